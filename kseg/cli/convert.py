@@ -14,6 +14,7 @@ from kseg.cli.progress import progress_bar
 from kseg.commands.convert.convert import convert as run
 from kseg.commands.convert.plan import ConversionPlan
 from kseg.commands.convert.result import Conversion
+from kseg.findings import Policy, Severity
 from kseg.format.compress.codecs import CODECS
 from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.format.storage.source import find_segments, total_size
@@ -36,8 +37,8 @@ _CODEC_NAMES = [codec.name for codec in CODECS.values()]
 
 @click.command()
 @click.argument("direction", metavar="A-to-B")
-@click.argument("source", metavar="SRC")
-@click.argument("target", metavar="DST")
+@click.argument("source", metavar="SRC", type=common.InputPath())
+@click.argument("target", metavar="DST", type=common.ResultPath())
 @click.option("--compression", type=common.Choice(["keep", *_CODEC_NAMES]), default="keep",
               show_default=True, help="Compress all batches with this codec.")  # fmt: skip
 @click.option("--rebatch", type=common.WholeNumber(min=1), metavar="BYTES",
@@ -68,6 +69,8 @@ def convert(
     """
     detail = common.detail_of(verbose, quiet)
     notes, plan = FindingNotes(), ConversionPlan.of(direction, **options)
+    # A v0 or v1 message is written without the codec that it claims: nothing is lost.
+    notes.policy = Policy({"claimed-codec": Severity.WARNING})
     files = list(find_segments(source))
     with (
         progress_bar(total_size(files)) as progress,

@@ -8,7 +8,6 @@ from typing import Any, TextIO
 import click
 
 from kseg.cli import common
-from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, FOUND, fail, guard_stdout, note, note_output
 from kseg.cli.progress import progress_bar
 from kseg.commands.repair.repair import repair as run
@@ -21,8 +20,8 @@ from kseg.report.repair import summary_line
 
 
 @click.command()
-@click.argument("source", metavar="SRC")
-@click.argument("target", metavar="[DST]", required=False)
+@click.argument("source", metavar="SRC", type=common.InputPath())
+@click.argument("target", metavar="[DST]", required=False, type=common.ResultPath())
 @click.option("--dry-run", is_flag=True, help="Write only the report. DST can be omitted.")
 @click.option("--salvage-records", is_flag=True, help="Keep the records before a fault in a batch.")  # fmt: skip
 @click.option("--indexes-only", is_flag=True, help="Write only index files to DST, for an undamaged log.")
@@ -32,7 +31,7 @@ from kseg.report.repair import summary_line
               help="Set the severity of a rule. Errors drop the batch.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace DST and its indexes.")
 @common.output_format(REPAIR, "Set the format of the report.")
-@click.option("-o", "--output", metavar="FILE",
+@click.option("-o", "--output", metavar="FILE", type=common.OutputPath(),
               help="Write the report to FILE instead of stdout, atomically.")  # fmt: skip
 @common.details("List every file in the report.", "Print only the totals.")
 def repair(
@@ -55,7 +54,7 @@ def repair(
     detail = common.detail_of(verbose, quiet)
     policy = Policy.parse(options.pop("rule"))
     plan = RepairPlan(**options, policy=policy)
-    _check_report(output, source, target)
+    _check_report(output, target)
     with destination(output) as out, progress_bar(total_size(find_segments(source))) as progress:
         sink = _ReportSink(out)
         report = writer(REPAIR, format_name)(sink, detail)
@@ -66,18 +65,26 @@ def repair(
     note_output(output, summary_line(result))
     if result.left_out:
         note(f"not copied: {', '.join(result.left_out)}")
+    for line in result.log_starts:
+        note(f"log start: {line}")
     for folder, producer_id, offset in result.open_transactions:
         note(f"{folder}: the transaction of producer {producer_id} from offset {offset} has no end in this log")
+    if result.lost:
+        # In place, the loss becomes the leader's log, and the replicas of it.
+        note(
+            "if another replica is in sync, do not put DST back: move the damaged folder out of the log directory while the "
+            "broker is stopped, and it fetches the partition from the leader"
+        )
     for line in result.failed:
         fail(line)
     return FAILED if result.failed else FOUND if result.lost else 0
 
 
-def _check_report(output: str | None, source: str, target: str | None) -> None:
-    """Raise UsageError if the report would overwrite SRC or a file of DST."""
-    check_output(output, [source])
+def _check_report(output: str | None, target: str | None) -> None:
+    """Raise UsageError if the report would do harm, or overwrite a file of DST."""
+    common.check_outputs()
     try:
-        check_output(output, [target] if target is not None else [])
+        common.check_outputs(*(() if target is None else (target,)))
     except UsageError:
         raise UsageError(f"-o {output}: the report would be in DST or replace it: give another FILE") from None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TextIO
 
-from kseg.commands.repair.report import LostRange, PartialBatch, RepairResult, SegmentRepair
+from kseg.commands.repair.report import LostRange, OffsetGap, PartialBatch, RepairResult, SegmentRepair
 from kseg.commands.repair.segment import RepairPlan
 from kseg.report.rows import TextOutput, write_jsonl
 from kseg.report.tables import print_text
@@ -34,7 +34,7 @@ class TextWriter:
     def add(self, what: LostRange) -> None:
         kind = _KINDS.get(what.kind, what.kind)
         place = f"{kind:9} {what.file}: bytes {what.position}..{what.end}, offsets {_offsets(what)}"
-        if self._detail >= 0:
+        if self._detail >= 0 and not isinstance(what, OffsetGap):
             self._line(f"{place}: {what.rule}: {what.why}")
 
     def finish(self, result: RepairResult, plan: RepairPlan) -> None:

@@ -160,7 +160,7 @@ def test_a_target_in_no_folder(tmp_path: Path) -> None:
     """A missing parent folder is one clear line."""
     source = tmp_path / "in.log"
     write_log(source, 0.01)
-    with pytest.raises(KsegError, match="No such file or directory"):
+    with pytest.raises(KsegError, match="does not exist: create it first"):
         convert(str(source), str(tmp_path / "absent" / NAME), ConversionPlan.of("v0-to-v2"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
 
@@ -142,7 +143,8 @@ def test_damaged_side_files_are_not_copied(partition: Path) -> None:
     (partition / "partition.metadata").write_text("garbage")
     (partition / f"{48:020}.snapshot").write_bytes(b"junk")
     result, _ = repaired(partition)
-    assert [line.partition(" (")[::2][0] for line in result.left_out] == [f"{48:020}.snapshot", "partition.metadata"]
+    left_out = sorted(line.partition(" (")[0] for line in result.left_out)
+    assert left_out == [f"{48:020}.snapshot", "partition.metadata"]
     assert all("(snapshot-size" in line or "(metadata-malformed" in line for line in result.left_out)
     assert not (partition.with_name("out-0") / "partition.metadata").exists()
 
@@ -194,3 +196,79 @@ def test_every_partition_of_a_log_dir_is_repaired(tmp_path: Path) -> None:
     for name in ("a-0", "c-0", "d-0", "e-0"):
         assert {path.name: path.read_bytes() for path in (target / name).glob("*.log")} == originals(), name
     assert not (target / "b-0").exists()
+
+
+COMPACTED = SEGMENTS / "4.3.0-v2-none-compacted-transactions"
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize(("base", "stale"), [(32, (25, 200)), (33, (0, 275)), (33, (25, 257)), (25, (0, 275))], ids=str)
+def test_batches_of_an_earlier_segment_after_a_segment_cost_it_nothing(
+    base: int, stale: tuple[int, int], alone: bool, tmp_path: Path
+) -> None:
+    """However many they are, they do not make the segment a copy: its own batches stay, and the others are reported."""
+    folder = tmp_path / "t-0"
+    shutil.copytree(COMPACTED, folder, ignore=shutil.ignore_patterns("ORIGIN", "expect.jsonl"))
+    own, (of, size) = (folder / log(base)).read_bytes(), stale
+    (folder / log(base)).write_bytes(own + (folder / log(of)).read_bytes()[-size:])
+    if alone:
+        others = [path for path in folder.iterdir() if path.name != log(base)]
+        for path in others:
+            path.unlink()
+    reported: list[LostRange] = []
+    result, written = repaired(folder, reported)
+    expected = {path.name: path.read_bytes() for path in COMPACTED.glob("*.log") if not alone or path.name == log(base)}
+    assert written == expected
+    assert result.lost
+    losses = [(one.file, one.position) for one in reported if one.kind == "lost"]
+    assert losses[0] == (str(folder / log(base)), len(own))
+    assert not [one for one in result.left_out if "copy" in one]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_ends_of_earlier_segments_cost_a_segment_nothing(partition: Path, seed: int) -> None:
+    """A broker's disk can leave any old bytes after a segment: those of one earlier segment, or of several."""
+    dice = random.Random(seed)
+    base = dice.choice([48, 72, 96, 120])
+    own = originals()[log(base)]
+    earlier = [data for name, data in originals().items() if name < log(base)]
+    stale = b"".join(data[-dice.randrange(100, len(data) + 1) :] for data in dice.sample(earlier, dice.randint(1, 2)))
+    (partition / log(base)).write_bytes(own + stale)
+    reported: list[LostRange] = []
+    result, written = repaired(partition, reported)
+    assert written == originals()
+    assert result.lost
+    assert {(Path(one.file).name, one.position >= len(own)) for one in reported} == {(log(base), True)}
+
+
+def test_a_segment_with_a_batch_of_its_own_is_no_copy(partition: Path) -> None:
+    """Its own batch has no place among the copies of other batches: it is reported as lost, not left out in silence."""
+    (partition / log(10)).write_bytes(originals()[log(0)] + (COMPACTED / log(0)).read_bytes()[:61])
+    reported: list[LostRange] = []
+    result, written = repaired(partition, reported)
+    assert written == originals()
+    assert result.lost
+    assert [Path(one.file).name for one in reported] == [log(10)]
+    assert result.left_out == []
+
+
+def test_an_emptied_log_is_a_loss_that_its_side_files_prove(tmp_path: Path) -> None:
+    """The index (offset 25), or the snapshot at 26, shows what was there; no epoch of the result starts after its end."""
+    for proof in (".index", ".timeindex", ".snapshot"):
+        folder = tmp_path / f"{proof}-0" / "t-0"
+        shutil.copytree(
+            SEGMENTS / "4.3.0-v2-none-headers", folder, ignore=shutil.ignore_patterns("ORIGIN", "expect.jsonl")
+        )
+        (folder / log(0)).write_bytes(b"")
+        for path in list(folder.iterdir()):
+            if path.suffix in {".index", ".timeindex", ".snapshot"} - {proof}:
+                path.unlink()
+        reported: list[LostRange] = []
+        result, written = repaired(folder, reported)
+        assert written == {log(0): b""}
+        assert result.lost
+        assert [(one.kind, one.offset, one.last_offset) for one in reported] == [("lost", 0, 25)]
+        target = folder.with_name("out-0")
+        assert (target / "leader-epoch-checkpoint").read_text().split() == ["0", "1", "0", "0"]
+        assert not [one for one in findings(target) if one.severity >= Severity.ERROR]
+        assert not repair(str(target), str(folder.with_name("again-0")), RepairPlan()).lost

@@ -21,25 +21,25 @@ from kseg.commands.convert.transcode import WrongVersionError
 from kseg.commands.convert.txn_indexes import write_txn_indexes
 from kseg.errors import NotASegmentError, UnreadableError, UsageError
 from kseg.findings import Finding, Severity, Verdict, do_nothing
+from kseg.format.log_loader.refusals import RefusedError
 from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS
 from kseg.format.sidefiles.registry import COPY, REBUILD, check_not_side_file, handling_of
-from kseg.format.storage.atomic_write import check_absent, whole_folder
+from kseg.format.storage.atomic_write import check_absent, whole_files, whole_folder
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.naming import base_offset_of
+from kseg.format.storage.naming import base_offset_of, producer_snapshot_offset
 from kseg.format.storage.source import STDIN
 from kseg.format.storage.special_files import check_regular
 from kseg.format.writer import epoch_checkpoint
 from kseg.format.writer.output_guards import (
     PartitionFolder,
-    check_no_overlap,
-    check_not_folder,
-    check_not_input,
-    check_only_kafka_files,
+    check_earlier_result,
     check_replaceable,
     copy_file,
     each_partition,
     target_path,
 )
+from kseg.format.writer.output_rule import check_dst
+from kseg.format.writer.producer_snapshots import write_snapshots
 from kseg.format.writer.source_checks import side_file_error
 from kseg.format.writer.targets import DamagedError, index_paths, txn_index_path
 
@@ -86,11 +86,9 @@ def convert_by(work: ConvertSegments, source: str, target: str, plan: Conversion
         raise UsageError("convert cannot read standard input: give a file or a folder")
     goal = target_path(target)
     check_regular(source)
-    check_no_overlap(source, goal)
+    check_dst(source, goal, target, force=plan.force)
     if not os.path.isdir(source):
         check_not_side_file(source)
-        check_not_folder(goal, source, target)
-        check_not_input(source, (goal, *index_paths(goal), txn_index_path(goal)))
         return _convert_alone(work, source, goal, plan)
     folder = PartitionFolder(Path(source))
     result = ConvertResult()
@@ -105,19 +103,17 @@ def convert_by(work: ConvertSegments, source: str, target: str, plan: Conversion
 
 def _convert_alone(work: ConvertSegments, source: str, target: Path, plan: ConversionPlan) -> ConvertResult:
     """Convert one segment and build its transaction index."""
-    index = txn_index_path(target)
+    # A broker builds a missing index, but would trust the index of another log.
+    indexes = (*index_paths(target), txn_index_path(target))
     if not plan.force:
-        check_absent([target, index])
-    pairs = [(source, target)]
-    result = ConvertResult(list(work(pairs)))
-    try:
-        index.unlink(missing_ok=True)
+        check_absent([target, *indexes])
+    with whole_files(target, replace=plan.force, obsolete=indexes) as folder:
+        pairs = [(source, folder / target.name)]
+        result = ConvertResult(list(work(pairs)))
         if not plan.downwards:
             write_txn_indexes(pairs, result.segments)
-    except BaseException:
-        for path in (target, *index_paths(target)):
-            path.unlink(missing_ok=True)
-        raise
+    for segment in result.segments:
+        segment.target = str(target)
     own = txn_index_path(Path(source))
     left_out = (*((own,) if plan.downwards else ()), own.with_suffix(".snapshot"))
     result.left_out += [path.name for path in left_out if path.is_file()]
@@ -139,26 +135,49 @@ class _ConvertRun:
         if not plan.force:
             check_absent([target])
         check_replaceable([partition], [target])
-        check_only_kafka_files(target)
+        check_earlier_result(target)
         handling = {name: handling_of(name)[plan.downwards] for name in partition.names}
         kept = [name for name, what in handling.items() if what == COPY]
         with whole_folder(target, replace=plan.force) as folder:
             pairs = [(str(partition.path / name), folder / name) for name in partition.logs]
             segments = list(self.work(pairs))
             self._check_order(segments)
-            damaged = {name for name in kept if self._is_damaged(partition, name)}
+            snapshots = (
+                [] if plan.downwards else [name for name in handling if producer_snapshot_offset(name) is not None]
+            )
+            damaged = {name for name in (*kept, *snapshots) if self._is_damaged(partition, name)}
             for name in kept:
                 if name not in damaged:
                     copy_file(partition.path / name, folder / name)
             if not plan.downwards:
                 _write_epochs(partition, folder, segments)
                 write_txn_indexes(pairs, segments)
+                paths = [partition.path / name for name in snapshots if name not in damaged]
+                damaged |= {*snapshots} - {*self._write_snapshots(folder, paths, segments)}
         for segment, name in zip(segments, partition.logs, strict=True):
             segment.target = str(target / name)
         result.segments += segments
         done = {name for name, what in handling.items() if what in (COPY, REBUILD)} - damaged | set(partition.logs)
         left_out = [name for name in partition.names if name not in done]
         result.left_out += [str((partition.path / name).relative_to(self.root)) for name in left_out]
+
+    def _write_snapshots(self, folder: Path, paths: Sequence[Path], segments: Sequence[Conversion]) -> Sequence[str]:
+        """Write the producer snapshots of the converted batches; return their names.
+
+        Snapshots of the source after its first loss describe batches that the result lacks.
+        """
+        if 2 not in self.plan.sources and not any(segment.copied for segment in segments) and not paths:
+            return ()
+        bases = [base_offset_of(segment.source) or 0 for segment in segments]
+        ends = [segment.last_offset + 1 for segment in segments if segment.last_offset is not None]
+        losses = (base for base, segment in zip(bases, segments, strict=True) if segment.skipped or segment.lost_bytes)
+        valid = {producer_snapshot_offset(path.name) or 0: path for path in paths}
+        first = next(losses, max(valid, default=0))
+        valid = {offset: path for offset, path in valid.items() if offset <= first}
+        try:
+            return write_snapshots(folder, max(bases + ends), valid)
+        except RefusedError as error:
+            raise DamagedError(f"{folder}: a broker cannot read the producers: {error.why}") from error
 
     def _is_damaged(self, partition: PartitionFolder, name: str) -> bool:
         """Report the error in a side file, if it has one. Raises DamagedError, unless damage is to be skipped."""

@@ -130,8 +130,8 @@ class _Ranges:
                 tally = self._join(source, bounds, target, files, plan, findings, reported)
             except KsegError:
                 progress(-done)
-                for staged in files:
-                    staged.restart()
+                for new in files:
+                    new.restart()
             else:
                 for finding in findings:
                     report(source, finding)

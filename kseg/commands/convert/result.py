@@ -85,8 +85,9 @@ class Conversion:
         return cls(**{**row, **codecs, "lost": {kind: Loss(**loss) for kind, loss in row["lost"].items()}})
 
 
-#: The data that a conversion to a lower version can lose: the counted noun, and words after it.
+#: The data that a conversion can lose, most of it one to a lower version: the counted noun, and words after it.
 LOSSES = {
+    "wrapper-keys": ("key", " of compressed message sets"),
     "headers": ("record header", ""),
     "timestamps": ("record", " with a timestamp"),
     "control-records": ("control record", ""),

@@ -20,12 +20,12 @@ from kseg.findings import RULES, Finding, Severity, Verdict
 from kseg.format.checks.check_state import CheckState
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import INT32_MAX
-from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.deep_reader import CLAIMED_VALUE, DeepIterator
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.transaction_events import has_transactions
 from kseg.format.sidefiles.indexes import IndexBuilder
-from kseg.format.storage.atomic_write import Staged, check_absent, stage, sync_folder, writing
+from kseg.format.storage.atomic_write import NewFile, writing
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source, open_range, open_source
@@ -40,7 +40,7 @@ from kseg.format.writer.targets import DamagedError, index_paths
 #: Called with the path of a source and a finding.
 Report = Callable[[str, Finding], None]
 #: A log and its two indexes before they are published.
-Files = tuple[Staged, Staged, Staged]
+Files = tuple[NewFile, NewFile, NewFile]
 #: Fills the files from a source. Raises the errors of ``convert``.
 FillFiles = Callable[[str, Path, Files, ConversionPlan, Report, Progress], Conversion]
 
@@ -64,24 +64,14 @@ def rewrite(
 def convert_segment(
     source: str, target: Path, plan: ConversionPlan, report: Report, progress: Progress, fill: FillFiles = rewrite
 ) -> Conversion:
-    """Convert one segment and build its indexes next to the target. Raises the errors of ``convert``."""
-    targets = target, *index_paths(target)
-    if not plan.force:
-        check_absent(targets)
+    """Convert one segment into new, synced files: ``target`` and its indexes. Raises the errors of ``convert``."""
     with ExitStack() as stack, writing(target):
-        log, offsets, times = (stage(stack, path) for path in targets)
+        log, offsets, times = (stack.enter_context(NewFile(path)) for path in (target, *index_paths(target)))
         tally = fill(source, target, (log, offsets, times), plan, report, progress)
         # Retention uses the modification time of a log without timestamps, and the cleaner keeps it.
         modified = os.stat(source).st_mtime_ns if os.path.exists(source) else None
-        for staged in (log, offsets, times):
-            staged.sync(modified)
-        if plan.force:
-            # A broker builds a missing index, but would trust the index of another log.
-            for path in targets[1:]:
-                path.unlink(missing_ok=True)
-        for staged in (log, offsets, times):
-            staged.publish(replace=plan.force)
-        sync_folder(target.parent)
+        for new in (log, offsets, times):
+            new.sync(modified)
     return tally
 
 
@@ -164,7 +154,9 @@ class _DamagePolicy:
         message = Verdict(self._source, rule.severity, finding).message
         if rule.severity is Severity.FATAL:
             self._stop = UnreadableError(f"{self._source}: {message}")
-        elif rule.severity >= Severity.ERROR and not self._allowed:
+        elif rule.name == "claimed-codec" and not _is_converted(finding):
+            self._stop = DamagedError(f"{self._source}: byte {finding.position}: {message}: run `kseg repair` first")
+        elif rule.severity >= Severity.ERROR and not self._allowed and not _is_converted(finding):
             where = f"{self._source}: {rule.name} at byte {finding.position}: {message}"
             self._stop = DamagedError(f"{where} (--skip-damaged skips damaged batches)")
         else:
@@ -174,6 +166,11 @@ class _DamagePolicy:
         """Raise DamagedError if a finding ends the conversion."""
         if self._stop:
             raise self._stop
+
+
+def _is_converted(finding: Finding) -> bool:
+    """Return whether a batch with this error is converted: a v0 or v1 message is written without its claimed codec."""
+    return finding.rule == "claimed-codec" and finding.facts["what"] == CLAIMED_VALUE
 
 
 def _unreadable(source: str) -> Callable[[Finding], None]:

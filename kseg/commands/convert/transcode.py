@@ -116,6 +116,8 @@ class Transcoder:
 
     def _convert(self, run: BatchRun) -> None:
         codec = run.chunk.batches.attributes[run.row] & CODEC_MASK if self._codec is None else self._codec
+        if run.kind == conversion_kinds.PACKED and run.magic < 2 and not run.chunk.resumed:
+            self._count_wrapper_keys(run)
         if run.kind == conversion_kinds.DROP:
             self._drop_control(run)
         elif self._target >= 2:
@@ -260,6 +262,16 @@ class Transcoder:
     def _drop_control(self, run: BatchRun) -> None:
         for row in range(run.row, run.stop):
             self._count_losses(run.chunk.batches, row)
+
+    def _count_wrapper_keys(self, run: BatchRun) -> None:
+        """Count the keys of the outer messages: their messages have keys of their own, and nothing else holds these."""
+        batches, key_at = run.chunk.batches, layout.V1_KEY_AT if run.magic else layout.V0_KEY_AT
+        for row in range(run.row, run.stop):
+            at = batches.at[row] + key_at
+            size = int.from_bytes(run.chunk.window.view[at : at + 4], "big", signed=True)
+            if size >= 0 and row in run.chunk.payloads:
+                last = batches.last_offset[row]
+                self._tally.count_loss("wrapper-keys", 1, last, last)
 
     def _count_losses(self, batches: BatchColumns, row: int) -> None:
         first, last, attributes = batches.base_offset[row], batches.last_offset[row], batches.attributes[row]

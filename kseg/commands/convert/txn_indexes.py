@@ -16,7 +16,7 @@ from kseg.format.segment.reader import SegmentReader
 from kseg.format.segment.transaction_events import Event, log_events
 from kseg.format.sidefiles.index_reader import walk_txn_index
 from kseg.format.sidefiles.txn_index import MAX_OPEN, AbortedTransactions, AbortedTxn
-from kseg.format.storage.atomic_write import whole_file
+from kseg.format.storage.atomic_write import NewFile, writing
 from kseg.format.storage.source import open_source
 from kseg.format.storage.special_files import read_file
 from kseg.format.writer.targets import txn_index_path
@@ -47,9 +47,10 @@ def _write(path: Path, entries: Iterator[AbortedTxn]) -> None:
     first = next(entries, None)
     if first is None:
         return
-    with whole_file(path, replace=False) as file:
+    with writing(path), NewFile(path) as new:
         for txn in chain((first,), entries):
-            file.write(txn.pack())
+            new.file.write(txn.pack())
+        new.sync()
 
 
 def _open_before(index: Path, begin: int, log: Path) -> AbortedTransactions:

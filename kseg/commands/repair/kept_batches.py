@@ -7,10 +7,12 @@ from typing import IO, Any
 from kseg.commands.repair.copied_batches import CopiedBatches
 from kseg.commands.repair.leader_epochs import EpochCorrector
 from kseg.commands.repair.report import (
+    REWRITTEN,
     SALVAGEABLE,
     BatchFindings,
     CorrectedBatch,
     LostRange,
+    OffsetGap,
     PartialBatch,
     ReportLine,
     SegmentRepair,
@@ -22,8 +24,10 @@ from kseg.findings import Finding
 from kseg.format.record import framing
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import (
+    ATTRIBUTES_AT,
     CODEC_MASK,
     CRC_AT,
+    LEGACY_ATTRIBUTES_AT,
     LEGACY_CRC_AT,
     LOG_OVERHEAD,
     MAGIC_AT,
@@ -95,7 +99,7 @@ class KeptBatches:
         begin, end = batches.position[row], batches.position[stop - 1] + batches.size[stop - 1]
         if begin > self._covered:
             wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
-            self._drop_batch(begin, None if wrapper else batches.base_offset[row])
+            self._drop_batch(begin, batches.first_record_offset[row] if wrapper else batches.base_offset[row])
         data: Any = window.view[batches.at[row] : batches.at[row] + end - begin]
         if begin in self.repacked:
             data = self._salvaged(self.repacked.pop(begin), batches, row)
@@ -120,8 +124,12 @@ class KeptBatches:
         entry[MAGIC_AT] = magic
         for finding in self.findings.at.pop(position):
             if finding.rule == "max-timestamp-mismatch":
-                at, crc_at = (MAX_TIMESTAMP_AT, CRC_AT) if magic >= 2 else (V1_TIMESTAMP_AT, LEGACY_CRC_AT)
+                at = MAX_TIMESTAMP_AT if magic >= 2 else V1_TIMESTAMP_AT
                 entry[at : at + 8] = finding.facts["actual"].to_bytes(8, "big", signed=True)
+            elif finding.rule == "claimed-codec":
+                entry[ATTRIBUTES_AT + 1 if magic >= 2 else LEGACY_ATTRIBUTES_AT] &= ~CODEC_MASK
+            if finding.rule in REWRITTEN:
+                crc_at = CRC_AT if magic >= 2 else LEGACY_CRC_AT
                 crc = framing.batch_crc(memoryview(entry), 0, len(entry), magic)
                 entry[crc_at : crc_at + 4] = crc.to_bytes(4, "big")
             self._report_corrected(finding, batches, row)
@@ -132,7 +140,7 @@ class KeptBatches:
         found = self.findings.at.pop(position)
         finding = next(one for one in found if one.rule in SALVAGEABLE)
         for mended in found:
-            if mended.rule not in SALVAGEABLE and mended.rule != "max-timestamp-mismatch":
+            if mended.rule not in SALVAGEABLE and mended.rule not in REWRITTEN:
                 self._report_corrected(mended, batches, row)
         next_offset = repacked.last_offset + 1
         first, last = (
@@ -173,8 +181,13 @@ class KeptBatches:
                 ranges.append(finding._replace(position=start, end=stop))
         low = self._name_offset or 0 if self._tally.last_offset is None else self._tally.last_offset + 1
         high = None if next_offset is None else next_offset - 1
-        for finding, offsets in zip(ranges, lost_offsets(ranges, low, high), strict=True):
+        lost = lost_offsets(ranges, low, high)
+        for finding, offsets in zip(ranges, lost, strict=True):
             self._report_lost(finding, low, offsets)
+        named = {(first, last) for first, last in lost if first is not None and last is not None}
+        if high is not None and low <= high and sum(last - first + 1 for first, last in named) < high - low + 1:
+            why = "the result has no batch between those before and after the lost bytes"
+            self._report(OffsetGap(self._tally.source, begin, end, low, high, "missing-batches", why))
 
     def _report_lost(self, finding: Finding, low: int, offsets: tuple[int | None, int | None]) -> None:
         tally = self._tally

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from kseg.commands.repair.report import CorrectedBatch, ReportLine, SegmentRepair
+from kseg.format.checks.batch_checks import LARGEST_EPOCH_STEP
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT32_MAX, INT64_MIN, NO_PARTITION_LEADER_EPOCH, PARTITION_LEADER_EPOCH_AT
 from kseg.format.sidefiles.checkpoints import LeaderEpoch
@@ -34,7 +35,8 @@ class EpochEvidence:
         """Return whether the segment's last batch, alone with its epoch, can't have it; ``before`` is the epoch before it.
 
         Either all following batches have lower epochs and the checkpoint lacks this epoch (or there are two such batches
-        and no checkpoint), or the checkpoint has the epoch before it at that offset, and one bit makes the difference.
+        and no checkpoint), or the checkpoint has the epoch before it at that offset, and one bit makes the difference or
+        the step is larger than elections can make it.
         A broker writes a new epoch to the checkpoint before it writes the first batch (``LeaderEpochFileCache.assign``). An
         epoch higher by 1 can be right if the checkpoint is an older copy.
         """
@@ -46,8 +48,15 @@ class EpochEvidence:
             return bool(known) or len(following) > 1
         if following and following[0] >= epoch:
             return False
+        before = before if before >= 0 or not known else known[-1]
         bits = epoch ^ before
-        return known[-1:] == [before] and epoch > before + 1 and bits & (bits - 1) == 0
+        unlikely = bits & (bits - 1) == 0 or epoch - before > LARGEST_EPOCH_STEP
+        return known[-1:] == [before] and epoch > before + 1 and unlikely
+
+    def nearest(self, last_offset: int) -> int:
+        """Return the epoch for a batch with no other before it: that of the checkpoint, or the lowest of those after it."""
+        known = [entry.epoch for entry in self.stored if entry.start_offset <= last_offset]
+        return known[-1] if known else min(self.following())
 
 
 NO_EVIDENCE = EpochEvidence()
@@ -129,7 +138,7 @@ class EpochCorrector:
             and self._around.disproves(self._last, earlier, last.last_offset)
         ):
             self._wrong.insert(0, last)
-            self._last = earlier if earlier >= 0 else min(self._around.following())
+            self._last = earlier if earlier >= 0 else self._around.nearest(last.last_offset)
         self._correct(max(self.last, 0))
 
     def _next(self, epoch: int, place: _WrongEpoch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,9 +24,12 @@ from kseg.commands.repair.segment import RepairPlan, repair_segment
 from kseg.commands.repair.segment_places import SegmentPlace, find_places
 from kseg.errors import NotASegmentError, UnreadableError, UsageError, VanishedError
 from kseg.findings import Finding
+from kseg.format.log_loader.refusals import RefusedError
 from kseg.format.record.columns import CRC_GOOD
+from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS
+from kseg.format.sidefiles.index_lookup import offset_entries, time_entries
 from kseg.format.sidefiles.registry import COPY, REBUILD, handling_of
 from kseg.format.sidefiles.txn_index import AbortedTransactions
 from kseg.format.storage.atomic_write import check_absent, whole_folder
@@ -36,15 +40,17 @@ from kseg.format.storage.special_files import read_file
 from kseg.format.writer import epoch_checkpoint
 from kseg.format.writer.output_guards import (
     PartitionFolder,
-    check_only_kafka_files,
+    check_earlier_result,
     check_replaceable,
     copy_file,
 )
+from kseg.format.writer.producer_snapshots import write_snapshots
 from kseg.format.writer.source_checks import side_file_error
 from kseg.format.writer.targets import index_paths, txn_index_path
 
 #: The number of batches of the next segment that show whether the last leader epoch of a segment is too high.
 _EPOCHS_AHEAD = 8
+ALL_ZEROS = "all bytes are zeros, and nothing shows whether batches were ever written"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,32 +71,60 @@ class PartitionRepair:
         if not plan.force:
             check_absent([target])
         check_replaceable([partition], [target])
-        check_only_kafka_files(target)
+        check_earlier_result(target)
         if plan.indexes_only and target.is_dir() and PartitionFolder(target).logs:
             raise UsageError(f"{target} holds segments, and would hold only indexes: build them in a new folder")
         with whole_folder(target, replace=plan.force) as folder:
             segments = self._repair_logs(partition, folder, target)
+            for name, why in partition.deleted.items():
+                self._leave_out(partition.path / name, why)
             for name in partition.names:
                 path = partition.path / name
                 if name in partition.logs or handling_of(name).repair == REBUILD:
                     continue
-                kept = _is_still_valid(name, segments) and not plan.indexes_only
-                error = side_file_error(path) if kept else None
-                if kept and error is None:
+                if name.endswith(".swap") and f"{name[:20]}.log.swap" in partition.logs:
+                    continue  # its indexes are rebuilt
+                kept = _is_copied(name) and not plan.indexes_only
+                if kept and not (why := _error(path)):
                     copy_file(path, folder / name)
                 else:
-                    why = f" ({error.rule.name}: {error.message})" if error else ""
-                    self.result.left_out.append(f"{path.relative_to(self.root)}{why}")
+                    self._leave_out(path, why if kept else "")
             if not plan.indexes_only:
                 _write_epochs(partition, folder, segments)
-            elif LEADER_EPOCHS in partition.names:
-                self.result.left_out.append(str((partition.path / LEADER_EPOCHS).relative_to(self.root)))
+                self._write_snapshots(partition, folder, segments)
+            else:
+                rebuilt = [name for name in partition.names if name == LEADER_EPOCHS or _is_snapshot(name)]
+                for name in rebuilt:
+                    self._leave_out(partition.path / name)
         with suppress(OSError):  # it is not empty
             target.rmdir()
 
+    def _leave_out(self, path: Path, why: str = "") -> None:
+        self.result.left_out.append(f"{path.relative_to(self.root)}{f' ({why})' if why else ''}")
+
+    def _write_snapshots(self, partition: PartitionFolder, folder: Path, segments: list[SegmentRepair]) -> None:
+        """Write the producer snapshots of the kept batches. One of the source describes all batches before its offset."""
+        lost = [segment.first_lost_offset for segment in segments if segment.first_lost_offset is not None]
+        sources = {partition.path / name: producer_snapshot_offset(name) for name in partition.names}
+        snapshots = {path: offset for path, offset in sources.items() if offset is not None}
+        errors = {path: _error(path) for path in snapshots}
+        valid = {
+            offset: path
+            for path, offset in snapshots.items()
+            if not errors[path] and offset <= min(lost, default=offset)
+        }
+        written: Sequence[str] = ()
+        try:
+            written = write_snapshots(folder, _log_end(segments), valid)
+        except RefusedError as error:
+            self._leave_out(partition.path / "*.snapshot", f"a broker cannot read the producers: {error.why}")
+        for path in snapshots:
+            if path.name not in written:
+                self._leave_out(path, errors[path])
+
     def _repair_logs(self, partition: PartitionFolder, folder: Path, target: Path) -> list[SegmentRepair]:
         txns = AbortedTransactions()
-        _add_open_transactions(txns, partition.path / (partition.logs[0].removesuffix(".log") + ".snapshot"))
+        _add_open_transactions(txns, partition.path / (partition.logs[0].partition(".")[0] + ".snapshot"))
         segments: list[SegmentRepair] = []
         stored = epoch_checkpoint.stored(partition.path) or ()
         last_epoch = floor = -1
@@ -99,7 +133,7 @@ class PartitionRepair:
             if place.order is None and not self.plan.indexes_only:
                 segments += self._without_batches(partition, folder, target, place)
                 continue
-            if place.target != place.name:
+            if place.target != place.name.removesuffix(".swap"):
                 self._report_renamed(partition, place)
             path = folder / place.target
             following = next((each.name for each in places[n + 1 :] if each.order is not None), None)
@@ -134,17 +168,44 @@ class PartitionRepair:
         size = source.stat().st_size
         if place.copied:
             self.result.left_out.append(f"{name} (a copy of batches in {place.copied})")
-        elif size:
+        elif size and not self._is_preallocated(partition, place, base):
             missing_range = place.floor + 1, None if place.ceiling is None else place.ceiling - 1
-            return [all_lost(source, missing_range, place.why, self.report)]
+            alone = partition.logs == [place.name] and is_all_zeros(str(source))
+            return [all_lost(source, missing_range, ALL_ZEROS if alone else place.why, self.report)]
         elif place.floor < base and (place.ceiling is None or base <= place.ceiling):
-            # A broker has created it without writing, or the cleaner has removed all its batches.
-            empty = repair_segment(str(source), folder / place.name, self.plan, self.report, txns=AbortedTransactions())
-            empty.target = str(target / place.name)
+            # A broker has created it without writing, or preallocated it, or the cleaner has removed all its batches.
+            empty = repair_segment(
+                str(source), folder / place.target, self.plan, self.report, txns=AbortedTransactions()
+            )
+            empty.target = str(target / place.target)
+            end = self._proved_end(partition, place, base)
+            if end > base:
+                why = f"the file is empty, but its indexes or a producer snapshot show that the log reached offset {end - 1}"
+                lost = all_lost(source, (base, end - 1), why, self.report)
+                empty.lost_ranges, empty.first_lost_offset = lost.lost_ranges, lost.first_lost_offset
             return [empty]
         else:
             self.result.left_out.append(f"{name} (empty)")
         return []
+
+    def _proved_end(self, partition: PartitionFolder, place: SegmentPlace, base: int) -> int:
+        """Return the log end that the side files of an empty last segment prove, ``base`` for none.
+
+        A broker that truncates the log, or deletes its records, removes the index entries and snapshots after its end.
+        """
+        path = str(partition.path / place.name)
+        if place.name != partition.logs[-1] or os.path.getsize(path):
+            return base
+        indexed = [entry.offset for entry in offset_entries(path, INT32_MAX)]
+        indexed += [entry.offset for entry in time_entries(path)]
+        snapshots = {partition.path / name: producer_snapshot_offset(name) for name in partition.names}
+        ends = [offset for each, offset in snapshots.items() if offset is not None and not _error(each)]
+        return max((base, *ends, *(offset + 1 for offset in indexed)))
+
+    def _is_preallocated(self, partition: PartitionFolder, place: SegmentPlace, base: int) -> bool:
+        """Return whether a broker rolled the log to this segment of zeros, and has not written to it."""
+        newest = partition.logs[0] != place.name == partition.logs[-1]
+        return newest and place.floor + 1 == base and is_all_zeros(str(partition.path / place.name))
 
     def _report_renamed(self, partition: PartitionFolder, place: SegmentPlace) -> None:
         source = partition.path / place.name
@@ -159,7 +220,8 @@ class PartitionRepair:
         if not before or segment.first_offset is None:
             return
         other = before[-1]
-        end = place.floor + 1
+        # Before the first batches are segments without any: the log starts with the first of these.
+        end = place.floor + 1 or base_offset_of(before[0].source) or 0
         first = base_offset_of(place.target) or 0
         ends_lost = other.lost_to == other.bytes_before > 0
         if end >= first or ends_lost:
@@ -189,8 +251,18 @@ def _add_open_transactions(txns: AbortedTransactions, snapshot: Path) -> None:
 def _places(partition: PartitionFolder, plan: RepairPlan) -> list[SegmentPlace]:
     """Return the places of a partition's segments; with ``indexes_only`` by their names alone."""
     if plan.indexes_only:
-        return [SegmentPlace(name, name) for name in partition.logs]
+        return [SegmentPlace(name, name.removesuffix(".swap")) for name in partition.logs]
     return find_places(partition.path, partition.logs)
+
+
+def is_all_zeros(path: str) -> bool:
+    """Return whether a file has bytes, and all are zeros."""
+    found: list[Finding] = []
+    try:
+        with SegmentReader(open_source(path), report=found.append) as reader:
+            return next(reader.windows(), None) is None and [each.rule for each in found] == ["zero-tail"]
+    except NotASegmentError:
+        return False
 
 
 def all_lost(source: Path, missing_range: tuple[int, int | None], why: str, report: ReportLine) -> SegmentRepair:
@@ -205,13 +277,18 @@ def all_lost(source: Path, missing_range: tuple[int, int | None], why: str, repo
     )  # fmt: skip
 
 
-def _is_still_valid(name: str, segments: list[SegmentRepair]) -> bool:
-    """Return whether a file can be copied. A producer snapshot describes all batches before its offset, also lost ones."""
-    snapshot = producer_snapshot_offset(name)
-    if snapshot is None:
-        return handling_of(name).repair == COPY or snapshot_id(name) is not None
-    lost = [segment.first_lost_offset for segment in segments if segment.first_lost_offset is not None]
-    return all(snapshot <= offset for offset in lost)
+def _is_snapshot(name: str) -> bool:
+    return producer_snapshot_offset(name) is not None
+
+
+def _is_copied(name: str) -> bool:
+    return handling_of(name).repair == COPY or snapshot_id(name) is not None
+
+
+def _error(path: Path) -> str:
+    """Return the error in a side file, an empty text if it has none."""
+    error = side_file_error(path)
+    return f"{error.rule.name}: {error.message}" if error else ""
 
 
 def _first_epochs(folder: Path, name: str | None) -> list[int]:
@@ -231,14 +308,21 @@ def _first_epochs(folder: Path, name: str | None) -> list[int]:
     return list(islice((epoch for epoch in found if epoch >= 0), _EPOCHS_AHEAD))
 
 
+def _log_end(segments: Sequence[SegmentRepair]) -> int:
+    """Return the offset after the last one of the result, or the name of an empty last segment."""
+    ends = [segment.last_offset + 1 for segment in segments if segment.last_offset is not None]
+    ends += [base for segment in segments if (base := base_offset_of(segment.target)) is not None]
+    return max(ends, default=0)
+
+
 def _write_epochs(partition: PartitionFolder, folder: Path, segments: list[SegmentRepair]) -> None:
     """Copy the ``leader-epoch-checkpoint``, or write one that agrees with the kept batches."""
     known = epoch_checkpoint.stored(partition.path)
     corrected = any(segment.epochs_mended for segment in segments)
     runs = epoch_checkpoint.merged_runs(segment.leader_epochs for segment in segments)
-    last = max((segment.last_offset for segment in segments if segment.last_offset is not None), default=None)
-    entries = epoch_checkpoint.merged(known or [], runs, None if last is None else last + 1)
+    entries = epoch_checkpoint.merged(known or [], runs, _log_end(segments))
     if known is not None and known == entries:
         copy_file(partition.path / LEADER_EPOCHS, folder / LEADER_EPOCHS)
-    elif entries and (corrected or LEADER_EPOCHS in partition.names):
+    elif entries and (corrected or LEADER_EPOCHS in partition.names or not any(each.legacy for each in segments)):
+        # A broker has cleared a checkpoint when it appended v0 or v1 batches.
         epoch_checkpoint.write(folder, entries)

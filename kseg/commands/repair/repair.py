@@ -10,24 +10,25 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kseg.commands.repair.partition import PartitionRepair, all_lost
+from kseg.commands.repair.log_starts import write_log_starts
+from kseg.commands.repair.partition import ALL_ZEROS, PartitionRepair, all_lost, is_all_zeros
 from kseg.commands.repair.report import RepairResult, ReportLine, SegmentRepair
 from kseg.commands.repair.segment import RepairPlan, repair_segment
 from kseg.errors import KsegError, NotASegmentError, UsageError
 from kseg.findings import do_nothing
+from kseg.format.sidefiles.log_dir_names import LOG_STARTS
 from kseg.format.sidefiles.registry import check_not_side_file
+from kseg.format.storage.atomic_write import check_absent, whole_files
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import STDIN
 from kseg.format.storage.special_files import check_regular
 from kseg.format.writer.output_guards import (
     PartitionFolder,
-    check_no_overlap,
-    check_not_folder,
-    check_not_input,
     each_partition,
     target_path,
 )
+from kseg.format.writer.output_rule import check_dst
 from kseg.format.writer.targets import index_paths, txn_index_path
 
 # Errors of one partition. The other partitions of a log directory are still repaired.
@@ -59,33 +60,46 @@ def repair(
     output_path = target_path(source if target is None else target)
     check_regular(source)
     if target is not None:
-        check_no_overlap(source, output_path)
+        check_dst(source, output_path, target, force=plan.force, keeps_log=plan.indexes_only)
     result = RepairResult()
     if not os.path.isdir(source):
         check_not_side_file(source)
-        if target is not None:
-            check_not_folder(output_path, source, target)
-            check_not_input(source, (output_path, *index_paths(output_path), txn_index_path(output_path)))
         result.segments.append(_repair_alone(source, output_path, plan, report, progress))
         result.left_out += [] if plan.dry_run else _copy_side_files(source)
         return result
-    folder = PartitionFolder(Path(source))
+    folder = PartitionFolder(Path(source), finish=True)
     run = PartitionRepair(folder.path, plan, report, progress, result)
     if folder.logs:
         run.repair(folder, output_path)
         return result
     write = not plan.dry_run
+    if write and not plan.force and not plan.indexes_only:
+        check_absent([output_path / LOG_STARTS])
     result.failed, others = each_partition(
-        folder, output_path, run.repair, _REPORTED_ERRORS, write=write, force=plan.force
+        folder, output_path, run.repair, _REPORTED_ERRORS, write=write, force=plan.force, finish=True
     )
-    result.left_out += others if write else []
+    if write:
+        if not plan.indexes_only and write_log_starts(folder.path, output_path, result):
+            others = [name for name in others if name != LOG_STARTS]
+        result.left_out += others
     return result
 
 
 def _repair_alone(source: str, target: Path, plan: RepairPlan, report: ReportLine, progress: Progress) -> SegmentRepair:
     """Repair a single segment. A file without batches is not written."""
+    if os.path.exists(source) and not plan.indexes_only and is_all_zeros(source):
+        return all_lost(Path(source), (base_offset_of(source) or 0, None), ALL_ZEROS, report)
     try:
-        return repair_segment(source, target, plan, report, progress)
+        if plan.dry_run:
+            return repair_segment(source, target, plan, report, progress)
+        # An unchanged log keeps its transaction index.
+        indexes = (*index_paths(target), *(() if plan.indexes_only else (txn_index_path(target),)))
+        if not plan.force:
+            check_absent([*(() if plan.indexes_only else (target,)), *indexes])
+        with whole_files(target, replace=plan.force, obsolete=indexes) as folder:
+            done = repair_segment(source, folder / target.name, plan, report, progress)
+        done.target = str(target)
+        return done
     except NotASegmentError as error:
         if plan.indexes_only or base_offset_of(source) is None or not os.path.exists(source):
             raise

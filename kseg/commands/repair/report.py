@@ -11,7 +11,9 @@ from kseg.findings import RULES, Finding, Policy, Severity, Verdict
 
 #: Errors after which a batch is kept: the right value is known, or does not is_error.
 PROVED = frozenset({"invalid-size", "unknown-magic"})
-_CORRECTABLE = PROVED | {"max-timestamp-mismatch"}
+#: Wrong fields that a CRC covers: the records show the right value, and the batch gets a new CRC.
+REWRITTEN = frozenset({"max-timestamp-mismatch", "claimed-codec"})
+_CORRECTABLE = PROVED | REWRITTEN
 # Bytes that begin with a readable header, and can hold more batches after the first.
 _SEVERAL = frozenset({"lost-bytes", "truncated-tail"})
 #: Faults in the records of a batch after which the records before are still readable.
@@ -64,6 +66,16 @@ class MissingOffsets(LostRange):
     kind: ClassVar[str] = "missing"
 
 
+@dataclass(frozen=True, slots=True)
+class OffsetGap(LostRange):
+    """Offsets that the result lacks between two kept batches, if the lost ranges there don't name them all.
+
+    With the lost ranges, ``kseg validate --baseline REPORT`` knows which missing offsets the repair caused.
+    """
+
+    kind: ClassVar[str] = "gap"
+
+
 #: Called with each lost or corrected range in file order (a leader epoch can be reported one batch later).
 ReportLine = Callable[[LostRange], None]
 
@@ -78,7 +90,7 @@ class SegmentRepair:
     ``first_offset`` and ``last_offset`` are those of the kept batches. ``zeros`` are bytes of a preallocated tail,
     ``lost_to`` is the position after the last lost range in the source, ``misfits`` are batches with offsets after the
     segment's end. ``epochs_mended`` batches got another leader epoch, ``last_epoch`` is the last one, and
-    ``leader_epochs`` are [epoch, first offset, last offset] of the kept batches.
+    ``leader_epochs`` are [epoch, first offset, last offset] of the kept batches. ``legacy``: some are v0 or v1.
     """
 
     source: str
@@ -101,6 +113,7 @@ class SegmentRepair:
     epochs_mended: int = 0
     last_epoch: int = -1
     leader_epochs: list[list[int]] = field(default_factory=list)
+    legacy: bool = False
 
 
 @dataclass(slots=True)
@@ -109,7 +122,8 @@ class RepairResult:
 
     ``left_out`` are the files of a folder that were not copied. ``open_transactions`` are (partition folder, producer id,
     first offset) of transactions without an end. ``failed`` has one line per partition of a log directory that could not be
-    repaired; these are not written. ``missing`` are offsets between segments that the source does not have.
+    repaired; these are not written. ``missing`` are offsets between segments that the source does not have. ``log_starts``
+    has one line per log start of a log directory's partitions: the offset, and its source.
     """
 
     segments: list[SegmentRepair] = field(default_factory=list)
@@ -117,6 +131,7 @@ class RepairResult:
     open_transactions: list[tuple[str, int, int]] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     missing: list[MissingOffsets] = field(default_factory=list)
+    log_starts: list[str] = field(default_factory=list)
 
     @property
     def lost(self) -> bool:

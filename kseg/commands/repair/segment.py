@@ -1,4 +1,4 @@
-"""Repair one segment: copy its valid batches, validate the copy, build its indexes, and publish all files at the end."""
+"""Repair one segment: copy its valid batches, validate the copy, and build its indexes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kseg.commands.repair.segment_places import SegmentPlace
 from kseg.errors import KsegError
 from kseg.findings import Policy, Severity, do_nothing
 from kseg.format.checks.check_state import CheckState
-from kseg.format.checks.run_checks import IN_LOGS, check_settings, new_collector, run_checks
+from kseg.format.checks.run_checks import check_settings, new_collector, run_checks
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment.deep_reader import DeepIterator
@@ -27,7 +27,7 @@ from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.transaction_events import Event, chunk_events, transaction_events
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES, IndexBuilder
 from kseg.format.sidefiles.txn_index import AbortedTransactions
-from kseg.format.storage.atomic_write import Staged, check_absent, stage, sync_folder, writing
+from kseg.format.storage.atomic_write import NewFile, writing
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import SegmentFile, open_source
@@ -62,7 +62,7 @@ def repair_segment(
     place: SegmentPlace | None = None,
     epochs: EpochEvidence = NO_EVIDENCE,
 ) -> SegmentRepair:
-    """Repair a segment, a path or a URL; ``target`` and its indexes are created atomically.
+    """Repair a segment, a path or a URL, into new, synced files: ``target`` and its indexes.
 
     ``txns`` are the transactions that its partition's earlier segments left open, ``place`` is its place among the
     partition's segments, ``epochs`` are the leader epochs that other files show. Raises UsageError, UnreadableError,
@@ -78,34 +78,26 @@ def repair_segment(
     indexes = index_paths(target)
     transactions = txn_index_path(target)
     targets = [*(() if plan.indexes_only else (target,)), *indexes, *((transactions,) if txns is not None else ())]
-    if not plan.force:
-        check_absent(targets)
     with ExitStack() as stack, writing(target):
-        staged = {path: stage(stack, path) for path in targets}
+        new = {path: stack.enter_context(NewFile(path)) for path in targets}
         modified = os.stat(source).st_mtime_ns if os.path.exists(source) else None
-        builder = _IndexWriter(tally, staged[indexes[0]].file, staged[indexes[1]].file, plan.index_interval)
+        builder = _IndexWriter(tally, new[indexes[0]].file, new[indexes[1]].file, plan.index_interval)
         if txns is not None:
-            builder.follow(txns, staged[transactions].file)
+            builder.follow(txns, new[transactions].file)
         if plan.indexes_only:
             _check_source(tally, builder, plan, progress)
         else:
             half = _with_fewer_rows(progress)
-            copied = _salvage(staged[target], tally, plan, report, place, half, epochs)
-            staged[target].sync(modified)
-            _read_back(staged[target].path, tally, builder, plan, half, copied)
-        if txns is not None and not staged[transactions].file.tell():
+            copied = _salvage(new[target], tally, plan, report, place, half, epochs)
+            new[target].sync(modified)
+            _read_back(target, tally, builder, plan, half, copied)
+        if txns is not None and not new[transactions].file.tell():
             # A broker creates the index with its first entry.
-            staged.pop(transactions).discard()
-        for path in staged:
+            new.pop(transactions).file.close()
+            transactions.unlink()
+        for path in new:
             if path != target:
-                staged[path].sync(modified)
-        if plan.force:
-            # An unchanged log keeps its transaction index.
-            for path in (*indexes, *(() if plan.indexes_only and txns is None else (transactions,))):
-                path.unlink(missing_ok=True)
-        for path in staged:
-            staged[path].publish(replace=plan.force)
-        sync_folder(target.parent)
+                new[path].sync(modified)
     return tally
 
 
@@ -115,7 +107,7 @@ def _with_fewer_rows(progress: Progress) -> Progress:
 
 
 def _salvage(
-    log: Staged | None,
+    log: NewFile | None,
     tally: SegmentRepair,
     plan: RepairPlan,
     report: ReportLine,
@@ -132,7 +124,7 @@ def _salvage(
         ceiling = None if named is None else named + INT32_MAX + 1
     out = None if log is None else log.file
     salvage = SegmentSalvage(
-        out, tally, limits, plan.policy.with_defaults(IN_LOGS), ceiling, report,
+        out, tally, limits, plan.policy, ceiling, report,
         salvage_records=plan.salvage_records, place=place, epochs=epochs,
     )  # fmt: skip
     order = place.order if place else None
@@ -191,6 +183,7 @@ class _IndexWriter:
             self._builder = IndexBuilder(base or 0, *self._files, self._interval)
         tally.last_offset = batches.last_offset[stop - 1]
         append_runs(tally.leader_epochs, batches, first, stop)
+        tally.legacy = tally.legacy or min(memoryview(batches.magic)[first:stop]) < 2
         with self._fitting():
             self._builder.add(batches, first, stop)
 

@@ -7,7 +7,7 @@ offsets that the next one has, and by the name of the next one only if the batch
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -62,7 +62,8 @@ def find_places(folder: Path, names: Sequence[str]) -> list[SegmentPlace]:
     done = _with_neighbours(folder, places)
     for one in surveys:
         if one not in placed:
-            done.append(_without_batches(one, done, covered.get(one.name, "")))
+            start = min(each.base for each in surveys if each not in placed)
+            done.append(_without_batches(one, done, start, covered.get(one.name, "")))
     return sorted(done, key=lambda place: (base_offset_of(place.target) or 0, place.order is not None))
 
 
@@ -76,7 +77,7 @@ class _Survey:
     why: str = ""
     floor: int = -1
     ceiling: int | None = None
-    _ranges: list[tuple[int, int, int]] | None = None
+    _ranges: list[tuple[int, int, int, int]] | None = None
 
     @property
     def base(self) -> int:
@@ -97,23 +98,24 @@ class _Survey:
         return self.ranges[-1][1]
 
     @property
-    def ranges(self) -> list[tuple[int, int, int]]:
-        """Return the first and last offset and the CRC of each batch, in order. Used only for overlapping segments."""
+    def ranges(self) -> list[tuple[int, int, int, int]]:
+        """Return the first and last offset, CRC and size of each batch, in order. Used only for overlapping segments."""
         if self._ranges is None:
-            self._ranges = list(self._read())
+            self._ranges = self.batches(self.order.previous if self.order else ())
         limit = 1 << 63 if self.ceiling is None else self.ceiling
         return [one for one in self._ranges if one[0] > self.floor and one[1] < limit]
 
-    def _read(self) -> list[tuple[int, int, int]]:
+    def batches(self, without: Container[int] = ()) -> list[tuple[int, int, int, int]]:
+        """Read the ranges of all valid batches but those at the positions ``without``."""
         order = self.order
         if order is None:
             return []
         with SegmentReader(_open(self.folder, self.name, self.name)) as reader:
             shifted = ((batch, order.corrected.get(batch.position, 0)) for batch in batches_of(reader))
             return [
-                (batch.low + by, batch.high + by, batch.crc)
+                (batch.low + by, batch.high + by, batch.crc, batch.end - batch.position)
                 for batch, by in shifted
-                if batch.position not in order.previous
+                if batch.position not in without
             ]
 
     def key(self) -> tuple[int, bool, str]:
@@ -158,7 +160,7 @@ def _without_overlaps(surveys: list[_Survey]) -> tuple[list[_Survey], dict[str, 
 
     def drop(one: _Survey, other: _Survey) -> None:
         kept = set(replace(other, floor=-1, ceiling=None).ranges)
-        if kept.issuperset(replace(one, floor=-1, ceiling=None).ranges):
+        if kept.issuperset(one.batches()):  # those without a place, too: no other segment may have them
             covered[one.name] = other.name
 
     while waiting:
@@ -169,8 +171,8 @@ def _without_overlaps(surveys: list[_Survey]) -> tuple[list[_Survey], dict[str, 
         if before is None or first > before.last:
             placed.append(one)
             continue
-        inside = sum(high >= first for _, high, _ in before.ranges)
-        below = sum(low <= before.last for low, _, _ in one.ranges)
+        inside = sum(high >= first for _, high, *_ in before.ranges)
+        below = sum(low <= before.last for low, *_ in one.ranges)
         if inside < below or (inside == below and first == one.base):
             before.ceiling = first
             if before.first is None:
@@ -194,7 +196,7 @@ def _bounded(one: _Survey, later: list[_Survey]) -> _Survey:
     following, first = later[0], later[0].first
     if one.ceiling is None and following.base <= one.last and first is not None and following.base <= first:
         ranges = one.ranges
-        beyond = [n for n, (_, high, _) in enumerate(ranges) if high >= following.base]
+        beyond = [n for n, (_, high, *_) in enumerate(ranges) if high >= following.base]
         n = beyond[0]
         if len(beyond) == 1 and n and ranges[n - 1][1] + 1 != ranges[n][0]:
             one.ceiling = following.base
@@ -209,7 +211,7 @@ def _named(surveys: list[_Survey]) -> list[SegmentPlace]:
         first = one.first
         assert first is not None
         fits = last < one.base <= first and one.last - one.base <= INT32_MAX
-        target = one.name if fits else f"{first:020}.log"
+        target = one.name.removesuffix(".swap") if fits else f"{first:020}.log"
         places.append(SegmentPlace(one.name, target, one.floor, one.ceiling, None, one.order))
         last = one.last
     for n, one in enumerate(surveys[:-1]):
@@ -241,8 +243,11 @@ def _with_neighbours(folder: Path, places: list[SegmentPlace]) -> list[SegmentPl
     return done
 
 
-def _without_batches(one: _Survey, places: list[SegmentPlace], copied: str) -> SegmentPlace:
-    """Return the place of a segment without its own batches: the missing offsets around its name."""
+def _without_batches(one: _Survey, places: list[SegmentPlace], start: int, copied: str) -> SegmentPlace:
+    """Return the place of a segment without its own batches: the missing offsets around its name.
+
+    ``start`` is the lowest offset in the names of such segments. Without batches before them, the log starts there.
+    """
     floor, ceiling = -1, None
     ends = [(place.order.tail.high, place.following) for place in places if place.order and place.order.tail]
     for last, following in ends:
@@ -250,17 +255,17 @@ def _without_batches(one: _Survey, places: list[SegmentPlace], copied: str) -> S
             floor, ceiling = last, following
     heads = [base_offset_of(place.target) or 0 for place in places if place.order]
     if floor < 0 and heads:
-        floor, ceiling = one.base - 1, min(heads)
+        floor, ceiling = start - 1, min(heads)
     elif floor < 0:
         floor = one.base - 1
     empty = "no readable batch in it" if one.order is None or one.order.head is None else ""
     why = one.why or empty or "other segments have all its offsets, in other batches"
-    return SegmentPlace(one.name, one.name, floor, ceiling, copied=copied, why=why)
+    return SegmentPlace(one.name, one.name.removesuffix(".swap"), floor, ceiling, copied=copied, why=why)
 
 
 def _in_order(order: OffsetOrder, floor: int, ceiling: int | None) -> bool:
     """Return whether all batches are in order and within the limits."""
-    if order.previous or order.corrected or order.head is None or order.tail is None:
+    if order.previous or order.corrected or order.beyond or order.head is None or order.tail is None:
         return False
     return order.head.low > floor and (ceiling is None or order.tail.high < ceiling)
 
