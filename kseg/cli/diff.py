@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from kseg.cli import common
-from kseg.cli.common import check_output
 from kseg.cli.finding_notes import FindingNotes
 from kseg.cli.messages import FAILED, FOUND, fail, note, note_output
 from kseg.cli.parallel import parallel_map
@@ -38,8 +37,8 @@ _ALLOWED = ("starts-later", "ends-earlier", "missing", MISSING_PARTITION)
 
 
 @click.command()
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+@click.argument("a", metavar="A", type=common.InputPath())
+@click.argument("b", metavar="B", type=common.InputPath())
 @click.option("--deep/--shallow", default=True,
               help="Compare records, or only headers and CRCs. Default: deep.")  # fmt: skip
 @common.output_format(DIFF)
@@ -68,6 +67,7 @@ def diff(a: str, b: str, jobs: int, verbose: bool, quiet: bool, **options: Any) 
         check_exists(path)
     if STDIN not in (a, b) and os.path.realpath(a) == os.path.realpath(b):
         note(f"{a} and {b} are the same: it is compared with itself")
+    common.check_outputs()
     options["detail"] = common.detail_of(verbose, quiet)
     log_dirs = [path for path in (a, b) if is_log_dir(path)]
     if len(log_dirs) == 1:
@@ -91,9 +91,7 @@ def _diff_replicas(
 
     notes = FindingNotes()
     left, right = Replica(a, notes), Replica(b, notes)
-    files = [file.path for file in (*left.files, *right.files)]
-    check_output(output, [a, b, *files])
-    sizes = [local_size(path) for path in files]
+    sizes = [local_size(file.path) for file in (*left.files, *right.files)]
     known = None if None in sizes else sum(size or 0 for size in sizes)
     with destination(output) as out, progress_bar(known) as progress:
         report = writer(DIFF, format_name)(out, detail)
@@ -115,7 +113,6 @@ def _diff_log_dirs(
     allow: tuple[str, ...],
     detail: int,
 ) -> int:
-    check_output(output, [a, b])
     pairs = partition_pairs(a, b)
     size = sum(map(_size, pairs))
     notes, total = FindingNotes(), Total()

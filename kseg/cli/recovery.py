@@ -1,4 +1,4 @@
-"""``kseg recovery``: options, exit codes. 1: the broker would lose data, fail to start, or take a log dir offline."""
+"""``kseg recovery``: options, exit codes. 1: the broker would lose data or producers, fail, or take a log dir offline."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from contextlib import suppress
 import click
 
 from kseg.cli import common
-from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, FOUND, fail, note_output
 from kseg.cli.parallel import parallel_map
 from kseg.cli.progress import progress_bar
 from kseg.cli.this_run import this_run
-from kseg.commands.recovery.log_dirs import Broker, Each, RecoveryRequest, plan
+from kseg.commands.recovery.log_dirs import Broker, Each, RecoveryRequest, owner_of, places_of, plan
 from kseg.errors import KsegError, UsageError
 from kseg.format.log_loader.log_segment import INDEX_BYTES
 from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
@@ -58,12 +57,12 @@ def recovery(
     Lists the files that the broker would delete, truncate, rename and rebuild, and the bytes, records and offsets that
     would be lost. Changes nothing.
 
-    Exit codes: 0 nothing would be lost, 1 data would be lost or the broker could not use the log directory, 2 the
-    prediction failed.
+    Exit codes: 0 nothing would be lost, 1 data or the state of producers would be lost or the broker could not use the
+    log directory, 2 the prediction failed.
     """
     for path in filter(is_url, paths):
         raise UsageError(f"{path}: recovery reads local log directories only: give a folder")
-    check_output(output, paths)
+    common.check_outputs()
     detail = common.detail_of(verbose, quiet)
     total = Total()
     request = RecoveryRequest(clean, index_interval, index_bytes)
@@ -86,28 +85,48 @@ def recovery(
         plans = with_progress(plans_of(paths, request, unread, each))
         write(RECOVERY, format_name, out, total.counted(plans), total, detail=detail, run=this_run)
     note_output(output, summary_line(total))
-    if total.unread:
+    if total.unread or total.unseen:
         return FAILED
-    return FOUND if total.lost_bytes or total.failing else 0
+    return FOUND if total.harms else 0
 
 
 def plans_of(
     paths: Iterable[str], request: RecoveryRequest, unread: Callable[[str], None], each: Each = map
 ) -> Iterator[LogDirPlan | PartitionPlan]:
-    """Yield the plans for the log directories of one broker, each folder once. ``unread`` gets the errors of the others."""
-    broker = Broker()
+    """Yield the plans for the log directories of one broker, each folder once. ``unread`` gets the errors of the others.
+
+    Log directories in a folder that is given are those of the brokers that their meta.properties name.
+    """
+    given = Broker()
+    brokers: dict[tuple[str | int | None, ...], Broker] = {}
     seen: set[str] = set()
-    for path in paths:
-        if os.path.realpath(path) in seen:
+
+    def places() -> Iterator[tuple[str, Broker]]:
+        for path in paths:
+            try:
+                found = places_of(path)
+            except KsegError as error:
+                unread(str(error))
+                seen.add(os.path.realpath(path))
+                continue
+            for place in found:
+                named = place == os.path.normpath(path)
+                yield place, given if named else brokers.setdefault(owner_of(place), Broker())
+
+    all_places = list(places())
+    for place, broker in all_places:
+        broker.add_place(place)
+    for place, broker in all_places:
+        if os.path.realpath(place) in seen:
             continue
         try:
-            for made in plan(path, request, unread, each):
+            for made in plan(place, request, unread, each):
                 if (folder := os.path.realpath(made.folder)) not in seen:
                     seen.add(folder)
                     yield broker.check_log_dirs(made)
         except KsegError as error:
             unread(str(error))
-            seen.add(os.path.realpath(path))
+            seen.add(os.path.realpath(place))
 
 
 def _log_bytes(paths: Iterable[str]) -> Counter[str]:

@@ -10,6 +10,7 @@ from typing import TextIO
 from kseg.commands.diff.diff import truncations
 from kseg.commands.diff.differences import COUNTED, KINDS, Comparison, Difference, DifferencePlace
 from kseg.commands.diff.replica import ReplicaSummary
+from kseg.report.diff_advice import advice, together_text
 from kseg.report.rows import write_jsonl
 from kseg.report.tables import FOLDED, TableColumn, print_cells, print_note, print_text
 from kseg.schema import Row
@@ -35,9 +36,28 @@ def outcome_row(result: Comparison, a: ReplicaSummary, b: ReplicaSummary) -> Row
         "stretches": {kind: result.stretches.get(kind, 0) for kind in KINDS},
         "counts": {kind: result.counts.get(kind, 0) for kind in KINDS},
         "damaged_places": {"a": a.damage, "b": b.damage},
+        "together": _together_row(result, a, b),
         "a": _replica_row(a),
         "b": _replica_row(b),
     }
+
+
+def _together_row(result: Comparison, a: ReplicaSummary, b: ReplicaSummary) -> Row:
+    """Return what the replicas have together: null for ``whole`` if that is not known, and the first ranges of each kind."""
+    union = result.union
+    firsts = [one.first_offset for one in (a, b) if one.first_offset is not None]
+    lasts = [one.last_offset for one in (a, b) if one.last_offset is not None]
+    row: Row = {
+        "whole": result.whole,
+        "first_offset": min(firsts, default=None),
+        "last_offset": max(lasts, default=None),
+        "lost_in_both": [{"first_offset": one.first, "last_offset": one.last} for one in union.unread],
+        "lost_in_both_ranges": union.unread_count,
+    }
+    for name in _REPLICAS:
+        row[f"only_in_{name}"] = [one._asdict() for one in union.only_in[name]]
+        row[f"only_in_{name}_ranges"] = union.only_in_count[name]
+    return row
 
 
 def _replica_row(replica: ReplicaSummary) -> Row:
@@ -85,7 +105,7 @@ class TableWriter:
         _print_replicas(row, result, self._out)
         for text in _as_followers(row, self._detail):
             print_text(self._out, text, indent=2)
-        for text in _advice(row, result):
+        for text in advice(row, result):
             print_text(self._out, f"What to do: {escape_controls(text)}", indent=2)
         if self._listed and self._detail >= 0:
             self._out.write("\n" * (not self._out.isatty()))
@@ -116,6 +136,8 @@ def _answer(row: Row, result: Comparison) -> Iterator[str]:
         yield f"{verdict}: {_MEANINGS[verdict]}"
     for (kind, replica), count in result.lacking.items():
         yield f"{replica} lacks {count_of(count, 'record')}{_LACKING[kind]}"
+    if text := together_text(row):
+        yield text
     if result.counts.get("unopened"):
         yield f"{count_of(result.counts['unopened'], 'place')} with different batches, whose records were not compared"
 
@@ -133,37 +155,6 @@ _LACKING = {
     "ends-earlier": " at its end",
     "missing": " in between",
     "damaged": " that the other replica has",
-}
-_REPLACE = "stop its broker, move its partition folder away and start the broker: it fetches the log from the leader."
-
-
-def _advice(row: Row, result: Comparison) -> Iterator[str]:
-    """Yield what to do about the differences."""
-    verdict = row["verdict"]
-    if verdict == "same":
-        yield "Nothing: the records are equal."
-    if verdict == "disjoint":
-        yield "Check that both are replicas of one partition."
-    if result.first_difference is not None:
-        at = result.first_difference.first_offset
-        yield (
-            f"Look at the records (`kseg dump --deep --offsets {at}:{at + 10} PATH`) and keep the replica with the right "
-            f"ones. To replace the other one, {_REPLACE}"
-        )
-    for name in _REPLICAS:
-        if row["damaged_places"][name] and result.first_difference is None:
-            yield f"Replace {name}: {_REPLACE} Without a valid replica, `kseg repair` keeps the valid batches of {name}."
-    if verdict == "undetermined":
-        yield "Compare the records: leave out --shallow."
-    if verdict == "consistent":
-        causes = (_CAUSES[kind].format(replica) for kind, replica in result.lacking)
-        yield f"Nothing if {', and '.join(causes)}. Otherwise replace the replica that lacks records: {_REPLACE}"
-
-
-_CAUSES = {
-    "starts-later": "retention deleted the first records of {}",
-    "ends-earlier": "{} is a follower that lags",
-    "missing": "compaction deleted the records of {}",
 }
 _REPLICA_COLUMNS = (
     TableColumn("replica"),

@@ -11,6 +11,7 @@ from kseg.commands.diff.differences import COUNTED, KINDS
 from kseg.commands.diff.log_dirs import PairOutcome
 from kseg.commands.diff.replica import ReplicaSummary
 from kseg.report.diff import difference_row, outcome_row
+from kseg.report.diff_advice import together_text
 from kseg.report.tables import TableColumn, print_pages, print_text
 from kseg.schema import Row
 from kseg.text import count_of, escape_controls
@@ -87,7 +88,7 @@ def _extent(replica: ReplicaSummary | None) -> str:
 def _differences(outcome: PairOutcome) -> str:
     """Return the kinds of difference with their counts, and where each begins."""
     result = outcome.comparison
-    if result is None:
+    if result is None or outcome.a is None or outcome.b is None:
         return ""
     begins: dict[str, str] = {}
     for difference in outcome.differences:
@@ -100,6 +101,7 @@ def _differences(outcome: PairOutcome) -> str:
     damaged = [
         f"{name} is damaged in {count_of(replica.damage, 'place')}"
         for name, replica in (("a", outcome.a), ("b", outcome.b))
-        if replica is not None and replica.damage
+        if replica.damage
     ]
-    return ", ".join(found + damaged)
+    together = together_text(outcome_row(result, outcome.a, outcome.b))
+    return ", ".join([*found, *damaged, *([together] if together else [])])

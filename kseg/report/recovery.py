@@ -7,7 +7,16 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import TextIO
 
-from kseg.format.log_loader.plan import FAILURES, NOTHING_LOST, LogDirPlan, Lost, PartitionPlan, Step
+from kseg.format.log_loader.plan import (
+    FAILURES,
+    FORGET,
+    LOSE_METADATA,
+    NOTHING_LOST,
+    LogDirPlan,
+    Lost,
+    PartitionPlan,
+    Step,
+)
 from kseg.report.spool import Spool
 from kseg.report.tables import FOLDED, TableColumn, print_cells, print_text
 from kseg.schema import Row
@@ -20,7 +29,12 @@ Plans = Iterable[LogDirPlan | PartitionPlan]
 class Total:
     """Counts over all plans, complete after the last one; ``unread`` counts paths without a plan.
 
-    ``failing`` counts partitions and log directories, ``failing_log_dirs`` only these.
+    ``failing`` counts partitions and log directories, ``failing_log_dirs`` only these, ``forgetting`` the partitions that
+    lose the state of their producers, ``without_metadata`` the log directories that can lose all topics.
+
+    Folders without a segment are not counted as partitions but in
+    ``without_segments``; ``empty`` is the first of them. ``without_records`` are partitions whose log would end where it
+    starts.
     """
 
     log_dirs: int = 0
@@ -30,18 +44,40 @@ class Total:
     failing_log_dirs: int = 0
     lost_bytes: int = 0
     lost_records: int = 0
+    forgetting: int = 0
+    without_metadata: int = 0
     unread: int = 0
+    without_segments: int = 0
+    without_records: int = 0
+    empty: str = ""
+
+    @property
+    def harms(self) -> bool:
+        """Whether the start would lose data, producers or topics, or fail."""
+        return bool(self.lost_bytes or self.failing or self.forgetting or self.without_metadata)
+
+    @property
+    def unseen(self) -> bool:
+        """Whether all folders that were found lack segments, so that their data are unknown."""
+        return bool(self.without_segments and not (self.partitions or self.failing))
 
     def counted(self, plans: Plans) -> Iterator[LogDirPlan | PartitionPlan]:
         for plan in plans:
             lost = plan_lost(plan)
             self.log_dirs += isinstance(plan, LogDirPlan)
-            self.partitions += isinstance(plan, PartitionPlan)
+            if isinstance(plan, PartitionPlan) and not plan.has_segments:
+                self.without_segments += 1
+                self.empty = self.empty or plan.folder
+            elif isinstance(plan, PartitionPlan):
+                self.partitions += 1
+                self.without_records += plan.log_end is not None and plan.log_start == plan.log_end
             self.losing += lost.bytes > 0
             self.failing += plan.fails
             self.failing_log_dirs += plan.fails and isinstance(plan, LogDirPlan)
             self.lost_bytes += lost.bytes
             self.lost_records += lost.records
+            self.forgetting += any(step.action == FORGET for step in plan.steps)
+            self.without_metadata += any(step.action == LOSE_METADATA for step in plan.steps)
             yield plan
 
 
@@ -58,7 +94,7 @@ def rows(plans: Plans, total: Total) -> Iterator[Row]:
             row |= {"clean": plan.clean, "partitions": plan.partitions}
         yield {**row, "fails": plan.fails}
     counts = asdict(total)
-    del counts["failing_log_dirs"]  # it has a row of its own
+    del counts["failing_log_dirs"], counts["empty"]  # they have rows of their own
     yield {"kind": "summary", **counts}
 
 
@@ -86,7 +122,7 @@ def _lost(lost: Lost) -> Row:
 
 
 def write_table(plans: Plans, total: Total, out: TextIO, *, detail: int = 0) -> None:
-    """Write what is lost or fails, what to do, a table of steps for each of these partitions, and a summary line.
+    """Write the losses and failures, the remedies, a table of steps for each of these partitions, and a summary line.
 
     With ``detail`` 1 all partitions have their steps, with -1 none; a single partition also has them without a loss. The
     losses come first, so the plans are kept until the last one.
@@ -97,14 +133,13 @@ def write_table(plans: Plans, total: Total, out: TextIO, *, detail: int = 0) -> 
     changed = 0
     unlisted: LogDirPlan | PartitionPlan | None = None
     for plan in plans:
-        is_affected = plan.fails or any(step.lost.bytes for step in plan.steps)
         changes = any(step.action != "nothing" for step in plan.steps)
-        if is_affected:
+        if is_affected(plan):
             affected.append((answer_cells(plan), "red"))
             causes |= causes_of(plan)
         elif changes:
             changed += 1
-        if detail > 0 or (not detail and is_affected):
+        if detail > 0 or (not detail and is_affected(plan)):
             spool.add(plan)
         else:
             unlisted = plan
@@ -131,6 +166,15 @@ def write_table(plans: Plans, total: Total, out: TextIO, *, detail: int = 0) -> 
     print_text(out, summary_line(total), indent=2)
 
 
+def is_affected(plan: LogDirPlan | PartitionPlan) -> bool:
+    """Return whether a folder would lose anything, or keep the broker from using it."""
+    return any(map(_is_harmful, plan.steps))
+
+
+def _is_harmful(step: Step) -> bool:
+    return step.lost.bytes > 0 or step.action in (FORGET, LOSE_METADATA, *FAILURES)
+
+
 ANSWER_COLUMNS = (
     TableColumn("folder", text="wrap"),
     TableColumn("lost bytes", right=True),
@@ -138,13 +182,17 @@ ANSWER_COLUMNS = (
     TableColumn("offsets", priority=2),
     TableColumn("the broker would", text="wrap"),
 )
-#: What is lost or fails -> what to do.
+#: The remedy for each kind of loss and failure.
 REMEDIES = {
     "fails": "Correct what keeps the broker from starting. `kseg validate PATH` explains damaged files.",
+    LOSE_METADATA: "Do not start the broker before you know where its metadata log is. Give all its log directories, also "
+    "that of metadata.log.dir. If the log is lost, restore __cluster_metadata-0 from a backup or another controller.",
     "records": "Before you start the broker, copy the folders, or save their valid batches with `kseg repair PATH NEW`. "
     "If another broker leads the partition, this one fetches the lost records from it after the start.",
     "bytes": "Nothing for folders that lose 0 records: only bytes that nobody can read are lost.",
     "mark-stray": "Restore partition.metadata with the topic id before you start the broker, or move the folder away.",
+    FORGET: "Delete .kafka_cleanshutdown before you start the broker: it then reads the producers from the log. Otherwise "
+    "consumers that read committed get records of open transactions, also of those that are aborted later.",
     "unchecked": "After a clean shutdown the broker does not check its segments. `kseg recovery --unclean PATH` predicts "
     "its start without .kafka_cleanshutdown.",
 }
@@ -154,7 +202,9 @@ def causes_of(plan: LogDirPlan | PartitionPlan) -> set[str]:
     """Return the keys of REMEDIES that apply to a plan."""
     causes = {"fails"} if plan.fails else set()
     for step in plan.steps:
-        if step.lost.bytes and step.action in ("hide-records", "keep-tail"):
+        if step.action in (FORGET, LOSE_METADATA):
+            causes.add(step.action)
+        elif step.lost.bytes and step.action in ("hide-records", "keep-tail"):
             causes.add("unchecked")
         elif step.lost.bytes and step.action == "mark-stray":
             causes.add("mark-stray")
@@ -164,7 +214,7 @@ def causes_of(plan: LogDirPlan | PartitionPlan) -> set[str]:
 
 
 def plan_lost(plan: LogDirPlan | PartitionPlan) -> Lost:
-    """Return what a plan loses; a log directory itself loses nothing."""
+    """Return the losses of a plan; a log directory itself loses nothing."""
     return plan.lost if isinstance(plan, PartitionPlan) else NOTHING_LOST
 
 
@@ -173,7 +223,7 @@ _FAILING = {"offline": "take the log directory offline because of", "refuse": "s
 
 def answer_cells(plan: LogDirPlan | PartitionPlan) -> Sequence[str]:
     """Return the cells of a folder that loses data or fails, with the steps that cause it."""
-    harmful = [step for step in plan.steps if step.lost.bytes or step.action in FAILURES]
+    harmful = filter(_is_harmful, plan.steps)
     steps: list[str] = []
     for action, group in groupby(harmful, key=lambda step: step.action):
         first, *others = group
@@ -195,7 +245,9 @@ def headline(plan: LogDirPlan | PartitionPlan) -> str:
     if any(step.action == "mark-stray" for step in plan.steps):
         return f"becomes stray, and an empty log replaces it: {_lost_text(plan.lost)} out of use"
     log = "" if plan.log_end is None else f"; then starts at offset {plan.log_start} and ends at {plan.log_end}"
-    return f"loses {_lost_text(plan.lost)}{log}" if plan.lost.bytes else f"loses nothing{log}"
+    if plan.lost.bytes:
+        return f"loses {_lost_text(plan.lost)}{log}"
+    return f"loses {'its producers' if any(step.action == FORGET for step in plan.steps) else 'nothing'}{log}"
 
 
 STEP_COLUMNS = (
@@ -219,10 +271,10 @@ def step_rows(steps: Iterable[Step], folded: int = FOLDED) -> Iterator[tuple[Seq
 
     Those without a loss, and from ``folded`` on those with one, are one row per action.
     """
-    for (action, harmless), group in groupby(steps, key=lambda step: (step.action, not step.lost.bytes)):
+    for (_, harmless), group in groupby(steps, key=lambda step: (step.action, not step.lost.bytes)):
         run = list(group)
         parts = [run] if harmless or len(run) >= folded else [[step] for step in run]
-        style = "" if harmless and action not in FAILURES else "red"
+        style = "red" if _is_harmful(run[0]) else ""
         yield from ((_cells(part), style) for part in parts)
 
 
@@ -259,10 +311,19 @@ def summary_line(total: Total) -> str:
     causes = " and ".join(count_of(count, noun) for noun, count in failing.items() if count)
     fails = f"; the broker would not start, or go offline, because of {causes}" if causes else ""
     fails += f"; {count_of(total.unread, 'path')} unreadable" if total.unread else ""
+    if total.without_segments:
+        more = f" and {total.without_segments - 1:,} more" if total.without_segments > 1 else ""
+        fails += f"; not counted, because no segment is in it: {escape_controls(total.empty)}{more}"
+    if total.without_metadata:
+        losing = count_of(total.without_metadata, "log directory")
+        fails = f"; the metadata log is missing: {losing} can lose all topics{fails}"
     if not total.partitions:
         return f"no partition was read{fails}"
+    if total.forgetting:
+        fails = f"; {count_of(total.forgetting, 'partition')} would lose the state of producers{fails}"
     if not total.lost_bytes:
-        return f"no data would be lost in {count_of(total.partitions, 'partition')}{fails}"
+        without = f", {total.without_records:,} of them without a record" if total.without_records else ""
+        return f"no data would be lost in {count_of(total.partitions, 'partition')}{without}{fails}"
     return (
         f"{total.losing:,} of {count_of(total.partitions, 'partition')} would lose data: "
         f"{count_of(total.lost_bytes, 'byte')}, {count_of(total.lost_records, 'readable record')}{fails}"

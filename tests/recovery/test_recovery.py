@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from kseg.cli.main import main
 from kseg.format.log_loader.loader import BrokerStart, plan_partition
-from kseg.format.log_loader.plan import ACTIONS, FAILURES, PartitionPlan
+from kseg.format.log_loader.plan import ACTIONS, FAILURES, FORGET, LOSE_METADATA, PartitionPlan
 from kseg.format.segment import split_points
 from tests.support import damage
 from tests.support.fixtures import SEGMENTS
@@ -26,6 +27,7 @@ OUTCOMES: dict[tuple[str, bool], dict[str, Any]] = {
     for outcome in map(json.loads, RECORDED.read_text(encoding="utf-8").splitlines())
 }
 METADATA = "partition.metadata"
+METADATA_LOG = "__cluster_metadata-0"
 
 
 def name(scene: Scene) -> str:
@@ -91,7 +93,19 @@ def test_every_action_has_a_scene(tmp_path: Path) -> None:
         plan = plan_partition(str(folder), scene.start())
         shutil.rmtree(folder)
         done |= {step.action for step in plan.steps}
-    assert set(ACTIONS) - done == {"offline", "delete-folder", "pass-over", "write-directory-id"}
+    assert set(ACTIONS) - done == {"offline", "delete-folder", "pass-over", "write-directory-id", FORGET, LOSE_METADATA}
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_start_without_snapshots_forgets_producers(clean: bool, tmp_path: Path) -> None:
+    """After a clean shutdown only: otherwise a broker reads them from the log. The exit code shows it."""
+    folder = tmp_path / "topic-0"
+    shutil.copytree(TRANSACTIONS, folder, ignore=shutil.ignore_patterns("*.snapshot"))
+    (step,) = [step for step in plan_partition(str(folder), BrokerStart(True)).steps if step.action == FORGET]
+    assert "3 producers, 1 open transaction" in step.why
+    done = run("--clean" if clean else "--unclean", folder, "--format", "jsonl")
+    assert done.exit_code == clean
+    assert json.loads(done.stdout.splitlines()[-1])["forgetting"] == clean
 
 
 def test_a_damaged_segment_costs_all_later_ones(tmp_path: Path) -> None:
@@ -145,13 +159,15 @@ def test_the_metadata_log_is_recovered_at_every_start(tmp_path: Path) -> None:
     assert not plan.lost.bytes
 
 
-def make_log_dir(tmp_path: Path, *, clean: bool) -> Path:
+def make_log_dir(tmp_path: Path, *, clean: bool, metadata: bool = True) -> Path:
     log_dir = tmp_path / "logs"
     shutil.copytree(SEGMENTS / "4.3.0-v2-none-log-dir", log_dir)
     for file in ("ORIGIN", "expect.jsonl"):
         (log_dir / file).unlink()
     for number, source in enumerate((SOUND, TRANSACTIONS, SOUND)):
         shutil.copytree(source, log_dir / f"orders-{number}")
+    if metadata:
+        shutil.copytree(SEGMENTS / "4.3.0-v2-none-kraft-metadata", log_dir / METADATA_LOG)
     (log_dir / "recovery-point-offset-checkpoint").write_text("0\n2\norders 0 100\norders 1 88\n")
     if clean:
         (log_dir / ".kafka_cleanshutdown").touch()
@@ -162,7 +178,7 @@ def make_log_dir(tmp_path: Path, *, clean: bool) -> Path:
 
 def test_a_log_dir_is_loaded_by_its_checkpoints(tmp_path: Path) -> None:
     """Recovery points and log starts come from the log dir's checkpoints."""
-    log_dir = make_log_dir(tmp_path, clean=False)
+    log_dir = make_log_dir(tmp_path, clean=False, metadata=False)
     recovered = [row for row in rows("--index-interval", 512, log_dir) if row.get("action") == "recover-segment"]
     first = {row["partition"]: row["file"] for row in reversed(recovered)}
     # The third is in none of the checkpoints: all of it counts as not flushed.
@@ -180,6 +196,41 @@ def test_a_partition_depends_on_its_log_dir(tmp_path: Path) -> None:
     log_dir = make_log_dir(tmp_path, clean=False)
     alone = rows("--index-interval", 512, log_dir / "orders-0")
     assert [row["file"] for row in alone if row.get("action") == "recover-segment"] == [log(96), log(120)]
+
+
+def test_folders_of_log_dirs_are_searched_for_them(tmp_path: Path) -> None:
+    """A backup of several brokers is planned broker by broker: its folders' names look like those of partitions."""
+    for number in (1, 2):
+        log_dir = make_log_dir(tmp_path / f"{number}", clean=False)
+        text = (log_dir / "meta.properties").read_text()
+        (log_dir / "meta.properties").write_text(re.sub("node.id=.*", f"node.id={number}", text))
+        log_dir.rename(tmp_path / f"broker-{number}")
+    last = tmp_path / "broker-2" / "orders-0" / log(96)
+    last.write_bytes(last.read_bytes()[:100])
+    found = rows("--unclean", tmp_path)
+    assert [row["folder"] for row in found if row["kind"] == "log_dir"] == [
+        str(tmp_path / "broker-1"),
+        str(tmp_path / "broker-2"),
+    ]
+    assert found[-1]["partitions"] == 8
+    assert found[-1]["losing"] == found[-1]["log_dirs"] - 1 == 1
+    assert not found[-1]["failing"]
+    assert run(tmp_path).exit_code == 1
+
+
+def test_a_folder_without_segments_is_not_a_partition(tmp_path: Path) -> None:
+    """It is named, not counted; alone it is a failure, because nothing is known of its data."""
+    log_dir = make_log_dir(tmp_path, clean=True)
+    (log_dir / "broker-1").mkdir()
+    result = run(log_dir)
+    assert result.exit_code == 0
+    said = " ".join(result.stdout.split())
+    assert f"in 4 partitions; not counted, because no segment is in it: {log_dir / 'broker-1'}" in said
+    alone = run(log_dir / "broker-1")
+    assert alone.exit_code == 2
+    assert "no partition was read" in alone.stdout
+    (tmp_path / "parent" / "broker-1").mkdir(parents=True)
+    assert run(tmp_path / "parent").exit_code == 2
 
 
 def test_exit_codes(tmp_path: Path) -> None:
@@ -201,7 +252,7 @@ def test_exit_codes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", OFFLINE)
 def test_errors_that_make_a_log_dir_go_offline(what: str, tmp_path: Path) -> None:
     """Errors of one log dir leave the others online."""
-    log_dir = make_log_dir(tmp_path, clean=True)
+    log_dir = make_log_dir(tmp_path, clean=True, metadata=False)
     OFFLINE[what](log_dir)
     actions = [row["action"] for row in rows(log_dir) if row["kind"] == "step"]
     assert actions.count("offline") == 1
@@ -245,16 +296,63 @@ def test_the_kind_of_checkpoint_error_decides(name: str, text: str, action: str,
 )
 def test_a_log_dir_names_its_cluster_and_node(text: str, action: str, tmp_path: Path) -> None:
     """An unreadable file fails the log dir; a readable one without the names ends the broker."""
-    log_dir = make_log_dir(tmp_path, clean=True)
+    log_dir = make_log_dir(tmp_path, clean=True, metadata=False)
     (log_dir / "meta.properties").write_text(text)
     assert steps_of(log_dir) == {(action, "meta.properties")}
     (log_dir / "meta.properties").unlink()
     assert steps_of(log_dir) == {("refuse", "meta.properties")}
 
 
+#: Changes to the log directory that has the metadata log, with what a broker of Kafka 4.3.0 did: it ended, or took the
+#: log directory of the file offline.
+OF_KRAFT: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "identity": (lambda log_dir: (log_dir / "meta.properties").write_text("version=7\n"), "refuse", "meta.properties"),
+    "unassigned": (lambda log_dir: _with_id(log_dir, "A" * 22), "refuse", "meta.properties"),
+    "lost": (lambda log_dir: _with_id(log_dir, "A" * 21 + "Q"), "refuse", "meta.properties"),
+    "index-folder": (lambda log_dir: _folder_for(log_dir, ".index"), "offline", log(0)[:20] + ".index"),
+    "timeindex-folder": (lambda log_dir: _folder_for(log_dir, ".timeindex"), "offline", log(0)[:20] + ".timeindex"),
+    "txnindex-folder": (lambda log_dir: _folder_for(log_dir, ".txnindex"), "offline", log(0)[:20] + ".txnindex"),
+    "snapshot-flipped": (
+        lambda log_dir: _snapshot(log_dir, lambda data: damage.flip(data, len(data) - 20)),
+        "refuse",
+        "",
+    ),
+    "snapshot-empty": (lambda log_dir: _snapshot(log_dir, lambda data: b""), "refuse", ""),
+    "snapshot-cut": (lambda log_dir: _snapshot(log_dir, lambda data: data[:-30]), "", ""),
+    "snapshot": (lambda log_dir: _snapshot(log_dir, lambda data: data), "", ""),
+}
+
+
+def _with_id(log_dir: Path, directory: str) -> None:
+    meta = log_dir / "meta.properties"
+    meta.write_text(re.sub("directory.id=.*", f"directory.id={directory}", meta.read_text()))
+
+
+def _folder_for(log_dir: Path, suffix: str) -> None:
+    path = log_dir / "orders-0" / log(0).replace(".log", suffix)
+    path.unlink(missing_ok=True)
+    path.mkdir()
+
+
+def _snapshot(log_dir: Path, change: Callable[[bytes], bytes]) -> None:
+    source = next((SEGMENTS / "4.3.0-v2-none-kraft-metadata").glob("*.checkpoint"))
+    (log_dir / METADATA_LOG / f"{10**6:020d}-0000000009.checkpoint").write_bytes(change(source.read_bytes()))
+
+
+@pytest.mark.parametrize("name", OF_KRAFT)
+def test_what_the_metadata_log_needs(name: str, tmp_path: Path) -> None:
+    """A broker ends without the identity of its metadata log, and without the newest snapshot of the metadata."""
+    change, action, file = OF_KRAFT[name]
+    log_dir = make_log_dir(tmp_path, clean=True)
+    change(log_dir)
+    found = {step for step in steps_of(log_dir) if step[0] in FAILURES}
+    expected = {(action, file or f"{10**6:020d}-0000000009.checkpoint")} if action else set()
+    assert found == expected
+
+
 def test_log_dirs_of_one_broker_share_nothing(tmp_path: Path) -> None:
     """A partition in two of them, a copied directory.id, another cluster: the broker does not start."""
-    one = make_log_dir(tmp_path, clean=True)
+    one = make_log_dir(tmp_path, clean=True, metadata=False)
     other = tmp_path / "more"
     shutil.copytree(one, other)
     assert steps_of(one) == steps_of(other) == set()
@@ -265,6 +363,59 @@ def test_log_dirs_of_one_broker_share_nothing(tmp_path: Path) -> None:
     for number in range(3):
         shutil.rmtree(other / f"orders-{number}")
     assert steps_of(one, other) == {("refuse", "meta.properties")}
+
+
+def metadata_losses(*paths: Path) -> list[tuple[str, str]]:
+    """Return (folder, why) of each log directory that can lose its topics; the exit code and the summary agree."""
+    done = run(*paths, "--format", "jsonl")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    losses = [(row["folder"], row["why"]) for row in found if row.get("action") == LOSE_METADATA]
+    assert done.exit_code == bool(losses)
+    assert found[-1]["without_metadata"] == len(losses)
+    return losses
+
+
+@pytest.mark.parametrize("content", [None, (), ("0" * 20 + ".log",)], ids=["deleted", "empty", "empty-log"])
+def test_a_broker_without_its_metadata_log_can_lose_all_topics(content: tuple[str, ...] | None, tmp_path: Path) -> None:
+    """A combined broker and controller of Kafka 4.3.0 started with 0 topics, and renamed all folders to -stray."""
+    log_dir = make_log_dir(tmp_path, clean=True)
+    shutil.copytree(log_dir / METADATA_LOG, tmp_path / METADATA_LOG)
+    assert metadata_losses(log_dir) == []
+    shutil.rmtree(log_dir / METADATA_LOG)
+    if content is not None:
+        (log_dir / METADATA_LOG).mkdir()
+        for name in content:
+            (log_dir / METADATA_LOG / name).touch()
+    ((folder, why),) = metadata_losses(log_dir)
+    assert folder == str(log_dir)
+    assert "renames 3 partition folders to -stray" in why
+    shown = " ".join(run(log_dir).stdout.split())
+    assert "the metadata log is missing: 1 log directory can lose all topics" in shown
+    assert "What to do: Do not start the broker" in shown
+    assert metadata_losses(log_dir / "orders-0") == []
+    shutil.rmtree(log_dir / METADATA_LOG, ignore_errors=True)
+    # It is in another log directory of the broker, whatever the order.
+    other = tmp_path / "other"
+    other.mkdir()
+    text = (log_dir / "meta.properties").read_text()
+    (other / "meta.properties").write_text(re.sub("directory.id=.*", "directory.id=" + "B" * 22, text))
+    (tmp_path / METADATA_LOG).rename(other / METADATA_LOG)
+    assert metadata_losses(log_dir, other) == metadata_losses(other, log_dir) == []
+    (tmp_path / "disks").mkdir()
+    for moved in (log_dir, other):
+        moved.rename(tmp_path / "disks" / moved.name)
+    assert metadata_losses(tmp_path / "disks") == []
+
+
+def test_a_log_dir_of_zookeeper_needs_no_metadata_log(tmp_path: Path) -> None:
+    """Nor does a copy of some partitions, without a log directory's files."""
+    log_dir = make_log_dir(tmp_path, clean=True)
+    shutil.rmtree(log_dir / METADATA_LOG)
+    (log_dir / "meta.properties").write_text("version=0\ncluster.id=x\nbroker.id=1\n")
+    assert metadata_losses(log_dir) == []
+    for file in (*log_dir.glob("*-checkpoint"), *log_dir.glob("*.properties"), log_dir / ".kafka_cleanshutdown"):
+        file.unlink()
+    assert metadata_losses(log_dir) == []
 
 
 def test_a_log_dir_of_nobody_is_not_loaded(tmp_path: Path) -> None:

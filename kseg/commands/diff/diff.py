@@ -15,12 +15,14 @@ from dataclasses import replace
 from kseg.commands.diff.differences import SAME_CONTENT, Comparison, Difference, DifferencePlace
 from kseg.commands.diff.leader_epochs import truncation_offset
 from kseg.commands.diff.replica import Replica, ReplicaSummary
+from kseg.commands.diff.replica_union import ReadableRange
 from kseg.findings import do_nothing
 from kseg.format.compress.codecs import codec_name
 from kseg.format.record import equality, memory
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK
 from kseg.format.storage.file_access import Progress
+from kseg.format.storage.naming import base_offset_of
 
 #: Called with each difference, in offset order.
 OnDifference = Callable[[Difference], None]
@@ -38,14 +40,17 @@ def compare(
     merge = _Merge(a, b, on_difference)
     with closing(a), closing(b):
         while a.more() & b.more():
+            merge.find_unread()
             if merge.skip_same_batches(compare_bytes=not shallow) or merge.skip_one_only():
                 continue
             if shallow:
                 merge.skip_unopened()
             else:
                 merge.compare_records_of_group()
-        while a.more() or b.more():
+        while a.more() | b.more():
+            merge.find_unread()
             merge.skip_tail()
+        merge.find_unread()
     merge.flush()
     merge.result.damage = a.damage + b.damage
     return merge.result
@@ -67,6 +72,11 @@ class _Merge:
         self._pending: Difference | None = None
         self._last = 0
         self._count = 0
+
+    def find_unread(self) -> None:
+        """Find the offsets before the current batches that neither replica can read. No difference extends over them."""
+        if self.result.union.update(self.a, self.b):
+            self.flush()
 
     def skip_same_batches(self, *, compare_bytes: bool) -> bool:
         """Skip batches that are equal except for their leader epochs; return False if there are none."""
@@ -146,7 +156,8 @@ class _Merge:
         here.advance()
 
     def _only(self, here: Replica, there: Replica, first: int, last: int, count: int) -> None:
-        if there.torn or there.broken:
+        begin = base_offset_of(there.files[0].path)
+        if (there.torn or there.broken) and (begin is None or last >= begin):
             kind = "damaged"
         elif there.starts_after(last):
             kind = "starts-later"
@@ -274,8 +285,14 @@ class _Merge:
     def flush(self) -> None:
         """Report the pending difference: it is complete."""
         pending, self._pending = self._pending, None
-        if pending is not None:
-            self._on_difference(replace(pending, last_offset=self._last, count=self._count))
+        if pending is None:
+            return
+        complete = replace(pending, last_offset=self._last, count=self._count)
+        place = complete.b if complete.lacking == "a" else complete.a
+        if complete.kind == "damaged" and place is not None:
+            found = ReadableRange(complete.first_offset, self._last, self._count, place.file, place.position)
+            self.result.union.add_readable("b" if complete.lacking == "a" else "a", found)
+        self._on_difference(complete)
 
 
 def _place(replica: Replica) -> DifferencePlace | None:

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
+from kseg.commands.diff.replica_union import ReplicaUnion
+
 #: Kinds of difference and their meanings.
 KINDS: Mapping[str, str] = {
     "leader-epoch": "the same batches with different leader epochs",
@@ -72,7 +74,7 @@ class Comparison:
 
     ``lacking`` counts the records that a replica lacks, by kind and replica (``a`` or ``b``). ``last_common_offset`` is the
     last offset with equal records before ``first_difference``, the first offset with different records; without such a
-    difference it is the last offset with equal records of the whole log.
+    difference it is the last offset with equal records of the whole log. ``union`` is what the replicas have together.
     """
 
     stretches: dict[str, int] = field(default_factory=dict)
@@ -81,6 +83,14 @@ class Comparison:
     last_common_offset: int | None = None
     first_difference: Difference | None = None
     damage: int = 0
+    union: ReplicaUnion = field(default_factory=ReplicaUnion)
+
+    @property
+    def whole(self) -> bool | None:
+        """Whether one of the replicas can read each offset that the other one has lost; None if headers do not show it."""
+        if self.union.unread_count:
+            return False
+        return None if "unopened" in self.counts else True
 
     @property
     def verdict(self) -> str:

@@ -14,7 +14,7 @@ from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.findings import Finding
 from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.storage import file_access
-from kseg.format.storage.naming import is_log, partition_of
+from kseg.format.storage.naming import logs_among, partition_of
 from kseg.format.storage.process_pool import add_progress
 from kseg.format.storage.source import check_complete, is_folder, walk_folders
 from kseg.results import MAX_PER_RULE
@@ -62,7 +62,7 @@ class PairOutcome:
 
 def is_log_dir(path: str) -> bool:
     """Return whether ``path`` is a folder without segments: its partitions are in folders below it."""
-    return is_folder(path) and not any(map(is_log, names_in(path)))
+    return is_folder(path) and not logs_among(names_in(path))
 
 
 def partition_pairs(a: str, b: str) -> list[PartitionPair]:
@@ -78,7 +78,7 @@ def _partitions_in(log_dir: str) -> dict[tuple[str, int], str]:
     found: dict[tuple[str, int], str] = {}
     skipped = []
     unlisted: list[str] = []
-    logs = [folder for folder, names in walk_folders(log_dir, unlisted.append) if any(map(is_log, names))]
+    logs = [folder for folder, names in walk_folders(log_dir, unlisted.append) if logs_among(names)]
     for folder in [*logs, *map(Path, unlisted)]:  # comparing an unlisted folder fails with the reason
         partition = partition_of(folder.name)
         if partition is None:

@@ -85,6 +85,8 @@ class Replica:
         self.other: Replica | None = None
         self.first_offset: int | None = None
         self.last_offset: int | None = None
+        # The offset after the last record that could be read, None before the first one.
+        self.unread_from: int | None = None
         self.batch_count = 0
         self.damage = 0
         self.torn = False
@@ -128,10 +130,17 @@ class Replica:
 
     @property
     def low(self) -> int:
-        """The smallest possible first offset of the current batch. A compressed message set must be opened to know more."""
+        """The smallest possible first offset of the current batch. A compressed message set must be opened to know more.
+
+        After a damaged place it is opened: offsets before its first record are lost.
+        """
         wrapper = self.batches.magic[self.row] < 2 and self.batches.attributes[self.row] & CODEC_MASK
         if not wrapper:
             return self.batches.base_offset[self.row]
+        if self.torn and self.window is not None:
+            chunk, row = self._opener.batch(self.window, self.row)
+            if chunk.batches.record_total[row]:
+                return chunk.records.offset[chunk.batches.first_record[row]]
         return 0 if self.last_offset is None else min(self.last_offset + 1, self.high)
 
     @property
@@ -174,6 +183,10 @@ class Replica:
         if self.first_offset is None:
             self.first_offset = self.low
         high = self.batches.last_offset[self.row + count - 1]
+        if not self.broken:
+            self.unread_from = max(high + 1, self.unread_from or 0)
+        elif self.end:
+            self.unread_from = self.records.offset[self.end - 1] + 1
         self.last_offset = high if self.last_offset is None else max(high, self.last_offset)
         self.batch_count += count
         self.row += count

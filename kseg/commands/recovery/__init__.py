@@ -1,1 +1,1 @@
-"""``kseg recovery``: predict what a broker would do with its log directories at its start."""
+"""``kseg recovery``: predict the actions of a broker on its log directories at its start."""

@@ -5,16 +5,19 @@ Source: ``MetaPropertiesEnsemble`` and ``KafkaRaftServer.initializeLogDirs`` of 
 
 from __future__ import annotations
 
+import base64
 import os
 from collections.abc import Iterator
 from functools import partial
 
 from kseg.format.log_loader.refusals import OfflineError, RefusedError
+from kseg.format.sidefiles.log_dir_names import META
 from kseg.format.sidefiles.metadata_files import MetaProperties, walk_meta_properties
 from kseg.format.sidefiles.reading import entries_of
 from kseg.format.storage import local_files
 
-META = "meta.properties"
+# DirectoryId: UNASSIGNED, LOST, MIGRATING and 97 more values are reserved.
+_RESERVED = 100
 _SHOWN = {"cluster_id": "cluster.id", "node_id": "node.id", "directory_id": "directory.id"}
 
 
@@ -30,10 +33,17 @@ def read_identity(log_dir: str) -> MetaProperties:
         found: MetaProperties = entries_of(path, partial(walk_meta_properties, needs_node=False))[0]
     except ValueError as error:
         raise OfflineError(str(error), META) from error
+    if found.directory_id is not None and _number(found.directory_id) < _RESERVED:
+        raise RefusedError(f"directory.id {found.directory_id} is reserved", META)
     for field in ("node_id", "cluster_id"):
         if getattr(found, field) is None:
             raise RefusedError(f"{_SHOWN[field]} is missing", META)
     return found
+
+
+def _number(directory_id: str) -> int:
+    """Return the 128 bits of an id in the base64 of ``Uuid.toString``."""
+    return int.from_bytes(base64.urlsafe_b64decode(directory_id + "=" * (-len(directory_id) % 4)))
 
 
 def conflicts(one: MetaProperties, other: MetaProperties) -> Iterator[str]:

@@ -9,13 +9,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from kseg.commands.recovery.identity import META, conflicts, read_identity
+from kseg.commands.recovery.identity import conflicts, read_identity
 from kseg.errors import KsegError, UnreadableError
 from kseg.format.log_loader.checkpoints import MAX_TEXT, read_offsets
 from kseg.format.log_loader.loader import METADATA_TOPIC, BrokerStart, plan_partition
 from kseg.format.log_loader.log_segment import INDEX_BYTES
 from kseg.format.log_loader.partition_files import File
-from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan, Step
+from kseg.format.log_loader.plan import FAILURES, LOSE_METADATA, LogDirPlan, PartitionPlan, Step
 from kseg.format.log_loader.refusals import OfflineError, RefusedError
 from kseg.format.sidefiles.checkpoints import CheckpointOffset
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
@@ -24,12 +24,23 @@ from kseg.format.sidefiles.log_dir_names import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_STARTS,
+    META,
     RECOVERY_POINTS,
 )
 from kseg.format.sidefiles.metadata_files import MetaProperties
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import Partition, base_offset_of, partition_of
+from kseg.format.storage.naming import (
+    Partition,
+    base_offset_of,
+    is_log,
+    is_remote_log,
+    is_snapshot,
+    logs_among,
+    partition_of,
+)
+from kseg.format.storage.source import log_dirs_in
 from kseg.format.storage.special_files import skip_special
+from kseg.text import count_of
 
 _CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 _OF_A_LOG_DIR = {CLEAN_SHUTDOWN, RECOVERY_POINTS, META}
@@ -39,6 +50,11 @@ _PASSED_OVER = frozenset({"remote-log-index-cache"})
 _METADATA_FOLDER = f"{METADATA_TOPIC}-0"
 #: Observed in six of eight starts of 20 s. An upgrade from before Kafka 3.7 has none.
 _NEW_ID = "directory.id is missing; if the cluster knows an earlier one, partitions can stay without a leader"
+#: Observed with a combined broker and controller. A broker fetches the log from controllers that are other nodes.
+_NO_METADATA = (
+    "the metadata log is missing: unless it is in another log directory, or the controllers are other nodes, the broker "
+    "starts without topics and renames {} to -stray"
+)
 _Offsets = dict[tuple[str, int], int]
 
 
@@ -68,11 +84,18 @@ class Broker:
         self._homes: dict[Partition, str] = {}
         self._identities: dict[str, MetaProperties] = {}
         self._metadata_dir: str | None = None
+        self._has_metadata = False
+
+    def add_place(self, place: str) -> None:
+        """Record whether a log directory of the broker has its metadata log. Call it for all before ``check_log_dirs``."""
+        self._has_metadata = self._has_metadata or _has_metadata_log(place)
 
     def check_log_dirs(self, made: LogDirPlan | PartitionPlan) -> LogDirPlan | PartitionPlan:
         """Return the plan, with one more step if another log directory keeps the broker from starting."""
         if isinstance(made, LogDirPlan):
             steps = self._of_log_dir(made.folder)
+            if not (made.fails or any(step.action in FAILURES for step in steps)):
+                steps += self._without_metadata(made)
             return replace(made, steps=(*made.steps, *steps)) if steps else made
         partition = partition_of(os.path.basename(made.folder))
         if partition is None or partition.state in ("-delete", "-stray") or made.fails:
@@ -82,6 +105,19 @@ class Broker:
             return made
         step = Step("refuse", os.path.basename(made.folder), f"{other} has the same partition")
         return replace(made, steps=(*made.steps, step))
+
+    def _without_metadata(self, made: LogDirPlan) -> list[Step]:
+        """Return a step if no log directory of the broker tells it which topics exist."""
+        identified = self._identities.get(made.folder)
+        if self._has_metadata or not identified or identified.version != 1:
+            return []
+        partitions = filter(None, map(partition_of, _entries(made.folder)[0]))
+        found = sum(each.state in (None, "-future") and each.topic != METADATA_TOPIC for each in partitions)
+        return (
+            [Step(LOSE_METADATA, _METADATA_FOLDER, _NO_METADATA.format(count_of(found, "partition folder")))]
+            if found
+            else []
+        )
 
     def _of_log_dir(self, folder: str) -> list[Step]:
         steps: list[Step] = []
@@ -104,17 +140,17 @@ def plan(
 ) -> Iterator[LogDirPlan | PartitionPlan]:
     """Yield the plan for a log directory, then the plans of its partitions; or the plan for a partition folder.
 
+    ``path`` is a folder that ``places_of`` returned.
+
     ``unread`` is called with the reason for each partition that cannot be read. Raises UnreadableError if that is ``path``.
     """
     path = os.path.normpath(path)
     folders, files = _entries(path)
     alone = _is_partition(path, folders, files)
     log_dir = os.path.dirname(os.path.abspath(path)) if alone else path
-    if not (alone or files & _OF_A_LOG_DIR or any(map(partition_of, folders))):
-        raise UnreadableError(f"{path}: neither a log directory nor a partition folder")
     steps: list[Step] = []
-    _check_identity(log_dir, steps)
-    if steps and steps[0].action == "offline" and not alone:
+    unreadable = _check_identity(log_dir, steps)
+    if unreadable and not alone:
         # The broker ends before it loads any log.
         yield LogDirPlan(path, bool(requested.clean), tuple(steps), sum(bool(partition_of(name)) for name in folders))
         return
@@ -182,17 +218,27 @@ def _read_offsets(log_dir: str, name: str, steps: list[Step]) -> list[Checkpoint
     return []
 
 
-def _check_identity(log_dir: str, steps: list[Step]) -> None:
-    """Check the ids. A folder of partitions without a log directory's files may be a copy of some partitions."""
-    if not any(local_files.exists(os.path.join(log_dir, name)) for name in (CLEAN_SHUTDOWN, META, *_CHECKPOINTS)):
-        return
+def _check_identity(log_dir: str, steps: list[Step]) -> bool:
+    """Check the ids, and return whether a broker can't read them.
+
+    A folder of partitions without a log directory's files may be a copy of some partitions. ``kseg repair`` writes their
+    log starts.
+    """
+    names = {CLEAN_SHUTDOWN, META, *_CHECKPOINTS} - {LOG_STARTS}
+    if not any(local_files.exists(os.path.join(log_dir, name)) for name in names):
+        return False
     try:
         if read_identity(log_dir).directory_id is None:
             steps.append(Step("write-directory-id", META, _NEW_ID))
     except OfflineError as error:
-        steps.append(Step("offline", META, error.why))
+        # KafkaRaftServer needs the ids of the log directory that has the metadata log.
+        ends = local_files.exists(os.path.join(log_dir, _METADATA_FOLDER))
+        why = f"{error.why}; the log directory has {_METADATA_FOLDER}" if ends else error.why
+        steps.append(Step("refuse" if ends else "offline", META, why))
+        return True
     except RefusedError as error:
         steps.append(Step("refuse", META, error.why))
+    return False
 
 
 def _entries(path: str) -> tuple[list[str], set[str]]:
@@ -206,6 +252,52 @@ def _entries(path: str) -> tuple[list[str], set[str]]:
 
 
 def _is_partition(path: str, folders: list[str], files: set[str]) -> bool:
+    if files & _OF_A_LOG_DIR:
+        return False
     if partition_of(os.path.basename(os.path.abspath(path))) and not any(partition_of(name) for name in folders):
         return True
     return any(base_offset_of(name) is not None for name in files)
+
+
+def places_of(path: str) -> list[str]:
+    """Return the folders to plan: the path if it is a log directory or a partition, or else the log directories in it.
+
+    Raises UnreadableError if there are none.
+    """
+    path = os.path.normpath(path)
+    folders, files = _entries(path)
+    if any(map(is_remote_log, logs_among(sorted(files)))):
+        raise UnreadableError(f"{path}: its segments are of remote storage: a broker does not load them at its start")
+    if files & _OF_A_LOG_DIR or any(base_offset_of(name) is not None for name in files):
+        return [path]
+    found = log_dirs_in(path, frozenset(_OF_A_LOG_DIR))
+    # A log directory can have folders that are not partitions: it is one broker's all the same.
+    if path in found or (not found and _is_partition(path, folders, files)):
+        return [path]
+    if not found:
+        named = next(filter(partition_of, folders), None)
+        why = f"{named} holds no segment" if named else "neither a log directory nor a partition folder"
+        raise UnreadableError(f"{path}: {why}")
+    return found
+
+
+def _has_metadata_log(log_dir: str) -> bool:
+    """Return whether a folder has a metadata log with a record or a snapshot."""
+    folder = os.path.join(log_dir, _METADATA_FOLDER)
+    try:
+        names = [name for name, kind in local_files.entries(folder) if kind != "folder"]
+        return any(
+            is_snapshot(name) or (is_log(name) and os.path.getsize(os.path.join(folder, name))) for name in names
+        )
+    except OSError:
+        # An error of the disk is not a missing log.
+        return local_files.exists(folder)
+
+
+def owner_of(log_dir: str) -> tuple[str | int | None, ...]:
+    """Return what identifies the broker of a log directory: its cluster and node, or the folder if that is unknown."""
+    try:
+        identity = read_identity(log_dir)
+    except RefusedError:
+        return (log_dir,)
+    return identity.cluster_id, identity.node_id

@@ -15,6 +15,7 @@ from kseg.report.recovery import (
     answer_cells,
     causes_of,
     headline,
+    is_affected,
     step_rows,
     summary_line,
 )
@@ -44,9 +45,9 @@ _VERDICTS = {"damaged": "loss", "undetermined": "undetermined", "valid": "no los
 
 def level_of(total: Total) -> str:
     """Return the class of the answer's colour."""
-    if total.lost_bytes or total.failing:
+    if total.harms:
         return "damaged"
-    return "undetermined" if total.unread else "valid"
+    return "undetermined" if total.unread or total.unseen else "valid"
 
 
 def summary(total: Total) -> str:
@@ -61,7 +62,7 @@ def recovery_sections(plans: Plans, total: Total) -> list[Section]:
     causes: set[str] = set()
     folders: list[str] = []
     for plan in plans:
-        if not (plan.fails or any(step.lost.bytes for step in plan.steps)):
+        if not is_affected(plan):
             continue
         affected.append(list(answer_cells(plan)))
         causes |= causes_of(plan)
