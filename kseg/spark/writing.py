@@ -33,10 +33,12 @@ from kseg.format.record.layout import FIRST_LEADER_EPOCH, INT32_MAX, RECORD_BATC
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.sidefiles.checkpoints import LeaderEpoch
 from kseg.format.sidefiles.indexes import IndexBuilder
-from kseg.format.storage.atomic_write import move_folders, sync_folder, writing
+from kseg.format.storage.atomic_write import mark_results, publish, sync_folder, writing
 from kseg.format.storage.source import open_source
 from kseg.format.writer import epoch_checkpoint
 from kseg.format.writer.batch_packer import OutputBuffer
+from kseg.format.writer.output_guards import check_earlier_result
+from kseg.format.writer.output_rule import check_not_of_broker
 from kseg.format.writer.records_builder import codec_id
 from kseg.format.writer.targets import index_paths
 from kseg.report.arrow_parts import pa
@@ -83,6 +85,7 @@ def write_segments(
     codec_id(compression)
     check_kinds(drop, as_data)
     folder = local_folder(path)
+    check_not_of_broker(Path(os.path.realpath(folder)), folder)
     if not 0 < batch_bytes <= segment_bytes <= INT32_MAX:
         raise UsageError("expected 0 < batch_bytes <= segment_bytes < 2 GiB")
     rows = df.select(*_columns(df), kind_column(df, as_data))
@@ -190,17 +193,13 @@ class _SegmentWriter(DataSourceArrowWriter):
         names = {folder.name for folder in folders}
         if len(names) < len(folders):
             raise UsageError("several tasks have rows of the same partition")
-        # Not in the staging folder, which is always removed.
-        aside = self._staging.with_suffix(".old")
+        moves = [(folder, self._target / folder.name) for folder in folders]
         try:
             with writing(self._target):
-                move_folders(
-                    [(folder, self._target / folder.name) for folder in folders], aside, replace=self._overwrite
-                )
-        except KsegError as error:
-            if aside.exists():
-                raise KsegError(f"{error}; files that could not be restored are in {aside}") from error
-            raise
+                for folder, target in moves:
+                    check_earlier_result(target)
+                    mark_results(folder)
+                publish(moves, replace=self._overwrite, option="overwrite=True")
         finally:
             shutil.rmtree(self._staging, ignore_errors=True)
 

@@ -92,7 +92,11 @@ def check_paths(request: Request) -> None:
                 open_source(file.path, listed=True).close()
             continue
         if next(_validated_files(path) if request.view == FINDINGS else find_segments(path)).path == path:
-            open_source(path, listed=True).close()
+            with open_source(path, listed=True):
+                pass
+            if local_size(path) == 0:
+                with open_source(path) as source:
+                    source.check_not_empty()
 
 
 def _validated_files(path: str) -> Iterator[SegmentFile]:

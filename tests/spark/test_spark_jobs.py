@@ -114,7 +114,7 @@ def test_a_call_fails_alone_and_a_fault_in_one_line(spark: SparkSession) -> None
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["local[2]", "-"], "Spark cannot read standard input"),
+        (["local[2]", "-"], "standard input is empty: nothing was read"),
         (
             ["spark://localhost:1", str(SEGMENTS / "4.3.0-v2-none" / "00000000000000000000.log")],
             "spark://localhost:1: no Spark master answers at this address",

@@ -19,7 +19,7 @@ from kseg.commands.convert.plan import ConversionPlan
 from kseg.commands.convert.result import Conversion
 from kseg.commands.convert.segment import Report, convert_segment
 from kseg.findings import do_nothing
-from kseg.format.storage.atomic_write import check_absent, sync_folder
+from kseg.format.storage.atomic_write import publish, whole_files, writing
 from kseg.format.storage.naming import is_log
 from kseg.format.storage.process_pool import Pool
 from kseg.format.storage.source import find_segments, is_folder
@@ -54,19 +54,16 @@ class _Staging:
         self._futures: dict[str, Future[manifest.FinishedSegment]] = {}
 
     def add_result(self, pairs: Sequence[Pair]) -> Iterator[Conversion]:
-        """Move converted segments to their targets. Called after the targets were checked."""
-        if not self._plan.force:
-            check_absent(path for _, target in pairs for path in (target, *index_paths(target)))
+        """Move converted segments to their targets, which are in a new folder."""
         if not self._futures:
             self._submit(pairs)
         done = [self._futures[source].result() for source, _ in pairs]  # all must succeed before the first is moved
         for (source, target), entry in zip(pairs, done, strict=True):
             manifest.check_same_target(self._folder, entry)
-            for path in index_paths(target):
-                path.unlink(missing_ok=True)  # an index of another log would be used
-            for name, path in zip(entry.outputs, (target, *index_paths(target)), strict=True):
-                os.replace(self._folder / name, path)
-            sync_folder(target.parent)
+            targets = (target, *index_paths(target))
+            with writing(target):
+                moves = [(self._folder / name, path) for name, path in zip(entry.outputs, targets, strict=True)]
+                publish(moves, replace=False)
             for finding in entry.findings:
                 self._report(source, finding)
             conversion = Conversion.of_row(entry.result)
@@ -104,6 +101,7 @@ def _convert(source: str, staging: str, within: str, plan: ConversionPlan) -> ma
     stamp, findings = manifest.stamp_of(source), BoundedFindings()
     target = folder / "segments" / within
     target.parent.mkdir(parents=True, exist_ok=True)
-    conversion = convert_segment(source, target, replace(plan, force=True), findings, do_nothing)
+    with whole_files(target, replace=True) as new:
+        conversion = convert_segment(source, new / target.name, plan, findings, do_nothing)
     outputs = [str(path.relative_to(folder)) for path in (target, *index_paths(target))]
     return manifest.record_finished(kept, source, stamp, folder, outputs, conversion.as_row(), findings.kept)

@@ -47,7 +47,7 @@ def start(master: str = "local[*]", settings: Mapping[str, Any] | None = None) -
     try:
         from pyspark.sql import SparkSession  # may be missing
     except ImportError as error:
-        raise UsageError("Spark needs pyspark: pip install 'kseg[spark]'") from error
+        raise UsageError("Spark needs pyspark: pip install pyspark pyarrow") from error
     from kseg.spark import SETTINGS, register  # above this room; imports pyspark
 
     local = master.startswith("local")
