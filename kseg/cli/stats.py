@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from kseg.cli import common
-from kseg.cli.common import check_output
 from kseg.cli.finding_notes import FindingNotes
 from kseg.cli.messages import FAILED, FOUND, fail, note, note_output
 from kseg.cli.progress import progress_bar
@@ -43,6 +42,7 @@ def stats(paths: tuple[str, ...], shallow: bool, format_name: str, output: str |
     """
     settings = Settings(deep=not shallow, verify_crc=not options["no_crc"])
     detail = common.detail_of(options["verbose"], options["quiet"])
+    common.check_outputs()
     outcome = _Outcome()
     files: list[SegmentFile] = []
     for path in paths:
@@ -51,7 +51,6 @@ def stats(paths: tuple[str, ...], shallow: bool, format_name: str, output: str |
         except KsegError as error:
             outcome.unread(str(error))
     files = once_each(files)
-    check_output(output, [*paths, *(file.path for file in files)])
     with destination(output) as out, progress_bar(total_size(files)) as progress:
         counted = stats_of(sorted_by_folder(files), settings, options["jobs"], progress)
         counts = levels(outcome.noted(counted), settings.deep)

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TextIO
+from typing import TextIO
 
+from kseg.commands.stats import overhead
 from kseg.commands.stats.levels import Level
 from kseg.commands.stats.totals import OffsetRange, RetentionPin, Stats
 from kseg.report.spool import Spool
@@ -47,8 +48,10 @@ def stats_row(level: Level, top: int) -> Row:
         "lost_bytes": sums["lost_bytes"],
         "first_offset": stats.offsets.smallest,
         "last_offset": stats.offsets.largest,
-        "magics": {str(magic): _group_row(group) for magic, group in _by(stats, 0).items()},
-        "compressions": {name: _codec_row(stats, group) for name, group in _by(stats, 1).items()},
+        "magics": _magic_rows(stats),
+        "compressions": {name: _codec_row(stats, group) for name, group in _by_codec(stats).items()},
+        "as_v2": overhead.as_v2(stats) if stats.deep else None,
+        "estimated_bytes": overhead.codec_rows(stats) if stats.deep else None,
         "batch_size": _range_row(stats.batch_size, stats.total("bytes"), stats.total("batches")),
         "records_per_batch": _range_row(
             stats.records_per_batch, stats.total("records"), stats.total("batches") - stats.total("unopened")
@@ -68,14 +71,19 @@ def stats_row(level: Level, top: int) -> Row:
     }
 
 
+def _magic_rows(stats: Stats) -> Row:
+    costs = overhead.version_rows(stats) if stats.deep else {}
+    groups = {str(magic): group for magic, group in overhead.by_magic(stats).items()}
+    return {magic: _group_row(group) | costs.get(magic, {}) for magic, group in groups.items()}
+
+
 _DEEP = ("null_keys", "null_values", "tombstones", "key_bytes", "value_bytes", "headers")
 
 
-def _by(stats: Stats, part: int) -> dict[Any, Counter[str]]:
-    """Return the sums of the groups by magic (part 0) or codec (part 1)."""
-    found: dict[Any, Counter[str]] = {}
-    for key, group in sorted(stats.groups.items()):
-        found.setdefault(key[part], Counter()).update(group)
+def _by_codec(stats: Stats) -> dict[str, Counter[str]]:
+    found: dict[str, Counter[str]] = {}
+    for (_, codec), group in sorted(stats.groups.items()):
+        found.setdefault(codec, Counter()).update(group)
     return found
 
 
@@ -293,6 +301,28 @@ def _record_details(row: Row) -> Iterator[tuple[str, str]]:
     )
     if row["headers"]:
         yield "headers", f"{row['headers']:,}"
+    yield from _cost_details(row)
+
+
+def _cost_details(row: Row) -> Iterator[tuple[str, str]]:
+    """Yield the bytes besides keys and values by version, and the estimated sizes as v2 and with each codec."""
+    costs = [f"v{magic} {group['overhead_per_record']:,}" for magic, group in row["magics"].items() if group["records"]]
+    if costs:
+        yield "overhead", f"{', '.join(costs)} bytes per record, besides key and value"
+    packed = f"{overhead.PACKED // 1024} KiB"
+    if new := row["as_v2"]:
+        saved = new["bytes"] - new["packed_bytes"]
+        yield (
+            "as v2",
+            f"about {new['converted_bytes']:,} bytes, now {new['bytes']:,} decompressed; in batches of {packed} about "
+            f"{new['packed_bytes']:,}: {abs(saved):,} {'less' if saved >= 0 else 'more'}",
+        )
+    if sizes := row["estimated_bytes"]:
+        texts = [f"{name} {size:,}" for name, size in sizes.items() if name != "sampled_bytes"]
+        yield (
+            "estimate",
+            f"{', '.join(texts)} bytes of records in batches of {packed}, from a sample of {sizes['sampled_bytes']:,}",
+        )
 
 
 def _writer_details(row: Row) -> Iterator[tuple[str, str]]:

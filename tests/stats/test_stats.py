@@ -329,3 +329,16 @@ def test_the_total_comes_first(tmp_path: Path) -> None:
     assert len(kseg("stats", "-q", tmp_path).stdout.splitlines()) < 20
     future = write(tmp_path, batch(0, 4_000_000_000_000))
     assert "the newest timestamp is 2096-10-02T07:06:40.000Z" in kseg("stats", future).stdout
+
+
+@pytest.mark.parametrize("name", ["0.8.2.2-v0-none", "2.8.2-v1-none", "2.8.2-v1-gzip"])
+def test_the_size_as_v2_is_about_that_of_a_conversion(name: str, tmp_path: Path) -> None:
+    """An operator decides on an upgrade by the estimate: `convert --compression none` writes what `stats` announced."""
+    source = SEGMENTS / name / f"{0:020}.log"
+    row = json.loads(kseg("stats", "--deep", "--format", "jsonl", source).stdout.splitlines()[-1])
+    for option, field in (((), "converted_bytes"), (("--rebatch", 16384), "packed_bytes")):
+        target = tmp_path / field / source.name
+        target.parent.mkdir()
+        done = kseg("convert", "--compression", "none", *option, "any-to-v2", source, target)
+        assert done.returncode == 0, done.stderr
+        assert row["as_v2"][field] == pytest.approx(target.stat().st_size, rel=0.06)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, repeat
 
-from kseg.commands.stats import counting
+from kseg.commands.stats import counting, overhead
 from kseg.commands.stats.counting import FAR, Counts
 from kseg.commands.stats.totals import GROUP_SUMS, SCALAR_SUMS, OffsetRange, RetentionPin, Stats, bound_epochs
 from kseg.errors import KsegError, VanishedError
@@ -86,7 +86,12 @@ def _count_chunk(chunk: Chunk, counts: Counts, stats: Stats) -> None:
             if batches.attributes[row] & CODEC_MASK:
                 size = len(payload) if chunk.payload_size is None else chunk.payload_size
                 counting.count_payload(batches, row, size, counts)
-    counting.count_records(batches, chunk.records, chunk.first, chunk.stop, counts)
+    for magic, rows in groupby(range(chunk.first, chunk.stop), key=lambda row: min(batches.magic[row], 2)):
+        first, *_, last = (*rows,) * 2
+        before = counts.key_bytes + counts.value_bytes
+        counting.count_records(batches, chunk.records, first, last + 1, counts)
+        stats.contents[magic] += counts.key_bytes + counts.value_bytes - before
+    overhead.add_sample(chunk, stats.sample)
     for row in counting.control_record_rows(batches, chunk.first, chunk.stop):
         for i in chunk.rows(row):
             marker = chunk.control(i)

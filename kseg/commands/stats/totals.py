@@ -95,7 +95,8 @@ class Stats:
 
     ``sums`` has the names of SCALAR_SUMS, ``segments``, ``legacy_segments``, ``file_bytes`` and ``lost_bytes``;
     ``groups`` those of GROUP_SUMS by (magic, codec's name). Offsets and ``leader_epochs``, [batches, first offset,
-    last offset] by epoch, are valid within one partition only: they are None and empty across several.
+    last offset] by epoch, are valid within one partition only: they are None and empty across several. ``contents`` are
+    the bytes of keys and values by magic, ``sample`` those of a sample before and after compression by codec.
     """
 
     deep: bool
@@ -112,6 +113,8 @@ class Stats:
     producers: ProducerCount = field(default_factory=ProducerCount)
     leader_epochs: dict[int, list[int]] = field(default_factory=dict)
     leader_epochs_dropped: int = 0
+    contents: Counter[int] = field(default_factory=Counter)
+    sample: Counter[str] = field(default_factory=Counter)
 
     def total(self, name: str) -> int:
         """Return the sum over all groups."""
@@ -129,6 +132,8 @@ class Stats:
             self.pin = other.pin
         self.odd_timestamps.update(other.odd_timestamps)
         self.control_types.update(other.control_types)
+        self.contents.update(other.contents)
+        self.sample.update(other.sample)
         self.producers.add(other.producers)
         if not same_partition:
             self.partitions += other.partitions
