@@ -30,6 +30,15 @@ def optional(module: str) -> Any:
         return None
 
 
+def missing_library(error: ModuleNotFoundError) -> str:
+    """Return what to install for a failed import of a library. Raises the error again for a module of kseg."""
+    library = (error.name or "").partition(".")[0]
+    if library in ("", "kseg"):
+        raise error
+    name = {"snappy": "python-snappy", "grpc_tools": "grpcio-tools"}.get(library, library)
+    return f"the Python package {name} is not installed: pip install {name}"
+
+
 def lazy(module: str, name: str = "", *, needed: str = "") -> Any:
     """Return a proxy for a module, or for its function or class ``name``, that imports it at the first use.
 

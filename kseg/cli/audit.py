@@ -10,7 +10,6 @@ import click
 
 from kseg.audit_table import AUDITS, Audit, rows_of
 from kseg.cli import common
-from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, FOUND, fail, note, note_output
 from kseg.cli.parallel import parallel_map
 from kseg.cli.progress import progress_bar
@@ -49,8 +48,8 @@ def audit(name: str, paths: tuple[str, ...], spark: str | None, format_name: str
     Exit codes: 0 no problem, 1 replicas diverge or are damaged, segments overlap, offsets or sequences occur twice, or
     timestamps are in the future, 2 a file cannot be read.
     """
+    common.check_outputs()
     files = once_each(file for path in paths for file in find_segments(path))
-    check_output(output, [*paths, *(file.path for file in files)])
     failed = False
     problems = count = 0
 

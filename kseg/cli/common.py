@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from kseg.cli.messages import note
 from kseg.errors import UsageError
 from kseg.format.storage.file_access import file_access, parse_rate
 from kseg.format.storage.source import STDIN
@@ -17,9 +19,13 @@ from kseg.report.formats import ResultKind
 from kseg.text import unknown_name
 
 if TYPE_CHECKING:
-    from kseg.format.sidefiles import segment_files
+    from click import shell_completion
+    from click.shell_completion import CompletionItem
+
+    from kseg.format.writer import output_rule
 else:
-    segment_files = lazy("kseg.format.sidefiles.segment_files")  # loads the registry; few runs have an output file
+    shell_completion = lazy("click.shell_completion")
+    output_rule = lazy("kseg.format.writer.output_rule")  # loads the registry; few runs have an output file
 
 
 _MAX_JOBS = 1024
@@ -48,14 +54,57 @@ class WholeNumber(click.IntRange):
             self.fail(f"expected a whole number{limits}, got {value!r}", param, ctx)
 
 
-def check_output(output: str | None, inputs: Iterable[str]) -> None:
-    """Raise UsageError if the output is an input, a side file of an input, in an input folder, or in no folder."""
-    if output is None or output == "-":
-        return
-    segment_files.check_output(output, inputs)
-    folder = os.path.dirname(output)
-    if folder and not os.path.isdir(folder):
-        raise UsageError(f"{output}: {folder} is not a folder")
+class PathText(click.types.StringParamType):
+    """A path or a URL, as it was given. The shell completes it. Its subclasses state what the command does with it.
+
+    ``named``: the text is ``NAME=PATH``, or the path alone.
+    """
+
+    def __init__(self, *, named: bool = False) -> None:
+        self._named = named
+
+    def path(self, text: str) -> str:
+        """Return the path in a value of the parameter."""
+        return text.partition("=")[2] or text if self._named else text
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [shell_completion.CompletionItem(incomplete, type="file")]
+
+
+class InputPath(PathText):
+    """A path that is read."""
+
+
+class OutputPath(PathText):
+    """A file that is written. The command calls ``check_outputs`` before its work."""
+
+
+class OutputFolder(OutputPath):
+    """A folder in which files are written. The command calls ``check_outputs`` before its work."""
+
+
+class ResultPath(PathText):
+    """DST of ``convert`` and ``repair``, which check it themselves."""
+
+
+def check_outputs(*inputs: str) -> None:
+    """Raise UsageError if an output of the current command could harm a file of Kafka, or an input.
+
+    ``inputs`` are inputs that no parameter of type InputPath has.
+    """
+    context = click.get_current_context()
+    given: list[tuple[click.Parameter, str]] = []
+    for parameter in context.command.params:
+        value = context.params.get(parameter.name or "")
+        if isinstance(parameter.type, PathText) and value is not None:
+            texts = (value,) if isinstance(value, str) else value
+            given += [(parameter, parameter.type.path(text)) for text in texts]
+    read = [*inputs, *(path for parameter, path in given if isinstance(parameter.type, InputPath))]
+    for parameter, path in given:
+        if isinstance(parameter.type, OutputFolder):
+            output_rule.check_output_folder(path, read, parameter.opts[0])
+        elif isinstance(parameter.type, OutputPath) and path != STDIN:
+            output_rule.check_output(path, read, parameter.opts[0])
 
 
 def _once(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
@@ -64,8 +113,17 @@ def _once(context: click.Context, parameter: click.Parameter, given: tuple[str, 
     return given
 
 
-paths = click.argument("paths", metavar="PATH...", nargs=-1, required=True, callback=_once)
-output = click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of stdout, atomically.")
+def _or_current_folder(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    if not given and not context.resilient_parsing:
+        note(f"no PATH: checking the current folder, {Path.cwd()}")
+    return _once(context, parameter, given or (".",))
+
+
+paths = click.argument("paths", metavar="PATH...", nargs=-1, required=True, callback=_once, type=InputPath())
+paths_or_current_folder = click.argument("paths", metavar="[PATH]...", nargs=-1, callback=_or_current_folder,
+                                         type=InputPath())  # fmt: skip
+output = click.option("-o", "--output", metavar="FILE", type=OutputPath(),
+                      help="Write to FILE instead of stdout, atomically.")  # fmt: skip
 no_crc = click.option("--no-crc", is_flag=True, help="Do not check CRCs.")
 
 

@@ -11,23 +11,14 @@ from click.shell_completion import get_completion_class
 from kseg.cli import common
 from kseg.cli.messages import note
 from kseg.errors import KsegError
+from kseg.format.storage.atomic_write import whole_file
+from kseg.format.writer.output_rule import check_output
 from kseg.text import unknown_name
 
 VARIABLE = "_KSEG_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
 #: zsh sources the script from .zshrc, where compinit may not have run yet.
 _ZSH_PREFIX = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit; }\n"
-
-
-#: How commands name the parameters that are paths.
-_PATHS = {"PATH...", "[PATTERN] PATH...", "SRC", "DST", "[DST]", "A", "B", "FILE", "DIR"}
-
-
-def complete_paths(command: click.Command) -> None:
-    """Have the shell complete the paths among a command's parameters. They are strings, since a URL is valid, too."""
-    for parameter in command.params:
-        if parameter.metavar in _PATHS:
-            parameter.type = click.Path()
 
 
 @click.command()
@@ -73,13 +64,19 @@ def _install(shell: str, script: str) -> list[Path]:
         target = data / "kseg" / f"completion.{shell}"
         start = (Path(os.environ.get("ZDOTDIR") or home) / ".zshrc") if shell == "zsh" else home / ".bashrc"
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(script, encoding="utf-8")
+    _write(target, script)
     if start is None:
         return [target]
     line = f'[ ! -r "{target}" ] || . "{target}"  # completion of kseg\n'
     present = start.read_text(encoding="utf-8", errors="surrogateescape") if start.exists() else ""
     if line in present:
         return [target]
-    with start.open("a", encoding="utf-8") as file:
-        file.write(line if not present or present.endswith("\n") else f"\n{line}")
+    _write(start, present + (line if not present or present.endswith("\n") else f"\n{line}"))
     return [target, start]
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file atomically. A symbolic link stays: its target is replaced. Raises KsegError."""
+    check_output(str(path), (), "--install")
+    with whole_file(path.resolve()) as out:
+        out.write(text.encode("utf-8", "surrogateescape"))

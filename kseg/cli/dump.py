@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from kseg.cli import common, selection
-from kseg.cli.common import check_output
 from kseg.cli.decoding import decode_options, decode_settings
 from kseg.cli.dump_jobs import FORMATS, has_parts, jobs_of, write_parts
 from kseg.cli.dump_outcome import DumpOutcome
@@ -100,6 +99,7 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
 
     A folder means all segments in it. To show an index, a snapshot or a checkpoint, give its own path.
     """
+    common.check_outputs()
     format_name = _format(format_name, {**options, "shallow": shallow})
     owner = owner_of(options["group"], options["txn"], options["partitions"])
     keep, outcome = _filter(options), DumpOutcome()
@@ -122,7 +122,6 @@ def dump(paths: tuple[str, ...], shallow: bool | None, format_name: str, output:
 
     jobs = jobs_of(options, format_name, deep=not shallow)
     files = once_each(chain.from_iterable(outcome.attempt(find_segments(path)) for path in paths))
-    check_output(output, [*paths, *(file.path for file in files)])
     if owner is not None:
         files = files_of(owner, files, options["decode"] or BY_FOLDER, options["partitions"])
     listed = {file.path: file for file in files}

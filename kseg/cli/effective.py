@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, note
 from kseg.cli.owners import files_of
 from kseg.errors import UsageError
@@ -56,7 +55,6 @@ def show_effective(
     _check_options(context)
     check_format(EFFECTIVE, name)
     files = once_each(chain.from_iterable(outcome.attempt(_readable(path)) for path in paths))
-    check_output(output, [*paths, *(file.path for file in files)])
     if not files:
         return FAILED
     if owner is not None:
@@ -108,5 +106,7 @@ def _partition(
         return outcome
 
     found = effective(topic, [file.path for file in files], report_of, owner)
+    if owner is not None and not found.spaces():
+        return  # another partition than the owner's
     outcome.rows = True
     yield Partition(folder, topic, topic_partition(files[0].path)[1], found)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, note_output, until_reader_closes
 from kseg.commands.dump.framed import dump_framed, framed_bytes
 from kseg.commands.dump.row_filter import RowFilter
@@ -39,7 +38,6 @@ def show_framed(
     for of_logs in ("spark", "follow", "effective", "decode"):
         if options[of_logs]:
             raise UsageError(f"--as cannot be combined with --{of_logs}")
-    check_output(output, paths)
     files = framed_files(paths, options["framings"])
     kinds = [framing(str(file.framing)) for file in files]
     own, *others = {kind.columns for kind in kinds}

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import click
 
 from kseg.cli import common
-from kseg.cli.common import check_output
 from kseg.cli.finding_notes import FindingNotes
 from kseg.cli.messages import FAILED, FOUND, fail, note_output
 from kseg.cli.parallel import parallel_map
@@ -41,8 +40,8 @@ def lag(paths: tuple[str, ...], groups: tuple[str, ...], format_name: str, outpu
         raise UsageError(f"{path}: lag reads local log directories only: give a folder")
     for path in paths:
         check_exists(path)
+    common.check_outputs()
     files = once_each(file for path in paths for file in find_segments(path))
-    check_output(output, [*paths, *(file.path for file in files)])
     found = LogDirs(files)
     replicas = offsets_replicas(found)
     if not replicas:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from kseg.engine import how_to_compile
 from kseg.errors import KsegError
 from kseg.format.storage import interrupts
 from kseg.format.storage.file_access import file_access
-from kseg.lazy import imported, lazy
+from kseg.lazy import imported, lazy, missing_library
 
 if TYPE_CHECKING:
     from kseg import text
@@ -66,8 +67,6 @@ class Commands(click.Group):
         place, summary = COMMANDS[cmd_name]
         command: click.Command = imported(place)
         command.short_help = summary
-        if "_KSEG_COMPLETE" in os.environ:
-            imported("kseg.cli.completion:complete_paths")(command)
         return command
 
     def resolve_command(
@@ -75,7 +74,10 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             ctx.fail(text.unknown_name("command", args[0], COMMANDS))
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None and not ctx.resilient_parsing:
+            _check_given_once(click.Context(command, ctx, name), rest)
+        return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands. Click would import all of them, which takes four times as long."""
@@ -118,6 +120,9 @@ class Commands(click.Group):
             return super().main(*args, **kwargs)
         except click.exceptions.Exit as error:
             return error.exit_code
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            return FAILED
         except click.ClickException as error:
             show_error(error)
             return FAILED
@@ -135,7 +140,28 @@ class Commands(click.Group):
         except Exception as error:
             if os.environ.get("KSEG_DEBUG"):
                 raise
+            if isinstance(error, ModuleNotFoundError):
+                return fail(missing_library(error))
             return fail(f"internal error, please report it: {type(error).__name__}: {error} (KSEG_DEBUG=1 shows more)")
+
+
+def _check_given_once(context: click.Context, args: Sequence[str]) -> None:
+    """Raise click.UsageError for an option that is given again: click would use its last value, without a message.
+
+    A flag can be repeated, except with its opposite.
+    """
+    try:
+        _, _, order = context.command.make_parser(context).parse_args(list(args))
+    except click.UsageError:
+        return  # the command reports it
+    for option, count in Counter(order).items():
+        if not isinstance(option, click.Option) or count == 1 or option.multiple or option.count:
+            continue
+        if not option.is_flag:
+            raise click.UsageError(f"{option.opts[-1]} is given {count} times: give it once", context)
+        given = [name for name in (option.opts[-1], *option.secondary_opts) if name in args]
+        if len(given) > 1:
+            raise click.UsageError(f"{' and '.join(given)} contradict each other: give one", context)
 
 
 def _print_version(context: click.Context, parameter: click.Parameter, requested: bool) -> None:

@@ -6,11 +6,11 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from itertools import chain
 
 import click
 
 from kseg.cli import common
-from kseg.cli.common import check_output
 from kseg.cli.messages import FAILED, FOUND, fail, note
 from kseg.cli.progress import progress_bar
 from kseg.cli.recovery import plans_of
@@ -73,19 +73,19 @@ def report(
     """
     if output in (None, "-") and sys.stdout is not None and sys.stdout.isatty():
         raise UsageError("the page is HTML: name a file, such as -o incident.html")
+    common.check_outputs()
     settings = Settings(deep=deep, policy=Policy.parse(rule), max_per_rule=max_per_rule, outline=True)
     run, total = this_run(), Summary()
-    files, failed = files_of(paths)
-    check_output(output, [*paths, *(file.path for file in files)])
+    files, unreadable = files_of(paths)
     segments = [file for file in files if base_offset_of(file.path) is not None]
     with destination(output) as out, progress_bar(_twice(total_size(files))) as progress:
-        found = collect(_results(files, settings, jobs, progress, total))
+        found = collect(_results(files, unreadable, settings, jobs, progress, total))
         others = _Others(paths, segments, jobs, progress)
         parts = [others.recovery(clean), others.transactions(max_age), others.stats()]
         incident.write_html(found, total, parts, out, run=run)
     if output not in (None, "-"):
         note(f"{output}: {summary_text(total)}")
-    if failed or total.unread:
+    if total.unread:
         return FAILED
     return FOUND if total.errors or any(part.answer for part in parts) else 0
 
@@ -95,12 +95,17 @@ def _twice(size: int | None) -> int | None:
 
 
 def _results(
-    files: list[SegmentFile], settings: Settings, jobs: int, progress: Progress, total: Summary
+    files: list[SegmentFile],
+    unreadable: list[FileResult],
+    settings: Settings,
+    jobs: int,
+    progress: Progress,
+    total: Summary,
 ) -> Iterator[FileResult]:
     found = validate_files(files, settings, jobs, progress)
     if any(file.indexes is not None for file in files):
         found = check_folders(files, settings, found)
-    for result in found:
+    for result in chain(unreadable, found):
         total.add(result.summary)
         if result.unread:
             fail(result.unread)
@@ -145,7 +150,7 @@ class _Others:
         if not (total.partitions or total.log_dirs):
             return Part()
         answer = f"If a broker started now: {recovery.summary_line(total)}."
-        return Part(sections, answer if total.lost_bytes or total.failing else "")
+        return Part(sections, answer if total.harms else "")
 
     def transactions(self, max_age: int) -> Part:
         """Return the transactions, if there are any."""

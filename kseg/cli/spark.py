@@ -21,7 +21,7 @@ from kseg.errors import KsegError, UsageError
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.process_pool import submit_ordered
 from kseg.format.storage.source import STDIN, SegmentFile, is_url, total_size
-from kseg.format.writer.output_guards import check_no_overlap
+from kseg.format.writer.output_rule import check_output_folder
 from kseg.lazy import lazy
 from kseg.spark.jobs.launch import check_system, start
 
@@ -112,8 +112,7 @@ def export_segments(
         raise UsageError(
             "--spark writes one file per segment: add -o DIR and --format jsonl, csv, text, hex or parquet"
         )
-    for file in files:
-        check_no_overlap(file.path, Path(folder).absolute(), "-o")
+    check_output_folder(folder, [file.path for file in files], "-o")
     with progress_bar(total_size(files)) as progress, spark_pool(master, files, progress) as executors:
         job = export.Export(os.path.abspath(folder), format_name, *others)
         export.begin(job)

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kseg.cli import common
-from kseg.cli.common import check_output
 from kseg.cli.decoding import decode_options, decode_settings
 from kseg.cli.finding_notes import FindingNotes
 from kseg.cli.messages import FAILED, FOUND, fail, until_reader_closes
 from kseg.errors import UnreadableError, UsageError
 from kseg.findings import Finding
 from kseg.format.checks.run_checks import policy_for
-from kseg.format.storage.source import STDIN, SegmentFile, find_segments, is_url
+from kseg.format.storage.source import STDIN, SegmentFile, is_url
 from kseg.lazy import lazy
 from kseg.report.formats import SQL, destination, write
 from kseg.results import Settings
@@ -51,8 +50,8 @@ _USAGE = "expected kseg sql STATEMENT PATH..."
 
 
 @click.command()
-@click.argument("arguments", metavar="[STATEMENT] PATH...", nargs=-1)
-@click.option("--file", "statement_file", metavar="FILE", help="Read the statement from FILE.")
+@click.argument("arguments", metavar="[STATEMENT] PATH...", nargs=-1, type=common.PathText())
+@click.option("--file", "statement_file", metavar="FILE", type=common.InputPath(), help="Read the statement from FILE.")
 @click.option("--schema", is_flag=True, help="Show the tables and their columns.")
 @common.output_format(SQL)
 @common.output
@@ -82,12 +81,12 @@ def sql(
     Exit codes: 0 success, 1 damage was skipped, 2 the statement is wrong or a file could not be read.
     """
     if schema:
+        common.check_outputs()
         with until_reader_closes(), destination(output, to_the_end=False) as out:
             write(SQL, format_name, out, *results.as_results(table_rows()))
         return 0
     statement, paths = _statement(arguments, statement_file)
-    if output not in (None, STDIN):
-        check_output(output, [*paths, *(file.path for path in paths for file in find_segments(path))])
+    common.check_outputs(*paths)
     outcome = _Outcome()
     settings = decode_settings(decoding)
     if spark and settings:

@@ -10,7 +10,6 @@ from itertools import groupby
 import click
 
 from kseg.cli import common
-from kseg.cli.common import check_output
 from kseg.cli.finding_notes import FindingNotes
 from kseg.cli.messages import FAILED, FOUND, fail, note_output
 from kseg.cli.this_run import this_run
@@ -48,6 +47,7 @@ def transactions(
 
     Exit codes: 0 no hanging transaction, 1 a hanging transaction or damage, 2 the command failed.
     """
+    common.check_outputs()
     failed, detail = False, common.detail_of(verbose, quiet)
     notes = FindingNotes()
     total = Total()
@@ -59,7 +59,6 @@ def transactions(
         except KsegError as error:
             failed = bool(fail(str(error)))
     files = once_each(files)
-    check_output(output, [*paths, *(file.path for file in files)])
 
     def unread(why: str) -> None:
         nonlocal failed

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyarrow.dataset import InMemoryDataset
     from pyarrow.parquet import ParquetWriter
 else:
-    _NEEDED = "Parquet and Arrow need pyarrow: pip install 'kseg[parquet]'"
+    _NEEDED = "Parquet and Arrow need pyarrow: pip install pyarrow"
     pa = lazy("pyarrow", needed=_NEEDED)
     pc = lazy("pyarrow.compute", needed=_NEEDED)
     dataset = lazy("pyarrow.dataset", needed=_NEEDED)

@@ -46,20 +46,25 @@ def _line_buffer(out: TextIO) -> Iterator[LineBuffer]:
     _spare.append(data)
 
 
+def column_names(view: View) -> list[str]:
+    """Return the names of the fields of the rows, in order: all that JSON Lines have, and that can be columns."""
+    if not view.deep:
+        return [column.name for column in schema.BATCH_COLUMNS]
+    names = [column.name for column in schema.RECORD_COLUMNS]
+    names[names.index("headers") : names.index("headers")] = ["key_encoding", "value_encoding"]
+    names += [schema.DECODED.name] * view.decoded
+    names += [column.name for side in view.sides for column in schema.CONTENT_COLUMNS[side]]
+    return names + [column.name for column in schema.SEARCH_COLUMNS] * view.searched
+
+
 def rows(dumped: Rows, view: View) -> RowSet:
     """Return batches, or records, as rows. Large fields are in pieces, in the encoding of the view."""
-    columns = schema.RECORD_COLUMNS if view.deep else schema.BATCH_COLUMNS
-    names = [column.name for column in columns]
-    if view.deep:
-        names[names.index("headers") : names.index("headers")] = ["key_encoding", "value_encoding"]
-        names += [schema.DECODED.name] * view.decoded
-        names += [column.name for side in view.sides for column in schema.CONTENT_COLUMNS[side]]
-        names += [column.name for column in schema.SEARCH_COLUMNS] if view.searched else []
+    names = column_names(view)
     for name in view.columns:
         if name not in names:
             raise UsageError(unknown_name("column", name, names))
-    names = list(view.columns) or names
-    return RowSet(_rows(dumped, view), columns, names)
+    columns = schema.RECORD_COLUMNS if view.deep else schema.BATCH_COLUMNS
+    return RowSet(_rows(dumped, view), columns, list(view.columns) or names)
 
 
 def _rows(dumped: Rows, view: View) -> Iterator[schema.Row]:

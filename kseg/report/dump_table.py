@@ -14,12 +14,15 @@ from kseg.commands.dump.record_lines import field
 from kseg.commands.dump.rows import BatchItem, RecordsItem, SegmentItem
 from kseg.errors import UsageError
 from kseg.format.record.default_records import MAX_HEADERS
-from kseg.format.record.layout import NO_PRODUCER_ID, NO_SEQUENCE
+from kseg.format.record.layout import NO_PRODUCER_ID, NO_SEQUENCE, TIMESTAMP_TYPES
 from kseg.format.segment.objects import Record, RecordBatch
+from kseg.format.segment.rows import batch_row
 from kseg.format.serialization.decoding import NOT_DECODED, Decoded
+from kseg.report.dump import column_names, record_rows
 from kseg.report.formats import View
-from kseg.report.rows import cell
+from kseg.report.rows import RowSet, cell, text_rows
 from kseg.report.tables import TableColumn, print_cells
+from kseg.schema import BATCH_COLUMNS, RECORD_COLUMNS, Row
 from kseg.text import escape_controls, iso_time, to_json, unknown_name
 
 _BATCH_COLUMNS = (
@@ -46,6 +49,10 @@ _RECORD_COLUMNS = (
     TableColumn("headers", text="cut", priority=3),
     TableColumn("control", text="wrap", priority=2),
 )
+#: The type of timestamps that the broker set: a table names it, and not the usual CreateTime.
+_LOG_APPEND = TIMESTAMP_TYPES[1]
+#: The columns of numbers, which are on the right.
+_NUMBERS = {column.name for column in (*BATCH_COLUMNS, *RECORD_COLUMNS) if column.type == "int"}
 _PAGE_ROWS = 500
 #: The first rows of a file are shown at once; later pages are larger, so that columns keep their width for longer.
 _FIRST_PAGE = 20
@@ -75,6 +82,8 @@ class _ShownRecord:
     key: Content | None
     value: Content | None
     headers: tuple[tuple[str, Content | None], ...]
+    #: The fields of its row, if columns are wanted that the table does not have by default.
+    row: Row
 
     @property
     def size(self) -> int:
@@ -86,28 +95,35 @@ _Shown = RecordBatch | _ShownRecord
 
 
 def write_table(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> None:
-    """Write a table per file, in pages of some hundred rows."""
-    most = _MOST_BYTES if view.terminal and not view.full else MOST_PIPED_BYTES
-    for file, of_file in groupby(_rows(dumped, most), key=itemgetter(0)):
+    """Write a table per file, in pages of some hundred rows. Raises UsageError for an unknown column of the view."""
+    known = [column.name for column in (_RECORD_COLUMNS if view.deep else _BATCH_COLUMNS)]
+    others = [name for name in view.columns if name not in known]
+    fields = column_names(view)
+    for name in others:
+        if name not in fields:
+            raise UsageError(unknown_name("column", name, dict.fromkeys([*known, *fields])))
+    for file, of_file in groupby(_rows(dumped, view, bool(others)), key=itemgetter(0)):
         for page in _pages(row for _, row in of_file):
-            columns, cells = _chosen(*(_record_cells if view.deep else _batch_cells)(page, view), view)
-            print_cells(out, columns, [(row, "") for row in cells], title=escape_controls(file))
+            columns, cells = (_record_cells if view.deep else _batch_cells)(page, view)
+            columns = [*columns, *(TableColumn(n, n in _NUMBERS, "" if n in _NUMBERS else "wrap") for n in others)]
+            for texts, shown in zip(cells, page, strict=True):
+                row = shown.row if isinstance(shown, _ShownRecord) else batch_row(file, shown)
+                texts += [cell(row.get(name), name) for name in others]
+            print_cells(out, *_chosen(columns, cells, view), title=escape_controls(file))
 
 
 def _chosen(
     columns: Sequence[TableColumn], cells: list[list[str]], view: View
-) -> tuple[Sequence[TableColumn], list[list[str]]]:
+) -> tuple[Sequence[TableColumn], list[tuple[list[str], str]]]:
     """Return the columns and cells that the view wants; columns that were asked for are not hidden."""
     if view.full:
         columns = [column._replace(text="wrap" if column.text else "") for column in columns]
-    if not view.columns:
-        return columns, cells
-    names = [column.name.partition(" ")[0] for column in columns]
-    for name in view.columns:
-        if name not in names:
-            raise UsageError(unknown_name("column", name, names))
-    places = [names.index(name) for name in view.columns]
-    return [columns[n]._replace(priority=0) for n in places], [[row[n] for n in places] for row in cells]
+    places: Sequence[int] = range(len(columns))
+    if view.columns:
+        names = [column.name.partition(" ")[0] for column in columns]
+        places = [names.index(name) for name in view.columns]
+        columns = [column._replace(priority=0) for column in columns]
+    return [columns[n] for n in places], [([row[n] for n in places], "") for row in cells]
 
 
 def _pages(rows: Iterable[_Shown]) -> Iterator[list[_Shown]]:
@@ -123,7 +139,8 @@ def _pages(rows: Iterable[_Shown]) -> Iterator[list[_Shown]]:
         yield page
 
 
-def _rows(dumped: Iterable[SegmentItem], most: int) -> Iterator[tuple[str, _Shown]]:
+def _rows(dumped: Iterable[SegmentItem], view: View, with_rows: bool) -> Iterator[tuple[str, _Shown]]:
+    most = _MOST_BYTES if view.terminal and not view.full else MOST_PIPED_BYTES
     for item in dumped:
         if isinstance(item, BatchItem):
             yield item.file, item.batch
@@ -142,8 +159,15 @@ def _rows(dumped: Iterable[SegmentItem], most: int) -> Iterator[tuple[str, _Show
                         _content_of(field(data, lists.key_at[i], lists.key_size[i]), most),
                         _content_of(field(data, lists.value_at[i], lists.value_size[i]), most),
                         tuple((str(key[:most], "utf-8", "replace"), _content_of(value, most)) for key, value in fields),
+                        _field_row(item, i, view) if with_rows else {},
                     ),
                 )
+
+
+def _field_row(item: RecordsItem, i: int, view: View) -> Row:
+    """Return a record's row without its contents, which the table shows in its own way."""
+    (row,) = text_rows(RowSet(record_rows(item, [i], view), RECORD_COLUMNS, ()), view)
+    return {name: value for name, value in row.items() if name not in ("key", "value", "headers")}
 
 
 def _content_of(data: memoryview | None, most: int) -> Content | None:
@@ -155,15 +179,28 @@ def _batch_cells(page: Sequence[_Shown], view: View) -> tuple[Sequence[TableColu
 
 
 def _batch_row(batch: RecordBatch) -> list[str]:
-    flags = ("transactional", "control", "delete_horizon")
     values = {
         **{column.name: cell(getattr(batch, column.name, None), column.name) for column in _BATCH_COLUMNS},
+        "record_count": cell(_records_in(batch)),
         "max_timestamp": _time(batch.max_timestamp),
         "producer_id": _or_dash(batch.producer_id, NO_PRODUCER_ID),
         "base_sequence": _or_dash(batch.base_sequence, NO_SEQUENCE),
-        "flags": " ".join(name for name in flags if getattr(batch, name) not in (None, False)) or "-",
+        "flags": " ".join(_flags(batch)) or "-",
     }
     return list(values.values())
+
+
+def _flags(batch: RecordBatch) -> Iterator[str]:
+    for name in ("transactional", "control", "delete_horizon"):
+        if getattr(batch, name) not in (None, False):
+            yield name
+    if batch.timestamp_type == _LOG_APPEND:
+        yield _LOG_APPEND
+
+
+def _records_in(batch: RecordBatch) -> int | None:
+    """Return the number of records; only decompression shows that of a compressed message set."""
+    return 1 if batch.magic < 2 and batch.compression == "none" else batch.record_count
 
 
 def _record_cells(page: Sequence[_Shown], view: View) -> tuple[Sequence[TableColumn], list[list[str]]]:
@@ -177,6 +214,14 @@ def _record_cells(page: Sequence[_Shown], view: View) -> tuple[Sequence[TableCol
         found["headers"].append(_headers(row, view.encoding))
         found["control"].append(_control(row))
     titles = {}
+    types = {row.record.timestamp_type for row in rows}
+    if types == {_LOG_APPEND}:
+        titles["timestamp"] = f"timestamp ({_LOG_APPEND})"
+    elif _LOG_APPEND in types:
+        found["timestamp"] = [
+            text + f" {_LOG_APPEND}" * (row.record.timestamp_type == _LOG_APPEND)
+            for row, text in zip(rows, found["timestamp"], strict=True)
+        ]
     for name in ("key", "value"):
         kind, found[name] = _key_or_value_cells(rows, name, view.encoding)
         titles[name] = f"{name} ({kind})" if kind else name
@@ -296,7 +341,8 @@ def _control(row: _ShownRecord) -> str:
     if control is None:
         return "-"
     if control.type in ("ABORT", "COMMIT"):
-        return f"{control.type} producer {row.batch.producer_id} epoch {row.batch.producer_epoch}"
+        version = f", key version {control.version}" if control.version else ""
+        return f"{control.type} producer {row.batch.producer_id} epoch {row.batch.producer_epoch}{version}"
     return escape_controls(f"{control.type} {to_json(control.fields)}" if control.fields else control.type)
 
 

@@ -17,8 +17,9 @@ from kseg.text import escape_controls, to_json
 Items = Iterable[Item]
 Columns = Sequence[Column]
 
-# Columns that a narrow terminal does not hide.
-_SHOWN_FIRST = ("position", "api_name", "offset", "key", "value", "body")
+# Columns that a narrow terminal does not hide, and those that it hides last.
+_SHOWN_FIRST = ("api_name", "correlation_id", "offset", "key", "value", "body")
+_HIDDEN_LAST = ("position",)
 # Columns in which null and empty differ.
 _SIZED = ("key", "value")
 
@@ -66,9 +67,9 @@ def write_table(dumped: Items, columns: Columns, out: TextIO, view: View) -> Non
                 column.name,
                 column.type in NUMBERS,
                 "" if column.type in NUMBERS else "cut",
-                0 if column.name in _SHOWN_FIRST else n,
+                0 if column.name in _SHOWN_FIRST else 1 if column.name in _HIDDEN_LAST else n,
             )
-            for n, column in enumerate(shown, 1)
+            for n, column in enumerate(shown, 2)
         ]
         by_name = [_cells(page, stored, column.name, view) for column in shown]
         cells = [([*row], "") for row in zip(*by_name, strict=True)]

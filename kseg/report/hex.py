@@ -70,10 +70,22 @@ def colours_of(view: View) -> Iterator[int]:
 
 def _batch_title(item: BatchItem) -> str:
     batch = item.batch
-    what = "batch" if batch.magic >= 2 or batch.compression == "none" else "compressed message set"
+    compressed = batch.magic < 2 and batch.compression != "none" and not _is_plain(item)
+    what = "compressed message set" if compressed else "batch"
     records_count = "" if batch.record_count is None else f", {count_of(batch.record_count, 'record')}"
     first = "" if batch.base_offset in (None, batch.last_offset) else f"{batch.base_offset} to "
     return f"{what} at {batch.position}, {batch.size} bytes: offset {first}{batch.last_offset}{records_count}"
+
+
+def _is_plain(item: BatchItem) -> bool:
+    """Return whether the payload of a batch is not compressed although the attributes name a codec."""
+    magic = min(item.batch.magic, 2)
+    if magic == 2:
+        codec, payload = item.stored[layout.ATTRIBUTES_AT + 1], item.stored[layout.RECORD_BATCH_OVERHEAD :]
+    else:
+        value = batch_fields(item.stored)[-1]
+        codec, payload = item.stored[layout.LEGACY_ATTRIBUTES_AT], item.stored[value.at : value.at + value.size]
+    return codecs.is_plain(codec & layout.CODEC_MASK, payload, magic=magic)
 
 
 def _batch_lines(item: BatchItem, records: _Records | None, colours: Iterator[int]) -> Iterator[str]:
@@ -82,7 +94,8 @@ def _batch_lines(item: BatchItem, records: _Records | None, colours: Iterator[in
     yield from field_lines(fields, stored, batch.position, colours)
     end = max((field.at + field.size for field in fields), default=0)
     if end < len(stored):
-        compressed = "" if batch.compression == "none" else f", compressed with {batch.compression}"
+        applied = "not compressed" if _is_plain(item) else "compressed"
+        compressed = "" if batch.compression == "none" else f", {applied} with {batch.compression}"
         meaning = f"{count_of(len(stored) - end, 'byte')}{compressed}"
         if records is None or compressed or batch.crc_valid is False:
             shown = min(len(stored) - end, MAX_SHOWN)

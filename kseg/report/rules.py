@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from kseg.findings import known_rule
+from kseg.remedies import PLACEHOLDERS, Action
 from kseg.report.tables import TableColumn, print_cells, terminal_width
 from kseg.report.wording import STYLES
 from kseg.rule_help import RuleHelp, rule_help
@@ -38,12 +39,21 @@ def explain(one: RuleHelp, width: int = 100) -> str:
     parts = [f"{rule.code} {rule.name} ({rule.severity.label}{fixed})\n  {message_of(rule)}"]
     sections = {"Cause": one.cause, "What a broker does": rule.broker, "What to do": rule.remedy}
     parts += [f"{title}\n{_indented(text, width)}" for title, text in sections.items()]
+    for file, remedy in rule.remedies():
+        parts += [f"What to do about {file}\n{_indented(remedy.text, width)}"] if file else []
+        parts += ["\n".join([_title(each), *(f"  {line}" for line in each.commands)]) for each in remedy.actions]
+    if any(remedy.actions for _, remedy in rule.remedies()):
+        parts.append(textwrap.fill(PLACEHOLDERS.replace("`", ""), width, break_on_hyphens=False))
     if one.example:
         command = _indented(f"$ {one.example.command}", width)
         output = (f"  {line}".rstrip() for line in one.example.output.splitlines())
         damage = textwrap.fill(f"Example (damage: {one.example.damage})", width, break_on_hyphens=False)
         parts.append("\n".join([damage, command, *output]))
     return "\n\n".join(parts)
+
+
+def _title(action: Action) -> str:
+    return f"Commands, if {action.case}" if action.case else "Commands"
 
 
 def _indented(text: str, width: int) -> str:
@@ -82,6 +92,9 @@ def _row(name: str) -> Row:
         "cause": one.cause,
         "broker": rule.broker,
         "remedy": rule.remedy,
+        "actions": [
+            {"file": file or None, **action._asdict()} for file, each in rule.remedies() for action in each.actions
+        ],
         "example": example and {"command": example.command, "damage": example.damage, "output": example.output},
     }
 

@@ -12,7 +12,7 @@ from kseg.report.arrow_parts import pa
 if TYPE_CHECKING:
     import duckdb
 else:
-    duckdb = lazy("duckdb", needed="kseg sql needs DuckDB: pip install 'kseg[sql]'")
+    duckdb = lazy("duckdb", needed="kseg sql needs DuckDB: pip install duckdb")
 
 __all__ = ["duckdb", "import_libraries"]
 
@@ -27,4 +27,4 @@ def import_libraries() -> None:
     try:
         pa.schema  # noqa: B018
     except UsageError:
-        raise UsageError("kseg sql needs pyarrow: pip install 'kseg[sql]'") from None
+        raise UsageError("kseg sql needs pyarrow: pip install pyarrow") from None

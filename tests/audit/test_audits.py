@@ -76,6 +76,25 @@ def test_duplicates_of_offsets_and_of_sequences(tmp_path: Path) -> None:
     assert audit("duplicates", SEGMENTS / "4.3.0-v2-none-transactions", SEGMENTS / "4.3.0-v2-none-segments") == []
 
 
+def test_offset_commits_of_transactions_are_no_duplicates(tmp_path: Path) -> None:
+    """A group coordinator begins the commits of each transaction at sequence 0, for the producer of the transaction."""
+    commits = [
+        SEGMENTS / name for name in ("4.3.0-v2-none-consumer-offsets", "4.3.0-v2-none-internal-consumer-offsets")
+    ]
+    assert audit("duplicates", *commits) == []
+    producer: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "transactional": True}
+    marker = build_batch([PlainRecord(2, b"\0\0\0\1", bytes(6))], control=True, **producer)
+    batches = [batch(0, 2, base_sequence=0, **producer), marker, batch(3, 2, base_sequence=0, **producer)]
+    again = batch(5, 2, base_sequence=0, **producer)
+    segment(tmp_path / "orders-0", 0, batches)
+    assert audit("duplicates", tmp_path) == []
+    # In a topic of clients, a batch without a marker before it is one that was written again.
+    segment(tmp_path / "orders-0", 0, [*batches, again])
+    segment(tmp_path / "__consumer_offsets-0", 0, [*batches, again])
+    (found,) = audit("duplicates", tmp_path, code=1)
+    assert (found["topic"], found["first_offset"], found["earlier_offset"]) == ("orders", 5, 1)
+
+
 def test_old_versions_are_counted(tmp_path: Path) -> None:
     """The audit counts batches and bytes of v0 and v1."""
     found = {row["magic"]: row for row in audit("legacy", MIXED, SEGMENTS / "4.3.0-v2-none")}

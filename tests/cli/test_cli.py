@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kseg.cli.main import COMMANDS
 from kseg.findings import RULES
 from kseg.format.storage.source import find_segments
 from tests.support.cli import DAMAGED, MIXED, PLAIN, ROOT, SEGMENTS, kseg
@@ -37,6 +38,40 @@ def test_a_sound_segment_is_0_and_a_damaged_one_1() -> None:
     """Scripts depend on these exit codes."""
     assert kseg("validate", PLAIN).returncode == 0
     assert kseg("validate", DAMAGED).returncode == 1
+
+
+def test_kseg_alone_prints_its_help() -> None:
+    """The first thing that people type is answered with the list of commands, not with an error."""
+    run = kseg()
+    assert (run.returncode, run.stdout, run.stderr) == (2, "", kseg("--help").stdout)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_alone_says_what_it_expects(command: str, tmp_path: Path) -> None:
+    """Commands that need no argument run; all others name what is missing."""
+    run = kseg(command, cwd=tmp_path)
+    assert "internal error" not in run.stderr
+    if command in ("rules", "completion"):
+        assert (run.returncode, run.stderr) == (0, "")
+        return
+    assert run.returncode == 2
+    expected = {"validate": f"no PATH: checking the current folder, {tmp_path}", "sql": "no PATH: expected kseg sql"}
+    assert expected.get(command, "Error: Missing argument '") in run.stderr
+
+
+def test_validate_alone_checks_the_current_folder(tmp_path: Path) -> None:
+    """An operator stands in a log directory. The skipped files are named, also if nothing else is found."""
+    partition = shutil.copytree(DAMAGED, tmp_path / "orders-0", ignore=shutil.ignore_patterns("expect.jsonl", "ORIGIN"))
+    (partition / "notes.txt").write_text("x")
+    there, given = kseg("validate", cwd=tmp_path), kseg("validate", ".", cwd=tmp_path)
+    assert (there.returncode, there.stdout) == (1, given.stdout)
+    skipped = "kseg: skipped 1 file (not Kafka files, or not in use): orders-0/notes.txt\n"
+    assert there.stderr == f"kseg: no PATH: checking the current folder, {tmp_path}\n{skipped}"
+    (tmp_path / "notes").mkdir()
+    (partition / "notes.txt").rename(tmp_path / "notes" / "notes.txt")
+    nothing = kseg("validate", "notes", cwd=tmp_path)
+    assert nothing.returncode == 2
+    assert "skipped 1 file (not Kafka files, or not in use): notes/notes.txt\n" in nothing.stderr
 
 
 @pytest.mark.parametrize(("fail_on", "code"), [("error", 0), ("warning", 0), ("info", 1), ("never", 0)])

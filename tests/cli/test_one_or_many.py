@@ -121,9 +121,10 @@ def test_validate(chunk: int, tmp_path: Path) -> None:
         files = partition(tmp_path / f"orders-{seed}", seed)
         if random.random() < 0.3:
             files = [SegmentFile(file.path) for file in files if file.path.endswith(".log")]
+        deep = random.random() < 0.7
         settings = Settings(
-            deep=random.random() < 0.7,
-            compacted=random.random() < 0.2,
+            deep=deep,
+            compacted=random.random() < 0.2 and deep,
             verify_crc=random.random() < 0.9,
             policy=Policy.parse(f"{name}={level}" for name, level in rules_setting(random).items()),
             max_per_rule=random.choice((1, 16, 10**6)),

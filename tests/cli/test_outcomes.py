@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import signal
@@ -71,8 +72,9 @@ def test_nothing_read_is_not_success(tmp_path: Path) -> None:
     folder = kseg("recovery", tmp_path / "a-0")
     assert (folder.returncode, folder.stderr) == (1, "")
     assert "a folder has the name of a file" in folder.stdout
-    link = kseg("recovery", tmp_path / "b-0")
-    assert (link.returncode, link.stderr) == (0, "")
+    link = kseg("recovery", "-v", tmp_path / "b-0")
+    assert (link.returncode, link.stderr) == (2, "")
+    assert "no partition was read" in link.stdout
     assert "it is a link without a target" in link.stdout
     (tmp_path / "ld").mkdir()
     (tmp_path / "a-0").rename(tmp_path / "ld" / "a-0")
@@ -144,7 +146,7 @@ def test_interrupted_processes_end_at_once(tmp_path: Path) -> None:
         stderr=subprocess.PIPE, start_new_session=True, env={**os.environ, "KSEG_ENGINE": "python"},
     )  # fmt: skip
     deadline = time.monotonic() + 30
-    while not list(target.parent.rglob("*.log.*")) and time.monotonic() < deadline:
+    while not list(target.parent.rglob("*.log")) and time.monotonic() < deadline:
         time.sleep(0.01)
     began = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)
@@ -208,7 +210,11 @@ def test_outputs_are_not_named_as_inputs(tmp_path: Path) -> None:
     """The message names the option or argument that has to change."""
     shutil.copy(PLAIN, tmp_path / FIRST)
     state = kseg("validate", "--state", tmp_path / FIRST, tmp_path / FIRST).stderr
-    assert state == f"kseg: {tmp_path / FIRST} is the input {tmp_path / FIRST}: give another --state\n"
+    assert state.startswith(f"kseg: {tmp_path / FIRST} is an input or a side file of one: inputs are never changed")
+    assert state.endswith("write --state FILE\n")
+    shutil.copy(PLAIN, tmp_path / "copy")
+    state = kseg("validate", "--state", tmp_path / "copy", tmp_path / "copy").stderr
+    assert state.endswith("copy is an input or a side file of one: inputs are never changed: give another --state\n")
     report = kseg("repair", tmp_path / FIRST, tmp_path / "x", "-o", tmp_path / "x").stderr
     assert report == f"kseg: -o {tmp_path / 'x'}: the report would be in DST or replace it: give another FILE\n"
     (tmp_path / "ld" / "t-0").mkdir(parents=True)
@@ -253,3 +259,67 @@ def test_findings_that_are_not_printed_are_mentioned(command: str, line: str, tm
     done = kseg(command, tmp_path)
     assert done.stderr.count("crc-mismatch at byte") == 16
     assert f"crc-mismatch: {line}" in done.stderr
+
+
+#: Bytes on standard input in which there is nothing: of a failed command, of it with gzip, and of tar without files.
+NOTHING = {"empty": b"", "gzip": gzip.compress(b""), "tar": bytes(10240), "tar.gz": gzip.compress(bytes(10240))}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+@pytest.mark.parametrize("command", ["validate", "dump", "stats", "grep x", "transactions", "validate --as requests"])
+def test_nothing_on_standard_input_is_not_sound(command: str, name: str) -> None:
+    """A failing `kubectl exec … | kseg validate -` must not stay green: nothing was looked at."""
+    done = kseg(*command.split(), "-", stdin=NOTHING[name])
+    assert (done.returncode, "nothing was read" in done.stderr) == (2, True), done.stderr
+    if command == "validate":
+        assert done.stdout.startswith("undetermined: 0 files (1 unreadable)")
+
+
+@pytest.mark.parametrize("command", ["validate", "dump", "stats", "grep x", "transactions", "dump --as message"])
+def test_an_empty_file_is_valid_only_under_the_name_of_a_segment(command: str, tmp_path: Path) -> None:
+    """A broker creates segments of 0 bytes; a download that failed leaves other files of 0 bytes."""
+    segment, download = tmp_path / FIRST, tmp_path / "segment.bin"
+    segment.touch()
+    download.touch()
+    assert kseg(*command.split(), download).returncode == 2
+    assert kseg(*command.split(), segment).returncode == int(command.startswith("grep"))
+
+
+@pytest.mark.parametrize("name", ["junit", "sarif", "github", "markdown"])
+def test_reports_have_the_paths_that_cannot_be_read(name: str, tmp_path: Path) -> None:
+    """CI servers read the report: an empty one is green."""
+    (tmp_path / "empty").mkdir()
+    done = kseg("validate", "--format", name, "empty", cwd=tmp_path)
+    assert (done.returncode, "no segment found" in done.stdout) == (2, True)
+
+
+def test_a_baseline_of_a_deep_run_is_not_gone_in_a_shallow_one(tmp_path: Path) -> None:
+    """What a run does not check can't be missing from its findings."""
+    path, known = DAMAGED.parent / "null-key" / FIRST, tmp_path / "known.json"
+    assert kseg("validate", "--compacted", "--write-baseline", known, path).returncode == 1
+    assert "no longer" not in kseg("validate", "--shallow", "--baseline", known, path).stderr
+    assert "no longer found" in kseg("validate", "--baseline", known, path).stderr
+
+
+def test_keys_cannot_be_checked_in_headers() -> None:
+    """Only records have keys: --shallow said sound over null keys."""
+    done = kseg("validate", "--shallow", "--compacted", DAMAGED.parent / "null-key" / FIRST)
+    assert (done.returncode, "--compacted" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("verb", ["validate", "report"])
+def test_a_partition_without_its_segments_is_no_success(verb: str, tmp_path: Path) -> None:
+    """Exit code 0 would claim that a log is sound that is gone. Files of a log directory make no such claim."""
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    (folder / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    (folder / f"{24:020}.index").write_bytes(b"")
+    found = kseg(verb, folder)
+    line = f"{folder}: no segment found, but 2 side files of a partition"
+    assert (found.returncode, found.stderr.count(line)) == (2, 1)
+    assert "orphaned-index" in found.stdout
+    assert kseg(verb, folder / "leader-epoch-checkpoint").returncode == 0
+    log_dir = tmp_path / "log-dir"
+    log_dir.mkdir()
+    (log_dir / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    assert kseg(verb, log_dir).returncode == 0

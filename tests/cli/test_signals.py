@@ -25,12 +25,12 @@ FIRST = f"{0:020d}.log"
 SLOW_DISCARD = """
 import sys, time
 from kseg.format.storage import atomic_write
-discard = atomic_write.Staged.discard
-def slow(staged):
+close = atomic_write.NewFile.__exit__
+def slow(new, *error):
     print("begun", file=sys.stdout, flush=True)
     time.sleep(1)
-    discard(staged)
-atomic_write.Staged.discard = slow
+    close(new, *error)
+atomic_write.NewFile.__exit__ = slow
 from kseg.cli.main import main
 main()
 """

@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 from tests.support.following import following, offsets
+
+pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
 from tests.support.streaming import ALL, reader, rows
+from tools.lab.kraft import KraftBroker
+from tools.lab.modern_fixtures import create_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]  # Spark's stream, read without a session.
 VERSION = "4.3.0"
@@ -21,12 +30,6 @@ ROUNDS = 12
 
 def test_a_brokers_log_is_followed_while_it_writes(tmp_path: Path) -> None:
     """A stream of committed reads with 200 offsets per trigger, and ``dump --follow``, with the broker's own indexes."""
-    from confluent_kafka import Consumer, Producer, TopicPartition
-    from pyspark.sql.streaming.datasource import ReadMaxRows
-
-    from tools.lab.kraft import KraftBroker
-    from tools.lab.modern_fixtures import create_topic
-
     chance = random.Random(3)
     with KraftBroker(VERSION, tmp_path / "broker") as broker:
         create_topic(broker, TOPIC, {"segment.bytes": str(1 << 20)})

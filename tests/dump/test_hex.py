@@ -1,14 +1,18 @@
 """``kseg dump --format hex``: every byte is shown once, with the field that it belongs to."""
 
+import zlib
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
 from kseg.commands.dump.rows import BatchItem, DamagedBytes, RecordsItem, dump_segment
-from kseg.format.compress.codecs import decompress
+from kseg.format.compress.codecs import CodecError, decompress
 from kseg.format.record.fields import Field, batch_fields, message_set_fields, record_fields
-from kseg.format.record.layout import CODEC_MASK, CONTROL, RECORD_BATCH_OVERHEAD
+from kseg.format.record.layout import CODEC_MASK, CONTROL, MAGIC_AT, RECORD_BATCH_OVERHEAD
 from tests.support.cli import DAMAGED, kseg
 from tests.support.fixtures import SEGMENTS
 
@@ -77,6 +81,47 @@ def test_batches_and_damage_are_the_whole_file(path: Path) -> None:
             assert position == end
             end = item.batch.position + item.batch.size if isinstance(item, BatchItem) else item.end
     assert end == path.stat().st_size
+
+
+@pytest.mark.parametrize("path", [*LOGS, *sorted(FINDINGS.glob("*/*.log"))], ids=lambda path: path.parent.name)
+def test_each_wrong_byte_of_a_header_is_shown(path: Path) -> None:
+    """Also a negative version, in a batch or in a message of a compressed set: the fields still cover every byte."""
+    if path.stat().st_size == 0:
+        return
+    for item in islice(dump_segment(str(path), headings=True, damaged=True), 2):
+        if isinstance(item, BatchItem):
+            stored, inner = bytes(item.stored[:400]), b""
+            if item.batch.magic < 2 and item.batch.compression != "none":
+                value = bytes(item.stored[batch_fields(bytes(item.stored))[-1].at :])
+                with suppress(CodecError):
+                    inner = bytes(decompress(stored[17] & CODEC_MASK, value, limit=1 << 20, magic=item.batch.magic))[
+                        :400
+                    ]
+            for at in range(min(RECORD_BATCH_OVERHEAD + 4, len(stored))):
+                for byte in range(256) if at == MAGIC_AT else (0x80, 0xFF):
+                    fields = batch_fields(_with(stored, at, byte))
+                    assert_contiguous(fields, 0, fields[-1].at + fields[-1].size)
+                    found = [field for some in message_set_fields(_with(inner, at, byte)) for field in some]
+                    assert_contiguous(found, 0, len(inner))
+
+
+def _with(data: bytes, at: int, byte: int) -> bytes:
+    return data[:at] + bytes([byte]) + data[at + 1 :] if at < len(data) else data
+
+
+def test_a_negative_version_in_a_compressed_set_is_shown(tmp_path: Path) -> None:
+    """The readers report it; the rest of the set is not taken for fields of a version that it does not have."""
+    inner = bytes.fromhex("0000000000000000000000165a5a5a5afb00000000036b65790000000576616c7565")
+    value = zlib.compress(inner, wbits=31)
+    body = b"\x00\x01" + b"\xff" * 4 + len(value).to_bytes(4, "big") + value
+    message = bytes(8) + (4 + len(body)).to_bytes(4, "big") + zlib.crc32(body).to_bytes(4, "big") + body
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(message)
+    shown = kseg("dump", "--format", "hex", "--no-crc", path)
+    assert "internal error" not in shown.stderr
+    found = [field for fields in message_set_fields(inner) for field in fields]
+    assert [field.meaning for field in found[3:]] == ["-5: not a record version", ANY]
+    assert found[-1].meaning == "not decoded: magic: expected 0 or 1, found -5"
 
 
 def test_a_wrong_crc_and_a_cut_batch_say_what_was_expected() -> None:

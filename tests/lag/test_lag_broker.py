@@ -8,6 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli import kseg
+
+pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
 from tests.support.consumer_groups import described
 from tools.lab import scenes
 from tools.lab.kraft import KraftBroker
@@ -19,9 +24,6 @@ VERSION = "4.3.0"
 
 def test_numbers_of_kafkas_own_tool(tmp_path: Path) -> None:
     """Classic, consumer and transactional groups, deleted groups and offsets, an open transaction, two log directories."""
-    pytest.importorskip("confluent_kafka")
-    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-
     dirs = [tmp_path / "logs", tmp_path / "more-logs"]
     settings = {"log.dirs": ",".join(map(str, dirs)), "offsets.topic.num.partitions": "5"}
     with KraftBroker(VERSION, tmp_path, settings) as broker:

@@ -402,7 +402,9 @@ def test_a_row_opens_to_all_its_findings_and_what_to_do(opened: Any) -> None:
     assert browser.value("document.querySelectorAll('#results .several li').length") == 100
     browser.click("#results .expanded button")
     assert browser.value("document.querySelectorAll('#results .several li').length") == 150
-    assert "What to do: Copy the partition" in browser.value("document.querySelector('#results .expanded').textContent")
+    assert "What to do: If another replica is in sync" in browser.value(
+        "document.querySelector('#results .expanded').textContent"
+    )
     browser.click("#results .link")
     assert browser.value("document.querySelector('#results .expanded')") is None
 

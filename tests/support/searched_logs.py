@@ -87,7 +87,7 @@ def query(random: Random) -> Query:
     patterns = tuple(random.sample((*PATTERNS, *filter(None, WORDS)), random.choice((1, 1, 2))))
     keys = random.sample((None, b"", b"alpha", "größe".encode(), b"\xff\x00", b"key-3"), random.choice((1, 1, 2)))
     has_key = kind == "key" or random.random() < 0.1
-    path = random.choice(JSON_PATHS) if kind in ("json", "both") else None
+    paths = random.sample(JSON_PATHS, random.choice((1, 1, 2))) if kind in ("json", "both") else ()
     return Query(
         patterns=patterns if kind in ("pattern", "both") else (),
         literal=random.random() < 0.3,
@@ -95,7 +95,7 @@ def query(random: Random) -> Query:
         whole=random.random() < 0.2,
         invert=random.random() < 0.3 and kind != "key",
         fields=random.choice((FIELDS, FIELDS, ("key",), ("value",), ("header-key", "header-value"), ("value", "key"))),
-        json_path=parse_json_path(path) if path else None,
+        json_paths=tuple(map(parse_json_path, paths)),
         keys=tuple(keys) if has_key else (),
         null_value=random.random() < 0.05,
     )

@@ -8,6 +8,7 @@ from itertools import groupby
 
 from kseg.commands.audit.segments import columns, each_file, windows
 from kseg.errors import VanishedError
+from kseg.format.internal_topics.decode import CONSUMER_OFFSETS
 from kseg.format.record.layout import CODEC_MASK, CONTROL
 from kseg.format.storage.source import SegmentFile, topic_partition
 from kseg.schema import Row
@@ -29,11 +30,13 @@ def repeated_batches(files: Sequence[SegmentFile]) -> list[Row]:
     """Return batches that repeat offsets of their folder (``offset``) or sequences of their producer (``sequence``).
 
     ``earlier_offset`` is the last offset of the previous batches, or of the first batch with that sequence. Sequences
-    restart after 2,147,483,647 records of one producer.
+    restart after 2,147,483,647 records of one producer. A group coordinator writes the offset commits of a producer, each
+    from sequence 0 (AppendOrigin.COORDINATOR): they repeat no batch.
     """
     found: list[Row] = []
     suspects: dict[_Sequence, list[Row]] = {}
     largest: dict[tuple[int, int], int] = {}
+    ended: set[int] = set()
     end: int | None = None
     for file, (position, magic, attributes, base, last, producer, epoch, sequence) in _batches(files):
         first = last if magic < 2 and attributes & CODEC_MASK else base
@@ -45,10 +48,18 @@ def repeated_batches(files: Sequence[SegmentFile]) -> list[Row]:
         if end is not None and first <= end:
             found.append({**row, "earlier_offset": end})
         end = last if end is None else max(end, last)
-        if magic < 2 or producer < 0 or sequence < 0 or attributes & CONTROL:
+        if magic < 2 or producer < 0:
             continue
+        if attributes & CONTROL:
+            ended.add(producer)
+            continue
+        if sequence < 0 or (not sequence and topic_partition(file.path)[0] == CONSUMER_OFFSETS):
+            continue
+        # Without the topic's name, a marker before it is the sign of such a batch, as in the check of sequences.
+        begins_again = not sequence and producer in ended
+        ended.discard(producer)
         # As long as the sequences of a producer increase, none is repeated.
-        if sequence <= largest.get((producer, epoch), -1):
+        if sequence <= largest.get((producer, epoch), -1) and not begins_again:
             suspects.setdefault((producer, epoch, sequence), []).append({**row, "kind": "sequence"})
         else:
             largest[producer, epoch] = sequence

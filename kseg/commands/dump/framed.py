@@ -69,6 +69,7 @@ def dump_framed(
                 if not part.place:
                     raise
                 judged(part.without_batches)
+        source.check_not_empty()
 
 
 def framed_bytes(

@@ -133,21 +133,27 @@ def _last(batches: Sequence[_StoredBatch], most: int) -> list[_StoredBatch]:
 
 
 def first_found(items: Iterable[SegmentItem], most: int | None, after: int) -> Iterator[SegmentItem]:
-    """Yield the items up to the found record number ``most`` (None: all), and up to ``after`` neighbours after it."""
+    """Yield the items up to the found record number ``most`` (None: all), and ``after`` neighbours after it.
+
+    A record that matches is a neighbour there, too.
+    """
     found = following = 0
     for item in items:
         if most is None or not isinstance(item, RecordsItem):
             yield item
             continue
         kept: list[int] = []
+        matching: list[int] = []
         for i in item.kept:
-            neighbour = i in item.neighbours
+            neighbour = i in item.neighbours or found == most
             following = following + 1 if neighbour else 0
-            if found == most and not 0 < following <= after:
+            if found == most and following > after:
                 break
+            if neighbour and i not in item.neighbours:
+                matching.append(i)
             found += not neighbour
             kept.append(i)
         if kept:
-            yield replace(item, kept=kept)
-        if len(kept) < len(item.kept) or (found == most and following == after):
+            yield replace(item, kept=kept, neighbours={*item.neighbours, *matching} if matching else item.neighbours)
+        if len(kept) < len(item.kept) or (found == most and following >= after):
             return

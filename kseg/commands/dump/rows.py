@@ -5,7 +5,7 @@ Side files have one row per entry.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -71,7 +71,7 @@ class RecordsItem:
     topic: str | None = None
     decoder: RecordDecoder | None = None
     search: RecordSearch | None = None
-    neighbours: Container[int] = ()
+    neighbours: Collection[int] = ()
     group_starts: Container[int] = ()
     side: ClassVar[None] = None
 

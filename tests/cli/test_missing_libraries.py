@@ -1,0 +1,65 @@
+"""A command that needs a library which is not installed says in one line what to install; all others work without it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import PLAIN, ROOT, SEGMENTS
+
+#: Runs kseg where a module can't be imported.
+WITHOUT = """
+import runpy, sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == hidden:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+hidden, sys.argv = sys.argv[1], ["kseg", *sys.argv[2:]]
+sys.meta_path.insert(0, Missing())
+runpy.run_module("kseg", run_name="__main__")
+"""
+#: A distribution whose module has another name.
+MODULES = {"python-snappy": "snappy", "protobuf": "google", "grpcio-tools": "grpc_tools"}
+DUMP = (
+    "dump",
+    "--deep",
+    *(SEGMENTS / f"4.3.0-v2-{codec}" / f"{0:020}.log" for codec in ("none", "gzip", "snappy", "lz4", "zstd")),
+)
+URL = ("validate", PLAIN.as_uri())
+SQL = ("sql", "select count(*) from records", PLAIN)
+SERIALIZED = ROOT / "fixtures" / "serialized"
+VALUES = ("dump", "--schemas", SERIALIZED / "_schemas-0", SERIALIZED)
+#: Distribution -> a command that uses it.
+COMMANDS: dict[str, tuple[object, ...]] = {
+    **dict.fromkeys(("click", "rich", "crc32c", "lz4", "python-snappy", "cramjam", "zstandard", "isal"), DUMP),
+    **dict.fromkeys(("fsspec", "s3fs"), URL),
+    **dict.fromkeys(("fastavro", "protobuf", "grpcio-tools"), VALUES),
+    "pyarrow": ("dump", "--format", "parquet", "-o", "rows.parquet", PLAIN),
+    "duckdb": SQL,
+    "pyspark": ("validate", "--spark", "local[1]", PLAIN),
+}
+
+
+def test_every_dependency_is_tried() -> None:
+    """Without this test a new dependency could be forgotten."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lists = [project["dependencies"], *project["optional-dependencies"].values()]
+    assert {re.split(r"[\[<>=; ]", line)[0] for lines in lists for line in lines} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("missing", COMMANDS)
+def test_a_missing_library_is_named(missing: str, tmp_path: Path) -> None:
+    """Whoever installs with --no-deps, or without an extra, is left with neither a traceback nor an internal error."""
+    (tmp_path / "without.py").write_text(WITHOUT)
+    command = [sys.executable, tmp_path / "without.py", MODULES.get(missing, missing), *COMMANDS[missing]]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    if done.returncode != 0:  # otherwise kseg works without it
+        assert done.returncode == 2
+        lines = [line for line in done.stderr.splitlines() if not line.startswith("kseg: skipped")]
+        assert re.fullmatch(rf"kseg: .*: pip install .*\b{missing}\b.*", lines[0]), done.stderr
+        assert len(lines) == 1, done.stderr
