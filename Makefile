@@ -3,13 +3,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-groups = $(VENV)/.installed $(patsubst %,$(VENV)/.group-%,$(1))
-SOURCES := pyproject.toml setup.py $(wildcard kseg/*.py kseg/*/*.py kseg/*/*.pxd)
+groups = $(VENV)/.compiled $(patsubst %,$(VENV)/.group-%,$(1))
+SOURCES := $(shell find kseg -name '*.py' -o -name '*.pxd')
 
 .PHONY: demo test test-kafka test-spark test-all fuzz check fixtures findings peers docs site bench bench-spark dist test-lowest clean
 
 demo: $(VENV)/.installed
-	@sh demo.sh $(BIN)/kseg
+	@KSEG_ENGINE=python sh demo.sh $(BIN)/kseg
 
 # Each test belongs to one tier. A test that needs a real Kafka has the marker `kafka`, a test that needs pyspark has the
 # marker `spark` (with or without `kafka`), and all others run in `make test`.
@@ -47,6 +47,7 @@ fixtures: $(call groups,test lab)
 
 findings: $(call groups,test)
 	$(BIN)/python -m tools.make_findings
+	$(BIN)/python -m tools.make_statements
 
 # What kafka-dump-log says of the damaged fixtures, for the table in docs/comparison.md; needs Java and Maven.
 peers: $(call groups,test lab)
@@ -59,7 +60,7 @@ docs: $(call groups,test)
 	$(MAKE) site
 
 site: $(call groups,docs)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(call groups,test lab)
 	$(BIN)/python -m bench
@@ -76,14 +77,21 @@ test-lowest:
 	packaging/test-lowest $(PYTHON)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info kseg/*.so kseg/*/*.so
+	rm -rf $(VENV) build dist *.egg-info
+	find kseg -name '*.so' -delete
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check 'pip>=25.1'  # knows --group
 
-$(VENV)/.installed: $(SOURCES) | $(VENV)/bin/python
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+# Plain Python: `make demo` is for people who want to see kseg, and the compiler takes a minute.
+$(VENV)/.installed: pyproject.toml setup.py | $(VENV)/bin/python
+	KSEG_BUILD=python $(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	@touch $@
+
+# The engine for all other targets. It compiles the modules that have changed, and none where no compiler works.
+$(VENV)/.compiled: $(SOURCES) $(VENV)/.installed $(VENV)/.group-build
+	$(BIN)/python setup.py -q build_ext --inplace
 	@touch $@
 
 # The dependency groups of pyproject.toml, each installed when a target needs it.

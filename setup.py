@@ -91,6 +91,12 @@ def translate(modules, folder, force=False):
 class BuildEngine(build_ext):
     """``build_ext`` that compiles all modules or none, and doesn't fail where none can be compiled."""
 
+    def run(self):
+        super().run()
+        if self.editable_mode:
+            # Spark looks for this module with pkgutil.iter_modules, which does not see what an editable install maps.
+            self.copy_file("pyspark_kseg.py", self.get_finalized_command("install").install_lib)
+
     def build_extensions(self):
         names = [extension.name for extension in self.extensions]
         try:
@@ -98,14 +104,17 @@ class BuildEngine(build_ext):
                 raise RuntimeError("KSEG_BUILD=python")
             self._probe()  # first: without a compiler, no time goes into Cython
             sources = translate(COMPILED_MODULES, "build/cython", self.force)
-            # -g0: debug information is a third of the time. -O2 saves a quarter, but small batches take 20 % longer.
-            flags = ["/O2"] if self.compiler.compiler_type == "msvc" else ["-O3", "-g0", "-fwrapv"]
+            # -g0: debug information is a third of the time. -O2 saves a quarter, but small batches take 20 % longer. -w: the
+            # sources are made by Cython, and their warnings help nobody.
+            flags = ["/O2"] if self.compiler.compiler_type == "msvc" else ["-O3", "-g0", "-fwrapv", "-w"]
             for extension in self.extensions:
                 extension.sources = [sources[extension.name]]
                 extension.extra_compile_args = flags
             super().build_extensions()
         except Exception as error:  # from FileNotFoundError to LinkError: each compiler class raises its own
-            if WANTED == "compiled":
+            # Called by hand, without pip, which installs Cython.
+            without_cython = isinstance(error, ModuleNotFoundError) and not self.editable_mode
+            if WANTED == "compiled" or without_cython:
                 raise
             self._install_plain(names, shorten(str(error) or type(error).__name__, 160))
 
@@ -123,7 +132,7 @@ class BuildEngine(build_ext):
         for name in names:
             built = Path(self.build_lib, self.get_ext_filename(name))
             built.unlink(missing_ok=True)
-            if self.editable_mode:
+            if self.editable_mode or self.inplace:
                 # A module compiled by an earlier install would be loaded instead of today's source.
                 Path(build_py.get_package_dir(name.rpartition(".")[0]), built.name).unlink(missing_ok=True)
         print(f"kseg: installing plain Python, not the compiled engine ({reason}). {HOW_TO_COMPILE}", file=sys.stderr)

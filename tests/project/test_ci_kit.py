@@ -5,7 +5,11 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -17,70 +21,161 @@ yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
 NAME = PLAIN.name
 
 
+PARTS = ("kseg", "packaging", "pyproject.toml", "setup.py", "pyspark_kseg.py", "README.md", "LICENSE", "MANIFEST.in")
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the repository, as a CI system gets it, and in ``venv`` a Python that can install it without a network."""
+    folder = tmp_path_factory.mktemp("kit") / "kseg checkout"
+    folder.mkdir()
+    for name in PARTS:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+        else:
+            shutil.copy(ROOT / name, folder / name)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+    # pip, setuptools and the dependencies are those of this environment; its own kseg is not found through this file.
+    (packages,) = (folder / "venv").glob("lib/python3*/site-packages")
+    (packages / "outside.pth").write_text(sysconfig.get_path("purelib"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(checkout: Path) -> Path:
+    """The copy, after the step of the action that installs kseg."""
+    done = run(step("Install kseg"), checkout, checkout, **variables("Install kseg"))
+    assert done.returncode == 0, done.stderr
+    assert (checkout / "venv" / "bin" / "kseg").exists()
+    return checkout
+
+
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """A folder with a valid and a damaged partition, and kseg on its PATH."""
-    for folder, source in (("orders 0", PLAIN), ("clicks-0", DAMAGED / NAME)):
+    """A folder with valid and damaged partitions, in folders with usual and unusual names."""
+    for folder, source in (("orders 0", PLAIN), ("-", PLAIN), ("-clicks-1", PLAIN), ("clicks-0", DAMAGED / NAME)):
         (tmp_path / folder).mkdir()
         shutil.copy(source, tmp_path / folder / NAME)
-    kseg = tmp_path / "bin" / "kseg"
-    kseg.parent.mkdir()
-    kseg.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kseg "$@"\n')
-    kseg.chmod(0o755)
     return tmp_path
 
 
-def run(script: str, workspace: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    path = f"{workspace / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), **variables}
-    command = ["bash", "-eo", "pipefail", "-c", script]
-    return subprocess.run(command, cwd=workspace, env=environment, capture_output=True, text=True, check=False)
+def run(script: str, folder: Path, checkout: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the script of a step or a job in its own bash, as the CI systems do."""
+    offline = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    environment = {
+        "PATH": f"{checkout / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(checkout),
+        "GITHUB_ACTION_PATH": str(checkout),
+        "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
+        **offline,
+        **variables,
+    }
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+    return subprocess.run(command, cwd=folder, env=environment, input="", capture_output=True, text=True, check=False)
 
 
-def action(workspace: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
-    """Run the last step of the action with its inputs, as GitHub does."""
+def action_file() -> dict[str, Any]:
     read: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
+    return read
+
+
+def step(name: str) -> str:
+    return str(next(step["run"] for step in action_file()["runs"]["steps"] if step.get("name") == name))
+
+
+def variables(name: str, **inputs: str) -> dict[str, str]:
+    """Return the environment of a step of the action, with these inputs and the defaults of the others."""
+    read = action_file()
     values = {name: str(about.get("default", "")) for name, about in read["inputs"].items()}
     values.update({name.replace("_", "-"): value for name, value in inputs.items()})
-    step = read["runs"]["steps"][-1]
-    given = {
-        name: re.sub(r"\${{ inputs\.([a-z-]+) }}", lambda match: values[match[1]], text)
-        for name, text in step["env"].items()
+    env = next(step["env"] for step in read["runs"]["steps"] if step.get("name") == name)
+    return {
+        key: re.sub(r"\${{ inputs\.([a-z-]+) }}", lambda match: values[match[1]], text) for key, text in env.items()
     }
-    return run(step["run"], workspace, GITHUB_STEP_SUMMARY=str(workspace / "summary.md"), **given)
 
 
-def test_the_action_annotates_and_fails(workspace: Path) -> None:
+def action(workspace: Path, installed: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
+    return run(step("Validate"), workspace, installed, **variables("Validate", **inputs))
+
+
+def test_the_action_annotates_and_fails(workspace: Path, installed: Path) -> None:
     """Damage fails the job, with an annotation, a summary and a SARIF file."""
-    done = action(workspace, paths="orders 0\nclicks-0\n", sarif="kseg.sarif")
+    done = action(workspace, installed, paths="orders 0\nclicks-0\n", sarif="kseg.sarif")
     assert done.returncode == 1, done.stderr
     assert "::error file=clicks-0" in done.stdout
     assert "crc-mismatch" in (workspace / "summary.md").read_text()
     assert '"K201"' in (workspace / "kseg.sarif").read_text()
 
 
-def test_the_action_passes_valid_segments_and_options(workspace: Path) -> None:
-    """A path with a space is one path, and options come one per line."""
-    assert action(workspace, paths="orders 0", options="--shallow").returncode == 0
-    assert action(workspace, paths="clicks-0", fail_on="never").returncode == 0
+def test_the_action_reads_unusual_names_and_line_ends(workspace: Path, installed: Path) -> None:
+    """Each line is one path, also with a space or a hyphen, and also if an editor has written CR LF."""
+    everything = "orders 0\r\n-clicks-1\r\n./-\r\n"
+    done = action(workspace, installed, paths=everything, fail_on="error\r\n", options="--shallow\r\n--no-crc\r\n")
+    assert (done.returncode, re.findall(r"\d+ files", done.stdout)) == (0, ["3 files"]), done.stderr
+    weighed = action(workspace, installed, paths="clicks-0", options="--rule crc-mismatch=warning\n--max-per-rule=1")
+    assert weighed.returncode == 0, weighed.stderr
+    assert action(workspace, installed, paths="clicks-0", fail_on="never").returncode == 0
 
 
-def test_no_input_becomes_a_command(workspace: Path) -> None:
+def test_the_action_never_checks_something_else(workspace: Path, installed: Path) -> None:
+    """A list of paths that turned out empty is an error, and so is standard input, which is empty in a job."""
+    for paths in ("", "\n\r\n"):
+        done = action(workspace, installed, paths=paths)
+        assert (done.returncode, done.stdout) == (2, "::error::kseg: the input paths is empty\n")
+
+
+def test_no_input_becomes_a_command(workspace: Path, installed: Path) -> None:
     """An input with shell syntax is a path that doesn't exist."""
-    done = action(workspace, paths="$(touch forged); `touch forged`; --version")
+    done = action(workspace, installed, paths="$(touch forged); `touch forged`; --version")
     assert done.returncode == 2
     assert not (workspace / "forged").exists()
 
 
-def test_the_gitlab_job_writes_its_reports(workspace: Path) -> None:
+def test_the_action_reads_urls(workspace: Path, installed: Path) -> None:
+    """What the action installs is enough for a path of the web."""
+    handler = partial(QuietHandler, directory=str(workspace))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/clicks-0/{NAME}"
+        done = action(workspace, installed, paths=url)
+        server.shutdown()
+    assert done.returncode == 1, done.stderr
+    assert "::error file=" + url.replace(":", "%3A") in done.stdout
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Print nothing."""
+
+
+def gitlab(workspace: Path, checkout: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the whole job: its lines run in one shell."""
+    job: dict[str, Any] = yaml.safe_load((ROOT / "packaging" / "ci" / "gitlab.yml").read_text())["kseg-validate"]
+    return run("\n".join(job["script"]), workspace, checkout, **{**job["variables"], **variables})
+
+
+def test_the_gitlab_job_installs_checks_and_writes_its_reports(workspace: Path, checkout: Path) -> None:
     """The files that the job keeps exist also when it fails."""
     job: dict[str, Any] = yaml.safe_load((ROOT / "packaging" / "ci" / "gitlab.yml").read_text())["kseg-validate"]
-    *install, script = job["script"]
-    assert "pip install" in install[0]
-    done = run(script, workspace, KSEG_PATHS="clicks-0", KSEG_OPTIONS="--deep")
+    paths = "clicks-0\r\norders 0\r\n-clicks-1"
+    done = gitlab(workspace, checkout, KSEG_PACKAGE=str(checkout), KSEG_PATHS=paths, KSEG_OPTIONS="--deep\r\n--jobs 1")
     assert done.returncode == 1, done.stderr
-    assert (workspace / job["artifacts"]["reports"]["junit"]).read_text().count("<testcase") == 1
+    assert (workspace / job["artifacts"]["reports"]["junit"]).read_text().count("<testsuite ") == 3
     assert (workspace / job["artifacts"]["paths"][0]).exists()
+
+
+def test_the_gitlab_job_installs_no_foreign_package(workspace: Path, checkout: Path) -> None:
+    """The name kseg in the package index could be anybody's: without an address the job fails."""
+    done = gitlab(workspace, checkout)
+    assert (done.returncode, "set KSEG_PACKAGE" in done.stdout) == (2, True)
+
+
+def test_spark_finds_an_editable_install(checkout: Path, tmp_path: Path) -> None:
+    """Spark looks through the modules of ``sys.path`` for names that start with ``pyspark_``."""
+    script = "import pkgutil; print([name for _, name, _ in pkgutil.iter_modules() if name.startswith('pyspark_')])"
+    install = f"python -m pip install --quiet -e '{checkout}'"
+    done = run(f'{install} && python -c "{script}"', tmp_path, checkout, KSEG_BUILD="python")
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["['pyspark_kseg']"]), done.stderr
 
 
 def test_the_hook_gets_the_files_of_a_log() -> None:

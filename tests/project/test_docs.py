@@ -11,6 +11,7 @@ import pytest
 
 from kseg.rule_table import RULES
 from tools.docs import documents, examples, site
+from tools.lab.remedy_record import actions
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGES.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -49,13 +50,21 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
+#: Blocks of commands that are carried out on brokers: tests/checks/test_remedies.py.
+# Pages whose scripts a test of their room runs.
+RUN_ELSEWHERE = {"decode-values.md"}  # tests/schemas/test_restore.py
+REMEDIES = {"".join(f"{command}\n" for command in action.commands) for _, _, action in actions()}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_is_run_or_marked(page: Path) -> None:
     """Output that is typed by hand grows old: each command is in a block that is run, or is marked with a reason."""
     text = page.read_text(encoding="utf-8")
     for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        if page.name in RUN_ELSEWHERE and language in ("sh", "bash"):
+            continue
         assert language in LANGUAGES
-        if language != "console":
+        if language != "console" and block not in REMEDIES:
             assert not re.search(r"^(\$ )?kseg ", block, re.MULTILINE), block
     for options in re.findall(r"^<!-- run: (.*) -->$", text, re.MULTILINE):
         assert examples.options_of(options).keys() <= {"lines", "width", "now", "needs", "no", "by", "fails", "tier"}
@@ -80,12 +89,25 @@ def test_every_rule_has_a_page_and_is_listed() -> None:
     assert set(RULES) == site.RULES == set(re.findall(r"\]\(([a-z0-9-]+)\.md\)", index))
 
 
+def test_every_page_is_in_the_navigation() -> None:
+    """A page that no menu has is not found. The rules are listed on a page of their own."""
+    listed = set(re.findall(r"[\w/-]+\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert {page for page in pages - listed if not page.startswith("reference/rules/")} == set()
+
+
 def test_the_site_is_built_without_warnings(tmp_path: Path) -> None:
-    """Links, anchors and the list of pages are right; `make site` builds the same."""
+    """Links and anchors are right, and no cell of a table shows Markdown's escapes; `make site` builds the same.
+
+    Not with --quiet: it hides warnings from the count of --strict.
+    """
     pytest.importorskip("mkdocs")
     pytest.importorskip("material")
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, timeout=300)
+    for built in tmp_path.rglob("*.html"):
+        cells = re.findall(r"<td[^>]*>(.*?)</td>", built.read_text(encoding="utf-8"), re.DOTALL)
+        assert [cell for cell in cells if re.search(r"\\(\||&lt;|\[|\*)", cell)] == [], built.name
     page = (tmp_path / "reference" / "rules" / "crc-mismatch.html").read_text(encoding="utf-8")
     assert not re.search(r'<(script|link|img)[^>]*(src|href)="(https?:)?//', page), (
         "it loads something from the network"
