@@ -99,6 +99,11 @@ def zero_tail(data: bytes) -> bytes:
     return data + bytes(2048)
 
 
+@Case(PLAIN, "the bytes of all batches are zeros", rule=["zero-tail=ignore"])
+def zero_segment(data: bytes) -> bytes:
+    return bytes(len(data))
+
+
 @Case(PLAIN, "the size field of the third batch is 100 too low")
 def invalid_size(data: bytes) -> bytes:
     at = entries(data)[2].at
@@ -198,6 +203,11 @@ def invalid_timestamp(data: bytes) -> bytes:
 @Case(PLAIN, "the leader epoch of the second batch is 7; no CRC covers it")
 def leader_epoch_regression(data: bytes) -> bytes:
     return put(data, entries(data)[1].at, partition_leader_epoch=7)
+
+
+@Case(PLAIN, "the leader epoch of the last batch is 2,000,000,000; no CRC covers it")
+def leader_epoch_jump(data: bytes) -> bytes:
+    return put(data, entries(data)[-1].at, partition_leader_epoch=2_000_000_000)
 
 
 @Case(PLAIN, "the leader epoch of the second batch is -1; no CRC covers it")
@@ -336,6 +346,26 @@ def malformed_control_record(data: bytes) -> bytes:
     return with_inflated(data, place, damage.varint(len(body)) + body)
 
 
+@Case(MARKERS, "the first marker has type 9; its CRC is correct")
+def unknown_control_record(data: bytes) -> bytes:
+    place = entries(data)[0]
+    (old,) = damage.records(inflated(data, place))
+    begin = damage.read_varint(old, _key_at(old))[1]
+    return with_inflated(data, place, damage.splice(old, begin + 3, begin + 4, b"\x09"))
+
+
+@Case("2.8.2-v1-none", "none: the records of 2023 are older than a day", timestamp_before_max_ms=86_400_000)
+def past_timestamp(data: bytes) -> bytes:
+    return data
+
+
+@Case("2.8.2-v1-gzip", "the second message set has a key; its CRC is correct")
+def wrapper_key(data: bytes) -> bytes:
+    at = entries(data)[1].at
+    keyed = damage.splice(data, at + 26, at + 30, struct.pack(">i", 5) + b"user1")
+    return fix_crc(damage.splice(keyed, at + 8, at + 12, struct.pack(">i", get(data, at, "size") + 5)), at)
+
+
 @Case("4.3.0-v2-none-headers", "the first letter of a header key in the first batch is 0xff; its CRC is correct")
 def invalid_header_key(data: bytes) -> bytes:
     place = entries(data)[0]
@@ -435,6 +465,11 @@ def time_index_not_increasing(data: bytes) -> bytes:
 @Case(TXN_INDEX, "the version of the first entry is 256")
 def txn_index_version(data: bytes) -> bytes:
     return damage.splice(data, 0, 2, b"\1\0")
+
+
+@Case(TXN_INDEX, "the last stable offset of the first entry is 30 instead of 23, as in an index of a follower")
+def late_stable_offset(data: bytes) -> bytes:
+    return damage.splice(data, 26, 34, struct.pack(">q", 30))
 
 
 @Case(TXN_INDEX, "the two entries were exchanged")
@@ -547,6 +582,16 @@ def missing_batches(data: bytes) -> bytes:
     return data[entries(data)[0].end :]
 
 
+REMOTE = "-AAAAAAAAAAAAAAAAAAAAAA.log"
+
+
+@Case(f"{SEVERAL}/{FIRST}", "the segments are those of remote storage, with the first one uploaded twice",
+      name=FIRST.replace(".log", REMOTE), exchanged={FIRST.replace(".log", REMOTE.replace("A.", "Q.")): FIRST,
+                                                     SECOND.replace(".log", REMOTE): SECOND})  # fmt: skip
+def repeated_upload(data: bytes) -> bytes:
+    return data
+
+
 @Case(f"{SEVERAL}/{SECOND}", "the second and the third segment have each other's name", name=THIRD, beside=(FIRST,),
       exchanged={SECOND: THIRD})  # fmt: skip
 def segment_order(data: bytes) -> bytes:
@@ -583,6 +628,24 @@ def snapshot_mismatch(data: bytes) -> bytes:
 @Case(f"{TRANSACTIONS}/{17:020}.snapshot", "the snapshot was renamed to offset 12", name=f"{12:020}.snapshot",
       beside=(FIRST, WITH_INDEXES[0]))  # fmt: skip
 def stray_snapshot(data: bytes) -> bytes:
+    return data
+
+
+_WITHOUT_SNAPSHOTS = tuple(
+    f"{base:020}{suffix}" for base in (0, 17, 48, 52, 73, 77) for suffix in (".log", ".index", ".timeindex")
+)
+
+
+@Case(f"{TRANSACTIONS}/{_WITHOUT_SNAPSHOTS[-3]}", "the producer snapshots of the folder were deleted",
+      beside=(*(name for name in _WITHOUT_SNAPSHOTS if name != f"{77:020}.log"), f"{17:020}.txnindex",
+              f"{52:020}.txnindex", "leader-epoch-checkpoint"))  # fmt: skip
+def producers_without_snapshot(data: bytes) -> bytes:
+    return data
+
+
+@Case(HEADERS, "the leader-epoch-checkpoint was deleted",
+      beside=(f"{0:020}.index", f"{0:020}.timeindex", "partition.metadata"))  # fmt: skip
+def missing_epochs(data: bytes) -> bytes:
     return data
 
 

@@ -32,7 +32,12 @@ def command_of(rule: str) -> list[str]:
         return ["validate", "--as", "requests", "--as", "responses",
                 f"{folder}/{settings['requests']}", f"{folder}/{case.name}"]  # fmt: skip
     single = not case.beside or "framing" in settings
-    options = [text for name, value in settings.items() for text in _option(name, value)]
+    options = [
+        text
+        for name, value in settings.items()
+        for each in (value if isinstance(value, list) else [value])
+        for text in _option(name, each)
+    ]
     return ["validate", *options, f"{folder}/{case.name}" if single else folder]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import click
 
 from kseg.cli.main import COMMANDS, main
+from tools.docs.parts import code
 
 #: Command -> pages that show it at work: title and path below docs/.
 SEE: Mapping[str, tuple[tuple[str, str], ...]] = {
@@ -65,15 +66,11 @@ def _page(name: str) -> str:
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
         if record:
-            lines.append(f"| {_code(record[0])} | {_escape(record[1])} |")
+            lines.append(f"| {code(record[0])} | {_escape(record[1])} |")
     lines += ["", "[Exit codes](../exit-codes.md) are the same for all commands, unless the text above says more.", ""]
     lines += ["## See also", "", *(f"- [{title}](../../{path})" for title, path in SEE[name])]
     return "\n".join(lines) + "\n"
 
 
-def _code(text: str) -> str:
-    return f"`{text}`".replace("|", "\\|")
-
-
 def _escape(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("[", "\\[").replace("<", "\\<").replace("*", "\\*")
+    return " ".join(text.split()).replace("|", "\\|").replace("[", "\\[").replace("<", "&lt;").replace("*", "\\*")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import html
 import inspect
 import json
 import re
+import shutil
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -22,6 +25,8 @@ from kseg.format.sidefiles.registry import SIDE_FILES
 from kseg.format.wire.connections import FRAME_COLUMNS
 from kseg.views.view_table import VIEWS
 from tests.support.rooms import ROOMS
+from tests.support.statements import STATEMENTS, STATEMENTS_FOLDER
+from tools.docs.terminal import Terminal
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "fixtures"
@@ -144,8 +149,47 @@ def _signature(function: Callable[..., Any]) -> str:
     return re.sub(r"<function (\w+) at 0x\w+>", r"\1", str(inspect.signature(function)).replace("'", ""))
 
 
+def statements() -> str:
+    """Return the table of the statements about formats, with the lines that their commands print."""
+    lines = ["| # | statement | command | what kseg prints |", "|--:|---|---|---|"]
+    with tempfile.TemporaryDirectory() as temporary, Terminal() as terminal:
+        folder = shutil.copytree(STATEMENTS_FOLDER, Path(temporary) / "statements")
+        for one in STATEMENTS:
+            if not one.command:
+                lines.append(f"| {one.number} | {one.text} | – | {one.seen[0]} |")
+                continue
+            commands = "<br>".join(map(code, one.command.split("; ")))
+            shown = "<br>".join(map(code, one.lines(one.run(terminal, folder))))
+            lines.append(f"| {one.number} | {one.text} | {commands} | {shown} |")
+    return "\n".join(lines)
+
+
+def code(text: str) -> str:
+    """Return text as code in a cell of a table: a backtick would end Markdown's own, a bar the cell."""
+    return f"<code>{html.escape(text, quote=False).replace('|', '&#124;')}</code>"
+
+
 def _plain_code(text: str) -> str:
     return text.replace("``", "`").replace("|", "\\|")
+
+
+def speed() -> str:
+    """Return the times to validate the corpora of each codec, from the table that ``make bench`` wrote."""
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    times: dict[str, dict[str, str]] = {}
+    for codec, own, peer, time in re.findall(
+        r"^\| validate (none|gzip|snappy|lz4|zstd) \| kseg \| ([\d.]+ s) \| ([\w-]+) \| ([\d.]+ s) \|",
+        page,
+        re.MULTILINE,
+    ):
+        times.setdefault(codec, {"kseg": own})[peer] = time
+    peers = ["kseg", "kafka-dump-log", "franz-go", "aiokafka"]
+    lines = [f"| codec | {' | '.join(peers)} |", "|---" + "|--:" * len(peers) + "|"]
+    for codec, row in times.items():
+        best = min(float(row[peer][:-2]) for peer in peers)
+        shown = [f"**{row[peer]}**" if float(row[peer][:-2]) == best else row[peer] for peer in peers]
+        lines.append(f"| {codec} | {' | '.join(shown)} |")
+    return "\n".join(lines)
 
 
 #: The generated parts, by the name in their marks. A document can have any of them.
@@ -156,7 +200,9 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "peers": peers,
     "formats": output_formats,
     "settings": settings,
+    "speed": speed,
     "spark-views": spark_views,
+    "statements": statements,
 }
 
 

@@ -9,10 +9,12 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kseg.remedies import PLACEHOLDERS
 from kseg.report.rules import message_of
 from kseg.rule_help import rule_help
 from kseg.rule_table import RULES, Rule, Severity
 from tools.docs.terminal import Terminal
+from tools.lab.remedy_record import proof
 from tools.make_findings import CASES, FINDINGS, WITHOUT_FILE
 from tools.make_rule_examples import command_of, unpack
 
@@ -67,6 +69,7 @@ def _page(rule: Rule, terminal: Terminal, home: Path) -> str:
     lines += ["", f"Message: {_escape(message_of(rule))}"]
     for title, text in (("Cause", help_.cause), ("Effect on a broker", rule.broker), ("What to do", rule.remedy)):
         lines += ["", f"## {title}", "", _escape(text)] if text else []
+    lines += _commands(rule)
     if rule.name == WITHOUT_FILE:
         return (
             "\n".join([*lines, "", "No file can show this rule: the operating system reports it when reading fails."])
@@ -88,6 +91,19 @@ def _page(rule: Rule, terminal: Terminal, home: Path) -> str:
     ]
     shutil.rmtree(folder)
     return "\n".join(lines) + "\n"
+
+
+def _commands(rule: Rule) -> Sequence[str]:
+    """Return the remedies of single files, and the commands of all actions with where they were carried out."""
+    lines = []
+    for file, remedy in rule.remedies():
+        lines += ["", f"### {file}", "", _escape(remedy.text)] if file else []
+        for action in remedy.actions:
+            case = f"If {action.case}:" if action.case else "Commands:"
+            lines += ["", case, "", "```sh", *action.commands, "```", "", proof(rule.name, file, action)]
+    if lines:
+        lines += ["", PLACEHOLDERS]
+    return lines
 
 
 def _bytes(name: str, terminal: Terminal, folder: Path) -> Sequence[str]:

@@ -35,6 +35,7 @@ def make(home: Path) -> Path:
     _consumer_logs(home / "consumer-logs")
     for partition in ("_schemas-0", "orders-0", "users-0"):
         copy(FIXTURES / "serialized" / partition, home / "shop" / partition)
+    shutil.copytree(FIXTURES / "statements", home / "statements")
     captures = home / "captures"
     captures.mkdir()
     for name, suffix in (("client.bin", "requests"), ("broker.bin", "responses")):
@@ -64,7 +65,7 @@ def _kafka_logs(home: Path) -> None:
 
     It has a flipped byte, an incomplete batch, and zeros in a checkpoint that was not flushed.
     """
-    for partition, fixture in PARTITIONS.items():
+    for partition, fixture in {**PARTITIONS, "__cluster_metadata-0": "4.3.0-v2-none-kraft-metadata"}.items():
         copy(SEGMENTS / fixture, home / partition)
     shutil.copyfile(SEGMENTS / "4.3.0-v2-none-log-dir" / "meta.properties", home / "meta.properties")
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
