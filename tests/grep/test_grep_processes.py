@@ -51,14 +51,14 @@ def segment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def started(segment: Path, *options: str, impatient: bool = False) -> subprocess.Popen[str]:
     program = EAGER + IMPATIENT * impatient + MAIN
-    command = (sys.executable, "-c", program, "grep", "--jobs", "2", *options, str(segment))
+    command = (sys.executable, "-c", program, "grep", *options, str(segment))
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize("options", [("k3",), ("-c", "k3"), ("a{60}",), ("--format", "jsonl", "-m", "5", "k1")])
 def test_processes_find_what_one_process_finds(segment: Path, options: tuple[str, ...]) -> None:
     """Workers only return places; nothing is lost or repeated."""
-    out, err = started(segment, *options).communicate(timeout=120)
+    out, err = started(segment, "--jobs", "2", *options).communicate(timeout=120)
     assert (out, err) == (kseg("grep", "--jobs", "1", *options, segment).stdout, "")
     assert out
 
@@ -96,7 +96,7 @@ def test_only_time_in_one_text_counts() -> None:
 def test_no_process_is_left_over(segment: Path, ending: signal.Signals, code: int, message: str) -> None:
     """Ctrl-C, a service manager's SIGTERM and a killed worker end all processes, with one line on stderr."""
     slow = r"(?:v|v){18}x"
-    with started(segment, slow) as process:
+    with started(segment, "--jobs", "2", slow) as process:
         workers = workers_of(process.pid)
         time.sleep(0.2)
         os.kill(workers[0] if ending == signal.SIGKILL else process.pid, ending)

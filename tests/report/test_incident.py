@@ -35,12 +35,12 @@ def test_an_incident_has_all_four_answers(home: Path, tmp_path: Path) -> None:
     assert "incident.html: damaged: " in done.stderr
     text = page.read_text()
     for part in (
-        "2 of 4 partitions are damaged",
-        "If a broker started now: 2 of 4 partitions would lose data",
+        "2 of 5 partitions are damaged",
+        "If a broker started now: 2 of 5 partitions would lose data",
         "2 transactions hang.",
         "2 hanging, 0 open, 5 aborted, 7 committed",
         "kafka-transactions.sh --bootstrap-server HOST:9092 abort --topic payments",
-        "14 segments in 4 partitions",
+        "17 segments in 5 partitions",
         "kseg repair PARTITION NEW",
     ):
         assert part in text, part

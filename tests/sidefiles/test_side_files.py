@@ -313,7 +313,9 @@ def test_a_folder_is_validated_with_its_side_files(tmp_path: Path) -> None:
     assert re.search(r"skipped 2 files.*ORIGIN.*expect\.jsonl", done.stderr)
     index = tmp_path / "00000000000000000000.index"
     index.write_bytes(b"\0" * 7)
-    assert kseg("validate", tmp_path).returncode == 1
+    alone = kseg("validate", tmp_path)
+    assert (alone.returncode, "K501 index-size" in alone.stdout) == (2, True)
+    assert "no segment found, but 1 side file" in alone.stderr
 
 
 @pytest.mark.parametrize("kind", SMALL)
