@@ -74,9 +74,9 @@ def _write_file(result: FileResult, out: TextIO, detail: int) -> None:
         _write_findings(new, out, FOLDED if detail < 1 else len(new.verdicts) + 1)
     elif result.verdicts:
         known = count_of(len(result.verdicts), "known finding")
-        out.write(f"{escape_controls(result.file)}: {result.summary.verdict} ({known})\n")
+        print_text(out, f"{escape_controls(result.file)}: {result.summary.verdict} ({known})", indent=2)
     elif result.summary.files and not result.unread:
-        out.write(f"{escape_controls(result.file)}: {result.summary.verdict}{_limits_of_verdict(result)}\n")
+        print_text(out, f"{escape_controls(result.file)}: {result.summary.verdict}{_limits_of_verdict(result)}", indent=2)
 
 
 def _limits_of_verdict(result: FileResult) -> str:
