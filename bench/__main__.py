@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from bench import corpora, growth, instructions, peers, plot, table
+from bench import codec_readers, corpora, growth, instructions, peers, plot, table
 from bench.cases import CASES, Case
 from bench.corpora import Corpus
 from bench.dump_cases import DUMP_CASES
@@ -36,6 +36,9 @@ def main() -> int:
     if not cases:
         print(f"no case is named so; there are: {', '.join(case.name for case in known)}", file=sys.stderr)
         return 2
+    if options.codecs:
+        table.write(codec_readers.PAGE, codec_readers.text(_progress), codec_readers.MARKER)
+        return 0
     peers.prepare()
     if options.growth:
         growth.PICTURE.write_text(plot.svg(growth.measure(_progress), "ns per byte"), encoding="utf-8")
@@ -77,6 +80,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--growth", action="store_true", help="only draw time per byte into docs/plots, 6 minutes")
     parser.add_argument("--instructions", action="store_true", help="only count instructions per corpus, 15 minutes")
+    parser.add_argument("--codecs", action="store_true", help="only measure the libraries that read LZ4 and Snappy")
     options = parser.parse_args()
     if options.write and options.only:
         parser.error("--write keeps the whole table: not with --only")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 
+import pytest
+
+from bench import codec_readers
 from bench.measure import BenchError, Command, Run, alternate, run
 
 
@@ -37,3 +40,12 @@ def test_a_contender_that_fails_drops_out_alone() -> None:
         "fails": "fails ended with 1: last",
         "cheats": "cheats read less",
     }
+
+
+@pytest.mark.parametrize("codec", codec_readers.READERS)
+@pytest.mark.parametrize("size", [1 << 10, 200_000])
+def test_readers_of_a_codec_are_compared_for_the_same_work(codec: int, size: int) -> None:
+    """The page of dependencies gives the reason for a library in figures: each reader must read the whole payload."""
+    found = codec_readers.measure(codec, size, rounds=1)
+    assert all(len(seconds) == 1 for seconds in found.values())
+    assert list(found) == list(codec_readers.READERS[codec])

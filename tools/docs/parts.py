@@ -192,8 +192,27 @@ def speed() -> str:
     return "\n".join(lines)
 
 
+def dependencies() -> str:
+    """Return the table of the libraries that kseg needs, from pyproject.toml with its comments."""
+    section = (
+        (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("\ndependencies = [\n")[2].partition("\n]")[0]
+    )
+    found: dict[str, list[str]] = {}
+    above = ""
+    for line in section.splitlines():
+        match = re.fullmatch(r'\s*(?:"([\w-]+)(>=[\d.]+)[^"]*",)?\s*(?:# (.*))?', line)
+        assert match, line
+        if not match[1]:
+            above = match[3]
+        else:
+            found.setdefault(match[1], [match[2], match[3] or above])
+    lines = ["| library | version | purpose |", "|---|---|---|"]
+    return "\n".join([*lines, *(f"| {name} | {least} | {why} |" for name, (least, why) in found.items())])
+
+
 #: The generated parts, by the name in their marks. A document can have any of them.
 PARTS: Mapping[str, Callable[[], str]] = {
+    "dependencies": dependencies,
     "library": library,
     "rooms": rooms,
     "rows": row_tables,
