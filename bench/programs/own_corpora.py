@@ -61,8 +61,14 @@ def records(kind: str, magic: int, count: int) -> Iterator[PlainRecord]:
 def entry(batch: list[PlainRecord], magic: int, codec: str, producer: tuple[int, int] | None) -> bytes:
     if magic == 2 and producer:
         producer_id, sequence = producer
-        ids = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
-        return build_batch(batch, compression=codec, partition_leader_epoch=0, **ids)
+        return build_batch(
+            batch,
+            compression=codec,
+            partition_leader_epoch=0,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=sequence,
+        )
     if magic == 2:
         return build_batch(batch, compression=codec, partition_leader_epoch=0)
     if codec == "none":

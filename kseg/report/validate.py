@@ -76,7 +76,9 @@ def _write_file(result: FileResult, out: TextIO, detail: int) -> None:
         known = count_of(len(result.verdicts), "known finding")
         print_text(out, f"{escape_controls(result.file)}: {result.summary.verdict} ({known})", indent=2)
     elif result.summary.files and not result.unread:
-        print_text(out, f"{escape_controls(result.file)}: {result.summary.verdict}{_limits_of_verdict(result)}", indent=2)
+        print_text(
+            out, f"{escape_controls(result.file)}: {result.summary.verdict}{_limits_of_verdict(result)}", indent=2
+        )
 
 
 def _limits_of_verdict(result: FileResult) -> str:
