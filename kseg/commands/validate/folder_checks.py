@@ -119,11 +119,15 @@ class _FolderChecks:
             yield self._with_findings(self._files[result.file], result)
 
     def _check_zeros(self, file: SegmentFile, result: FileResult, known: Mapping[str, int]) -> None:
-        """Report a segment of zeros without segments before it, unless its log directory knows that the log is empty."""
+        """Report a segment of zeros without segments before it, unless its log directory knows that the log is empty.
+
+        A running broker knows it, too: it has just preallocated the segment of a new partition.
+        """
         counts = result.summary
         if file.framing or counts.batches or not counts.bytes or result.found != {"zero-tail"}:
             return
-        if known.get(HIGH_WATERMARKS, INT64_MAX) > (base_offset_of(result.file) or 0):
+        log_dir = os.path.dirname(os.path.dirname(os.path.abspath(result.file)))
+        if known.get(HIGH_WATERMARKS, INT64_MAX) > (base_offset_of(result.file) or 0) and not is_in_use(log_dir):
             facts = {"bytes": counts.bytes}
             self._record_finding(result.file)(Finding("zero-segment", 0, counts.bytes, facts=facts))
 

@@ -66,10 +66,18 @@ class PartitionSideFiles:
         copied = not any(local_files.exists(os.path.join(log_dir, name)) for name in (META, RECOVERY_POINTS))
         if copied and not any(local_files.exists(self._path(name)) for name in (TOPIC_ID, LEADER_EPOCHS)):
             return  # only segments and indexes were copied
-        if producers and not self._kept_snapshots and (clean or (copied and len(self._state.bases) > 1)):
+        kept = self._kept_snapshots or self._snapshots_now()
+        if producers and not kept and (clean or (copied and len(self._state.bases) > 1)):
             facts = {"producers": producers, "open": len(self._state.open)}
             self._report_for(newest)(Finding("producers-without-snapshot", 0, facts=facts))
         self._check_missing_epochs(newest, log_start if clean else None)
+
+    def _snapshots_now(self) -> bool:
+        """Return whether the folder has a snapshot that a broker wrote, at its clean shutdown, since the folder was listed."""
+        try:
+            return any(producer_snapshot_offset(name) is not None for name in local_files.names_in(self._folder))
+        except OSError:  # deleted meanwhile
+            return True
 
     def _check_missing_epochs(self, newest: str, log_start: int | None) -> None:
         path = self._path(LEADER_EPOCHS)
