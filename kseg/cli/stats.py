@@ -12,10 +12,12 @@ from kseg.cli.finding_notes import FindingNotes
 from kseg.cli.messages import FAILED, FOUND, fail, note, note_output
 from kseg.cli.progress import progress_bar
 from kseg.cli.this_run import this_run
-from kseg.commands.stats.levels import SegmentStats, levels, sorted_by_folder, stats_of
+from kseg.commands.stats.levels import levels, sorted_by_folder, stats_of
+from kseg.commands.stats.one_file import SegmentStats
 from kseg.errors import KsegError
 from kseg.findings import Policy, Severity
 from kseg.format.storage.source import SegmentFile, find_segments, once_each, total_size
+from kseg.format.wire.framings import framed_files
 from kseg.report.formats import STATS, destination, write
 from kseg.report.wording import omitted_findings
 from kseg.results import Settings
@@ -26,6 +28,7 @@ from kseg.text import count_of
 @common.paths
 @click.option("--shallow/--deep", default=True,
               help="Read headers only, or all records. Default: shallow.")  # fmt: skip
+@common.framings
 @common.output_format(STATS)
 @common.output
 @click.option("--top", type=common.WholeNumber(min=0), default=10, show_default=True, metavar="N",
@@ -38,27 +41,33 @@ def stats(paths: tuple[str, ...], shallow: bool, format_name: str, output: str |
     """Count the content of segments per segment, partition and log directory.
 
     Counts batches, records, bytes, versions, codecs, timestamps, keys, tombstones, producers, leader epochs and
-    transactions. Shows the batch that delays time retention. Skips damage, and reports it on stderr.
+    transactions; with --as also requests and responses by API. Shows the batch that delays time retention. Skips
+    damage, and reports it on stderr.
     """
     settings = Settings(deep=not shallow, verify_crc=not options["no_crc"])
     detail = common.detail_of(options["verbose"], options["quiet"])
     common.check_outputs()
     outcome = _Outcome()
+    files = framed_files(paths, options["framings"]) if options["framings"] else _segments(paths, outcome)
+    with destination(output) as out, progress_bar(total_size(files)) as progress:
+        counted = stats_of(files, settings, options["jobs"], progress)
+        counts = levels(outcome.noted(counted), settings.deep)
+        write(STATS, format_name, out, counts, options["top"], detail=detail, run=this_run)
+        if outcome.failed and not outcome.read:
+            raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
+    note_output(output, f"{count_of(outcome.read, 'file' if options['framings'] else 'segment')} counted")
+    return outcome.exit_code()
+
+
+def _segments(paths: tuple[str, ...], outcome: _Outcome) -> list[SegmentFile]:
+    """Return the segments of the paths by folder; print why a path could not be listed."""
     files: list[SegmentFile] = []
     for path in paths:
         try:
             files += find_segments(path)
         except KsegError as error:
             outcome.unread(str(error))
-    files = once_each(files)
-    with destination(output) as out, progress_bar(total_size(files)) as progress:
-        counted = stats_of(sorted_by_folder(files), settings, options["jobs"], progress)
-        counts = levels(outcome.noted(counted), settings.deep)
-        write(STATS, format_name, out, counts, options["top"], detail=detail, run=this_run)
-        if outcome.failed and not outcome.read:
-            raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
-    note_output(output, f"{count_of(outcome.read, 'segment')} counted")
-    return outcome.exit_code()
+    return sorted_by_folder(once_each(files))
 
 
 class _Outcome:

@@ -17,9 +17,11 @@ from kseg.text import escape_controls, to_json
 Items = Iterable[Item]
 Columns = Sequence[Column]
 
-# Columns that a narrow terminal does not hide, and those that it hides last.
-_SHOWN_FIRST = ("api_name", "correlation_id", "offset", "key", "value", "body")
-_HIDDEN_LAST = ("position",)
+# The priorities of columns that a narrow terminal does not hide (0), or hides last. If a page has records, their values are
+# shown rather than the bodies of the frames.
+_PRIORITIES = {
+    "kind": 0, "api_name": 0, "correlation_id": 0, "offset": 0, "value": 1, "key": 2, "body": 3, "position": 4,
+}  # fmt: skip
 # Columns in which null and empty differ.
 _SIZED = ("key", "value")
 
@@ -67,9 +69,9 @@ def write_table(dumped: Items, columns: Columns, out: TextIO, view: View) -> Non
                 column.name,
                 column.type in NUMBERS,
                 "" if column.type in NUMBERS else "cut",
-                0 if column.name in _SHOWN_FIRST else 1 if column.name in _HIDDEN_LAST else n,
+                _PRIORITIES.get(column.name, n),
             )
-            for n, column in enumerate(shown, 2)
+            for n, column in enumerate(shown, len(_PRIORITIES))
         ]
         by_name = [_cells(page, stored, column.name, view) for column in shown]
         cells = [([*row], "") for row in zip(*by_name, strict=True)]

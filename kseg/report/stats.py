@@ -21,6 +21,7 @@ from kseg.text import count_of, escape_controls, inclusive_range, iso_time
 
 _TABLE_PAGE = 500
 _EPOCHS_SHOWN = 20
+_APIS_SHOWN = 8
 
 
 def rows(levels: Iterable[Level], top: int) -> Iterator[Row]:
@@ -68,6 +69,8 @@ def stats_row(level: Level, top: int) -> Row:
         "producers": _producers_row(stats, top),
         "leader_epochs": [_epoch_row(epoch, *span) for epoch, span in sorted(stats.leader_epochs.items())],
         "leader_epochs_left_out": stats.leader_epochs_dropped,
+        "framed_files": sums["framed_files"],
+        "frames": [_frames_row(*key, *sums) for key, sums in sorted(stats.frames.items())],
     }
 
 
@@ -129,6 +132,10 @@ def _producers_row(stats: Stats, top: int) -> Row:
 
 def _producer_row(producer_id: int, batches: int, size: int, records: int) -> Row:
     return {"producer_id": producer_id, "batches": batches, "records": records, "bytes": size}
+
+
+def _frames_row(kind: str, api: str, frames: int, size: int) -> Row:
+    return {"kind": kind, "api_name": api or None, "frames": frames, "bytes": size}
 
 
 def _epoch_row(epoch: int, batches: int, first: int, last: int) -> Row:
@@ -214,7 +221,7 @@ COLUMNS = (
 
 def level_cells(row: Row) -> Iterator[str]:
     path = "total" if row["path"] is None else row["path"]
-    yield escape_controls(path if row["level"] == "segment" else f"{path} ({count_of(row['segments'], 'segment')})")
+    yield escape_controls(path if row["level"] == "segment" else f"{path} ({_files(row)})")
     for name in ("batches", "records", "bytes"):
         yield _number(row[name])
     yield " ".join(f"v{magic}" for magic in row["magics"]) or "-"
@@ -231,15 +238,21 @@ def _print_details(row: Row, extremes: Extremes, out: TextIO) -> None:
         print_text(out, f"{name:12} {escape_controls(text)}", indent=13)
 
 
+def _files(row: Row) -> str:
+    """Return the number of files: segments, or files that were read with ``--as``."""
+    return count_of(row["framed_files"], "file") if row["framed_files"] else count_of(row["segments"], "segment")
+
+
 def outstanding(row: Row, extremes: Extremes) -> Iterator[tuple[str, str]]:
     """Yield the size of all, and what an operator should look at."""
-    segments = count_of(row["segments"], "segment")
+    segments = _files(row)
     partitions = f" in {count_of(extremes.partitions, 'partition')}" if extremes.partitions > 1 else ""
     yield "total", f"{segments}{partitions}, {_counts(row)}"
     if row["unread"]:
         yield "unreadable", count_of(row["unread"], "file")
     if row["lost_bytes"]:
-        lost = f"{count_of(row['lost_bytes'], 'byte')} in {count_of(extremes.damaged, 'segment')}"
+        noun = "file" if row["framed_files"] else "segment"
+        lost = f"{count_of(row['lost_bytes'], 'byte')} in {count_of(extremes.damaged, noun)}"
         yield "damage", Prose(f"{lost} cannot be read: `kseg validate` says why")
     if row["legacy_segments"]:
         yield "old versions", f"v0 or v1 in {row['legacy_segments']:,} of {segments}"
@@ -254,6 +267,7 @@ def outstanding(row: Row, extremes: Extremes) -> Iterator[tuple[str, str]]:
 
 def details(row: Row) -> Iterator[tuple[str, str]]:
     """Yield the total as (subject, text) lines."""
+    yield from _frame_details(row)
     for magic, group in row["magics"].items():
         yield f"v{magic}", _counts(group)
     for name, group in row["compressions"].items():
@@ -270,24 +284,28 @@ def details(row: Row) -> Iterator[tuple[str, str]]:
     yield from _writer_details(row)
 
 
+def _frame_details(row: Row) -> Iterator[tuple[str, str]]:
+    for kind in ("request", "response"):
+        of_kind = sorted((one for one in row["frames"] if one["kind"] == kind), key=lambda one: -one["bytes"])
+        if of_kind:
+            apis = [f"{one['api_name'] or 'unknown API'} {one['frames']:,}" for one in of_kind[:_APIS_SHOWN]]
+            more = [f"{len(of_kind) - _APIS_SHOWN:,} other APIs"] if len(of_kind) > _APIS_SHOWN else []
+            size = count_of(sum(one["bytes"] for one in of_kind), "byte")
+            yield f"{kind}s", f"{sum(one['frames'] for one in of_kind):,}, {size}: {', '.join([*apis, *more])}"
+
+
 def _time_details(row: Row) -> Iterator[tuple[str, str]]:
     if row["max_timestamp"] is not None:
         first = "" if row["min_timestamp"] is None else f"{_time(row['min_timestamp'])} to "
         yield "timestamps", f"{first}{_time(row['max_timestamp'])}"
         place = row["max_timestamp_at"]
-        producer = "" if place["producer_id"] is None else f", producer {place['producer_id']}"
-        yield (
-            "newest",
-            (
-                f"{iso_time(row['max_timestamp'])} at byte {place['position']} of {place['file']}, "
-                f"last offset {place['last_offset']}{producer}: time retention uses it"
-            ),
-        )
+        if place is not None:
+            producer = "" if place["producer_id"] is None else f", producer {place['producer_id']}"
+            at = f"at byte {place['position']} of {place['file']}, last offset {place['last_offset']}{producer}"
+            yield "newest", f"{iso_time(row['max_timestamp'])} {at}: time retention uses it"
     if row["batches_without_timestamp"]:
-        yield (
-            "no timestamp",
-            f"{count_of(row['batches_without_timestamp'], 'batch')}: time retention uses the time of the file",
-        )
+        kept = "" if row["framed_files"] else ": time retention uses the time of the file"
+        yield "no timestamp", f"{count_of(row['batches_without_timestamp'], 'batch')}{kept}"
 
 
 def _record_details(row: Row) -> Iterator[tuple[str, str]]:

@@ -55,6 +55,8 @@ RUNS = (
     "dump --as message captures/message.bin",
     "dump --as requests captures/client.bin",
     "dump --as requests --as responses captures/client.bin captures/broker.bin",
+    "dump --as requests captures/producer.bin",
+    "dump --shallow --as requests captures/producer.bin",
     "dump --as message --format hex captures/message.bin",
     "dump --as requests --format hex captures/client.bin",
     "validate kafka-logs",
@@ -66,6 +68,7 @@ RUNS = (
     "validate --as requests captures/client.bin",
     "stats kafka-logs",
     "stats -v backup old-logs",
+    "stats --deep --as requests captures/producer.bin",
     "stats --deep many",
     f"stats --deep {LONG}",
     "diff backup/broker-1/clicks-2 backup/broker-3/clicks-2",
@@ -119,6 +122,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = home / LONG
     folder.mkdir(parents=True)
     (folder / LOG).write_bytes(b"".join(_wide_batches()))
+    shutil.copyfile(SEGMENTS.parent / "streams" / "4.3.0-java" / "03.requests", home / "captures" / "producer.bin")
     for number in range(RICH_ROWS + 20):
         target = home / "many" / f"orders-{number}"
         target.mkdir(parents=True)
@@ -196,3 +200,15 @@ def _on_screen(styled: str, width: int) -> list[str]:
     screen = pyte.Screen(width, 2 * styled.count("\n") + 50)
     pyte.Stream(screen).feed(styled.replace("\n", "\r\n"))
     return [line.rstrip() for line in screen.display if line.strip()]
+
+
+@pytest.mark.parametrize("depth", ["--shallow", "--deep"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_frames_with_records_keep_api_and_correlation_id(
+    depth: str, width: int, files: Path, terminal: Terminal
+) -> None:
+    """Both say which frame a row belongs to. A page with records is a table at 80 columns, too."""
+    lines = terminal.run(f"kseg dump {depth} --as requests captures/producer.bin", files, width=width).text.splitlines()
+    heading = next(line for line in lines if "correlation_id" in line).split()
+    assert {"kind", "api_name", "correlation_id", "offset" if depth == "--deep" else "body"} <= {*heading}
+    assert any(re.match(r" request +(91 .*)?Produce .*\b6\b", line) for line in lines)

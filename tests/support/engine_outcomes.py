@@ -18,7 +18,7 @@ from kseg.commands.convert.plan import ConversionPlan
 from kseg.commands.dump.rows import dump_segment
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.segment import RepairPlan as RepairPlan
-from kseg.commands.stats.levels import segment_stats
+from kseg.commands.stats.one_file import segment_stats
 from kseg.commands.validate.validate import validate_segment
 from kseg.errors import KsegError
 from kseg.findings import Finding

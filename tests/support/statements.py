@@ -228,7 +228,7 @@ STATEMENTS = (
     _shown(72, "Each field of a frame is next to its bytes", "kseg dump --as requests --format hex metadata.bin",
            "00 00 00 1e", "size 30: bytes after this field"),
     _shown(73, "Frames in 80 columns show the API and the CorrelationId", "kseg dump --as requests produce.bin",
-           "api_name   correlation_id   body", "Produce                 1", width=80),
+           "api_name   correlation_id   offset", "Produce                 1", width=80),
     _shown(74, "Records do not contain a schema; larger batches compress better", "kseg stats --deep v2-grows.log",
            "compressed"),
     _outside(75, "Producers push, consumers pull, over sockets",

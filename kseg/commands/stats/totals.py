@@ -96,7 +96,8 @@ class Stats:
     ``sums`` has the names of SCALAR_SUMS, ``segments``, ``legacy_segments``, ``file_bytes`` and ``lost_bytes``;
     ``groups`` those of GROUP_SUMS by (magic, codec's name). Offsets and ``leader_epochs``, [batches, first offset,
     last offset] by epoch, are valid within one partition only: they are None and empty across several. ``contents`` are
-    the bytes of keys and values by magic, ``sample`` those of a sample before and after compression by codec.
+    the bytes of keys and values by magic, ``sample`` those of a sample before and after compression by codec. ``frames``
+    are the requests and responses by kind and API: [frames, bytes]; the name of an unknown API is empty.
     """
 
     deep: bool
@@ -115,10 +116,17 @@ class Stats:
     leader_epochs_dropped: int = 0
     contents: Counter[int] = field(default_factory=Counter)
     sample: Counter[str] = field(default_factory=Counter)
+    frames: dict[tuple[str, str], list[int]] = field(default_factory=dict)
 
     def total(self, name: str) -> int:
         """Return the sum over all groups."""
         return sum(group[name] for group in self.groups.values())
+
+    def add_frames(self, kind: str, api: str, count: int, size: int) -> None:
+        """Count frames of one kind and API. ``size`` is in bytes, with the size fields."""
+        sums = self.frames.setdefault((kind, api), [0, 0])
+        sums[0] += count
+        sums[1] += size
 
     def add(self, other: Stats, *, same_partition: bool) -> None:
         """Count another's files in."""
@@ -135,6 +143,8 @@ class Stats:
         self.contents.update(other.contents)
         self.sample.update(other.sample)
         self.producers.add(other.producers)
+        for (kind, api), (count, size) in other.frames.items():
+            self.add_frames(kind, api, count, size)
         if not same_partition:
             self.partitions += other.partitions
         if same_partition or self.partitions == 1:

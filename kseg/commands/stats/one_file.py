@@ -1,0 +1,216 @@
+"""``kseg stats`` of one file: count the batches of a segment, or the frames and messages of a file that is not a log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from kseg.commands.stats import counting, overhead
+from kseg.commands.stats.counting import FAR, Counts
+from kseg.commands.stats.totals import GROUP_SUMS, SCALAR_SUMS, OffsetRange, RetentionPin, Stats, bound_epochs
+from kseg.errors import KsegError, NotASegmentError, VanishedError
+from kseg.findings import Finding, Report, do_nothing
+from kseg.format.checks.run_checks import new_collector
+from kseg.format.compress.codecs import codec_name
+from kseg.format.record.columns import RecordColumns
+from kseg.format.record.layout import CODEC_MASK
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.reader import SegmentReader, Window
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.storage.file_access import Progress
+from kseg.format.storage.source import SegmentFile, Source, open_source
+from kseg.format.wire.framings import framing
+from kseg.format.wire.record_sets import LOSING, ReadSettings, RecordSet
+from kseg.results import FileResult, FindingCollector, Settings, Summary
+from kseg.schema import Row
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentStats:
+    """The counts of one file, and the findings (``result``); counts are empty if the file can't be read."""
+
+    stats: Stats
+    result: FileResult
+
+
+def segment_stats(file: SegmentFile, settings: Settings, progress: Progress = do_nothing) -> SegmentStats:
+    """Count one segment. An unreadable file is a result, never an exception."""
+    tally = new_collector(file, settings)
+    stats = Stats(settings.deep, partitions=1)
+    try:
+        source = open_source(file.path, listed=file.listed)
+        if file.framing:
+            with source:
+                _count_framed(source, file, stats, tally, settings, progress)
+        else:
+            with SegmentReader(source, report=tally, verify_crc=settings.verify_crc) as reader:
+                _count(reader, stats, file.path, tally, progress)
+    except KsegError as error:
+        if file.listed and isinstance(error, VanishedError):
+            return SegmentStats(stats, FileResult(file.path, (), Summary(), vanished=True))
+        stats.sums["unread"] = tally.summary.unread = 1
+        return SegmentStats(stats, tally.result(str(error)))
+    return SegmentStats(stats, tally.result())
+
+
+def _count(reader: SegmentReader, stats: Stats, path: str, tally: FindingCollector, progress: Progress) -> None:
+    counts = _new_counts(stats)
+    done = 0
+    for _ in _counted_windows(reader, stats, counts, tally):
+        progress(reader.position - done)
+        done = reader.position
+    progress(reader.position - done)
+    stats.sums.update(segments=1, file_bytes=reader.position, lost_bytes=reader.lost_bytes)
+    _add_previous(counts, stats, path)
+
+
+def _new_counts(stats: Stats) -> Counts:
+    counts = Counts()
+    stats.producers.by_id, stats.leader_epochs = counts.producers, counts.leader_epochs
+    return counts
+
+
+def _counted_windows(reader: SegmentReader, stats: Stats, counts: Counts, report: Report) -> Iterator[Window]:
+    """Yield the windows of a segment or a record set after their batches were counted."""
+    opener = DeepIterator(report)
+    closed = RecordColumns(1)
+    for window in reader.windows():
+        if stats.deep:
+            for chunk in opener.chunks(window):
+                _count_chunk(chunk, counts, stats)
+        else:
+            counting.count_batches(window.batches, closed, 0, window.batches.count, False, counts)
+        stats.producers.bound()
+        stats.leader_epochs_dropped += bound_epochs(counts.leader_epochs)
+        yield window
+
+
+def _count_framed(
+    source: Source, file: SegmentFile, stats: Stats, tally: FindingCollector, settings: Settings, progress: Progress
+) -> None:
+    """Count the frames or messages of a file that is not a log, and the batches of the record sets in it.
+
+    Offsets are those of one log, so only a record set that is the whole file has them. No file is kept by time.
+    """
+    kind, counts = framing(str(file.framing)), _new_counts(stats)
+    done = lost = added = 0
+    one_log = False
+
+    def report(finding: Finding) -> None:
+        nonlocal lost
+        lost += (finding.end or 0) - (finding.position or 0) if finding.rule in LOSING else 0
+        tally(finding)
+
+    for part in kind.walk(source, report, ReadSettings(settings.verify_crc, file.requests)):
+        if isinstance(part, RecordSet):
+            added, one_log = part.added, not part.place
+            lost += _count_set(part, stats, counts, tally, settings)
+        elif part["kind"] == "record":
+            _count_message(part, stats)
+        else:
+            stats.add_frames(part["kind"], part["api_name"] or "", 1, part["size"] + kind.size_field)
+        progress(source.position - done)
+        done = source.position
+    source.check_not_empty()
+    progress(source.position - done)
+    stats.sums.update(framed_files=1, file_bytes=source.position, lost_bytes=lost)
+    _add_previous(counts, stats, file.path)
+    stats.pin = None
+    if not one_log:
+        stats.offsets, stats.leader_epochs, stats.leader_epochs_dropped = OffsetRange(), {}, 0
+    _remove_added(stats, added)
+
+
+def _count_set(part: RecordSet, stats: Stats, counts: Counts, tally: FindingCollector, settings: Settings) -> int:
+    """Count a record set; return its lost bytes."""
+    if part.place.get("crc_valid") is False:
+        stats.sums.update(damaged=1, damaged_bytes=part.place["size"])
+        return 0  # the framing has reported it
+    report = part.report_for(tally)
+    reader = SegmentReader(part.source, report=report, verify_crc=settings.verify_crc)
+    try:
+        for _ in _counted_windows(reader, stats, counts, report):
+            pass
+    except NotASegmentError:
+        if not part.place:
+            raise
+        report(part.without_batches)
+        return (part.source.size or 0) - part.source.start
+    return part.lost_bytes(reader.lost_bytes - report.partial)
+
+
+def _count_message(row: Row, stats: Stats) -> None:
+    """Count a message that is not a batch of Kafka: its row has everything."""
+    if row["crc_valid"] is False:
+        stats.sums.update(damaged=1, damaged_bytes=row["size"])
+        return
+    magic = max(min(row["magic"], 2), 0)
+    group = stats.groups.setdefault((magic, row["compression"]), Counter())
+    group.update(batches=1, records=1, bytes=row["size"])
+    stats.batch_size.add(OffsetRange(row["size"], row["size"]))
+    stats.records_per_batch.add(OffsetRange(1, 1))
+    sizes = {name: -1 if row[name] is None else len(row[name]) for name in ("key", "value")}
+    stats.contents[magic] += max(sizes["key"], 0) + max(sizes["value"], 0)
+    stats.sums.update(
+        null_keys=sizes["key"] < 0,
+        null_values=sizes["value"] < 0,
+        tombstones=sizes["value"] < 0 <= sizes["key"],
+        key_bytes=max(sizes["key"], 0),
+        value_bytes=max(sizes["value"], 0),
+    )
+
+
+def _remove_added(stats: Stats, added: int) -> None:
+    """Subtract the ``added`` bytes of each batch that the file does not contain from the sizes."""
+    if added:
+        for group in stats.groups.values():
+            group["bytes"] -= added * group["batches"]
+        size = stats.batch_size
+        stats.batch_size = OffsetRange((size.smallest or added) - added, (size.largest or added) - added)
+
+
+def _count_chunk(chunk: Chunk, counts: Counts, stats: Stats) -> None:
+    batches = chunk.batches
+    if not chunk.resumed:
+        counting.count_batches(batches, chunk.records, chunk.first, chunk.stop, True, counts)
+        for row, payload in chunk.payloads.items():
+            if batches.attributes[row] & CODEC_MASK:
+                size = len(payload) if chunk.payload_size is None else chunk.payload_size
+                counting.count_payload(batches, row, size, counts)
+    for magic, rows in groupby(range(chunk.first, chunk.stop), key=lambda row: min(batches.magic[row], 2)):
+        first, *_, last = (*rows,) * 2
+        before = counts.key_bytes + counts.value_bytes
+        counting.count_records(batches, chunk.records, first, last + 1, counts)
+        stats.contents[magic] += counts.key_bytes + counts.value_bytes - before
+    overhead.add_sample(chunk, stats.sample)
+    for row in counting.control_record_rows(batches, chunk.first, chunk.stop):
+        for i in chunk.rows(row):
+            marker = chunk.control(i)
+            if marker:
+                stats.control_types[marker.type] += 1
+
+
+def _add_previous(counts: Counts, stats: Stats, path: str) -> None:
+    """Convert the sums of the loops to ``Stats``."""
+    for group in range(counting.GROUPS):
+        if counts.batches[group]:
+            magic, codec = divmod(group, counting.CODECS)
+            sums = Counter({name: getattr(counts, name)[group] for name in GROUP_SUMS})
+            stats.groups[magic, codec_name(codec)] = sums
+    stats.sums.update({name: getattr(counts, name) for name in SCALAR_SUMS})
+    stats.sums["legacy_segments"] = int(any(magic < 2 for magic, _ in stats.groups))
+    stats.batch_size.add(_range(counts.smallest_batch, counts.largest_batch))
+    stats.records_per_batch.add(_range(counts.fewest_records, counts.most_records))
+    stats.offsets = _range(counts.first_offset if counts.first_offset >= 0 else FAR, counts.last_offset)
+    stats.timestamps = _range(counts.smallest_timestamp, counts.largest_timestamp)
+    stats.odd_timestamps.update(counts.odd_timestamps)
+    if counts.pin_position >= 0:
+        stats.pin = RetentionPin(
+            counts.largest_timestamp, path, counts.pin_position, counts.pin_offset, counts.pin_producer
+        )
+
+
+def _range(smallest: int, largest: int) -> OffsetRange:
+    return OffsetRange(None if smallest == FAR else smallest, None if largest < 0 else largest)
