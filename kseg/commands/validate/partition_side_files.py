@@ -73,7 +73,7 @@ class PartitionSideFiles:
         self._check_missing_epochs(newest, log_start if clean else None)
 
     def _snapshots_now(self) -> bool:
-        """Return whether the folder has a snapshot that a broker wrote, at its clean shutdown, since the folder was listed."""
+        """Return whether the folder has a snapshot by now: a broker writes one at its clean shutdown."""
         try:
             return any(producer_snapshot_offset(name) is not None for name in local_files.names_in(self._folder))
         except OSError:  # deleted meanwhile
