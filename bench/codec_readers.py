@@ -20,7 +20,7 @@ import lz4.block
 import lz4.frame
 import snappy
 
-from bench.table import machine
+from bench.measure import machine
 from kseg.format.compress import codecs
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "explanation" / "dependencies.md"

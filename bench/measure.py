@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shlex
 import signal
 import subprocess
@@ -129,3 +130,16 @@ def alternate(
                 failed[command.name] = str(error)
                 del runs[command.name]
     return runs, failed
+
+
+def machine() -> str:
+    """Return processor, cores, memory, system and Python as one line."""
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    model = next((text.partition(":")[2].strip() for text in lines if text.startswith("model name")), model)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    system = f"{platform.system()} {platform.release().partition('-')[0]}"
+    return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, {system}, Python {platform.python_version()}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,7 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.cases import Case, Goal
-from bench.measure import BenchError, Run
+from bench.measure import BenchError, Run, machine
 
 #: The marker of the table of ``make bench``.
 MARKER = "bench"
@@ -83,19 +81,6 @@ def table(rows: Iterable[Row], engine: str, rounds: int, how: str = PROCESSES) -
         f" {held} of {len(promised)} goals held."
     )
     return "\n".join([heading, "", *_HEAD, *(line(row) for row in rows)]) + "\n"
-
-
-def machine() -> str:
-    """Return processor, cores, memory, system and Python as one line."""
-    model = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    model = next((text.partition(":")[2].strip() for text in lines if text.startswith("model name")), model)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
-    system = f"{platform.system()} {platform.release().partition('-')[0]}"
-    return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, {system}, Python {platform.python_version()}"
 
 
 def write(page: Path, text: str, marker: str = MARKER) -> None:
