@@ -114,7 +114,7 @@ def _pin_row(pin: RetentionPin | None) -> Row | None:
     return {
         "file": pin.file,
         "position": pin.position,
-        "last_offset": pin.last_offset,
+        "last_offset": None if pin.last_offset < 0 else pin.last_offset,
         "producer_id": None if pin.producer_id < 0 else pin.producer_id,
     }
 
@@ -139,7 +139,13 @@ def _frames_row(kind: str, api: str, frames: int, size: int) -> Row:
 
 
 def _epoch_row(epoch: int, batches: int, first: int, last: int) -> Row:
-    return {"partition_leader_epoch": epoch, "first_offset": first, "last_offset": last, "batches": batches}
+    first_offset, last_offset = (None, None) if first < 0 else (first, last)
+    return {
+        "partition_leader_epoch": epoch,
+        "first_offset": first_offset,
+        "last_offset": last_offset,
+        "batches": batches,
+    }
 
 
 def write_table(levels: Iterable[Level], top: int, out: TextIO, *, detail: int = 0) -> None:
@@ -301,7 +307,7 @@ def _time_details(row: Row) -> Iterator[tuple[str, str]]:
         place = row["max_timestamp_at"]
         if place is not None:
             producer = "" if place["producer_id"] is None else f", producer {place['producer_id']}"
-            at = f"at byte {place['position']} of {place['file']}, last offset {place['last_offset']}{producer}"
+            at = f"at byte {place['position']} of {place['file']}, last offset {_known(place['last_offset'])}{producer}"
             yield "newest", f"{iso_time(row['max_timestamp'])} {at}: time retention uses it"
     if row["batches_without_timestamp"]:
         kept = "" if row["framed_files"] else ": time retention uses the time of the file"
@@ -360,13 +366,18 @@ def _writer_details(row: Row) -> Iterator[tuple[str, str]]:
         left_out = len(epochs) + row["leader_epochs_left_out"] - min(len(epochs), _EPOCHS_SHOWN)
         yield "epochs", f"{count_of(left_out, 'older epoch')} not shown"
     for epoch in islice(reversed(epochs), _EPOCHS_SHOWN):
-        span = inclusive_range("offset", epoch["first_offset"], epoch["last_offset"])
+        first, last = epoch["first_offset"], epoch["last_offset"]
+        span = "offsets unknown" if first is None else inclusive_range("offset", first, last)
         yield "leader epoch", f"{epoch['partition_leader_epoch']}: {span}, {count_of(epoch['batches'], 'batch')}"
 
 
 def _counts(group: Row) -> str:
     records = "records not counted" if group["records"] is None else count_of(group["records"], "record")
     return f"{count_of(group['batches'], 'batch')}, {records}, {count_of(group['bytes'], 'byte')}"
+
+
+def _known(offset: int | None) -> str:
+    return "unknown" if offset is None else str(offset)
 
 
 def _number(value: int | None) -> str:

@@ -152,7 +152,7 @@ class _Folded:
     def add(self, item: Transaction) -> None:
         self._count += 1
         self._records += item.records
-        self._last = max(self._last, item.last_offset)
+        self._last = max(self._last, item.last_offset or 0)
         if len(self._first) < FOLDED:
             self._first.append(item)
         if len(self._producers) < 2:
@@ -163,7 +163,8 @@ class _Folded:
             return [transaction_cells(item, now) for item in self._first]
         first = self._first[0]
         producer = str(first.producer_id) if len(self._producers) == 1 else "several"
-        offsets = (str(min(item.first_offset for item in self._first)), str(self._last))
+        known = [item.first_offset for item in self._first if item.first_offset is not None]
+        offsets = (str(min(known, default="?")), str(self._last))
         return [[f"{first.state} ×{self._count:,}", producer, "", *offsets, str(self._records), _since(first), ""]]
 
 
@@ -185,14 +186,20 @@ def hanging_cells(item: Transaction, partition: PartitionState, now: int) -> lis
     """Return the cells of a hanging transaction and of the offsets that it blocks."""
     blocks = partition.held_by == item.producer_id and partition.last_stable_offset == item.first_offset
     blocked = f"{partition.last_stable_offset}..{(partition.log_end or 0) - 1}" if blocks else "-"
-    numbers = (str(item.producer_id), str(item.producer_epoch), f"{item.first_offset}..{item.last_offset}")
+    span = f"{_offset(item.first_offset)}..{_offset(item.last_offset)}"
+    numbers = (str(item.producer_id), str(item.producer_epoch), span)
     cells = (item.folder, *numbers, _duration(_age(item, now)), _since(item), str(item.records), blocked)
     return [*map(escape_controls, cells)]
 
 
 def transaction_cells(item: Transaction, now: int) -> list[str]:
-    numbers = (item.producer_id, item.producer_epoch, item.first_offset, item.last_offset, item.records)
+    offsets = (_offset(item.first_offset), _offset(item.last_offset))
+    numbers = (item.producer_id, item.producer_epoch, *offsets, item.records)
     return [item.state, *map(str, numbers), _since(item), _duration(_age(item, now))]
+
+
+def _offset(offset: int | None) -> str:
+    return "?" if offset is None else str(offset)
 
 
 def _since(item: Transaction) -> str:
@@ -214,6 +221,8 @@ def partition_text(item: PartitionState) -> str:
     if item.held_by is None:
         end = "" if item.last_stable_offset is None else f" {item.last_stable_offset}"
         return f"{counts or 'no transactions'}; last stable offset{end or ' unknown'}, not held by a transaction"
+    if item.last_stable_offset is None:
+        return f"{counts}; last stable offset unknown, producer {item.held_by} blocks it"
     unseen = inclusive_range("offset", item.last_stable_offset or 0, (item.log_end or 0) - 1)
     return (
         f"{counts}; last stable offset {item.last_stable_offset}, producer {item.held_by} blocks it: "

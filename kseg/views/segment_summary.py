@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kseg.commands.validate.validate import validate_segment
+from kseg.findings import do_nothing
+from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.compress.codecs import codec_name
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK, DELETE_HORIZON, NO_TIMESTAMP
@@ -23,8 +25,12 @@ class _SummaryFacts:
     min_timestamp: int | None = None
     max_timestamp: int | None = None
     any: bool = False
+    offsets: ClaimedOffsets | None = None
+    claimed: set[int] = field(default_factory=set)
 
     def __call__(self, chunk: Chunk) -> None:
+        if self.offsets and not chunk.first and not chunk.resumed:
+            self.claimed = self.offsets.update(chunk.batches)
         for row in range(chunk.first, chunk.stop):
             if chunk.batches.selected[row]:
                 self._update(chunk.batches, row)
@@ -33,10 +39,11 @@ class _SummaryFacts:
         magic, attributes, last = batches.magic[row], batches.attributes[row], batches.last_offset[row]
         self.magics.add(magic)
         self.codecs.add(attributes & CODEC_MASK)
-        if not self.any:
-            self.any = True
-            self.first_offset = None if magic < 2 and attributes & CODEC_MASK else batches.base_offset[row]
-        self.last_offset = last if self.last_offset is None else max(last, self.last_offset)
+        if batches.position[row] not in self.claimed:
+            if not self.any:
+                self.any = True
+                self.first_offset = None if magic < 2 and attributes & CODEC_MASK else batches.base_offset[row]
+            self.last_offset = last if self.last_offset is None else max(last, self.last_offset)
         shown = [batches.max_timestamp[row]]
         if not (magic >= 2 and attributes & DELETE_HORIZON):
             shown.append(batches.base_timestamp[row])
@@ -54,7 +61,7 @@ def segment_row(file: SegmentFile, size: int | None, settings: Settings) -> Row:
 
 def result_and_row(file: SegmentFile, size: int | None, settings: Settings) -> tuple[FileResult, Row]:
     """Return the result of ``validate_segment`` and the row of SEGMENT_TABLE."""
-    facts = _SummaryFacts()
+    facts = _SummaryFacts(offsets=ClaimedOffsets(file.path, do_nothing))
     result = validate_segment(file, settings, watch=facts)
     summary = result.summary
     return result, {

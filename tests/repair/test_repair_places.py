@@ -7,7 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from kseg.cli.main import main
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.report import CorrectedBatch, LostRange, MissingOffsets, RepairResult
 from kseg.commands.repair.segment import RepairPlan
@@ -272,3 +274,43 @@ def test_an_emptied_log_is_a_loss_that_its_side_files_prove(tmp_path: Path) -> N
         assert (target / "leader-epoch-checkpoint").read_text().split() == ["0", "1", "0", "0"]
         assert not [one for one in findings(target) if one.severity >= Severity.ERROR]
         assert not repair(str(target), str(folder.with_name("again-0")), RepairPlan()).lost
+
+
+@pytest.mark.parametrize("claimed", [5_000_000_000, (1 << 63) - 1])
+def test_no_segment_is_renamed_on_the_word_of_one_header(tmp_path: Path, claimed: int) -> None:
+    """No CRC covers the base offset, and Kafka never loads a segment with offsets 2^31 above its name: it is a loss."""
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    data = (SOUND / log(0)).read_bytes()
+    only = claimed.to_bytes(8, "big") + data[8 : entries(data)[0].end]
+    (folder / log(0)).write_bytes(only)
+    reported: list[LostRange] = []
+    result, written = repaired(folder, reported)
+    assert result.lost
+    assert written == {}
+    assert f"a header claims offset {claimed}, the file name 0" in reported[0].why
+
+
+def test_a_second_batch_confirms_that_a_name_is_wrong(tmp_path: Path) -> None:
+    """Two headers that continue each other prove the name wrong, which the corrected name is reported for."""
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    data = bytearray((SOUND / log(0)).read_bytes()[: entries((SOUND / log(0)).read_bytes())[1].end])
+    for n, place in enumerate(entries(bytes(data))):
+        data[place.at : place.at + 8] = (5_000_000_000 + 8 * n).to_bytes(8, "big")
+    (folder / log(0)).write_bytes(data)
+    assert list(repaired(folder)[1]) == [log(5_000_000_000)]
+
+
+@pytest.mark.parametrize("base", [0, 24, 120])
+def test_an_emptied_segment_is_a_loss_wherever_it_is(partition: Path, base: int) -> None:
+    """A file of 0 bytes is a loss if its index has entries: of a partition, and alone; validate reports an error."""
+    (partition / log(base)).write_bytes(b"")
+    reported: list[LostRange] = []
+    assert repaired(partition, reported)[0].lost
+    last = {0: 23, 24: 47, 120: 120}[base]
+    assert [(one.kind, one.offset, one.last_offset) for one in reported] == [("lost", base, last)]
+    alone: list[LostRange] = []
+    assert repair(str(partition / log(base)), str(partition.with_name(log(base))), RepairPlan(), alone.append).lost
+    assert [(one.kind, one.offset, one.last_offset) for one in alone] == [("lost", base, last)]
+    assert CliRunner().invoke(main, ["validate", str(partition)]).exit_code == 1

@@ -28,7 +28,7 @@ def outline_of(source: Source) -> Outline:
     counter = OutlineCounter()
     with SegmentReader(source) as reader:
         for window in reader.windows():
-            counter.update(window.batches)
+            counter.update(window.batches, set())
     return counter.outline()
 
 

@@ -136,7 +136,7 @@ STATEMENTS = (
            "several codecs: gzip, snappy; a leader takes the last, snappy",
            code=1),
     _shown(32, "The offset of a compressed message set is that of its last message",
-           "kseg validate wrapper-first-offset.log", "has offset 10, but its last inner offset is 14", code=1),
+           "kseg validate wrapper-first-offset.log", "claims offset 10, but its last inner offset is 14", code=1),
     _shown(33, "A fetch from offset N begins with the first entry whose offset is at least N",
            "kseg dump --offsets 12: v0-gzip.log; kseg dump --deep --offsets 12: v0-gzip.log", "14", "k12"),
     _shown(34, "The first offset of a compressed message set is known only after decompression",

@@ -11,8 +11,7 @@ from typing import Any
 from kseg.commands.diff.leader_epochs import read_checkpoint
 from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding, Report, Severity, do_nothing
-from kseg.format.checks.check_state import CheckSettings, CheckState
-from kseg.format.checks.offset_checks import check_offsets
+from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.log_loader.leader_epochs import LeaderEpochCache
 from kseg.format.record import columns, framing
 from kseg.format.record.columns import BatchColumns, RecordColumns
@@ -230,11 +229,10 @@ class Replica:
             self.file, self._active = file.path, file.active
             with SegmentReader(open_source(file.path, listed=file.listed), report=self._record_finding) as reader:
                 done = 0
-                history, limits = CheckState(), CheckSettings(now=0, name_offset=base_offset_of(file.path))
+                offsets = ClaimedOffsets(file.path, self._record_disorder)
                 self._reader = reader
                 for window in chain(self._equal_windows(reader), reader.windows()):
-                    self._disordered.clear()
-                    check_offsets(window.batches, limits, history, self._record_disorder)
+                    self._disordered = offsets.update(window.batches)
                     yield window
                     self.progress(reader.position - done)
                     done = reader.position
@@ -264,11 +262,9 @@ class Replica:
             self.torn = True
 
     def _record_disorder(self, finding: Finding) -> None:
-        """Count a batch whose base offset, which no CRC covers, contradicts the batches around it. Gaps are legal."""
-        if finding.rule == "non-monotonic-offset" and finding.position is not None:
-            self._report(self.file, finding)
-            self.damage += 1
-            self._disordered.add(finding.position)
+        """Count a batch whose offsets, which no CRC covers, are not proved or contradict the batches around it."""
+        self._report(self.file, finding)
+        self.damage += 1
 
     def _collect_epochs(self) -> None:
         """Collect leader epochs as a broker does at recovery: only epochs larger than the latest."""

@@ -178,29 +178,25 @@ class PartitionRepair:
                 str(source), folder / place.target, self.plan, self.report, txns=AbortedTransactions()
             )
             empty.target = str(target / place.target)
-            end = self._proved_end(partition, place, base)
-            if end > base:
-                why = f"the file is empty, but its indexes or a producer snapshot show that the log reached offset {end - 1}"
-                lost = all_lost(source, (base, end - 1), why, self.report)
-                empty.lost_ranges, empty.first_lost_offset = lost.lost_ranges, lost.first_lost_offset
+            report_emptied(empty, base, self._proved_end(partition, place, base), place.ceiling, self.report)
             return [empty]
         else:
             self.result.left_out.append(f"{name} (empty)")
         return []
 
     def _proved_end(self, partition: PartitionFolder, place: SegmentPlace, base: int) -> int:
-        """Return the log end that the side files of an empty last segment prove, ``base`` for none.
+        """Return the log end that the side files of an empty segment prove, ``base`` for none.
 
-        A broker that truncates the log, or deletes its records, removes the index entries and snapshots after its end.
+        The snapshots of later segments prove nothing about this one.
         """
         path = str(partition.path / place.name)
-        if place.name != partition.logs[-1] or os.path.getsize(path):
+        if os.path.getsize(path):
             return base
-        indexed = [entry.offset for entry in offset_entries(path, INT32_MAX)]
-        indexed += [entry.offset for entry in time_entries(path)]
+        end = indexed_end(path, base)
+        if place.name != partition.logs[-1]:
+            return end
         snapshots = {partition.path / name: producer_snapshot_offset(name) for name in partition.names}
-        ends = [offset for each, offset in snapshots.items() if offset is not None and not _error(each)]
-        return max((base, *ends, *(offset + 1 for offset in indexed)))
+        return max((end, *(offset for each, offset in snapshots.items() if offset is not None and not _error(each))))
 
     def _is_preallocated(self, partition: PartitionFolder, place: SegmentPlace, base: int) -> bool:
         """Return whether a broker rolled the log to this segment of zeros, and has not written to it."""
@@ -223,7 +219,7 @@ class PartitionRepair:
         # Before the first batches are segments without any: the log starts with the first of these.
         end = place.floor + 1 or base_offset_of(before[0].source) or 0
         first = base_offset_of(place.target) or 0
-        ends_lost = other.lost_to == other.bytes_before > 0
+        ends_lost = other.lost_to == other.bytes_before > 0 or (not other.bytes_before and other.lost_ranges > 0)
         if end >= first or ends_lost:
             return
         deleted = f"{end:020}.log.deleted"
@@ -263,6 +259,30 @@ def is_all_zeros(path: str) -> bool:
             return next(reader.windows(), None) is None and [each.rule for each in found] == ["zero-tail"]
     except NotASegmentError:
         return False
+
+
+def indexed_end(path: str, base: int) -> int:
+    """Return the log end that the indexes of an empty segment prove, ``base`` for none.
+
+    A broker that truncates the log, or deletes its records, removes the index entries after its end, and the cleaner
+    writes new indexes.
+    """
+    indexed = [entry.offset for entry in offset_entries(path, INT32_MAX)]
+    indexed += [entry.offset for entry in time_entries(path)]
+    return max((base, *(offset + 1 for offset in indexed)))
+
+
+def report_emptied(empty: SegmentRepair, base: int, end: int, ceiling: int | None, report: ReportLine) -> None:
+    """Report the loss of an empty segment whose side files prove that the log reached ``end``, and add it to ``empty``.
+
+    ``ceiling`` is the first offset of the next segment, None for the last one.
+    """
+    if end <= base:
+        return
+    why = f"the file is empty, but its indexes or a producer snapshot show that the log reached offset {end - 1}"
+    last = end - 1 if ceiling is None else max(end, ceiling) - 1
+    lost = all_lost(Path(empty.source), (base, last), why, report)
+    empty.lost_ranges, empty.first_lost_offset = lost.lost_ranges, lost.first_lost_offset
 
 
 def all_lost(source: Path, missing_range: tuple[int, int | None], why: str, report: ReportLine) -> SegmentRepair:

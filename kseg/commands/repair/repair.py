@@ -11,7 +11,14 @@ import os
 from pathlib import Path
 
 from kseg.commands.repair.log_starts import write_log_starts
-from kseg.commands.repair.partition import ALL_ZEROS, PartitionRepair, all_lost, is_all_zeros
+from kseg.commands.repair.partition import (
+    ALL_ZEROS,
+    PartitionRepair,
+    all_lost,
+    indexed_end,
+    is_all_zeros,
+    report_emptied,
+)
 from kseg.commands.repair.report import RepairResult, ReportLine, SegmentRepair
 from kseg.commands.repair.segment import RepairPlan, repair_segment
 from kseg.errors import KsegError, NotASegmentError, UsageError
@@ -91,7 +98,7 @@ def _repair_alone(source: str, target: Path, plan: RepairPlan, report: ReportLin
         return all_lost(Path(source), (base_offset_of(source) or 0, None), ALL_ZEROS, report)
     try:
         if plan.dry_run:
-            return repair_segment(source, target, plan, report, progress)
+            return _with_emptied(repair_segment(source, target, plan, report, progress), plan, report)
         # An unchanged log keeps its transaction index.
         indexes = (*index_paths(target), *(() if plan.indexes_only else (txn_index_path(target),)))
         if not plan.force:
@@ -99,12 +106,20 @@ def _repair_alone(source: str, target: Path, plan: RepairPlan, report: ReportLin
         with whole_files(target, replace=plan.force, obsolete=indexes) as folder:
             done = repair_segment(source, folder / target.name, plan, report, progress)
         done.target = str(target)
-        return done
+        return _with_emptied(done, plan, report)
     except NotASegmentError as error:
         if plan.indexes_only or base_offset_of(source) is None or not os.path.exists(source):
             raise
         why = str(error).removeprefix(f"{source}: ")
         return all_lost(Path(source), (base_offset_of(source) or 0, None), why, report)
+
+
+def _with_emptied(done: SegmentRepair, plan: RepairPlan, report: ReportLine) -> SegmentRepair:
+    """Return the result; if the segment is empty, report the loss that its indexes prove."""
+    base = base_offset_of(done.source)
+    if base is not None and not plan.indexes_only and os.path.exists(done.source) and not os.path.getsize(done.source):
+        report_emptied(done, base, indexed_end(done.source, base), None, report)
+    return done
 
 
 def _copy_side_files(source: str) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kseg.errors import NotASegmentError
-from kseg.format.record.layout import INT32_MAX
+from kseg.format.record.layout import INT32_MAX, SUM_LIMIT
 from kseg.format.segment.reader import SegmentReader
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source, open_source
@@ -58,6 +58,7 @@ def find_places(folder: Path, names: Sequence[str]) -> list[SegmentPlace]:
         surveys.append(_survey(folder, name, surveys[-1].order if surveys else None))
     found = [one for one in surveys if one.first is not None]
     placed, covered = _without_overlaps(sorted(found, key=_Survey.key))
+    placed = [one for n, one in enumerate(placed) if not _name_contradicts_one_header(one, placed[:n], placed[n + 1 :])]
     places = _named([_bounded(one, placed[n + 1 :]) for n, one in enumerate(placed)])
     done = _with_neighbours(folder, places)
     for one in surveys:
@@ -201,6 +202,23 @@ def _bounded(one: _Survey, later: list[_Survey]) -> _Survey:
         if len(beyond) == 1 and n and ranges[n - 1][1] + 1 != ranges[n][0]:
             one.ceiling = following.base
     return one
+
+
+def _name_contradicts_one_header(one: _Survey, before: list[_Survey], after: list[_Survey]) -> bool:
+    """Return whether a segment's name and the header of its only batch contradict each other, and nothing decides.
+
+    No CRC covers the base offset. A second batch that continues it, or a segment that it joins, shows that the name is
+    wrong: then the segment is written with another name.
+    """
+    head, tail = (one.order.head, one.order.tail) if one.order else (None, None)
+    if head is None or tail is None or one.base <= head.low <= tail.high <= one.base + INT32_MAX:
+        return False
+    stored = head.stored < SUM_LIMIT  # otherwise ``low`` is not its offset
+    joins = (before and before[-1].last + 1 == head.low) or (after and tail.high + 1 == after[0].first)
+    if stored and (joins or head.position != tail.position):
+        return False
+    one.why = f"a header claims offset {head.stored}, the file name {one.base}, and nothing proves either"
+    return True
 
 
 def _named(surveys: list[_Survey]) -> list[SegmentPlace]:

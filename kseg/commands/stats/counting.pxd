@@ -29,10 +29,10 @@ cdef long long records_in(BatchColumns batches, Py_ssize_t row, bint deep) excep
 @cython.locals(
     row=cython.Py_ssize_t, group=cython.Py_ssize_t, size=cython.longlong, total=cython.longlong,
     producer=cython.longlong, producer_batches=cython.longlong, producer_bytes=cython.longlong,
-    producer_records=cython.longlong,
+    producer_records=cython.longlong, proved=cython.bint,
 )
 cpdef count_batches(
-    BatchColumns batches, RecordColumns records, Py_ssize_t first, Py_ssize_t stop, bint deep, Counts counts
+    BatchColumns batches, RecordColumns records, Py_ssize_t first, Py_ssize_t stop, bint deep, set claimed, Counts counts
 )
 
 cpdef add_to(dict producers, long long producer, long long batches, long long size, long long records)
@@ -40,9 +40,9 @@ cpdef add_to(dict producers, long long producer, long long batches, long long si
 cdef count_offsets(BatchColumns batches, RecordColumns records, Py_ssize_t row, long long total, Counts counts)
 
 @cython.locals(timestamp=cython.longlong)
-cdef count_timestamp(BatchColumns batches, Py_ssize_t row, Counts counts)
+cdef count_timestamp(BatchColumns batches, Py_ssize_t row, bint proved, Counts counts)
 
-cdef count_leader_epoch(BatchColumns batches, Py_ssize_t row, Counts counts)
+cdef count_leader_epoch(BatchColumns batches, Py_ssize_t row, bint proved, Counts counts)
 
 @cython.locals(
     row=cython.Py_ssize_t, begin=cython.Py_ssize_t, end=cython.Py_ssize_t, i=cython.Py_ssize_t,

@@ -35,7 +35,7 @@ class Counts:
     ``batches``, ``bytes``, ``records``, ``stored``, ``inflated`` and ``unopened`` (batches whose records were not counted)
     are by group. Smallest values begin at FAR, largest at -1, ``first_offset`` is -1 until it is known.
     ``pin_*`` is the first batch with the largest timestamp. ``producers`` has [batches, bytes, records] by id,
-    ``leader_epochs`` [batches, first offset, last offset] by epoch, ``odd_timestamps`` batches by unit.
+    ``leader_epochs`` [batches, first offset, last offset] by epoch (-1 until known), ``odd_timestamps`` batches by unit.
     """
 
     def __init__(self) -> None:
@@ -96,11 +96,12 @@ def records_in(batches: BatchColumns, row: int, deep: bool) -> int:
 
 
 def count_batches(
-    batches: BatchColumns, records: RecordColumns, first: int, stop: int, deep: bool, counts: Counts
+    batches: BatchColumns, records: RecordColumns, first: int, stop: int, deep: bool, claimed: set[int], counts: Counts
 ) -> None:
     """Add the batches ``first`` to ``stop`` from their headers; with ``deep`` their records are in ``records``.
 
-    A batch with a wrong CRC is only counted as damaged: its fields are not used.
+    A batch with a wrong CRC is only counted as damaged: its fields are not used. The offsets of the batches at the
+    positions ``claimed`` are not used.
     """
     producer = -1  # consecutive batches of one producer are added together
     producer_batches = producer_bytes = producer_records = 0
@@ -129,8 +130,10 @@ def count_batches(
         if deep and not batches.attributes[row] & CODEC_MASK:
             counts.stored[group] += stored_payload(batches, row)
             counts.inflated[group] += stored_payload(batches, row)
-        count_offsets(batches, records, row, total, counts)
-        count_timestamp(batches, row, counts)
+        proved = not claimed or batches.position[row] not in claimed
+        if proved:
+            count_offsets(batches, records, row, total, counts)
+        count_timestamp(batches, row, proved, counts)
         if batches.magic[row] < 2:
             continue
         if batches.attributes[row] & TRANSACTIONAL:
@@ -138,7 +141,7 @@ def count_batches(
         if batches.attributes[row] & CONTROL:
             counts.control += 1
         if batches.partition_leader_epoch[row] >= 0:
-            count_leader_epoch(batches, row, counts)
+            count_leader_epoch(batches, row, proved, counts)
         if batches.producer_id[row] < 0:
             continue
         if batches.producer_id[row] != producer:
@@ -176,7 +179,7 @@ def count_offsets(batches: BatchColumns, records: RecordColumns, row: int, total
         counts.last_offset = batches.last_offset[row]
 
 
-def count_timestamp(batches: BatchColumns, row: int, counts: Counts) -> None:
+def count_timestamp(batches: BatchColumns, row: int, proved: bool, counts: Counts) -> None:
     """Update the largest timestamp, which retention, the time index and offsetsForTimes use."""
     timestamp = batches.max_timestamp[row]
     if timestamp == NO_TIMESTAMP:
@@ -185,7 +188,7 @@ def count_timestamp(batches: BatchColumns, row: int, counts: Counts) -> None:
     if timestamp > counts.largest_timestamp:
         counts.largest_timestamp = timestamp
         counts.pin_position = batches.position[row]
-        counts.pin_offset = batches.last_offset[row]
+        counts.pin_offset = batches.last_offset[row] if proved else -1
         counts.pin_producer = batches.producer_id[row]
     if timestamp < SECONDS_END or timestamp >= MICROSECONDS_BEGIN:
         unit = unit_of(timestamp)
@@ -193,13 +196,17 @@ def count_timestamp(batches: BatchColumns, row: int, counts: Counts) -> None:
             counts.odd_timestamps[unit] = counts.odd_timestamps.get(unit, 0) + 1
 
 
-def count_leader_epoch(batches: BatchColumns, row: int, counts: Counts) -> None:
+def count_leader_epoch(batches: BatchColumns, row: int, proved: bool, counts: Counts) -> None:
     """Update the offsets of a leader epoch. In a damaged log its batches need not be adjacent."""
     span = counts.leader_epochs.get(batches.partition_leader_epoch[row])
     if span is None:
-        span = [0, batches.base_offset[row], -1]
+        span = [0, -1, -1]
         counts.leader_epochs[batches.partition_leader_epoch[row]] = span
     span[0] += 1
+    if not proved:
+        return
+    if span[1] < 0:
+        span[1] = batches.base_offset[row]
     if batches.last_offset[row] > span[2]:
         span[2] = batches.last_offset[row]
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from kseg.commands.stats import counting, overhead
 from kseg.commands.stats.counting import FAR, Counts
 from kseg.commands.stats.totals import GROUP_SUMS, SCALAR_SUMS, OffsetRange, RetentionPin, Stats, bound_epochs
 from kseg.errors import KsegError, NotASegmentError, VanishedError
-from kseg.findings import Finding, Report, do_nothing
+from kseg.findings import Finding, Report, Severity, do_nothing
+from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.checks.run_checks import new_collector
 from kseg.format.compress.codecs import codec_name
 from kseg.format.record.columns import RecordColumns
@@ -37,7 +38,8 @@ class SegmentStats:
 
 def segment_stats(file: SegmentFile, settings: Settings, progress: Progress = do_nothing) -> SegmentStats:
     """Count one segment. An unreadable file is a result, never an exception."""
-    tally = new_collector(file, settings)
+    policy = settings.policy.with_defaults({"offset-gap": Severity.WARNING})  # an offset that only a header claims
+    tally = new_collector(file, replace(settings, policy=policy))
     stats = Stats(settings.deep, partitions=1)
     try:
         source = open_source(file.path, listed=file.listed)
@@ -58,7 +60,7 @@ def segment_stats(file: SegmentFile, settings: Settings, progress: Progress = do
 def _count(reader: SegmentReader, stats: Stats, path: str, tally: FindingCollector, progress: Progress) -> None:
     counts = _new_counts(stats)
     done = 0
-    for _ in _counted_windows(reader, stats, counts, tally):
+    for _ in _counted_windows(reader, stats, counts, tally, ClaimedOffsets(path, tally)):
         progress(reader.position - done)
         done = reader.position
     progress(reader.position - done)
@@ -72,16 +74,19 @@ def _new_counts(stats: Stats) -> Counts:
     return counts
 
 
-def _counted_windows(reader: SegmentReader, stats: Stats, counts: Counts, report: Report) -> Iterator[Window]:
-    """Yield the windows of a segment or a record set after their batches were counted."""
+def _counted_windows(
+    reader: SegmentReader, stats: Stats, counts: Counts, report: Report, offsets: ClaimedOffsets | None = None
+) -> Iterator[Window]:
+    """Yield the windows of a segment or a record set after their batches were counted. ``offsets`` is of a segment."""
     opener = DeepIterator(report)
     closed = RecordColumns(1)
     for window in reader.windows():
+        claimed: set[int] = offsets.update(window.batches) if offsets else set()
         if stats.deep:
             for chunk in opener.chunks(window):
-                _count_chunk(chunk, counts, stats)
+                _count_chunk(chunk, claimed, counts, stats)
         else:
-            counting.count_batches(window.batches, closed, 0, window.batches.count, False, counts)
+            counting.count_batches(window.batches, closed, 0, window.batches.count, False, claimed, counts)
         stats.producers.bound()
         stats.leader_epochs_dropped += bound_epochs(counts.leader_epochs)
         yield window
@@ -171,10 +176,10 @@ def _remove_added(stats: Stats, added: int) -> None:
         stats.batch_size = OffsetRange((size.smallest or added) - added, (size.largest or added) - added)
 
 
-def _count_chunk(chunk: Chunk, counts: Counts, stats: Stats) -> None:
+def _count_chunk(chunk: Chunk, claimed: set[int], counts: Counts, stats: Stats) -> None:
     batches = chunk.batches
     if not chunk.resumed:
-        counting.count_batches(batches, chunk.records, chunk.first, chunk.stop, True, counts)
+        counting.count_batches(batches, chunk.records, chunk.first, chunk.stop, True, claimed, counts)
         for row, payload in chunk.payloads.items():
             if batches.attributes[row] & CODEC_MASK:
                 size = len(payload) if chunk.payload_size is None else chunk.payload_size

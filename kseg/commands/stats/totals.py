@@ -161,6 +161,7 @@ class Stats:
         for epoch, (batches, first, last) in other.leader_epochs.items():
             span = self.leader_epochs.setdefault(epoch, [0, first, last])
             span[0] += batches
+            span[1] = first if span[1] < 0 else span[1]
             span[2] = max(span[2], last)
         self.leader_epochs_dropped += other.leader_epochs_dropped + bound_epochs(self.leader_epochs)
 

@@ -17,6 +17,7 @@ from functools import partial
 
 from kseg.errors import KsegError
 from kseg.findings import Finding
+from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.record.bounded_map import LIMIT
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.control_records import ControlRecord
@@ -36,8 +37,9 @@ STATES = ("hanging", "open", "aborted", "committed")
 class Transaction:
     """One transaction. Times are epoch milliseconds of its first and last data batch, None if these were deleted.
 
-    ``last_offset`` is the offset of its marker or, without one, of its last record. ``producer_epoch`` is the epoch of
-    the data. ``batches`` and ``records`` count the data in the log, without data before its first segment.
+    ``last_offset`` is the offset of its marker or, without one, of its last record. An offset is None if
+    only a header claims it. ``producer_epoch`` is the epoch of the data. ``batches`` and ``records`` count the data in
+    the log, without data before its first segment.
     """
 
     folder: str
@@ -46,8 +48,8 @@ class Transaction:
     state: str
     producer_id: int
     producer_epoch: int
-    first_offset: int
-    last_offset: int
+    first_offset: int | None
+    last_offset: int | None
     batches: int
     records: int
     start_timestamp: int | None
@@ -56,8 +58,8 @@ class Transaction:
 
     @property
     def abort(self) -> str | None:
-        """The command that aborts the transaction; None if it has ended or the partition is unknown."""
-        if self.state not in ("hanging", "open") or self.topic is None:
+        """The command that aborts the transaction; None if it has ended, or its partition or first offset is unknown."""
+        if self.state not in ("hanging", "open") or self.topic is None or self.first_offset is None:
             return None
         return (
             "kafka-transactions.sh --bootstrap-server HOST:9092 abort"
@@ -88,16 +90,16 @@ class PartitionState:
 @dataclass(slots=True)
 class _OpenTransaction:
     epoch: int
-    first_offset: int
-    last_offset: int
+    first_offset: int | None
+    last_offset: int | None
     start: int | None
     last: int | None
     batches: int = 0
     records: int = 0
 
-    def add(self, batches: BatchColumns, row: int) -> None:
+    def add(self, batches: BatchColumns, row: int, *, known: bool) -> None:
         self.epoch = batches.producer_epoch[row]
-        self.last_offset = batches.last_offset[row]
+        self.last_offset = batches.last_offset[row] if known else None
         self.last = batches.max_timestamp[row]
         self.batches += 1
         self.records += max(0, batches.record_count[row])
@@ -124,10 +126,13 @@ def transactions_of(
         history.begin(file.path)
         try:
             with SegmentReader(open_source(file.path, listed=file.listed), report=partial(report, file.path)) as reader:
+                offsets = ClaimedOffsets(file.path, partial(report, file.path))
                 for batches, events in log_events(reader):
-                    history.update_log_end(batches)
-                    for event in events:
-                        yield from history.follow(batches, *event)
+                    claimed = offsets.update(batches)
+                    history.update_log_end(batches, claimed)
+                    for row, offset, marker in events:
+                        known = None if batches.position[row] in claimed else offset
+                        yield from history.follow(batches, row, known, marker)
             readable = True
         except KsegError as error:
             unread_segments += 1
@@ -150,7 +155,7 @@ class _TransactionTracker:
         self._max_age = max_age
         self._begun = False
         self._end: int | None = None
-        self._open: dict[int, _OpenTransaction] = {}
+        self._open: dict[int, _OpenTransaction] = {}  # in the order in which they began
         # Whether transactions began when too many were open: the earliest, which hold what is stable, are known.
         self.unlisted = False
         self._states: Counter[str] = Counter()
@@ -167,7 +172,7 @@ class _TransactionTracker:
             producers = entries_of(os.path.join(self._folder, f"{base:020}.snapshot"), walk_snapshot)
         except (KsegError, ValueError):
             return
-        for producer in producers:
+        for producer in sorted(producers, key=lambda one: one.current_txn_first_offset or 0):
             first = producer.current_txn_first_offset
             if first is not None and len(self._open) >= LIMIT:
                 self.unlisted = True
@@ -182,14 +187,14 @@ class _TransactionTracker:
         """Whether any transaction was found."""
         return bool(self._open or self._states)
 
-    def update_log_end(self, batches: BatchColumns) -> None:
+    def update_log_end(self, batches: BatchColumns, claimed: set[int]) -> None:
         for row in range(batches.count - 1, -1, -1):
-            if batches.crc_state[row] != CRC_BAD:
+            if batches.crc_state[row] != CRC_BAD and batches.position[row] not in claimed:
                 self._end = max(self._end or 0, batches.last_offset[row] + 1)
                 return
 
     def follow(
-        self, batches: BatchColumns, row: int, offset: int, marker: ControlRecord | None
+        self, batches: BatchColumns, row: int, offset: int | None, marker: ControlRecord | None
     ) -> Iterator[Transaction]:
         producer_id = batches.producer_id[row]
         if marker is None:
@@ -201,7 +206,7 @@ class _TransactionTracker:
                 self._open[producer_id] = _OpenTransaction(
                     batches.producer_epoch[row], offset, offset, timestamp, timestamp
                 )
-            self._open[producer_id].add(batches, row)
+            self._open[producer_id].add(batches, row, known=offset is not None)
             return
         # A marker without data, which coordinators also write, ends no transaction.
         ended = self._open.pop(producer_id, None)
@@ -221,8 +226,8 @@ class _TransactionTracker:
         )  # fmt: skip
 
     def finish(self, unread_segments: int) -> Iterator[Transaction | PartitionState]:
-        first: tuple[int, int] | None = None
-        for producer_id, one in sorted(self._open.items(), key=lambda item: item[1].first_offset):
+        first: tuple[int | None, int] | None = None
+        for producer_id, one in self._open.items():
             first = first or (one.first_offset, producer_id)
             hanging = one.last is not None and self._now - one.last > self._max_age
             yield self._transaction(producer_id, one, "hanging" if hanging else "open", None)

@@ -16,6 +16,7 @@ from kseg.commands.validate.partition_side_files import is_being_deleted
 from kseg.commands.validate.partition_state import Extent
 from kseg.errors import KsegError
 from kseg.findings import RULES, Finding, Report, do_nothing
+from kseg.format.checks.offset_checks import gap_finding
 from kseg.format.checks.run_checks import new_collector, policy_for
 from kseg.format.log_loader.log_segment import DEFAULT_LIMITS
 from kseg.format.log_loader.partition_files import Files
@@ -173,11 +174,12 @@ class _FolderChecks:
         name, verdicts_left = os.path.basename(file.path), []
         for verdict in result.verdicts:
             finding = verdict.finding
-            if finding.rule == "offset-gap" and finding.offset is not None and finding.last_offset is not None:
-                if finding.offset in lost:
+            if finding.rule == "offset-gap" and finding.position is not None:
+                first, last = finding.facts["first"], finding.facts["last"]
+                if first in lost:
                     continue
-                reported = {**finding.facts, "why": checks.missing.why(finding.offset, finding.last_offset, name)}
-                verdict = replace(verdict, finding=finding._replace(facts=reported))
+                why = checks.missing.why(first, last, name)
+                verdict = replace(verdict, finding=gap_finding(finding.rule, finding.position, first, last, why))
             verdicts_left.append(verdict)
         severity = policy_for(file, self._settings).severity(RULES["offset-gap"])
         result.summary.retract("offset-gap", severity, min(len(lost), result.summary.rules["offset-gap"]))

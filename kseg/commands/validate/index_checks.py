@@ -171,7 +171,7 @@ class TimeIndexCheck(_IndexCursor[TimeEntry]):
         """Report an entry whose offset is below ``first``, the log's first offset."""
         at, entry, reported = self._at(row)
         if not reported:
-            self._mismatch(at, entry, f"the log starts at offset {first}")
+            self._mismatch(at, entry, f"the header of the first batch claims offset {first}")
 
     def finish(self, row: int, highest: int | None, *, whole: bool, latest: LargestTimestamps | None) -> None:
         """Check the entries from ``row`` on, which no batch matched, and the last entry.
@@ -180,13 +180,14 @@ class TimeIndexCheck(_IndexCursor[TimeEntry]):
         index is complete (see ``IndexChecks``).
         """
         last = self._entry_before(row)
-        reported = not whole or highest is None
+        reported = not whole
+        ends = "the log has no batch" if highest is None else f"the log ends at offset {highest}"
         for at, entry in self._remaining(row):
             last = None
             if not reported:
                 reported = True
                 if not self._is_stale(at):
-                    self._mismatch(at, entry, f"the log ends at offset {highest}")
+                    self._mismatch(at, entry, ends)
         if whole and latest and last:
             self._check_last(*last, latest)
         self._report_stale()

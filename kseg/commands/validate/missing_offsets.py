@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kseg.commands.validate.partition_state import PartitionState
 from kseg.commands.validate.segment_facts import SegmentFacts
-from kseg.findings import Finding, Report
+from kseg.findings import Report
+from kseg.format.checks.offset_checks import gap_finding
 from kseg.format.sidefiles.log_dir_names import CLEANER_OFFSETS, LOG_STARTS
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import base_offset_of, is_index
@@ -94,12 +95,9 @@ class MissingOffsets:
                 lost, why = True, "probably lost, because the file ends with zeros"
             between = gap.rule == "segment-gap"
             if lost or between:
-                facts: dict[str, Any] = {"first": gap.first, "last": gap.last, "why": why}
-                if between:
-                    facts["other"] = gap.other
                 rule = gap.rule if lost else "offset-gap"
-                place = gap.position
-                self._report_for(gap.name)(Finding(rule, place, place, gap.first, gap.last, facts))
+                other = {"other": gap.other} if between else {}
+                self._report_for(gap.name)(gap_finding(rule, gap.position, gap.first, gap.last, why, **other))
             if lost and not between:
                 lost_within.setdefault(gap.name, set()).add(gap.first)
         return lost_within

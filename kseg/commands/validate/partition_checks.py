@@ -17,6 +17,7 @@ from kseg.commands.validate.segment_facts import SegmentFacts
 from kseg.findings import Finding, Report
 from kseg.format.checks.offset_checks import expected_offset_note
 from kseg.format.record.framing import increment_sequence
+from kseg.format.record.layout import LARGE_JUMP
 from kseg.format.sidefiles.log_dir_names import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from kseg.format.sidefiles.txn_index import ABORTED_TXN
 from kseg.format.storage import local_files
@@ -157,7 +158,10 @@ class PartitionChecks:
             report(Finding("segment-order", 0, None, first, facts.last_offset, misplaced))
         elif begin < end:
             overlap = {"first": begin, "last": end - 1, "other": history.name}
-            report(Finding("segment-overlap", 0, None, begin, end - 1, overlap))
+            last = (
+                None if end - begin > LARGE_JUMP else end - 1
+            )  # more than one batch's records: perhaps a wrong offset
+            report(Finding("segment-overlap", 0, None, begin, last, overlap))
         elif begin > end:
             self.missing.add(Gap(name, "segment-gap", 0, end, begin - 1, history.name, history.zeros))
             history.holes = True

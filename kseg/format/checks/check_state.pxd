@@ -14,6 +14,7 @@ cdef class CheckState:
     cdef public BoundedMap producers
     cdef public dict first_producers
     cdef public set misplaced
+    cdef public set claimed
 
 
 cdef _finding(str rule, BatchColumns batches, Py_ssize_t row, dict facts)

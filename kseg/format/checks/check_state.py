@@ -23,7 +23,7 @@ class CheckSettings:
 
     ``now`` is epoch milliseconds. ``name_offset`` is the base offset in the file's name. ``deep`` is whether batches are
     decoded, too: then their records are counted, and the header checks skip the record count. ``oldest`` is the smallest
-    timestamp that is allowed, ``future_ms`` how far a timestamp may be ahead.
+    timestamp that is allowed, ``future_ms`` how far a timestamp may be ahead. ``gaps`` is whether to report offset gaps.
     """
 
     now: int
@@ -33,6 +33,7 @@ class CheckSettings:
     deep: bool = False
     oldest: int | None = None
     future_ms: int = FUTURE_TOLERANCE_MS
+    gaps: bool = True
 
 
 class CheckState:
@@ -48,6 +49,8 @@ class CheckState:
         self.highest_offset = -1
         # Positions of the batches in the current window whose base offset is proved wrong.
         self.misplaced: set[int] = set()
+        # And of those whose base offset only their header claims: see ``offset_evidence.too_far_by_one_bit``.
+        self.claimed: set[int] = set()
         self.misnamed = False
         # The last offset of the decoded batches so far, and the first offset of a wrapper that is the first batch.
         self.last_opened = -1

@@ -7,7 +7,7 @@ from kseg.format.record.columns cimport BatchColumns
 from kseg.format.record.framing cimport clamped
 from kseg.format.record.offset_evidence cimport base_offset_proved_wrong
 
-cdef long long CODEC, REACH
+cdef long long CODEC, REACH, JUMP
 
 
 @cython.locals(
@@ -15,6 +15,11 @@ cdef long long CODEC, REACH
     name=cython.longlong,
 )
 cpdef check_offsets(BatchColumns batches, settings, CheckState state, report)
+
+@cython.locals(following=cython.longlong)
+cdef bint _is_left_out(
+    BatchColumns batches, Py_ssize_t row, long long first, long long previous, CheckState state, report
+) except -1
 
 @cython.locals(row=cython.Py_ssize_t, base=cython.longlong)
 cpdef check_offset_range(BatchColumns batches, settings, CheckState state, report)

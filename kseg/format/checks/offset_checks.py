@@ -5,12 +5,18 @@ Compiled with the types of ``offset_checks.pxd``. The limits are those of Kafka'
 
 from __future__ import annotations
 
+from typing import Any
+
 from kseg.findings import Finding, Report
 from kseg.format.checks.check_state import CheckSettings, CheckState, batch_finding
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.framing import clamped
-from kseg.format.record.layout import CODEC_MASK, INT32_MAX, INT64_MAX
-from kseg.format.record.offset_evidence import base_offset_proved_wrong, out_of_reach
+from kseg.format.record.layout import CODEC_MASK, INT32_MAX, INT64_MAX, LARGE_JUMP
+from kseg.format.record.offset_evidence import (
+    base_offset_proved_wrong,
+    out_of_reach,
+    too_far_by_one_bit,
+)
 
 #: The possible reasons of an offset gap, if only its segment is known.
 UNEXPLAINED_GAP = "compaction, transaction markers or lost batches"
@@ -23,6 +29,7 @@ MAX_GAPS = 1_000
 # C constants when compiled.
 CODEC = CODEC_MASK
 REACH = INT32_MAX
+JUMP = LARGE_JUMP
 
 
 def check_offsets(batches: BatchColumns, settings: CheckSettings, state: CheckState, report: Report) -> None:
@@ -32,6 +39,7 @@ def check_offsets(batches: BatchColumns, settings: CheckSettings, state: CheckSt
     ``invalid-offset-range``, and shows nothing about other offsets.
     """
     state.misplaced = set()
+    state.claimed = set()
     name = -1 if settings.name_offset is None else clamped(settings.name_offset)
     for row in range(batches.count):
         if not batches.selected[row]:
@@ -50,9 +58,7 @@ def check_offsets(batches: BatchColumns, settings: CheckSettings, state: CheckSt
                 report(misplaced_offset_finding(batches, row, name - 1, "the file name and the next batch"))
                 state.misplaced.add(batches.position[row])
                 last, first = last + name - first, name
-            elif name >= 0 and first > name + REACH and _returns_to(batches, row + 1, name):
-                report(offset_range_finding(batches, row, name + REACH + 1))
-                state.misplaced.add(batches.position[row])
+            elif name >= 0 and first > name + JUMP and _is_left_out(batches, row, first, name - 1, state, report):
                 state.last_offset = state.highest_offset = name - 1
                 state.end = -1
                 continue
@@ -68,13 +74,17 @@ def check_offsets(batches: BatchColumns, settings: CheckSettings, state: CheckSt
                 state.misplaced.add(batches.position[row])
                 state.end = -1
                 continue
+            elif first > previous + JUMP and _is_left_out(batches, row, first, previous, state, report):
+                state.end = -1
+                continue
             elif first <= previous:
-                report(
-                    batch_finding(
-                        "non-monotonic-offset", batches, row, offset=first, previous=previous, note=MUST_INCREASE
-                    )
-                )
-            elif not wrapper and first != state.highest_offset + 1 and batches.position[row] == state.end:
+                report(_decrease(batches, row, first, previous))
+            elif (
+                (settings.gaps or batches.position[row] in state.claimed)
+                and not wrapper
+                and first != state.highest_offset + 1
+                and batches.position[row] == state.end
+            ):
                 report(_gap(batches.position[row], previous + 1, first - 1))
         state.last_offset = last
         if last > state.highest_offset:
@@ -83,9 +93,38 @@ def check_offsets(batches: BatchColumns, settings: CheckSettings, state: CheckSt
         state.end = batches.position[row] + batches.size[row] if last >= first or batches.magic[row] < 2 else -1
 
 
-def _returns_to(batches: BatchColumns, row: int, name: int) -> bool:
-    """Return whether a batch is in the range of the file name, so that only the one before it is not."""
-    return row < batches.count and name <= batches.last_offset[row] <= name + REACH
+def _is_left_out(batches: BatchColumns, row: int, first: int, previous: int, state: CheckState, report: Report) -> bool:
+    """Return whether a batch that begins far after ``previous`` shows nothing about the offsets of the log.
+
+    The next batch, if it is before this one, is a second witness against it: that is reported. Without a next batch, an
+    offset that one flipped bit explains is a claim of the header.
+    """
+    if row + 1 < batches.count:
+        following = batches.last_offset[row + 1]
+        if not previous < following < first or following > previous + REACH:
+            return False
+        report(_left_out_finding(batches, row, previous, following))
+        state.misplaced.add(batches.position[row])
+        return True
+    if too_far_by_one_bit(batches.last_offset[row], previous) or first > previous + REACH:
+        state.claimed.add(batches.position[row])
+    return False
+
+
+def _decrease(batches: BatchColumns, row: int, first: int, previous: int) -> Finding:
+    found = batch_finding("non-monotonic-offset", batches, row, offset=first, previous=previous, note=MUST_INCREASE)
+    if first >= 0:
+        return found
+    facts = {**found.facts, "note": ": the header claims it, but offsets are not negative"}
+    return found._replace(offset=None, last_offset=None, facts=facts)
+
+
+def _left_out_finding(batches: BatchColumns, row: int, previous: int, following: int) -> Finding:
+    if batches.last_offset[row] > previous + REACH:
+        return offset_range_finding(batches, row, previous + REACH + 1)
+    claimed = batches.base_offset[row]
+    facts = {"offset": claimed, "previous": previous, "note": f": the header claims it, but offset {following} follows"}
+    return batch_finding("non-monotonic-offset", batches, row, **facts)._replace(offset=None, last_offset=None)
 
 
 def misplaced_offset_finding(
@@ -115,8 +154,18 @@ def expected_offset_note(stored: int, expected: int, witness: str, *, proved: bo
 
 
 def _gap(position: int, first: int, last: int) -> Finding:
-    facts = {"first": first, "last": last, "why": UNEXPLAINED_GAP}
-    return Finding("offset-gap", position=position, end=position, offset=first, last_offset=last, facts=facts)
+    return gap_finding("offset-gap", position, first, last, UNEXPLAINED_GAP)
+
+
+def gap_finding(rule: str, position: int, first: int, last: int, why: str, **facts: Any) -> Finding:
+    """Return the finding that no batch has offsets ``first`` to ``last``, before the batch at ``position``.
+
+    If one flipped bit explains the offset of that batch, the finding says that it is a claim, and lacks ``last_offset``.
+    """
+    if too_far_by_one_bit(last + 1, first - 1):
+        why = f"{why}; or one bit is wrong in offset {last + 1}, which the next batch's header claims"
+        return Finding(rule, position, position, first, None, {"first": first, "last": last, "why": why, **facts})
+    return Finding(rule, position, position, first, last, {"first": first, "last": last, "why": why, **facts})
 
 
 def wrapper_gap(state: CheckState, position: int, first: int, last: int) -> Finding:
@@ -176,8 +225,10 @@ def check_file_name(batches: BatchColumns, settings: CheckSettings, state: Check
         if not batches.selected[row] or batches.position[row] in state.misplaced:
             continue
         if batches.base_offset[row] < name:
-            why = f"a batch starts at offset {batches.base_offset[row]}, below it"
-            report(batch_finding("file-name-mismatch", batches, row, name=name, why=why))
+            base = batches.base_offset[row]
+            why = f"a batch starts at offset {base}, below it" if base >= 0 else f"a batch header claims offset {base}"
+            below = batch_finding("file-name-mismatch", batches, row, name=name, why=why)
+            report(below if base >= 0 else below._replace(offset=None, last_offset=None))
         else:
             why = f"a batch header claims last offset {batches.last_offset[row]}, beyond its 32-bit range"
             beyond = batch_finding("file-name-mismatch", batches, row, name=name, why=why)

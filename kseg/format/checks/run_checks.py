@@ -169,7 +169,7 @@ def _run(
         if after_window:
             after_window(window, checks.history)
         if counter:
-            counter.update(window.batches)
+            counter.update(window.batches, checks.history.misplaced | checks.history.claimed)
         progress(reader.position - done)
         done = reader.position
     checks.finish(reader.position)

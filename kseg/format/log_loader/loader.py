@@ -216,13 +216,18 @@ class _Loading:
     def _split(self, segment: Segment, offset: int) -> None:
         self.at_work = segment.name
         if not segment.has_overflow():
-            raise RefusedError(f"offset {offset} does not fit its indexes, and it cannot be split", segment.name)
+            why = f"a header claims offset {offset}, which does not fit its indexes, and it cannot be split"
+            raise RefusedError(why, segment.name)
         made = segment.split(self._files)
         bases = [piece.base_offset for piece in made]
         if len(set(bases)) < len(bases):
             raise OfflineError("it cannot be split: two parts have the same name", segment.name)
         parts = ", ".join(file_name(base) for base in bases)
-        self.add_step("split-segment", segment.name, f"an offset does not fit its indexes: split into {parts}")
+        self.add_step(
+            "split-segment",
+            segment.name,
+            f"a header claims an offset that does not fit its indexes: split into {parts}",
+        )
         known = self._segments.get(segment.base_offset) is segment
         self._segments.update((piece.base_offset, piece) for piece in made)
         if known:

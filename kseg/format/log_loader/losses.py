@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kseg.errors import NotASegmentError
-from kseg.findings import Finding
+from kseg.findings import Finding, do_nothing
+from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.log_loader import batch_rows
 from kseg.format.log_loader.plan import Lost
 from kseg.format.record import columns
@@ -25,13 +26,17 @@ def loss_of_range(path: str, begin: int, end: int) -> Lost:
     first: int | None = None
     last: int | None = None
     with SegmentReader(open_range(path, begin, end), report=report) as reader:
+        offsets = ClaimedOffsets(path, do_nothing)
         try:
             for window in reader.windows():
-                counted, lowest, highest = batch_rows.count_records(window.batches)
+                claimed = offsets.update(window.batches)
+                counted, lowest, highest = -1, 0, 0
+                if not claimed:
+                    counted, lowest, highest = batch_rows.count_records(window.batches)
                 if counted < 0:
-                    counted, lowest, highest = _count_wrapped(window.batches, last)
+                    counted, lowest, highest = _count_slowly(window.batches, last, claimed)
                 records += counted
-                if counted or lowest != INT64_MAX:
+                if lowest != INT64_MAX:
                     first = lowest if first is None else min(first, lowest)
                     last = highest if last is None else max(last, highest)
         except NotASegmentError:
@@ -39,11 +44,17 @@ def loss_of_range(path: str, begin: int, end: int) -> Lost:
     return Lost(end - begin - zeros, records, first, last)
 
 
-def _count_wrapped(batches: columns.BatchColumns, last: int | None) -> tuple[int, int, int]:
-    """Count like ``count_records``. A compressed message set has the offsets after those before it; ``last`` is the last."""
+def _count_slowly(batches: columns.BatchColumns, last: int | None, claimed: set[int]) -> tuple[int, int, int]:
+    """Count like ``count_records``. A compressed message set has the offsets after those before it; ``last`` is the last.
+
+    The offsets of the batches at the positions ``claimed`` are not used.
+    """
     records, first = 0, INT64_MAX
     for row in range(batches.count):
         if batches.crc_state[row] != columns.CRC_GOOD:
+            continue
+        if batches.position[row] in claimed:
+            records += _records(batches, row, None)
             continue
         records += _records(batches, row, last)
         first = min(first, batches.base_offset[row])

@@ -109,6 +109,8 @@ INT64_MAX = 0x7FFFFFFFFFFFFFFF
 INT64_MIN = -INT64_MAX - 1
 # The limit of kseg for sums of a stored 64-bit number and a delta, so that the compiled engine does not overflow.
 SUM_LIMIT = 1 << 61
+# No producer's batch has as many records: a larger step of offsets needs a reason.
+LARGE_JUMP = 1 << 20
 # The years 1 to 9999 in epoch milliseconds, the range of Python, SQL and Spark.
 FIRST_MILLISECOND = -62_135_596_800_000
 LAST_MILLISECOND = 253_402_300_799_999

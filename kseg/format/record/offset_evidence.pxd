@@ -1,11 +1,11 @@
-# C types for neighbours.py.
+# C types for offset_evidence.py.
 
 cimport cython
 
 from kseg.format.record.columns cimport BatchColumns
 from kseg.format.record.framing cimport clamped
 
-cdef long long CODEC
+cdef long long CODEC, JUMP
 
 
 @cython.locals(first=cython.longlong, last=cython.longlong, behind=cython.Py_ssize_t)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.framing import clamped
-from kseg.format.record.layout import CODEC_MASK, INT32_MAX
+from kseg.format.record.layout import CODEC_MASK, INT32_MAX, LARGE_JUMP
 
-# A C constant when compiled.
+# C constants when compiled.
 CODEC = CODEC_MASK
+JUMP = LARGE_JUMP
 
 
 def base_offset_proved_wrong(
@@ -43,6 +44,16 @@ def out_of_reach(stored: int, expected: int) -> bool:
     Then the batch was not moved there from another place of the segment.
     """
     return abs(stored - expected) > INT32_MAX and one_bit_apart(stored, expected)
+
+
+def too_far_by_one_bit(last: int, previous: int) -> bool:
+    """Return whether a batch ends far after ``previous``, the last offset before it, and would not with one bit less.
+
+    One flipped bit of its base offset explains that, and so does a compacted log with as large a gap: nothing is proved.
+    """
+    if last <= previous + JUMP:
+        return False
+    return previous < last - (1 << (last.bit_length() - 1)) <= previous + JUMP
 
 
 def one_bit_apart(one: int, other: int) -> bool:

@@ -70,8 +70,8 @@ class OutlineCounter:
         self.bytes_by_codec = array("q", bytes(8 * CODECS))
         self.producers: dict[int, int] = {}
 
-    def update(self, batches: BatchColumns) -> None:
-        """Add the batches of the next window."""
+    def update(self, batches: BatchColumns, claimed: set[int]) -> None:
+        """Add the batches of the next window. The offsets of those at the positions ``claimed`` are left out."""
         producer = -1  # consecutive batches of one producer are added together
         produced = 0
         for row in range(batches.count):
@@ -85,6 +85,8 @@ class OutlineCounter:
             self._count_size(size)
             for bucket in range(batches.position[row] // self.width, end // self.width + 1):
                 self._count(batches, row, bucket)
+                if not claimed or batches.position[row] not in claimed:
+                    self._count_offsets(batches, row, bucket)
             if batches.magic[row] < 2 or batches.producer_id[row] < 0:
                 continue
             if batches.producer_id[row] != producer:
@@ -113,6 +115,8 @@ class OutlineCounter:
             self.records[bucket] = records
         if batches.max_timestamp[row] > self.times[bucket]:
             self.times[bucket] = batches.max_timestamp[row]
+
+    def _count_offsets(self, batches: BatchColumns, row: int, bucket: int) -> None:
         if batches.base_offset[row] < self.first[bucket]:
             self.first[bucket] = batches.base_offset[row]
         if batches.last_offset[row] > self.last[bucket]:
