@@ -25,7 +25,8 @@ class Settings:
     """The settings of a validation. ``max_message_bytes`` None is Kafka's default limit, with a warning.
 
     ``timestamp_before_max_ms`` and ``timestamp_after_max_ms`` are the topic's limits of timestamps around now, in
-    milliseconds; None does not limit the past, and warns one hour into the future.
+    milliseconds; None does not limit the past, and warns one hour into the future. ``compression_type`` is the topic's
+    codec, for the verdicts on produce requests.
     With ``outline`` the results of segments have their outlines, for plots. Raises UsageError for ``compacted`` and
     ``timestamp_before_max_ms`` without ``deep``: only records have keys and timestamps.
     """
@@ -36,6 +37,7 @@ class Settings:
     compacted: bool = False
     timestamp_before_max_ms: int | None = None
     timestamp_after_max_ms: int | None = None
+    compression_type: str = "producer"
     policy: Policy = field(default_factory=Policy)
     max_per_rule: int = MAX_PER_RULE
     outline: bool = False
@@ -71,7 +73,8 @@ class Summary:
 
     ``files`` are segments; ``batches``, ``records`` and ``bytes`` are theirs; ``side_files`` are counted separately.
     ``unread`` files could not be read. In ``unchecked`` files CRCs were not computed, or bodies of frames not decoded. In
-    ``shallow`` files batches were not decoded, so their records are not counted.
+    ``shallow`` files batches were not decoded, so their records are not counted. ``produced`` are the verdicts on the
+    record sets of produce requests, by outcome.
     """
 
     files: int = 0
@@ -87,6 +90,7 @@ class Summary:
     unchecked: int = 0
     shallow: int = 0
     side_files: int = 0
+    produced: Counter[str] = field(default_factory=Counter)
 
     @property
     def verdict(self) -> str:
@@ -130,6 +134,7 @@ class Summary:
         for name in COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.rules.update(other.rules)
+        self.produced.update(other.produced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +146,7 @@ class FileResult:
     adjacent segments. ``found`` are the rules of all findings, also of those that the policy ignores: code that needs to
     know whether a rule was found uses it, never the counts. ``vanished``: the file has been deleted and is not counted.
     ``framing`` is the file's framing, None for a log. ``outline`` is that of a segment, if the settings ask for it.
+    ``produced`` are the verdicts on the record sets of produce requests, at most ``MAX_PRODUCED`` of each outcome.
     """
 
     file: str
@@ -154,6 +160,7 @@ class FileResult:
     framing: str | None = None
     outline: Outline | None = None
     unlisted: Mapping[str, Finding] = field(default_factory=dict)
+    produced: tuple[Row, ...] = ()
 
     @property
     def suspicious(self) -> bool:
@@ -205,6 +212,10 @@ class VerdictList:
 _COUNTED_AT_ONCE = 256
 
 
+#: The verdicts on record sets of produce requests that are kept for each file and outcome, and in a row; all are counted.
+MAX_PRODUCED = 10_000
+
+
 class FindingCollector:
     """Collects the findings of one file with their severities, counts them, and keeps the first few of each rule.
 
@@ -224,6 +235,7 @@ class FindingCollector:
         # By rule with a full list: findings that are not counted yet. A file can have one for each of its batches.
         self._waiting: dict[str, list[Finding]] = {}
         self._framing = framing
+        self._produced: list[Row] = []
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -255,6 +267,13 @@ class FindingCollector:
             self.summary.count(rule, self._policy.severity(RULES[rule]), len(waiting))
             self._list.add_unlisted(rule, waiting)
             waiting.clear()
+
+    def add_produced(self, row: Row) -> None:
+        """Add the verdict on a record set of a produce request, a row with VERDICT_COLUMNS."""
+        outcomes = self.summary.produced
+        outcomes[row["outcome"]] += 1
+        if outcomes[row["outcome"]] <= MAX_PRODUCED:
+            self._produced.append(row)
 
     def merge(self, later: FileResult) -> None:
         """Add the result of the next part of the same file."""
@@ -291,16 +310,25 @@ class FindingCollector:
             found=frozenset(self.found),
             framing=self._framing,
             unlisted=self._list.unlisted,
+            produced=tuple(self._produced),
         )
 
 
 def result_rows(results: Iterable[FileResult], total: Summary) -> Iterator[Row]:
-    """Yield a row per finding, and one with the summary, which is complete after the last result."""
+    """Yield a row per finding, and one with the summary, which is complete after the last result.
+
+    The row of the summary has the verdicts on produce requests, so that every other row is a finding.
+    """
+    produced: list[Row] = []
     for result in results:
         yield from (verdict.as_row() for verdict in result.verdicts)
+        produced += result.produced[: MAX_PRODUCED - len(produced)]
     row: Row = {"kind": "summary", **{name: getattr(total, name) for name in COUNTS}, "verdict": total.verdict}
     if total.shallow:
         row["records"] = None
     # All findings of each rule, including those beyond --max-per-rule.
     row["rules"] = dict(sorted(total.rules.items()))
+    if total.produced:
+        row["produce_outcomes"] = dict(sorted(total.produced.items()))
+        row["produce_verdicts"] = produced
     yield row

@@ -72,6 +72,8 @@ _FAIL_ON = common.Choice(["error", "warning", "info", "never"])
               help="Report records that are older as errors.")  # fmt: skip
 @click.option("--timestamp-after-max-ms", type=common.WholeNumber(min=0), metavar="N",
               help="Report timestamps farther ahead as errors. Default: warn at one hour.")  # fmt: skip
+@click.option("--compression-type", type=common.Choice(["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]),
+              default="producer", help="Codec of the topic, for --as requests. Default: producer.")  # fmt: skip
 @click.option("--fail-on", type=_FAIL_ON, default="error", show_default=True, help="Exit with 1 from this severity on.")
 @click.option("--rule", multiple=True, metavar="NAME=SEVERITY", help="Set the severity of a rule, or ignore it.")
 @click.option("--max-per-rule", type=common.WholeNumber(min=1), default=16, show_default=True, metavar="N",
@@ -107,6 +109,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
         compacted=options["compacted"],
         timestamp_before_max_ms=options["timestamp_before_max_ms"],
         timestamp_after_max_ms=options["timestamp_after_max_ms"],
+        compression_type=options["compression_type"],
         policy=Policy.parse(options["rule"]),
         max_per_rule=options["max_per_rule"],
     )

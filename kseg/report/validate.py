@@ -12,8 +12,9 @@ from kseg.findings import Severity, Verdict, range_of_all
 from kseg.report.damage import Damage, new_errors
 from kseg.report.spool import Spool
 from kseg.report.tables import FOLDED, TableColumn, print_cells, print_note, print_text
-from kseg.report.wording import STYLES, advice, summary_text
+from kseg.report.wording import STYLES, advice, produced_text, summary_text
 from kseg.results import FileResult, Summary
+from kseg.schema import Row
 from kseg.text import count_of, escape_controls
 
 # What an empty file lacks; the default is for streams.
@@ -28,8 +29,10 @@ def write_table(results: Iterable[FileResult], total: Summary, out: TextIO, *, d
     """
     spool = Spool[FileResult]()
     damaged: dict[str, Damage] = {}
+    old_requests = False
     try:
         for result in results:
+            old_requests |= any(row["api_version"] < _FIRST_VERSION for row in result.produced)
             if _is_listed(result, detail):
                 spool.add(replace(result, facts=None))
             if new_errors(result) or result.unread:
@@ -40,13 +43,22 @@ def write_table(results: Iterable[FileResult], total: Summary, out: TextIO, *, d
         for result in spool.again():
             _write_file(result, out, detail)
         spool.close()
+    if total.produced:
+        print_text(out, produced_text(total), indent=2)
+    if old_requests:
+        print_text(out, _OLD_REQUESTS, indent=2)
     print_text(out, summary_text(total), indent=2)
 
 
 def _is_listed(result: FileResult, detail: int) -> bool:
     if detail < 0:
         return False
-    valid = not result.verdicts and result.summary.verdict == "sound" and not _limits_of_verdict(result)
+    valid = (
+        not result.verdicts
+        and not _changed(result)
+        and result.summary.verdict == "sound"
+        and not _limits_of_verdict(result)
+    )
     return bool(detail) or not valid or result.file == "-"
 
 
@@ -79,6 +91,8 @@ def _write_file(result: FileResult, out: TextIO, detail: int) -> None:
         print_text(
             out, f"{escape_controls(result.file)}: {result.summary.verdict}{_limits_of_verdict(result)}", indent=2
         )
+    if _changed(result):
+        _write_produced(result, out)
 
 
 def _limits_of_verdict(result: FileResult) -> str:
@@ -90,6 +104,50 @@ def _limits_of_verdict(result: FileResult) -> str:
     if summary.lost_bytes:
         limits.append(f"{count_of(summary.lost_bytes, 'byte')} lost")
     return f" ({', '.join(limits)})" if limits else ""
+
+
+def _changed(result: FileResult) -> bool:
+    """Return whether a leader rewrites or rejects a record set of the file."""
+    return bool(result.summary.produced.keys() - {"accepted"})
+
+
+# Kafka 4 reads no Produce request before this version.
+_FIRST_VERSION = 3
+_OLD_REQUESTS = (
+    "Kafka 4 closes the connection of a client that sends Produce version 0, 1 or 2: the verdicts on these requests are "
+    "those of Kafka 3.9"
+)
+_OUTCOMES = {"rejected": "red", "undetermined": "yellow", "rewritten": "cyan"}
+_PRODUCED_COLUMNS = (
+    TableColumn("outcome"),
+    TableColumn("error"),
+    TableColumn("by Kafka", priority=2),
+    TableColumn("request", right=True, priority=1),
+    TableColumn("partition"),
+    TableColumn("why", text="wrap"),
+)
+
+
+def _write_produced(result: FileResult, out: TextIO) -> None:
+    """Write the record sets of produce requests that a leader does not accept as they are, equal ones as one row."""
+    equal: dict[tuple[str, ...], list[Row]] = {}
+    for outcome in _OUTCOMES:  # the worst first
+        for row in (row for row in result.produced if row["outcome"] == outcome):
+            place = f"{row['topic'] or row['topic_id']}-{row['partition']}"
+            equal.setdefault((outcome, row["error"] or "-", row["broker"], place, row["why"]), []).append(row)
+    rows = []
+    for (outcome, error, broker, place, why), same in equal.items():
+        times = f" ×{len(same):,}" if len(same) > 1 else ""
+        cells = (
+            f"{outcome}{times}",
+            error,
+            broker,
+            str(same[0]["frame"]),
+            escape_controls(place),
+            escape_controls(why),
+        )
+        rows.append((cells, _OUTCOMES[outcome]))
+    print_cells(out, _PRODUCED_COLUMNS, rows, title=f"{escape_controls(result.file)}: produce requests")
 
 
 _COLUMNS = (

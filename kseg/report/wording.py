@@ -101,6 +101,12 @@ def summary_text(summary: Summary) -> str:
     )
 
 
+def produced_text(summary: Summary) -> str:
+    """Return the number of record sets of produce requests by the verdict of a leader."""
+    counts = (f"{count:,} {outcome}" for outcome, count in sorted(summary.produced.items()))
+    return f"produce requests: {count_of(summary.produced.total(), 'record set')}: {', '.join(counts)}"
+
+
 def message_and_place(verdict: Verdict) -> str:
     return "; ".join((printable(verdict.message), *places(verdict.finding)))
 

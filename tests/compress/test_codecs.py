@@ -97,6 +97,14 @@ def unusual_streams() -> Iterator[tuple[str, int, int, bytes, bytes, list[str]]]
     yield "gzip members", GZIP, 2, gzip + compress(GZIP, b"") + gzip, 2 * TEXT, []
     yield "gzip trailing zeros", GZIP, 2, gzip + bytes(40), TEXT, ["trailing-bytes"]
     yield "gzip start of a member", GZIP, 2, gzip + gzip[:18], TEXT, ["trailing-bytes"]
+    yield (
+        "gzip reserved flags",
+        GZIP,
+        2,
+        flip(gzip, 3, 0xE0) + flip(gzip, 3, 0x40),
+        2 * TEXT,
+        2 * ["gzip-reserved-flags"],
+    )
     yield "snappy raw", SNAPPY, 2, raw, TEXT, ["snappy-unframed"]
     yield "snappy raw, tiny", SNAPPY, 2, snappy_block(b"a"), b"a", ["snappy-unframed"]
     little = XERIAL[:8] + struct.pack("<ii", 1, 1)

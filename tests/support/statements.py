@@ -1,4 +1,4 @@
-"""119 statements about Kafka's formats and broker: the command that shows each on a file, and its expected output.
+"""120 statements about Kafka's formats and broker: the command that shows each on a file, and its expected output.
 
 The files are in ``fixtures/statements``; ``tools.make_statements`` packs their bytes without kseg. The page
 ``docs/reference/statements.md`` is made of these rows, and ``test_statements`` runs them.
@@ -327,4 +327,7 @@ STATEMENTS = (
     _shown(118, "As a real v0 message it has 44 bytes", "kseg dump --as message --format hex tutorial-as-v0.bin",
            "message at 0, 44 bytes"),
     _shown(119, "Such a file can be counted", "kseg dump --as wide-crc tutorial-two.bin", "second"),
+    _shown(120, "A leader rewrites the messages of an old client, and rejects two compressed message sets (KAFKA-1718)",
+           f"{_SENT} --compression-type lz4 produce-v2.bin produce-two-wrappers.bin",
+           "magic 1 becomes 2, none becomes lz4", "INVALID_RECORD", code=1),
 )  # fmt: skip

@@ -23,6 +23,7 @@ from kseg.cli.validate import setting_names, validate
 from kseg.commands.schemas.listing import SCHEMA_COLUMNS
 from kseg.format.sidefiles.registry import SIDE_FILES
 from kseg.format.wire.connections import FRAME_COLUMNS
+from kseg.format.wire.produce_verdict import VERDICT_COLUMNS
 from kseg.views.view_table import VIEWS
 from tests.support.rooms import ROOMS
 from tests.support.statements import STATEMENTS, STATEMENTS_FOLDER
@@ -44,6 +45,11 @@ def row_tables() -> str:
         ),
         ("Schemas", "`kseg schemas`", SCHEMA_COLUMNS),
         ("Findings", "`kseg validate`", schema.FINDING_COLUMNS),
+        (
+            "Verdicts on produce requests",
+            "`kseg validate --as requests`: `produce_verdicts` of the summary, a list",
+            VERDICT_COLUMNS,
+        ),
         (
             "Requests and responses",
             "`--as requests`, `--as responses`. Records in them also have these columns",

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
+
 from kseg.errors import NotASegmentError
 from kseg.findings import Finding
 from kseg.format.checks.record_set_checks import RecordSetChecks
 from kseg.format.checks.run_checks import new_collector, run_checks
+from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.source import SegmentFile, Source
 from kseg.format.wire.framings import framing
+from kseg.format.wire.produce_verdict import PRODUCE_KIND
 from kseg.format.wire.record_sets import LOSING, UNDECODED, ReadSettings, RecordSet
+from kseg.format.wire.set_validation import TopicSettings
 from kseg.results import FindingCollector, Settings
 
 
@@ -26,9 +31,12 @@ def check_framed_file(
         decoded = decoded and finding.rule not in UNDECODED
         collector(finding)
 
-    for part in framing(file.framing).walk(source, report, ReadSettings(settings.verify_crc, file.requests)):
+    reading = ReadSettings(settings.verify_crc, file.requests, _topic_settings(settings))
+    for part in framing(file.framing).walk(source, report, reading):
         if isinstance(part, RecordSet):
             _check_record_set(part, new_collector(file, settings), settings, collector)
+        elif part["kind"] == PRODUCE_KIND:
+            collector.add_produced({name: value for name, value in part.items() if name != "kind"})
         elif part["kind"] == "record":
             summary.batches += 1
             summary.records += 1
@@ -37,6 +45,20 @@ def check_framed_file(
     source.check_not_empty()
     progress(source.position - done)
     summary.files, summary.bytes, summary.unchecked = 1, source.position, int(not (settings.verify_crc and decoded))
+
+
+def _topic_settings(settings: Settings) -> TopicSettings | None:
+    """Return the settings of the topic for verdicts on requests; None if the run does not read records or CRCs."""
+    if not (settings.deep and settings.verify_crc):
+        return None
+    return TopicSettings(
+        now=time.time_ns() // 1_000_000,
+        max_message_bytes=settings.max_message_bytes or DEFAULT_MAX_MESSAGE_BYTES,
+        compression_type=settings.compression_type,
+        timestamp_before_max_ms=settings.timestamp_before_max_ms,
+        timestamp_after_max_ms=settings.timestamp_after_max_ms,
+        compacted=settings.compacted,
+    )
 
 
 def _check_record_set(part: RecordSet, own: FindingCollector, settings: Settings, collector: FindingCollector) -> None:

@@ -120,7 +120,7 @@ def decompress(
     ``data`` is contiguous. ``magic`` is the version of the batch: version 0 accepts a wrong LZ4 header checksum
     (KAFKA-3160), and only version 2 may use zstd (KIP-110). ``quirks`` receives the names of oddities that Kafka accepts:
     "lz4-header-checksum", "lz4-content-size", "lz4-content-checksum", "trailing-bytes", "snappy-unframed",
-    "snappy-little-endian".
+    "snappy-little-endian", "gzip-reserved-flags".
 
     Raises DecompressionLimit if the output exceeds ``limit``, and CodecError if the payload cannot be decoded: its codec
     is unknown, or its stream is empty, incomplete or damaged. Snappy framing lacks an end mark. A stream that ends between

@@ -16,6 +16,8 @@ _GZIP_PLAIN = _GZIP_MAGIC + b"\x00"  # no flags, so no optional header field: al
 _GZIP_WBITS = 31
 _GZIP_SHORT = 1 << 20  # most output bytes of the fast path; zlib would hold more than that twice to join its blocks
 _GZIP_WINDOW = 16 * 1024  # input bytes of one step on the slow path: at most 17 MB of output (deflate: 1032:1)
+_GZIP_FIRST_WINDOW = 256
+_GZIP_RESERVED = 0xE0
 _GZIP_STEP = 1 << 25  # output bytes, more than one step can produce
 # java.util.zip.GZIPInputStream looks for another member only if more bytes than these remain.
 _GZIP_SMALLEST_MEMBER = 18
@@ -42,12 +44,15 @@ def _gunzip_members(view: memoryview, limit: int, quirks: list[str] | None) -> b
     position, end = 0, len(view)
     while True:
         # zlib copies its unused input, so a chain of tiny members would take quadratic time with a large first window.
-        inflater, window = zlib.decompressobj(_GZIP_WBITS), 256
+        inflater, window = zlib.decompressobj(_GZIP_WBITS), _GZIP_FIRST_WINDOW
         while not inflater.eof:
             piece = view[position : position + window]
             if not piece:
                 raise CodecError("gzip: the compressed data is incomplete")
-            out += inflater.decompress(piece, min(limit + 1 - len(out), _GZIP_STEP))
+            known = _with_known_flags(piece) if window == _GZIP_FIRST_WINDOW else piece
+            if known is not piece and quirks is not None:
+                quirks.append("gzip-reserved-flags")
+            out += inflater.decompress(known, min(limit + 1 - len(out), _GZIP_STEP))
             if len(out) > limit:
                 raise DecompressionLimit(limit)
             position += len(piece)
@@ -58,6 +63,13 @@ def _gunzip_members(view: memoryview, limit: int, quirks: list[str] | None) -> b
     if position != end and quirks is not None:
         quirks.append("trailing-bytes")
     return out
+
+
+def _with_known_flags(head: memoryview) -> Buffer:
+    """Return the start of a member without the reserved flags of its header, which Java ignores and zlib rejects."""
+    if len(head) < 4 or not head[3] & _GZIP_RESERVED:
+        return head
+    return b"".join((head[:3], bytes([head[3] & ~_GZIP_RESERVED]), head[4:]))
 
 
 def decompress_pieces(view: memoryview, magic: int) -> Iterator[bytes]:
@@ -71,15 +83,16 @@ def _gzip_member_pieces(view: memoryview, size: int) -> Iterator[bytes]:
     """Yield the decompressed bytes of all members, at most ``size`` at a time. Raises zlib.error and CodecError."""
     position, end = 0, len(view)
     while True:
-        inflater = zlib.decompressobj(_GZIP_WBITS)
+        inflater, start = zlib.decompressobj(_GZIP_WBITS), position
         while not inflater.eof:
             data = inflater.unconsumed_tail
             if not data:
-                data = bytes(view[position : position + _GZIP_WINDOW])
+                piece = view[position : position + _GZIP_WINDOW]
+                data = bytes(_with_known_flags(piece) if position == start else piece)
                 position += len(data)
-            piece = inflater.decompress(data, size)
-            if piece:
-                yield piece
+            inflated = inflater.decompress(data, size)
+            if inflated:
+                yield inflated
             elif not data:
                 raise CodecError("gzip: the compressed data is incomplete")
         position -= len(inflater.unused_data)

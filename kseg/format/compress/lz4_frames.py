@@ -81,7 +81,7 @@ def _unlz4_blocks(view: memoryview, data: Any, room: memoryview) -> int:
 
 
 def decompress_pieces(view: memoryview, magic: int) -> Iterator[bytes]:
-    """Yield the decompressed bytes of the first frame in pieces. Raises CodecError."""
+    """Yield the decompressed bytes of the first frame in pieces, those before a fault too. Raises CodecError."""
     _check_lz4_descriptor(view)
     try:
         # Only the end of the frame shows which of the two decoders can read it.
@@ -89,8 +89,24 @@ def decompress_pieces(view: memoryview, magic: int) -> Iterator[bytes]:
             pass
         plain, checksum = view, 0
     except CodecError as error:
-        plain, checksum = _without_ignored(view, magic, str(error).removeprefix("lz4: "))[:2]
+        try:
+            plain, checksum = _without_ignored(view, magic, str(error).removeprefix("lz4: "))[:2]
+        except CodecError:
+            # Kafka reads whole blocks, liblz4 also parts of uncompressed ones.
+            plain, checksum = view[: _complete_blocks(view)], 0
     yield from _frame_pieces(plain, checksum, None)
+
+
+def _complete_blocks(view: memoryview) -> int:
+    """Return the position after the last complete block before the end mark."""
+    flags, position = _check_lz4_descriptor(view)
+    checksum = 4 if flags & _LZ4_BLOCK_CHECKSUM else 0
+    while len(view) - position >= 4:
+        size = int.from_bytes(view[position : position + 4], "little") & ~STORED
+        if not size or size + checksum > len(view) - position - 4:
+            break
+        position += 4 + size + checksum
+    return position
 
 
 def _frame_pieces(view: memoryview, checksum: int, quirks: list[str] | None) -> Iterator[bytes]:

@@ -96,11 +96,17 @@ def _unzstd_frames(view: memoryview, limit: int) -> Buffer:
 
 
 def decompress_pieces(view: memoryview, magic: int) -> Iterator[bytes]:
-    """Yield the decompressed bytes of all frames in pieces. Raises CodecError."""
+    """Yield the decompressed bytes of all frames in pieces, those of an incomplete frame too. Raises CodecError."""
     position = 0
     try:
         while position < len(view):
-            end, bound, size = _walk_zstd_frame(view, position)
+            try:
+                end, bound, size = _walk_zstd_frame(view, position)
+            except IndexError:
+                reader = zstandard.ZstdDecompressor().stream_reader(bytes(view[position:]))
+                while piece := reader.read(_ZSTD_PIECE):
+                    yield piece
+                raise
             if size > bound >= 0 or size == 0 < bound:
                 raise CodecError(f"zstd: a frame of {end - position} bytes has the content size {size}")
             if bound >= 0:

@@ -56,6 +56,7 @@ _QUIRKS = {
     "trailing-bytes": "bytes follow the compressed data, and readers ignore them",
     "lz4-content-size": "the LZ4 frame names a wrong content size, and Kafka ignores the field",
     "lz4-content-checksum": "the LZ4 content checksum is wrong, and Kafka ignores it",
+    "gzip-reserved-flags": "the gzip header has reserved flags, which Java ignores",
     "snappy-little-endian": "the snappy-java header is little-endian, as some other writers write it",
 }
 _EXPECTED_QUIRKS = frozenset({"snappy-unframed"})  # librdkafka writes raw blocks, and brokers store them so

@@ -12,6 +12,7 @@ import struct
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.segment.input_buffer import InputBuffer
@@ -28,14 +29,21 @@ from kseg.format.wire.apis import (
     topic_names,
 )
 from kseg.format.wire.record_sets import BytesSource, Framing, ReadSettings, RecordSet, WirePart
+from kseg.lazy import lazy
 from kseg.schema import BATCH_COLUMNS, RECORD_COLUMNS, Column, Row
 from kseg.text import count_of
+
+if TYPE_CHECKING:
+    from kseg.format.wire import produce_verdict
+else:
+    produce_verdict = lazy("kseg.format.wire.produce_verdict")
 
 #: The largest accepted frame in bytes. The default of socket.request.max.bytes is 100 MiB.
 MAX_FRAME = 256 * 1024 * 1024
 #: The most bytes that are shown of a body that cannot be decoded; ``size`` is their number.
 RAW_SHOWN = 1024 * 1024
 _SIZE = struct.Struct(">i")
+_PRODUCE = 0
 _ROOM = 256 * 1024
 #: The number of bytes in which the next frame is searched after an invalid one.
 SEARCH_REACH = 1024 * 1024
@@ -78,6 +86,8 @@ def _requests(source: Source, report: Report, reading: ReadSettings) -> Iterator
         message = read_request(data)
         row = {"client_id": message.client_id}
         yield from _parts(source.name, "request", row, position, data, message, report, {})
+        if reading.topic and message.api and message.api.key == _PRODUCE and message.body:
+            yield from produce_verdict.verdict_rows(source.name, position, data, message, reading.topic)
 
 
 def _responses(source: Source, report: Report, reading: ReadSettings) -> Iterator[WirePart]:

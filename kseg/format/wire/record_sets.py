@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kseg.findings import Finding, Report
 from kseg.format.record.layout import V0_MIN_SIZE
 from kseg.format.storage.source import STDIN, Source
 from kseg.schema import Column, Row
+
+if TYPE_CHECKING:
+    from kseg.format.wire.set_validation import TopicSettings
 
 #: Findings that make all their bytes unusable, in a file other than a record set.
 LOSING = frozenset({"truncated-tail", "invalid-size", "lost-bytes", "crc-mismatch", "frame-size", "frame-cut"})
@@ -159,10 +163,14 @@ class Framing:
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """How to read a file. ``requests`` is the file of requests, for a file of responses."""
+    """How to read a file. ``requests`` is the file of requests, for a file of responses.
+
+    With ``topic``, each record set of a produce request has a row with the verdict of a leader of such a topic.
+    """
 
     verify_crc: bool = True
     requests: str | None = None
+    topic: TopicSettings | None = None
 
 
 def _record_set(source: Source, report: Report, reading: ReadSettings) -> Iterator[WirePart]:
