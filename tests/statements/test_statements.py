@@ -1,4 +1,4 @@
-"""Promise: each of the 119 statements about Kafka's formats is shown by a command on bytes that kseg did not write."""
+"""Promise: each of the 120 statements about Kafka's formats is shown by a command on bytes that kseg did not write."""
 
 from __future__ import annotations
 
