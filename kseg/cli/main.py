@@ -39,6 +39,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "dump": ("kseg.cli.dump:dump", "Show batches, records, or the content of side files."),
     "grep": ("kseg.cli.grep:grep", "Find records by patterns, JSON paths or keys."),
     "validate": ("kseg.cli.validate:validate", "Check segments and their side files."),
+    "explain": ("kseg.cli.explain:explain", "Explain a file: versions, fields at their bytes, faults."),
     "rules": ("kseg.cli.rules:rules", "List the rules, or explain one rule."),
     "convert": ("kseg.cli.convert:convert", "Convert segments to another record version."),
     "repair": ("kseg.cli.repair:repair", "Copy the valid batches of segments, and list the losses."),

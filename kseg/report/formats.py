@@ -98,6 +98,10 @@ FRAMED = ResultKind(
         "parquet": PARQUET,
     },
 )
+# (lesson, view)
+LESSON = ResultKind("explanations", "", {"text": "kseg.report.explain:write_lesson"})
+# (path, kinds, view)
+FOLDER = ResultKind("explanations of folders", "", {"text": "kseg.report.explain:write_folder"})
 # (results, total): ``total`` is complete after the last result
 VALIDATION = ResultKind(
     "findings",

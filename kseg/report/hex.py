@@ -204,8 +204,18 @@ def _incomplete_batch(stored: bytes) -> Iterator[list[Field]]:
     yield from record_fields(stored, at, base_offset, base_timestamp, control=bool(attributes & layout.CONTROL))
 
 
-def field_lines(fields: Sequence[Field], data: bytes | memoryview, shift: int, colours: Iterator[int]) -> Iterator[str]:
-    """Yield the lines of fields. ``shift`` is the position of ``data[0]``; ``colours`` are taken from, if there are any."""
+def field_lines(
+    fields: Sequence[Field],
+    data: bytes | memoryview,
+    shift: int,
+    colours: Iterator[int],
+    width: int = LABEL_WIDTH,
+    most: int | None = None,
+) -> Iterator[str]:
+    """Yield the lines of fields. ``shift`` is the position of ``data[0]``; ``colours`` are taken from, if there are any.
+
+    ``width`` is that of a description. At most ``most`` bytes of a field are shown, None for all.
+    """
     for field in fields:
         stored = memoryview(data)[field.at : field.at + field.size]
         label = escape_controls(f"{field.name} {field.meaning}".strip())
@@ -214,12 +224,14 @@ def field_lines(fields: Sequence[Field], data: bytes | memoryview, shift: int, c
         position = f"{shift + field.at:10d}  "
         if field.size <= FIELD_WIDTH:
             text = f"{f'{label}: ' if label else ''}{ascii_text(stored)}" if field.content else label
-            lines = wrap(text, LABEL_WIDTH, subsequent_indent="  ") or [""]
+            lines = wrap(text, width, subsequent_indent="  ") or [""]
             yield f"{position}{begin}{stored.hex(' '):<{3 * FIELD_WIDTH}} {lines[0]}{end}\n"
             yield from (f"{'':12}{'':{3 * FIELD_WIDTH}} {begin}{line}{end}\n" for line in lines[1:])
         else:
-            yield from (f"{'':12}{'':{3 * FIELD_WIDTH}} {begin}{line}{end}\n" for line in wrap(label, LABEL_WIDTH))
-            yield from (f"{begin}{line}{end}\n" for line in hex_lines([stored], shift + field.at))
+            yield from (f"{'':12}{'':{3 * FIELD_WIDTH}} {begin}{line}{end}\n" for line in wrap(label, width))
+            yield from (f"{begin}{line}{end}\n" for line in hex_lines([stored[:most]], shift + field.at))
+            if most is not None and field.size > most:
+                yield f"{'':12}... {count_of(field.size - most, 'more byte')}\n"
 
 
 def write_side_files(dumped: Iterable[FileStart | SideFileItem | EmptyFile], out: TextIO, view: View) -> None:

@@ -32,6 +32,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "convert": ["any-to-v2", "{in}"],
     "diff": ["{in}", "{in}"],
     "dump": ["{in}"],
+    "explain": ["{in}"],
     "grep": ["x", "{in}"],
     "lag": ["{in}"],
     "recovery": ["{folder}"],

@@ -11,7 +11,7 @@ ROOMS = [
     )),
     *(f"commands.{room}" for room in (
         "validate", "dump", "grep", "stats", "diff", "audit", "lag", "transactions", "recovery", "convert", "repair",
-        "schemas",
+        "schemas", "explain",
     )),
     "report",
     "report.html",

@@ -22,6 +22,10 @@ SEE: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("Check backups in CI", "tutorials/check-backups-in-ci.md"),
         ("Check a running broker every night", "how-to/check-every-night.md"),
     ),
+    "explain": (
+        ("The message format by example", "explanation/message-format-by-example.md"),
+        ("The log format", "explanation/log-format.md"),
+    ),
     "rules": (("All rules", "reference/rules/index.md"),),
     "convert": (("Upgrade old segments to v2", "tutorials/upgrade-old-segments.md"),),
     "repair": (("Repair a partition", "how-to/repair-a-partition.md"),),

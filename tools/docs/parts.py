@@ -21,6 +21,7 @@ from kseg import schema
 from kseg.cli.main import COMMANDS, main
 from kseg.cli.validate import setting_names, validate
 from kseg.commands.schemas.listing import SCHEMA_COLUMNS
+from kseg.format.record.field_facts import FACTS
 from kseg.format.sidefiles.registry import SIDE_FILES
 from kseg.format.wire.connections import FRAME_COLUMNS
 from kseg.format.wire.produce_verdict import VERDICT_COLUMNS
@@ -198,6 +199,19 @@ def speed() -> str:
     return "\n".join(lines)
 
 
+_GROUPS = {"message": "A message of v0 or v1", "batch": "The header of a v2 batch", "record": "A record of v2"}
+
+
+def field_facts() -> str:
+    """Return the tables of the fields of batches and records: the KIP of each and its meaning."""
+    tables = []
+    for group, title in _GROUPS.items():
+        lines = [f"### {title}", "", "| field | from | meaning |", "|---|---|---|"]
+        lines += [f"| `{name}` | {fact.source} | {fact.meaning} |" for name, fact in FACTS[group].items()]
+        tables.append("\n".join(lines))
+    return "\n\n".join(tables)
+
+
 def dependencies() -> str:
     """Return the table of the libraries that kseg needs, from pyproject.toml with its comments."""
     section = (
@@ -219,6 +233,7 @@ def dependencies() -> str:
 #: The generated parts, by the name in their marks. A document can have any of them.
 PARTS: Mapping[str, Callable[[], str]] = {
     "dependencies": dependencies,
+    "field-facts": field_facts,
     "library": library,
     "rooms": rooms,
     "rows": row_tables,

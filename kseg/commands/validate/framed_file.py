@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 
-from kseg.errors import NotASegmentError
 from kseg.findings import Finding
-from kseg.format.checks.record_set_checks import RecordSetChecks
-from kseg.format.checks.run_checks import new_collector, run_checks
+from kseg.format.checks.record_set_checks import check_record_set
+from kseg.format.checks.run_checks import new_collector
 from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.source import SegmentFile, Source
@@ -34,7 +33,7 @@ def check_framed_file(
     reading = ReadSettings(settings.verify_crc, file.requests, _topic_settings(settings))
     for part in framing(file.framing).walk(source, report, reading):
         if isinstance(part, RecordSet):
-            _check_record_set(part, new_collector(file, settings), settings, collector)
+            check_record_set(part, new_collector(file, settings), settings, collector)
         elif part["kind"] == PRODUCE_KIND:
             collector.add_produced({name: value for name, value in part.items() if name != "kind"})
         elif part["kind"] == "record":
@@ -59,16 +58,3 @@ def _topic_settings(settings: Settings) -> TopicSettings | None:
         timestamp_after_max_ms=settings.timestamp_after_max_ms,
         compacted=settings.compacted,
     )
-
-
-def _check_record_set(part: RecordSet, own: FindingCollector, settings: Settings, collector: FindingCollector) -> None:
-    report = part.report_for(own)
-    try:
-        checks = RecordSetChecks(sent=part.sent, max_message_bytes=settings.max_message_bytes)
-        run_checks(part.source, settings, own, report=report, record_set=checks)
-    except NotASegmentError:
-        if not part.place:
-            raise
-        report(part.without_batches)
-    own.summary.lost_bytes = part.lost_bytes(own.summary.lost_bytes - report.partial)
-    collector.merge(own.result())

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from kseg.errors import NotASegmentError
 from kseg.findings import Finding, Report
+from kseg.format.checks.run_checks import run_checks
 from kseg.format.compress.codecs import codec_name
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import CODEC_MASK, DEFAULT_MAX_MESSAGE_BYTES
 from kseg.format.segment.records_chunk import Chunk
+from kseg.format.wire.record_sets import RecordSet
+from kseg.results import FindingCollector, Settings
 
 
 class RecordSetChecks:
@@ -73,3 +77,20 @@ class RecordSetChecks:
         if self._codecs - {0}:
             return "a leader accepts only one compressed message set, without other messages (KAFKA-1718)"
         return "a leader accepts only messages of one version" if len(self._magics) > 1 else ""
+
+
+def check_record_set(part: RecordSet, own: FindingCollector, settings: Settings, collector: FindingCollector) -> None:
+    """Run every check on a record set in a file that is not a log, and add its result to ``collector``.
+
+    ``own`` is an empty collector for the set. Raises NotASegmentError if a set that is the whole file has no batch.
+    """
+    report = part.report_for(own)
+    try:
+        checks = RecordSetChecks(sent=part.sent, max_message_bytes=settings.max_message_bytes)
+        run_checks(part.source, settings, own, report=report, record_set=checks)
+    except NotASegmentError:
+        if not part.place:
+            raise
+        report(part.without_batches)
+    own.summary.lost_bytes = part.lost_bytes(own.summary.lost_bytes - report.partial)
+    collector.merge(own.result())

@@ -70,7 +70,7 @@ def _frame_parts(kind: str, stored: memoryview, position: int, row: Row | None) 
     reader.rest("body, not decoded: the API or its version is unknown")
     yield Part("", reader.fields, stored, position)
     for name, at, size in records:
-        yield from _set_parts(f"{name}: ", stored[at : at + size], position + at)
+        yield from set_parts(f"{name}: ", stored[at : at + size], position + at)
 
 
 def _header(kind: str, reader: FieldReader, row: Row | None) -> Api | None:
@@ -234,7 +234,7 @@ def _crc(stored: int, computed: int, kind: str, row: Row | None) -> str:
     return f"0x{stored % (1 << 64):08x}, {state}"
 
 
-def _set_parts(title: str, stored: memoryview, position: int) -> Iterator[Part]:
+def set_parts(title: str, stored: memoryview, position: int) -> Iterator[Part]:
     """Yield the batches and records of a record set."""
     at = count = 0
     while at < len(stored) and count < MAX_PARTS:

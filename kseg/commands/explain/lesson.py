@@ -1,0 +1,227 @@
+"""Read one file for ``kseg explain``: its counts, the first entry of each kind, and the findings of a quick check.
+
+An entry is a batch, a frame, a message, or an entry of a side file.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from kseg.errors import UnreadableError
+from kseg.format.checks.record_set_checks import RecordSetChecks, check_record_set
+from kseg.format.checks.run_checks import internal_topic_of, new_collector, run_checks, side_file_of
+from kseg.format.record import layout
+from kseg.format.record.fields import FieldReader, UnexpectedBytesError, describe_time
+from kseg.format.segment.reader import Window
+from kseg.format.sidefiles.registry import Recognised
+from kseg.format.sidefiles.stored_fields import STORED_FIELDS, StoredFields
+from kseg.format.storage.source import STDIN, SegmentFile, Source, open_range, open_source
+from kseg.format.wire.frame_fields import Part, set_parts
+from kseg.format.wire.framings import framing
+from kseg.format.wire.record_sets import ReadSettings, RecordSet
+from kseg.lazy import imported
+from kseg.results import FileResult, FindingCollector, Settings
+from kseg.schema import Row
+
+#: The check is deep for files up to this size; the records of larger ones are not read.
+DEEP_SIZE = 32 * 1024 * 1024
+#: The most bytes of an entry, and of requests on standard input, that are kept.
+MAX_KEPT, MAX_STDIN = 1 << 20, 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Fields of an entry. ``group`` is their key in FACTS, empty without facts."""
+
+    part: Part
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The first entry of a kind: bytes ``position`` to ``end`` of the file. ``rest`` are its bytes without a section."""
+
+    title: str
+    position: int
+    end: int
+    sections: Sequence[Section]
+    rest: int = 0
+
+
+@dataclass(slots=True)
+class Lesson:
+    """The content of one file. ``counts`` are the batches by magic, the frames by name, or the entries of a side file.
+
+    ``side`` is the kind of a side file, None for others, and ``first`` its first entry's values. ``topic`` is the internal
+    topic of a segment. ``size`` is in bytes.
+    """
+
+    path: str
+    kind: str
+    counts: Counter[Any] = field(default_factory=Counter)
+    entries: list[Entry] = field(default_factory=list)
+    result: FileResult | None = None
+    side: Recognised | None = None
+    first: tuple[Any, ...] = ()
+    topic: str | None = None
+    deep: bool = False
+    codecs: set[int] = field(default_factory=set)
+    size: int = 0
+
+
+def lesson_of(file: SegmentFile) -> Lesson:
+    """Read one file to its end. Raises UnreadableError, and NotASegmentError if kseg does not know the kind of file."""
+    side = None if file.framing else side_file_of(file.path)
+    with open_source(file.path, listed=file.listed) as source:
+        deep = source.size is not None and source.size <= DEEP_SIZE
+        collector = new_collector(file, Settings(deep=deep))
+        lesson = Lesson(file.path, file.framing or "segment", deep=deep)
+        if side:
+            _read_side_file(source, side, lesson, collector)
+        elif file.framing not in (None, "message-set"):
+            _read_frames(source, file, lesson, collector)
+        else:
+            _read_segment(source, lesson, collector)
+        lesson.size = lesson.size or source.position
+    lesson.result = collector.result()
+    return lesson
+
+
+def _in_memory(source: Source) -> tuple[Source, bytes]:
+    """Return standard input as a source in memory, and its bytes: those of its first frame are read again."""
+    buffer = memoryview(bytearray(MAX_STDIN + 1))
+    size = 0
+    while size < len(buffer) and (count := source.readinto(buffer[size:])):
+        size += count
+    if size > MAX_STDIN:
+        raise UnreadableError(f"standard input: more than {MAX_STDIN >> 20} MiB: save it to a file")
+    kept = bytes(buffer[:size])
+    return Source(STDIN, io.BytesIO(kept), size), kept
+
+
+def _read_segment(source: Source, lesson: Lesson, collector: FindingCollector) -> None:
+    found: dict[tuple[int, bool, bool], Entry] = {}
+
+    def see(window: Window, _: object) -> None:
+        batches = window.batches
+        for row in range(batches.count):
+            magic, attributes = batches.magic[row], batches.attributes[row]
+            magic = magic if magic in (0, 1) else 2
+            lesson.counts[magic] += 1
+            lesson.codecs.add(attributes & layout.CODEC_MASK)
+            kind = magic, bool(attributes & layout.CODEC_MASK), magic == 2 and bool(attributes & layout.CONTROL)
+            if kind not in found:
+                at = batches.at[row]
+                stored = bytes(window.view[at : at + min(batches.size[row], MAX_KEPT)])
+                found[kind] = batch_entry(stored, batches.position[row], batches.size[row])
+
+    lesson.topic = internal_topic_of(lesson.path)
+    name = source.name
+    record_set = RecordSetChecks(sent=False) if lesson.kind == "message-set" else None
+    if record_set and name != STDIN:
+        source.name += " (message-set)"  # so that its name is not read as an offset
+    settings = Settings(deep=lesson.deep)
+    run_checks(source, settings, collector, after_window=see, topic=lesson.topic, record_set=record_set)
+    lesson.entries = list(found.values())
+
+
+def batch_entry(stored: bytes, position: int, size: int) -> Entry:
+    """Return the fields of a batch and of its first record. ``stored`` are the first of its ``size`` bytes."""
+    legacy = stored[layout.MAGIC_AT] < 2
+    attributes = stored[layout.LEGACY_ATTRIBUTES_AT if legacy else layout.ATTRIBUTES_AT + 1]
+    control = not legacy and attributes & layout.CONTROL
+    compressed = attributes & layout.CODEC_MASK
+    title = "control batch" if control else "message set" if legacy and compressed else "batch"
+    title = f"v{stored[layout.MAGIC_AT]} {'compressed ' if compressed else ''}{title}"
+    parts = set_parts("", memoryview(stored), position)
+    sections = [Section(next(parts), "message" if legacy else "batch")]
+    end = _end_of(sections[0].part)
+    for part in islice(parts, int(not legacy) + bool(compressed)):
+        if part.title.startswith("batch"):
+            break
+        sections.append(Section(part, "message" if legacy else "record"))
+        end = max(end, _end_of(part)) if part.data is sections[0].part.data else end
+    return Entry(title, position, position + size, sections, size - end)
+
+
+def _end_of(part: Part) -> int:
+    return max((one.at + one.size for one in part.fields), default=0)
+
+
+def _read_frames(source: Source, file: SegmentFile, lesson: Lesson, collector: FindingCollector) -> None:
+    """Count the frames or messages, and keep the first one."""
+    kept = b""
+    if file.path == STDIN:
+        source, kept = _in_memory(source)
+    kind = framing(str(file.framing))
+    first: Row | None = None
+    for part in kind.walk(source, collector, ReadSettings(requests=file.requests)):
+        if isinstance(part, RecordSet):
+            settings = Settings(deep=lesson.deep)
+            check_record_set(part, new_collector(file, settings), settings, collector)
+            if file.framing != "message":
+                continue
+        row = part.place if isinstance(part, RecordSet) else part
+        lesson.counts[(row["api_name"] or "unknown API") if "api_key" in row else f"v{row['magic']}"] += 1
+        first = first or dict(row)
+    source.check_not_empty()
+    lesson.size = source.position
+    if first is None:
+        return
+    position, size = first["position"], first["size"] + kind.size_field
+    stored = (
+        memoryview(kept[position : position + size]) if kept else _bytes_of(file.path, position, min(size, MAX_KEPT))
+    )
+    api = f"{first.get('kind')} {first['api_name'] or 'of an unknown API'}" if "api_key" in first else "message"
+    group = "frame" if "api_key" in first else f"single {file.framing}"
+    parts = imported(kind.parts)(stored, position, first)
+    sections = [Section(part, group if n == 0 else _group_of(part)) for n, part in enumerate(islice(parts, 3))]
+    lesson.entries.append(Entry(api, position, position + size, sections))
+
+
+def _group_of(part: Part) -> str:
+    """Return the group of a part of a record set in a frame or a message."""
+    names = {field.name for field in part.fields}
+    return "message" if "messageSize" in names else "batch" if "baseOffset" in names else "record"
+
+
+def _bytes_of(path: str, position: int, size: int) -> memoryview:
+    buffer = memoryview(bytearray(size))
+    with open_range(path, position, position + size) as source:
+        return buffer[: source.readinto(buffer)]
+
+
+def _read_side_file(source: Source, side: Recognised, lesson: Lesson, collector: FindingCollector) -> None:
+    lesson.side, lesson.kind = side, side.side.title
+    first = second = None
+    for position, entry in side.side.walk(source, side.base_offset, collector):
+        if first is None:
+            first, lesson.first = position, tuple(entry)
+        elif second is None:
+            second = position
+        lesson.counts[side.side.kind] += 1
+    known = STORED_FIELDS.get(side.side.kind)
+    if first is None:
+        return
+    size = sum(size for size, _ in known.entry) if known else 0
+    with open_source(lesson.path, listed=True) as again:
+        lesson.entries.append(_side_entry(again, side.side.kind, known, first + size if known else second))
+
+
+def _side_entry(source: Source, group: str, known: StoredFields | None, end: int | None) -> Entry:
+    """Return the bytes of a side file up to ``end``, None for all: its header and its first entry."""
+    buffer = memoryview(bytearray(min(MAX_KEPT if end is None else end, MAX_KEPT)))
+    stored = bytes(buffer[: source.readinto(buffer)])
+    reader = FieldReader(stored, 0, len(stored))
+    try:
+        for size, name in (*known.header, *known.entry) if known else ():
+            reader.integer(size, name, describe_time if name == "timestamp" else str, signed=name != "crc")
+    except UnexpectedBytesError:
+        pass
+    reader.rest("the text of the file" if end is None else "the first lines")
+    return Entry("entry", 0, len(stored), [Section(Part("", reader.fields, stored, 0), group)])
