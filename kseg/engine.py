@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import os
-import sys
-from importlib.machinery import SOURCE_SUFFIXES, FileFinder, PathFinder, SourceFileLoader
+from importlib.machinery import PathFinder
+
+from kseg.deferred import install
 
 #: Plain Python modules that setup.py compiles. A .pxd file next to a module has its C types, where types help.
 COMPILED_MODULES = (
@@ -59,13 +60,9 @@ HOW_TO_COMPILE = (
 def choose() -> None:
     """Follow ``KSEG_ENGINE``. Called once, before any of the modules is imported.
 
-    Python prefers a compiled module to its source. The folders with compiled modules get a finder that knows sources only,
-    in the cache where Python keeps one finder per folder: ``sys.meta_path``, which all imports pass, stays as it is.
+    Python prefers a compiled module to its source, unless the finder of its folder knows sources only.
     """
-    if os.environ.get("KSEG_ENGINE") != "python":
-        return
-    for folder in {_folder(name) for name in COMPILED_MODULES}:
-        sys.path_importer_cache[folder] = FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES))
+    install(os.path.dirname(__file__), extensions=os.environ.get("KSEG_ENGINE") != "python")
 
 
 def engine() -> str:

@@ -8,21 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from kseg import message_format
 from kseg.errors import UsageError
-from kseg.lazy import lazy
 from kseg.rule_table import RULES as RULES
 from kseg.rule_table import SEVERITIES as SEVERITIES
 from kseg.rule_table import Rule as Rule
 from kseg.rule_table import Severity as Severity
 from kseg.text import unknown_name
-
-if TYPE_CHECKING:
-    from kseg import message_format
-else:
-    # Most files are sound.
-    message_format = lazy("kseg.message_format")
 
 
 class Finding(NamedTuple):

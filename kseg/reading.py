@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 from weakref import WeakSet
 
 from kseg.commands.dump.row_filter import RowFilter
@@ -21,13 +21,8 @@ from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.storage.naming import base_offset_of, is_snapshot
 from kseg.format.storage.source import Source, find_segments, local_size, open_range, open_source, topic_partition
-from kseg.lazy import lazy
+from kseg.report import parquet
 from kseg.report.arrow_parts import pa
-
-if TYPE_CHECKING:
-    from kseg.report import parquet
-else:
-    parquet = lazy("kseg.report.parquet")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,11 @@ from kseg.findings import Finding, do_nothing
 from kseg.lazy import lazy
 from kseg.ranges import parse_offsets, parse_time
 from kseg.text import unknown_name
+from kseg.views import planning, reading, request, view_table
 
 if TYPE_CHECKING:
-    from kseg.views import planning, reading, request, view_table
     from kseg.views.scan import Scan
 else:
-    planning = lazy("kseg.views.planning")
-    reading = lazy("kseg.views.reading")
-    request = lazy("kseg.views.request")
-    view_table = lazy("kseg.views.view_table")
     Scan = lazy("kseg.views.scan", "Scan")  # needs pyarrow
 
 Path = str | os.PathLike[str]

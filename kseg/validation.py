@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kseg import schema
 from kseg.commands.validate.folder_checks import check_folders
@@ -14,14 +13,9 @@ from kseg.errors import UnreadableError
 from kseg.findings import Verdict, do_nothing
 from kseg.format.sidefiles.registry import find_files
 from kseg.format.storage.source import find_segments, is_folder
-from kseg.lazy import lazy
+from kseg.report import arrow_table
 from kseg.report.arrow_parts import pa
 from kseg.results import FileResult, Settings, Summary
-
-if TYPE_CHECKING:
-    from kseg.report import arrow_table
-else:
-    arrow_table = lazy("kseg.report.arrow_table")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from kseg.audit_table import AUDITS, Audit, rows_of
 from kseg.cli import common
+from kseg.cli import spark as spark_runs
 from kseg.cli.messages import FAILED, FOUND, fail, note, note_output
 from kseg.cli.parallel import parallel_map
 from kseg.cli.progress import progress_bar
 from kseg.format.storage.source import SegmentFile, find_segments, once_each, total_size
-from kseg.lazy import imported, lazy
+from kseg.lazy import imported
 from kseg.report.formats import AUDIT, destination, write
 from kseg.schema import Row
+from kseg.spark import audits
+from kseg.spark.jobs import pool
 from kseg.text import count_of
-
-if TYPE_CHECKING:
-    from kseg.cli import spark as spark_runs
-    from kseg.spark import audits
-    from kseg.spark.jobs import pool
-else:
-    # These import pyspark, which the checks of ``spark_session`` must precede.
-    spark_runs = lazy("kseg.cli.spark")
-    audits = lazy("kseg.spark.audits")
-    pool = lazy("kseg.spark.jobs.pool")
 
 
 @click.command()

@@ -14,6 +14,7 @@ from kseg.errors import UsageError
 from kseg.format.storage.file_access import file_access, parse_rate
 from kseg.format.storage.source import STDIN
 from kseg.format.wire.framings import FRAMINGS
+from kseg.format.writer import output_rule  # loads the registry; few runs have an output file
 from kseg.lazy import lazy
 from kseg.report.formats import ResultKind
 from kseg.text import unknown_name
@@ -21,11 +22,8 @@ from kseg.text import unknown_name
 if TYPE_CHECKING:
     from click import shell_completion
     from click.shell_completion import CompletionItem
-
-    from kseg.format.writer import output_rule
 else:
     shell_completion = lazy("click.shell_completion")
-    output_rule = lazy("kseg.format.writer.output_rule")  # loads the registry; few runs have an output file
 
 
 _MAX_JOBS = 1024

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from kseg.cli import common
+from kseg.cli import spark as spark_runs
 from kseg.cli.finding_notes import FindingNotes
 from kseg.cli.messages import FAILED, FOUND, fail, guard_stdout, note
 from kseg.cli.progress import progress_bar
@@ -18,16 +19,9 @@ from kseg.findings import Policy, Severity
 from kseg.format.compress.codecs import CODECS
 from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.format.storage.source import find_segments, total_size
-from kseg.lazy import lazy
 from kseg.report.formats import CONVERSION, destination, write
+from kseg.spark.jobs import conversions
 from kseg.text import count_of
-
-if TYPE_CHECKING:
-    from kseg.cli import spark as spark_runs
-    from kseg.spark.jobs import conversions
-else:
-    spark_runs = lazy("kseg.cli.spark")
-    conversions = lazy("kseg.spark.jobs.conversions")
 
 #: The number of files listed by name that were not copied.
 LISTED = 20

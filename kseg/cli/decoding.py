@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kseg.cli import common
-from kseg.lazy import lazy
+from kseg.format.serialization import record_decoder
 
 if TYPE_CHECKING:
-    from kseg.format.serialization import record_decoder
     from kseg.format.serialization.record_decoder import DecodeSettings
-else:
-    record_decoder = lazy("kseg.format.serialization.record_decoder")
 
 _OPTIONS = (
     click.option("--key-as", metavar="TYPE", help="Decode keys as int32, string, avro, auto, …"),

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from kseg.cli import common, selection
+from kseg.cli import common, effective, framed, selection, spark
 from kseg.cli.decoding import decode_options, decode_settings
 from kseg.cli.dump_jobs import FORMATS, has_parts, jobs_of, write_parts
 from kseg.cli.dump_outcome import DumpOutcome
 from kseg.cli.finding_notes import FindingNotes
 from kseg.cli.messages import FAILED, note, note_output, until_reader_closes
 from kseg.cli.owners import files_of, owner_of, owner_options
+from kseg.commands.dump import follow
 from kseg.commands.dump.request import DumpRequest
 from kseg.commands.dump.row_filter import RowFilter
 from kseg.commands.dump.rows import (
@@ -27,28 +28,16 @@ from kseg.commands.dump.rows import (
 )
 from kseg.errors import UsageError
 from kseg.format.checks.run_checks import side_file_of
+from kseg.format.internal_topics import decode
 from kseg.format.internal_topics.recognise import BY_FOLDER, internal_topic
+from kseg.format.serialization import record_decoder
 from kseg.format.storage.source import SegmentFile, find_segments, local_size, once_each, open_source
-from kseg.lazy import lazy
+from kseg.report import sidefiles, template
 from kseg.report.formats import DUMP, EFFECTIVE, View, destination, write
 from kseg.text import count_of, unknown_name
 
 if TYPE_CHECKING:
-    from kseg.cli import effective, framed, spark
-    from kseg.commands.dump import follow
-    from kseg.format.internal_topics import decode
-    from kseg.format.serialization import record_decoder
     from kseg.format.serialization.record_decoder import RecordDecoder
-    from kseg.report import sidefiles, template
-else:
-    effective = lazy("kseg.cli.effective")
-    framed = lazy("kseg.cli.framed")
-    follow = lazy("kseg.commands.dump.follow")
-    decode = lazy("kseg.format.internal_topics.decode")
-    record_decoder = lazy("kseg.format.serialization.record_decoder")
-    sidefiles = lazy("kseg.report.sidefiles")
-    spark = lazy("kseg.cli.spark")
-    template = lazy("kseg.report.template")
 
 
 def _internal_topic(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:

@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import click
 
 from kseg.cli.dump_outcome import DumpOutcome
+from kseg.commands.dump import parallel
 from kseg.commands.dump.request import DumpRequest
 from kseg.commands.dump.rows import from_position
 from kseg.errors import UsageError
 from kseg.format.storage.source import SegmentFile, local_size
-from kseg.lazy import lazy
 from kseg.report.formats import View, binary
-
-if TYPE_CHECKING:
-    from kseg.commands.dump import parallel
-else:
-    parallel = lazy("kseg.commands.dump.parallel")
 
 #: Writes rows to an output with a view.
 WriteRows = Callable[[Iterable[Any], TextIO, View], None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -22,19 +22,10 @@ from kseg.commands.grep.partitioners import PARTITIONERS, PartitionChoice, files
 from kseg.commands.grep.search import FIELDS, Query
 from kseg.errors import UsageError
 from kseg.format.storage.source import SegmentFile, find_segments, once_each
-from kseg.lazy import lazy
+from kseg.report import grep as report
+from kseg.report import template
 from kseg.report.formats import MATCHES, View, destination, write
 from kseg.text import unknown_name
-
-if TYPE_CHECKING:
-    from kseg.format.serialization import record_decoder
-    from kseg.report import grep as report
-    from kseg.report import template
-else:
-    record_decoder = lazy("kseg.format.serialization.record_decoder")
-    report = lazy("kseg.report.grep")
-    template = lazy("kseg.report.template")
-
 
 #: Of partitions that are read or not, the names of this many are printed.
 _NAMES_SHOWN = 12

@@ -16,14 +16,11 @@ from kseg.commands.grep.time_limit import MatchClock
 from kseg.findings import Report
 from kseg.format.segment.buffers import borrowed
 from kseg.format.segment.reader import SegmentReader
+from kseg.format.serialization import record_decoder
 from kseg.format.storage.source import SegmentFile, open_split, topic_partition
-from kseg.lazy import lazy
 
 if TYPE_CHECKING:
-    from kseg.format.serialization import record_decoder
     from kseg.format.serialization.record_decoder import DecodeSettings, RecordDecoder
-else:
-    record_decoder = lazy("kseg.format.serialization.record_decoder")
 
 
 @lru_cache(maxsize=1)

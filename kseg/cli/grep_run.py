@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kseg.cli import grep_jobs
 from kseg.cli.dump_outcome import DumpOutcome
 from kseg.cli.grep_request import GrepRequest, count_of_item
 from kseg.cli.messages import note
@@ -15,20 +16,13 @@ from kseg.commands.dump.neighbours import first_found
 from kseg.commands.dump.rows import RecordsItem
 from kseg.commands.grep.search import RecordGrep
 from kseg.commands.grep.time_limit import MatchClock, limited
-from kseg.format.segment import split_points
+from kseg.format.segment import several_processes, split_points
+from kseg.format.storage import process_pool
 from kseg.format.storage.source import SegmentFile, local_size
-from kseg.lazy import lazy
 from kseg.text import count_of
 
 if TYPE_CHECKING:
-    from kseg.cli import grep_jobs
     from kseg.cli.grep_jobs import ParallelSearch
-    from kseg.format.segment import several_processes
-    from kseg.format.storage import process_pool
-else:
-    grep_jobs = lazy("kseg.cli.grep_jobs")
-    process_pool = lazy("kseg.format.storage.process_pool")
-    several_processes = lazy("kseg.format.segment.several_processes")
 
 
 @dataclass(frozen=True, slots=True)

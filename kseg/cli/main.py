@@ -10,23 +10,19 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 import kseg
+from kseg import text  # loads json: few runs have a message
 from kseg.cli import startup
 from kseg.cli.messages import FAILED, fail, note, redirect_to_null, show_error
 from kseg.engine import how_to_compile
 from kseg.errors import KsegError
 from kseg.format.storage import interrupts
 from kseg.format.storage.file_access import file_access
-from kseg.lazy import imported, lazy, missing_library
-
-if TYPE_CHECKING:
-    from kseg import text
-else:
-    text = lazy("kseg.text")  # loads json: few runs have a message
+from kseg.lazy import imported, missing_library
 
 
 def _warn_once() -> Callable[[str], object]:

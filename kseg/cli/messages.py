@@ -6,20 +6,14 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 import click
 
+from kseg import text  # loads json: few runs have a message
 from kseg.errors import KsegError
-from kseg.lazy import lazy
+from kseg.report import tables
 from kseg.report.terminal import screen
-
-if TYPE_CHECKING:
-    from kseg import text
-    from kseg.report import tables
-else:
-    tables = lazy("kseg.report.tables")
-    text = lazy("kseg.text")  # loads json: few runs have a message
 
 #: Exit codes: findings, and a failure.
 FOUND, FAILED = 1, 2

@@ -8,17 +8,12 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kseg.findings import do_nothing
 from kseg.format.storage.source import SegmentFile
-from kseg.lazy import lazy
+from kseg.report import rich_parts
 from kseg.report.terminal import screen
-
-if TYPE_CHECKING:
-    from kseg.report import rich_parts
-else:
-    rich_parts = lazy("kseg.report.rich_parts")
 
 #: Seconds before the bar appears, and between its updates.
 DELAY = 1.0

@@ -23,6 +23,7 @@ from kseg.format.storage.process_pool import submit_ordered
 from kseg.format.storage.source import STDIN, SegmentFile, is_url, total_size
 from kseg.format.writer.output_rule import check_output_folder
 from kseg.lazy import lazy
+from kseg.spark.jobs import export, manifest, pool
 from kseg.spark.jobs.launch import check_system, start
 
 if TYPE_CHECKING:
@@ -31,13 +32,9 @@ if TYPE_CHECKING:
     from pyspark import sql
 
     from kseg.findings import Finding
-    from kseg.spark.jobs import export, manifest, pool
 else:
     # These import pyspark, which ``check_system`` and ``start`` must precede.
     sql = lazy("pyspark.sql")
-    export = lazy("kseg.spark.jobs.export")
-    manifest = lazy("kseg.spark.jobs.manifest")
-    pool = lazy("kseg.spark.jobs.pool")
 
 _REACH = 5.0
 _STDERR = 2

@@ -12,39 +12,26 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kseg.cli import common
+from kseg.cli import spark as spark_runs
 from kseg.cli.decoding import decode_options, decode_settings
 from kseg.cli.finding_notes import FindingNotes
 from kseg.cli.messages import FAILED, FOUND, fail, until_reader_closes
 from kseg.errors import UnreadableError, UsageError
 from kseg.findings import Finding
 from kseg.format.checks.run_checks import policy_for
+from kseg.format.serialization import record_decoder
 from kseg.format.storage.source import STDIN, SegmentFile, is_url
-from kseg.lazy import lazy
+from kseg.report import sql as results
 from kseg.report.formats import SQL, destination, write
 from kseg.results import Settings
 from kseg.schema import CONTENT_COLUMNS
+from kseg.spark import sql as spark_sql
+from kseg.sql import library, run
 from kseg.sql.tables import RECORDS, TABLES, table_rows, tables_in
+from kseg.views import planning, reading, request, scan
 
 if TYPE_CHECKING:
-    from kseg.cli import spark as spark_runs
-    from kseg.format.serialization import record_decoder
     from kseg.format.serialization.record_decoder import DecodeSettings
-    from kseg.report import sql as results
-    from kseg.spark import sql as spark_sql
-    from kseg.sql import library, run
-    from kseg.views import planning, reading, request, scan
-else:
-    # These import DuckDB, pyarrow or pyspark.
-    library = lazy("kseg.sql.library")
-    planning = lazy("kseg.views.planning")
-    reading = lazy("kseg.views.reading")
-    record_decoder = lazy("kseg.format.serialization.record_decoder")
-    request = lazy("kseg.views.request")
-    results = lazy("kseg.report.sql")
-    run = lazy("kseg.sql.run")
-    scan = lazy("kseg.views.scan")
-    spark_runs = lazy("kseg.cli.spark")
-    spark_sql = lazy("kseg.spark.sql")
 
 _USAGE = "expected kseg sql STATEMENT PATH..."
 

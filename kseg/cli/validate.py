@@ -13,40 +13,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kseg.cli import common
+from kseg.cli import common, spark, this_run
 from kseg.cli.messages import FAILED, FOUND, fail, note, note_output
 from kseg.cli.progress import index_sizes, progress_bar
 from kseg.cli.settings import check_type, read_settings
+from kseg.commands.validate import baseline, folder_checks, state_file
 from kseg.commands.validate.parallel import validate_files
 from kseg.errors import KsegError, UsageError
 from kseg.findings import Policy, do_nothing, parse_severity
+from kseg.format.sidefiles import registry
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.source import SegmentFile, find_segments, is_folder, once_each, total_size
 from kseg.format.wire.framings import framed_files
-from kseg.lazy import lazy
+from kseg.format.writer import output_rule
+from kseg.report import spool, wording
 from kseg.report.formats import VALIDATION, destination, write
 from kseg.results import FileResult, Settings, Summary
+from kseg.spark.jobs import inventory
 from kseg.text import count_of
 
 if TYPE_CHECKING:
-    from kseg.cli import spark, this_run
-    from kseg.commands.validate import baseline, folder_checks, state_file
-    from kseg.format.sidefiles import registry
-    from kseg.format.writer import output_rule
-    from kseg.report import spool, wording
     from kseg.report.run import Run
-    from kseg.spark.jobs import inventory
-else:
-    spark = lazy("kseg.cli.spark")
-    folder_checks = lazy("kseg.commands.validate.folder_checks")
-    baseline = lazy("kseg.commands.validate.baseline")
-    state_file = lazy("kseg.commands.validate.state_file")
-    registry = lazy("kseg.format.sidefiles.registry")
-    output_rule = lazy("kseg.format.writer.output_rule")
-    spool = lazy("kseg.report.spool")
-    this_run = lazy("kseg.cli.this_run")
-    wording = lazy("kseg.report.wording")
-    inventory = lazy("kseg.spark.jobs.inventory")
 
 # The number of skipped files that are listed by name.
 _SKIPPED_SHOWN = 8

@@ -17,15 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO, cast
 
 from kseg.errors import KsegError, UsageError
-from kseg.lazy import imported, lazy
+from kseg.format.storage import atomic_write
+from kseg.lazy import imported
 from kseg.report.terminal import screen
 from kseg.text import one_of
 
 if TYPE_CHECKING:
-    from kseg.format.storage import atomic_write
     from kseg.report.run import Run
-else:
-    atomic_write = lazy("kseg.format.storage.atomic_write")
 
 # The writers of rows of any kind: (row set, out, view).
 JSON_LINES = "kseg.report.rows:write_jsonl"

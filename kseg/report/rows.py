@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kseg.lazy import lazy
+from kseg.format.segment import rows as segment_rows
 from kseg.report.formats import View
 from kseg.text import escape_controls, is_formula, iso_time, row_to_json, to_json
 
 if TYPE_CHECKING:
-    from kseg.format.segment import rows as segment_rows
     from kseg.schema import Column, Row
-else:
-    segment_rows = lazy("kseg.format.segment.rows")
 
 _CSV_SPECIAL = re.compile(r'[",\r\n]')
 #: Types of columns whose cells are aligned to the right.

@@ -7,21 +7,16 @@ from collections.abc import Iterable, Iterator
 from datetime import date, datetime, time
 from decimal import Decimal
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from kseg.format.segment.rows import ENCODERS
-from kseg.lazy import lazy
+from kseg.report import parquet
 from kseg.report.arrow_parts import pa
 from kseg.report.formats import View
 from kseg.report.rows import RowSet, cell
 from kseg.report.tables import TableColumn, print_cells
 from kseg.schema import Row
 from kseg.text import count_of, escape_controls
-
-if TYPE_CHECKING:
-    from kseg.report import parquet
-else:
-    parquet = lazy("kseg.report.parquet")
 
 _Batches = Iterable[Any]
 _PLAN = ["explain_key", "explain_value"]

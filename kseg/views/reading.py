@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kseg import schema
+from kseg.commands.dump import framed
 from kseg.commands.dump.row_filter import RowFilter
 from kseg.errors import KsegError, VanishedError
 from kseg.findings import RULES, Finding, Severity, Verdict, do_nothing
@@ -17,8 +18,9 @@ from kseg.format.segment import rows
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.objects import record_batch
 from kseg.format.segment.reader import SegmentReader, Window
+from kseg.format.serialization import record_decoder
 from kseg.format.storage.source import SegmentFile, open_source, open_split
-from kseg.lazy import imported, lazy
+from kseg.lazy import imported
 from kseg.report.arrow_parts import pa, pc
 from kseg.report.arrow_rows import gathered_rows
 from kseg.report.arrow_table import BATCH_ROWS, Place, from_rows
@@ -26,13 +28,6 @@ from kseg.results import Settings
 from kseg.views.planning import SegmentRange, Split, reads_committed
 from kseg.views.request import Request, RowLimits
 from kseg.views.view_table import FINDINGS, VIEWS
-
-if TYPE_CHECKING:
-    from kseg.commands.dump import framed
-    from kseg.format.serialization import record_decoder
-else:
-    framed = lazy("kseg.commands.dump.framed")
-    record_decoder = lazy("kseg.format.serialization.record_decoder")
 
 
 class Damaged(KsegError):

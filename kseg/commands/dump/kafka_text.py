@@ -14,21 +14,14 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 from kseg.commands.dump.text_pieces import utf8_slices
+from kseg.format.internal_topics import decode as internal_decode
+from kseg.format.internal_topics import kafka_text as internal_text
 from kseg.format.record import layout
 from kseg.format.record.control_records import ControlRecord
 from kseg.format.segment.objects import Record, RecordBatch
 from kseg.format.storage.naming import snapshot_id
-from kseg.lazy import lazy
-
-if TYPE_CHECKING:
-    from kseg.format.internal_topics import decode as internal_decode
-    from kseg.format.internal_topics import kafka_text as internal_text
-else:
-    internal_decode = lazy("kseg.format.internal_topics.decode")
-    internal_text = lazy("kseg.format.internal_topics.kafka_text")
 
 _BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 _SLASHES = re.compile(r"/{2,}")

@@ -23,6 +23,7 @@ from kseg.format.checks.check_state import CheckState
 from kseg.format.checks.range_join import boundary_findings
 from kseg.format.checks.run_checks import check_settings, policy_for
 from kseg.format.segment import several_processes, split_points
+from kseg.format.storage import process_pool
 from kseg.format.storage.naming import is_snapshot
 from kseg.format.storage.source import SegmentFile, local_size
 from kseg.lazy import lazy
@@ -31,11 +32,9 @@ if TYPE_CHECKING:
     from concurrent import futures
     from concurrent.futures import Future
 
-    from kseg.format.storage import process_pool
     from kseg.format.storage.process_pool import Pool
 else:
     futures = lazy("concurrent.futures")
-    process_pool = lazy("kseg.format.storage.process_pool")
 
 #: The bytes of output that a range should have. It waits in memory until the ranges before are printed.
 WANTED_OUTPUT = 5 * 1024 * 1024

@@ -19,20 +19,17 @@ from kseg.commands.dump.csv_lines import write_csv_lines
 from kseg.commands.dump.line_writer import MARK, STEERING_END, Escapes, Layout, LineBuffer, write_lines
 from kseg.commands.dump.rows import RecordsItem
 from kseg.commands.dump.text_pieces import JSON_WRITERS, PIECE_BYTES, json_header_pieces, json_pieces
+from kseg.format.internal_topics import record_json
 from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.record.encoder import headers_end
 from kseg.format.record.framing import increment_sequence
 from kseg.format.record.layout import CODEC_MASK, CONTROL
 from kseg.format.segment import rows
 from kseg.format.segment.objects import timestamp_type
-from kseg.lazy import lazy
 from kseg.text import encoded, to_json
 
 if TYPE_CHECKING:
-    from kseg.format.internal_topics import record_json
     from kseg.format.serialization.decoding import Decoded
-else:
-    record_json = lazy("kseg.format.internal_topics.record_json")
 
 #: A record with more bytes of key, value and headers is written in pieces.
 _LARGE_RECORD = PIECE_BYTES

@@ -22,8 +22,8 @@ from kseg.format.segment.objects import Record, RecordBatch, record_batch
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.record_search import RecordSearch
 from kseg.format.segment.records_chunk import Chunk
+from kseg.format.sidefiles import index_lookup
 from kseg.format.storage.source import local_size, open_range, open_source, topic_partition
-from kseg.lazy import lazy
 from kseg.results import Settings
 from kseg.schema import Row
 
@@ -32,10 +32,7 @@ if TYPE_CHECKING:
     from kseg.format.checks.record_set_checks import RecordSetChecks
     from kseg.format.serialization.decoding import Decoded
     from kseg.format.serialization.record_decoder import RecordDecoder
-    from kseg.format.sidefiles import index_lookup
     from kseg.format.sidefiles.registry import Recognised, SideFile
-else:
-    index_lookup = lazy("kseg.format.sidefiles.index_lookup")
 
 #: The latest findings that are kept to explain damaged bytes.
 MAX_FINDINGS_KEPT = 1000

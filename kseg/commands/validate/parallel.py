@@ -14,34 +14,26 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kseg.commands.validate import file_stamps
 from kseg.commands.validate.validate import SegmentWithIndexes, validate_segment, with_record_facts
 from kseg.errors import KsegError
 from kseg.findings import do_nothing
+from kseg.format.checks import range_join
 from kseg.format.checks.check_state import CheckState
 from kseg.format.checks.offset_checks import check_offsets
 from kseg.format.checks.run_checks import check_settings, internal_topic_of, new_collector, run_checks
-from kseg.format.segment import split_points
+from kseg.format.segment import outline, several_processes, split_points
 from kseg.format.segment.reader import SegmentReader
+from kseg.format.storage import process_pool
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.source import SegmentFile, open_source, open_split, size_of
-from kseg.lazy import lazy
 from kseg.results import FileResult, Settings
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from kseg.commands.validate import file_stamps
     from kseg.commands.validate.state_file import ResultStore
-    from kseg.format.checks import range_join
-    from kseg.format.segment import outline, several_processes
-    from kseg.format.storage import process_pool
     from kseg.format.storage.process_pool import Pool
-else:
-    file_stamps = lazy("kseg.commands.validate.file_stamps")
-    range_join = lazy("kseg.format.checks.range_join")
-    outline = lazy("kseg.format.segment.outline")
-    several_processes = lazy("kseg.format.segment.several_processes")
-    process_pool = lazy("kseg.format.storage.process_pool")
 
 
 def validate_files(

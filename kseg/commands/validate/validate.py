@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from kseg.commands.validate import file_stamps, framed_file, index_checks
 from kseg.errors import KsegError, VanishedError
 from kseg.findings import do_nothing
 from kseg.format.checks.check_state import CheckState
@@ -16,17 +17,11 @@ from kseg.format.segment.reader import Window
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import SegmentFile, Source, is_newest, open_source
-from kseg.lazy import lazy
 from kseg.results import FileResult, FindingCollector, Settings, Summary
 
 if TYPE_CHECKING:
-    from kseg.commands.validate import file_stamps, framed_file, index_checks
     from kseg.commands.validate.segment_facts import SegmentFacts
     from kseg.format.sidefiles.registry import Recognised
-else:
-    file_stamps = lazy("kseg.commands.validate.file_stamps")
-    framed_file = lazy("kseg.commands.validate.framed_file")
-    index_checks = lazy("kseg.commands.validate.index_checks")
 
 #: How often a file with findings is validated again because it changed while it was read.
 MAX_RETRIES = 6

@@ -7,23 +7,18 @@ records of a batch. To add a check, see ``table``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kseg.findings import Finding, Report
 from kseg.format.checks.check_state import CheckSettings, CheckState, batch_finding
 from kseg.format.checks.offset_checks import MUST_INCREASE, wrapper_gap
+from kseg.format.record import control_records
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.framing import clamped
 from kseg.format.record.headers import skip_headers
 from kseg.format.record.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
 from kseg.format.segment.records_chunk import Chunk
-from kseg.lazy import lazy
 from kseg.text import count_of
-
-if TYPE_CHECKING:
-    from kseg.format.record import control_records
-else:
-    control_records = lazy("kseg.format.record.control_records")
 
 #: The most findings of one rule about the records of one batch.
 MAX_FINDINGS = 1000

@@ -8,32 +8,25 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kseg.findings import Policy, Report, Severity, do_nothing
+from kseg.format.checks import internal_topic_checks
 from kseg.format.checks.check_state import FUTURE_TOLERANCE_MS, CheckSettings, CheckState
 from kseg.format.checks.record_checks import check_wrapper_order, update_compaction_evidence
 from kseg.format.checks.table import BATCH_CHECKS, RECORD_CHECKS
+from kseg.format.internal_topics import recognise
 from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
+from kseg.format.segment import outline
 from kseg.format.segment.buffers import borrowed
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
+from kseg.format.sidefiles import kraft_snapshot, registry
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of, is_snapshot
 from kseg.format.storage.source import SegmentFile, Source
-from kseg.lazy import lazy
 from kseg.results import FindingCollector, Settings
 
 if TYPE_CHECKING:
-    from kseg.format.checks import internal_topic_checks
     from kseg.format.checks.record_set_checks import RecordSetChecks
-    from kseg.format.internal_topics import recognise
-    from kseg.format.segment import outline
-    from kseg.format.sidefiles import kraft_snapshot, registry
-else:
-    internal_topic_checks = lazy("kseg.format.checks.internal_topic_checks")
-    outline = lazy("kseg.format.segment.outline")
-    kraft_snapshot = lazy("kseg.format.sidefiles.kraft_snapshot")
-    recognise = lazy("kseg.format.internal_topics.recognise")
-    registry = lazy("kseg.format.sidefiles.registry")
 
 #: Called with each chunk of decoded batches after their checks.
 AfterChunk = Callable[[Chunk], None]

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from kseg.format.internal_topics import decode
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.storage.source import topic_partition
-from kseg.lazy import lazy
-
-if TYPE_CHECKING:
-    from kseg.format.internal_topics import decode
-else:
-    decode = lazy("kseg.format.internal_topics.decode")
 
 #: Recognise the internal topic by the name of the folder.
 BY_FOLDER = "auto"

@@ -16,17 +16,10 @@ import re
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kseg.format.messages import definitions, reader
 from kseg.format.messages.cursor import Cursor, MalformedMessage
-from kseg.lazy import lazy
-
-if TYPE_CHECKING:
-    from kseg.format.messages import definitions, reader
-else:
-    # Few logs have records other than markers, and the tables take time to load.
-    definitions = lazy("kseg.format.messages.definitions")
-    reader = lazy("kseg.format.messages.reader")
 
 _EPOCH = struct.Struct(">i")
 _CAPITAL = re.compile("([A-Z])")

@@ -10,23 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.compress import codecs
 from kseg.format.compress.codecs import CodecError, DecompressionLimit
 from kseg.format.record import columns, default_records, framing, layout, legacy_records
 from kseg.format.record.columns import BatchColumns, RecordColumns
+from kseg.format.segment import large_payload
 from kseg.format.segment.buffers import Buffers
 from kseg.format.segment.reader import Window
 from kseg.format.segment.records_chunk import Chunk
-from kseg.lazy import lazy
 from kseg.text import count_of
-
-if TYPE_CHECKING:
-    from kseg.format.segment import large_payload
-else:
-    large_payload = lazy("kseg.format.segment.large_payload")
 
 #: The bytes that one batch may decompress to. A 1 MiB batch of zeros makes 1 GiB; real ratios seldom exceed 1:20.
 DECOMPRESSION_LIMIT = 256 * 1024 * 1024

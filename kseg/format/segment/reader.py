@@ -17,20 +17,15 @@ from kseg.format.record import columns, framing, layout
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.record.memory import equal_bytes
+from kseg.format.segment import resync, resync_search
 from kseg.format.segment.buffers import Buffers
 from kseg.format.segment.input_buffer import MAX_UNKNOWN_STREAM, InputBuffer
+from kseg.format.storage import file_type
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source
-from kseg.lazy import lazy
 
 if TYPE_CHECKING:
-    from kseg.format.segment import resync, resync_results, resync_search
-    from kseg.format.storage import file_type
-else:
-    # Only damaged segments need these.
-    resync = lazy("kseg.format.segment.resync")
-    resync_search = lazy("kseg.format.segment.resync_search")
-    file_type = lazy("kseg.format.storage.file_type")
+    from kseg.format.segment import resync_results
 
 #: A larger size field is treated as wrong. Kafka's default limit is 1 MiB, and few installations use more than 100 MiB.
 MAX_ENTRY_SIZE = 256 * 1024 * 1024

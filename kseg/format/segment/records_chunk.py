@@ -5,23 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from kseg.format.record import layout
+from kseg.format.record import control_records, layout
 from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.record.framing import increment_sequence
 from kseg.format.record.headers import header_field
+from kseg.format.segment import objects
 from kseg.format.segment.reader import Window
-from kseg.lazy import lazy
-
-if TYPE_CHECKING:
-    from kseg.format.record import control_records
-    from kseg.format.segment import objects
-else:
-    # Checks of columns do not need these.
-    control_records = lazy("kseg.format.record.control_records")
-    objects = lazy("kseg.format.segment.objects")
 
 
 class ColumnLists(NamedTuple):

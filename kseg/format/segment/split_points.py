@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kseg.errors import KsegError
 from kseg.findings import do_nothing
 from kseg.format.record import framing
 from kseg.format.record.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, SIZE_AT
+from kseg.format.segment import batch_evidence
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.segment.reader import MAX_ENTRY_SIZE
 from kseg.format.storage.naming import is_snapshot
 from kseg.format.storage.source import open_range
-from kseg.lazy import lazy
-
-if TYPE_CHECKING:
-    from kseg.format.segment import batch_evidence
-else:
-    batch_evidence = lazy("kseg.format.segment.batch_evidence")
 
 #: The smallest range in bytes. A range costs 0.4 ms: it is searched, and its result is joined to that of the one before.
 RANGE_SIZE = 8 * 1024 * 1024

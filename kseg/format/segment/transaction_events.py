@@ -7,20 +7,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from kseg.format.record import control_records
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CONTROL, TRANSACTIONAL
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
-from kseg.lazy import lazy
-
-if TYPE_CHECKING:
-    from kseg.format.record import control_records
-else:
-    # Most logs lack control records.
-    control_records = lazy("kseg.format.record.control_records")
 
 # C constants when compiled.
 CONTROL_BIT = CONTROL

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kseg.errors import UsageError
-from kseg.format.serialization import wire_format
+from kseg.format.serialization import avro, protobuf, wire_format
 from kseg.format.serialization.plain import PLAIN, parse_json
 from kseg.format.serialization.schemas import (
     AVRO,
@@ -20,14 +20,7 @@ from kseg.format.serialization.schemas import (
     one_line,
     referenced,
 )
-from kseg.lazy import lazy
 from kseg.text import one_of, unknown_name
-
-if TYPE_CHECKING:
-    from kseg.format.serialization import avro, protobuf
-else:
-    avro = lazy("kseg.format.serialization.avro")
-    protobuf = lazy("kseg.format.serialization.protobuf")
 
 #: Decode values with a schema id, and leave other bytes as they are.
 AUTO = "auto"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from kseg.errors import UsageError
 from kseg.findings import Report, do_nothing
 from kseg.format.record.layout import CONTROL
 from kseg.format.segment.records_chunk import Chunk
+from kseg.format.serialization import command_decoder, function_decoder, registry
 from kseg.format.serialization.decoding import (
     AUTO,
     NOT_DECODED,
@@ -23,16 +23,7 @@ from kseg.format.serialization.decoding import (
 from kseg.format.serialization.schema_files import schemas_of_file
 from kseg.format.serialization.schemas import AVRO, Schema, SchemaError, SchemaSet, SchemaSource, SchemaSources
 from kseg.format.serialization.schemas_topic import read_schemas_topic
-from kseg.lazy import lazy
 from kseg.schema import CONTENT_COLUMNS, Row
-
-if TYPE_CHECKING:
-    from kseg.format.serialization import command_decoder, function_decoder, registry
-else:
-    command_decoder = lazy("kseg.format.serialization.command_decoder")
-    function_decoder = lazy("kseg.format.serialization.function_decoder")
-    registry = lazy("kseg.format.serialization.registry")
-
 
 _NAMES = {side: tuple(column.name for column in columns) for side, columns in CONTENT_COLUMNS.items()}
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from kseg.format.storage import archive  # few runs read archives
 from kseg.format.storage.naming import may_be_in_archive
-from kseg.lazy import lazy
 
 if TYPE_CHECKING:
-    from kseg.format.storage import archive, archive_index
-else:
-    archive = lazy("kseg.format.storage.archive")  # few runs read archives
+    from kseg.format.storage import archive_index
 
 
 def status(path: str | os.PathLike[str]) -> os.stat_result | archive_index.Status:

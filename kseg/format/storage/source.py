@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from kseg.errors import KsegError, UnreadableError, UsageError
-from kseg.format.storage import file_access, local_files
+from kseg.format.compress import file_streams
+from kseg.format.storage import archive, file_access, local_files, sparse, standard_input
 from kseg.format.storage.naming import (
     base_offset_of,
     is_file_url,
@@ -30,17 +31,6 @@ from kseg.format.storage.naming import (
     remote_partition_of,
 )
 from kseg.format.storage.special_files import open_file, skip_special
-from kseg.lazy import lazy
-
-if TYPE_CHECKING:
-    from kseg.format.compress import file_streams
-    from kseg.format.storage import archive, sparse, standard_input
-else:
-    # Few runs need these.
-    archive = lazy("kseg.format.storage.archive")
-    file_streams = lazy("kseg.format.compress.file_streams")
-    sparse = lazy("kseg.format.storage.sparse")
-    standard_input = lazy("kseg.format.storage.standard_input")
 
 STDIN = "-"
 # The suffixes of compressed files.

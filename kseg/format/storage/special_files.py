@@ -11,17 +11,13 @@ import os
 import stat
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from kseg.errors import UnreadableError, UsageError, VanishedError
-from kseg.format.storage import file_access
+from kseg.format.storage import (
+    archive,  # few runs read archives
+    file_access,
+)
 from kseg.format.storage.naming import may_be_in_archive
-from kseg.lazy import lazy
-
-if TYPE_CHECKING:
-    from kseg.format.storage import archive
-else:
-    archive = lazy("kseg.format.storage.archive")  # few runs read archives
 
 #: Names that the warning about one folder lists.
 NAMES_SHOWN = 8
