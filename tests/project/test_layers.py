@@ -48,7 +48,7 @@ ACCESSORS = {
     "duckdb": "sql.library",
 }
 #: The modules of kseg that ``kseg validate`` loads for one segment, besides packages with only a docstring.
-MOST_MODULES_OF_A_SEGMENT = 53
+MOST_MODULES_OF_A_SEGMENT = 54
 HEAVY = {"rich", "pyarrow", "pyspark", "numpy", "click", "isal", "lz4", "cramjam", "zstandard", "fsspec", "duckdb"}
 
 MODULES = sorted(
@@ -145,7 +145,7 @@ def test_a_large_library_is_reached_through_one_module(library: str, module: str
 
 
 def test_imports_inside_functions_are_few_and_have_reasons() -> None:
-    """An import in a function hides a need of its module: ``lazy`` states it at the top and imports as late."""
+    """An import in a function hides a need of its module: one at the top runs the module as late."""
     found = {}
     for module in MODULES:
         lines = PACKAGE.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8").splitlines()
@@ -158,8 +158,9 @@ def test_imports_inside_functions_are_few_and_have_reasons() -> None:
 
 
 def modules_loaded_by(statement: str) -> set[str]:
-    """Return the modules that a fresh interpreter has loaded after a statement."""
-    code = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    """Return the modules that a fresh interpreter has run after a statement; kseg's others are known, but did not run."""
+    run = "sorted(name for name, one in sys.modules.items() if type(one).__name__ != '_Deferred')"
+    code = f"{statement}\nimport json, sys\nprint(json.dumps({run}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
     return set(json.loads(done.stdout.splitlines()[-1]))
 
@@ -174,7 +175,7 @@ def loaded_by(statement: str) -> set[str]:
     [
         ("import kseg", set()),
         ("import kseg; [getattr(kseg, name) for name in kseg.__all__]", set()),
-        ("import kseg.cli.main", {"click"}),
+        ("import kseg.cli.main; kseg.cli.main.main", {"click"}),
     ],
 )
 def test_importing_loads_nothing_heavy(statement: str, allowed: set[str]) -> None:
