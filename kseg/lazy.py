@@ -1,11 +1,11 @@
-"""Modules and names that are imported at their first use, so that a command loads only the modules that it needs.
+"""Libraries, and modules named in tables, that are imported at their first use; ``kseg.deferred`` does so for kseg itself.
 
 A module states such an import at its top, next to the import that type checkers read:
 
     if TYPE_CHECKING:
-        from kseg.commands.validate import folder_checks
+        import tempfile
     else:
-        folder_checks = lazy("kseg.commands.validate.folder_checks")
+        tempfile = lazy("tempfile")
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "kseg"
 #: An import at the top of a module: those in functions and for type checkers are indented.
 IMPORT = re.compile(r"^(?:from|import) ([\w.]+)(?: import (\([^)]*\)|.*))?$", re.MULTILINE)
 
@@ -30,14 +31,19 @@ def file_of(module: str) -> Path | None:
 def imported(path: Path) -> frozenset[str]:
     """Return what a module imports while it is imported, up to the first ``pytest.importorskip``.
 
-    That call skips the module where the library is missing, so all that follows can rely on it.
+    That call skips the module where the library is missing, so all that follows can rely on it. A module of kseg that
+    another one imports does not run, except for its names.
     """
     text = re.split(
         r"^(?:\w+ = )?pytest\.importorskip\(", path.read_text(encoding="utf-8"), maxsplit=1, flags=re.MULTILINE
     )[0]
     found: set[str] = set()
     for module, names in IMPORT.findall(text):
-        found |= {module, *(f"{module}.{name}" for name in re.findall(r"\w+", names))}
+        parts = {f"{module}.{name}" for name in re.findall(r"\w+", names)}
+        deferred = (
+            {part for part in parts if part.startswith("kseg.") and file_of(part)} if PACKAGE in path.parents else set()
+        )
+        found |= {module, *(parts - deferred)}
     return frozenset(found)
 
 

@@ -12,11 +12,11 @@ import struct
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.storage.source import Source, open_source
+from kseg.format.wire import produce_verdict
 from kseg.format.wire.apis import (
     REQUEST_HEAD,
     RESPONSE_HEAD,
@@ -29,14 +29,8 @@ from kseg.format.wire.apis import (
     topic_names,
 )
 from kseg.format.wire.record_sets import BytesSource, Framing, ReadSettings, RecordSet, WirePart
-from kseg.lazy import lazy
 from kseg.schema import BATCH_COLUMNS, RECORD_COLUMNS, Column, Row
 from kseg.text import count_of
-
-if TYPE_CHECKING:
-    from kseg.format.wire import produce_verdict
-else:
-    produce_verdict = lazy("kseg.format.wire.produce_verdict")
 
 #: The largest accepted frame in bytes. The default of socket.request.max.bytes is 100 MiB.
 MAX_FRAME = 256 * 1024 * 1024
