@@ -1,4 +1,4 @@
-"""What a leader does with produce requests, against Kafka's own append; and the verdicts in the output of validate."""
+"""Verdicts on produce requests: against Kafka's own append, real brokers, and in the output of validate."""
 
 from __future__ import annotations
 
@@ -58,10 +58,30 @@ def test_the_recorded_answers_are_kafkas() -> None:
 @pytest.mark.fuzz
 @pytest.mark.parametrize("broker", ["4.3.0", "3.9.1"])
 def test_kafkas_leader_does_what_is_predicted(broker: str) -> None:
-    """Error names, and what is written: version, codec, records, bytes and the largest timestamp, for each seed."""
+    """Error names, and the written batch: version, codec, records, bytes and the largest timestamp, for each seed."""
     seeds = range(cases(1000))
     found = [(made.seed, text) for made, text in produce_oracle.disagreements(seeds, version=broker)]
     assert not found
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("broker", ["4.3.0", "3.9.1"])
+def test_real_brokers_answer_what_is_predicted(broker: str, tmp_path: Path) -> None:
+    """The whole way of a request: its parsing, the checks of the request, and the append."""
+    from tools.lab import produce_broker
+
+    assert list(produce_broker.differences(broker, tmp_path / "broker", 200)) == []
+
+
+@pytest.mark.kafka
+def test_kafka_4_closes_the_connection_of_an_old_client(tmp_path: Path) -> None:
+    """Versions 0 to 2 lack a verdict of Kafka 4, because it does not read them."""
+    from tools.lab import produce_broker
+
+    assert [produce_broker.is_answered("4.3.0", tmp_path / str(version), version) for version in (2, 3)] == [
+        False,
+        True,
+    ]
 
 
 @settings(max_examples=cases(100))
@@ -82,7 +102,7 @@ def test_any_bytes_have_a_verdict(data: st.DataObject) -> None:
 
 
 def test_a_request_has_a_verdict_for_each_partition() -> None:
-    """The row names the request and the partition, and what a leader appends."""
+    """The row names the request, the partition, and the batch that a leader appends."""
     first, second = verdicts(NEW)
     wanted = {
         "position": 147, "size": 131, "frame": 91, "api_version": 13, "correlation_id": 6, "client_id": "producer-1",
@@ -120,7 +140,7 @@ def test_each_value_of_compression_type_is_an_option() -> None:
 
 
 def test_the_table_has_the_reason_and_the_broker() -> None:
-    """What is accepted as it is, is only counted; the worst comes first; old requests have a note."""
+    """Accepted record sets are only counted; the worst comes first; old requests have a note."""
     done = kseg("--compression-type", "lz4", OLD, NEW)
     assert "magic 0 becomes 2, gzip becomes lz4" in done.stdout
     assert "3.9" in done.stdout

@@ -92,7 +92,7 @@ def produce(port: int, topic: str, batches: Mapping[int, bytes]) -> dict[int, in
     body = struct.pack(">hhii", -1, -1, 30_000, 1) + _string_v0(topic) + struct.pack(">i", len(batches))
     for partition, batch in batches.items():
         body += struct.pack(">ii", partition, len(batch)) + batch
-    answer = _decoded("ProduceResponse", 3, _exchange(port, 0, 3, body)[4:])
+    answer = exchanged("ProduceResponse", port, 0, 3, body)
     rows = answer["responses"][0]["partitionResponses"]
     return {row["index"]: row["errorCode"] for row in rows if row["errorCode"]}
 
@@ -116,6 +116,11 @@ def abort_transactions(port: int, topic: str, partitions: Sequence[int], produce
     for row in answer["markers"][0]["topics"][0]["partitions"]:
         if row["errorCode"]:
             raise KafkaException(KafkaError(row["errorCode"]))
+
+
+def exchanged(name: str, port: int, api_key: int, version: int, body: bytes) -> Any:
+    """Send one request of a version that is not flexible; return the response ``name``. Raises OSError."""
+    return _decoded(name, version, _exchange(port, api_key, version, body)[4:])
 
 
 def _decoded(name: str, version: int, data: bytes) -> Any:

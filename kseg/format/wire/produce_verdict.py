@@ -1,7 +1,7 @@
-"""Predict what a leader does with the record sets of a produce request: accept, rewrite or reject them.
+"""Predict the result of a produce request: a leader accepts, rewrites or rejects each of its record sets.
 
-The prediction is a function of the bytes and of the topic's settings. It assumes what the bytes do not show: that the topic
-exists, that the client may write to it, that transactions are in progress, and that sequence numbers continue.
+The prediction is a function of the bytes and of the topic's settings. It assumes that the topic exists, that the client may
+write to it, that transactions are in progress, and that sequence numbers continue: the bytes do not show this.
 
 The checks and their order are those of Kafka 4.3: ``KafkaApis.handleProduceRequest``, ``ProduceRequest.validateRecords``,
 ``ReplicaManager.handleProduceAppend``, ``UnifiedLog.append`` and ``LogValidator``. Kafka 4 closes the connection of a
@@ -32,7 +32,8 @@ from kseg.format.wire.leader_records import (
     UndecidedSetError,
     limited,
 )
-from kseg.format.wire.set_validation import Batch, SetValidation, TopicSettings, Verdict, batches_of, check_codec
+from kseg.format.wire.sent_batches import Batch, batches_of, check_codec
+from kseg.format.wire.set_validation import SetValidation, TopicSettings, Verdict
 from kseg.schema import Column, Row
 from kseg.text import count_of
 

@@ -6,25 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kseg.format.compress.codecs import CODECS, codec_name, compress
-from kseg.format.record.framing import read_int32, read_int64
+from kseg.format.compress.codecs import codec_name, compress
+from kseg.format.record.framing import read_int64
 from kseg.format.record.layout import (
-    ATTRIBUTES_AT,
-    BATCH_HEADER,
-    CODEC_MASK,
     CONTROL,
     DEFAULT_MAX_MESSAGE_BYTES,
-    HEADER_SIZE_UP_TO_MAGIC,
-    INT32_MAX,
     INT64_MAX,
-    LOG_APPEND_TIME,
     LOG_OVERHEAD,
-    MAGIC_AT,
     NO_PRODUCER_ID,
     RECORD_BATCH_OVERHEAD,
-    SIZE_AT,
-    TRANSACTIONAL,
-    V0_MIN_SIZE,
 )
 from kseg.format.wire.leader_records import (
     CORRUPT_MESSAGE,
@@ -40,8 +30,10 @@ from kseg.format.wire.leader_records import (
     inner_messages,
     java_long,
     legacy_record,
+    plain_records,
     varint,
 )
+from kseg.format.wire.sent_batches import Batch
 
 #: The default of ``message.timestamp.after.max.ms`` since Kafka 4.0 (KIP-1030).
 FUTURE_MS = 3_600_000
@@ -66,7 +58,7 @@ class TopicSettings:
 
 
 class Verdict(NamedTuple):
-    """What a leader does with a record set.
+    """The result of a record set at a leader.
 
     ``outcome`` is "accepted" (the leader changes only the header), "rewritten", "rejected" with ``error``, the name in
     Kafka's ``Errors``, or "undetermined". ``why`` is the reason in one sentence. An accepted or rewritten set becomes one
@@ -85,82 +77,6 @@ class Verdict(NamedTuple):
     max_timestamp: int | None = None
     max_timestamp_index: int | None = None
     bytes: int | None = None
-
-
-class BatchHeader(NamedTuple):
-    """The fields of ``layout.BATCH_HEADER``."""
-
-    base_offset: int
-    size: int
-    leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
-
-
-class Batch(NamedTuple):
-    """One batch of a set. ``header`` is None for versions 0 and 1, and for a batch that ends within its header."""
-
-    data: memoryview
-    magic: int
-    header: BatchHeader | None
-
-    @property
-    def attributes(self) -> int:
-        """The attributes; Kafka ignores the higher byte of version 2."""
-        return self.data[ATTRIBUTES_AT + 1] if self.magic >= 2 else self.data[MAGIC_AT + 1]
-
-    @property
-    def codec(self) -> int:
-        """The codec, of which the numbers above zstd are unknown."""
-        return self.attributes & CODEC_MASK
-
-    @property
-    def transactional(self) -> bool:
-        """Whether the batch is transactional."""
-        return self.magic >= 2 and bool(self.attributes & TRANSACTIONAL)
-
-    @property
-    def append_time(self) -> bool:
-        """Whether the batch has LogAppendTime."""
-        return self.magic > 0 and bool(self.attributes & LOG_APPEND_TIME)
-
-
-def batches_of(data: memoryview) -> Iterator[Batch]:
-    """Yield the complete batches of a set (``ByteBufferLogInputStream``). Raises RejectedSetError for a damaged header."""
-    at = 0
-    while len(data) - at >= LOG_OVERHEAD:
-        size = read_int32(data, at + SIZE_AT)
-        if size < V0_MIN_SIZE:
-            raise RejectedSetError(CORRUPT_MESSAGE, f"the size of a batch is {size}, but the minimum is {V0_MIN_SIZE}")
-        if len(data) - at < HEADER_SIZE_UP_TO_MAGIC:
-            return
-        magic = data[at + MAGIC_AT]
-        if magic > 2:
-            raise RejectedSetError(CORRUPT_MESSAGE, f"the magic of a batch is {magic}, but the highest is 2")
-        end = at + LOG_OVERHEAD + size
-        if size > INT32_MAX - LOG_OVERHEAD:  # the sum overflows in Kafka
-            raise RejectedSetError(UNKNOWN_SERVER_ERROR, f"the size of a batch is {size:,}")
-        if end > len(data):
-            return
-        batch = data[at:end]
-        complete = magic == 2 and len(batch) >= RECORD_BATCH_OVERHEAD
-        header = BatchHeader(*BATCH_HEADER.unpack_from(batch)) if complete else None
-        yield Batch(batch, magic, header)
-        at = end
-
-
-def check_codec(batch: Batch) -> None:
-    """Raise RejectedSetError for an unknown codec."""
-    if batch.codec not in CODECS:
-        raise RejectedSetError(UNKNOWN_SERVER_ERROR, f"the codec {batch.codec} is unknown")
 
 
 class SetValidation:
@@ -195,7 +111,8 @@ class SetValidation:
             raise RejectedSetError(INVALID_RECORD, why)
         for batch in self._batches:
             self._check_header(batch)
-            self._check_records(batch, in_place)
+            if not in_place or not self._is_plain(batch):
+                self._check_records(batch, in_place)
         if not in_place:
             self._check_new_batch()
         elif self._unwritable:
@@ -260,6 +177,25 @@ class SetValidation:
         if error:
             raise error
 
+    def _is_plain(self, batch: Batch) -> bool:
+        """Count the records of a batch that stays as it is, and return True, or return False if one may have a fault."""
+        found = None if batch.append_time else plain_records(batch.data, _payload_of(batch))
+        before, after = self._timestamp_limits()
+        now = self._topic.now
+        if found is None or found.smallest < max(0, now - before) or found.largest > now + after:
+            return False
+        if self._topic.compacted and found.null_keys:
+            return False
+        self._count, self._max_timestamp, self._max_index = found.total, found.largest, found.largest_index
+        return True
+
+    def _timestamp_limits(self) -> tuple[int, int]:
+        """Return message.timestamp.before.max.ms and message.timestamp.after.max.ms of the topic."""
+        before, after = self._topic.timestamp_before_max_ms, self._topic.timestamp_after_max_ms
+        if after is None:
+            after = FUTURE_MS if self._broker != "3.9" else INT64_MAX
+        return INT64_MAX if before is None else before, after
+
     def _record_fault(self, batch: Batch, record: LeaderRecord, index: int) -> RejectedSetError | None:
         if record.magic != batch.magic:
             why = f"record {index} has magic {record.magic}, but its message set has magic {batch.magic}"
@@ -275,18 +211,15 @@ class SetValidation:
 
     def _timestamp_fault(self, batch: Batch, record: LeaderRecord, index: int) -> RejectedSetError | None:
         """``LogValidator.validateTimestamp`` of a topic with CreateTime."""
-        topic, timestamp = self._topic, record.timestamp
+        timestamp = record.timestamp
         if timestamp == -1:
             if batch.append_time:
                 why = f"record {index} has LogAppendTime and no timestamp, but only a leader sets LogAppendTime"
                 _check_fault(record)  # as above
                 return RejectedSetError("INVALID_TIMESTAMP", why)
             return None
-        before = INT64_MAX if topic.timestamp_before_max_ms is None else topic.timestamp_before_max_ms
-        after = topic.timestamp_after_max_ms
-        if after is None:
-            after = FUTURE_MS if self._broker != "3.9" else INT64_MAX
-        age = java_long(topic.now - timestamp)
+        before, after = self._timestamp_limits()
+        age = java_long(self._topic.now - timestamp)
         for passed, limit, name in ((age, before, "before"), (java_long(-age), after, "after")):
             if passed > limit:
                 why = f"record {index} has the timestamp {timestamp}, beyond message.timestamp.{name}.max.ms {limit:,}"
