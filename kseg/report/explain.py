@@ -141,18 +141,18 @@ def _content(lesson: Lesson) -> Iterator[str]:
 def _write_entry(page: _Writer, entry: Entry, seen: set[str]) -> None:
     """Write an entry. Of the header of a batch whose version was shown before only the attributes are new."""
     header, *others = entry.sections
-    version = f"{header.group} {len(header.part.fields)}"
+    version = f"{header.group} at {entry.position}"
     if header.group in ("message", "batch") and len(header.part.data) > 16:
         version = f"{header.group} {header.part.data[16]}"
     title = f"First {entry.title}: {inclusive_range('byte', entry.position, entry.end - 1)}"
     known = version in seen
     source = f" (fields from {main_source(header.group)} unless named)" if header.group in FACTS and not known else ""
     page.heading(f"{title}; its header differs in" if known else f"{title}{source}")
-    page.section(header, only="attributes" if known and entry.title != "entry" else "")
+    page.section(header, only="attributes" if known else "")
     seen.add(version)
     for section in others:
         if section.part.title:
-            kind = f"{version} {'control ' * ('control' in entry.title)}records"
+            kind = f"{section.group} in {version}{' control' * ('control' in entry.title)}"
             if kind in seen:
                 page.text(f"{section.part.title}: the same fields as above")
                 continue

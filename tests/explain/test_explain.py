@@ -101,8 +101,10 @@ def test_fields_cover_the_first_frame(path: Path) -> None:
     """The size, the header and the body of requests and responses."""
     responses = SegmentFile(str(path.with_suffix(".responses")), framing="responses", requests=str(path))
     for file in (SegmentFile(str(path), framing="requests"), responses):
-        (entry,) = lesson_of(file).entries
-        assert covered(entry) == set(range(entry.position, entry.end))
+        first, *others = lesson_of(file).entries
+        for entry in (first, *others):
+            assert covered(entry) == set(range(entry.position, entry.end))
+        assert all(entry.title.endswith("with records") and len(entry.sections) > 2 for entry in others)
 
 
 @pytest.mark.parametrize("path", DAMAGE, ids=named)
@@ -156,6 +158,17 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done
         assert name in done.stderr
     assert kseg("explain", "--as", "requests", tmp_path).returncode == 2
+
+
+def test_several_files_are_explained_one_after_the_other(tmp_path: Path) -> None:
+    """A file that cannot be explained is one line, and the others have their pages; responses find their requests."""
+    requests = ROOT / "fixtures" / "streams" / "4.3.0-java" / "06.requests"
+    paired = kseg("explain", "--as", "requests", "--as", "responses", requests, requests.with_suffix(".responses"))
+    assert paired.returncode == 0
+    assert "First response ApiVersions" in paired.stdout
+    done = kseg("explain", tmp_path / "missing", LOGS[0])
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert str(LOGS[0]) in done.stdout
 
 
 def test_empty_files_of_kafka_are_explained(tmp_path: Path) -> None:

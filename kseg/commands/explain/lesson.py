@@ -154,34 +154,40 @@ def _end_of(part: Part) -> int:
 
 
 def _read_frames(source: Source, file: SegmentFile, lesson: Lesson, collector: FindingCollector) -> None:
-    """Count the frames or messages, and keep the first one."""
+    """Count the frames or messages. Keep the first one, and the first one with records."""
     kept = b""
     if file.path == STDIN:
         source, kept = _in_memory(source)
-    kind = framing(str(file.framing))
-    first: Row | None = None
+    kind, settings = framing(str(file.framing)), Settings(deep=lesson.deep)
+    found: dict[str, Row] = {}
+    row: Row = {}
     for part in kind.walk(source, collector, ReadSettings(requests=file.requests)):
         if isinstance(part, RecordSet):
-            settings = Settings(deep=lesson.deep)
             check_record_set(part, new_collector(file, settings), settings, collector)
-            if file.framing != "message":
+            if "frame" in part.place:
+                found.setdefault("with records", row)
                 continue
-        row = part.place if isinstance(part, RecordSet) else part
+        row = dict(part.place) if isinstance(part, RecordSet) else part
         lesson.counts[(row["api_name"] or "unknown API") if "api_key" in row else f"v{row['magic']}"] += 1
-        first = first or dict(row)
+        found.setdefault("first", row)
     source.check_not_empty()
     lesson.size = source.position
-    if first is None:
-        return
-    position, size = first["position"], first["size"] + kind.size_field
-    stored = (
-        memoryview(kept[position : position + size]) if kept else _bytes_of(file.path, position, min(size, MAX_KEPT))
-    )
-    api = f"{first.get('kind')} {first['api_name'] or 'of an unknown API'}" if "api_key" in first else "message"
-    group = "frame" if "api_key" in first else f"single {file.framing}"
-    parts = imported(kind.parts)(stored, position, first)
-    sections = [Section(part, group if n == 0 else _group_of(part)) for n, part in enumerate(islice(parts, 3))]
-    lesson.entries.append(Entry(api, position, position + size, sections))
+    for position, row in sorted({row["position"]: row for row in found.values()}.items()):
+        size = row["size"] + kind.size_field
+        kept_bytes = memoryview(kept[position : position + size])
+        stored = kept_bytes if kept else _bytes_of(file.path, position, min(size, MAX_KEPT))
+        title = f"{row['kind']} {row['api_name'] or 'of an unknown API'}" if "api_key" in row else "message"
+        title = f"{title} with records" if row is found.get("with records") else title
+        parts = imported(kind.parts)(stored, position, row)
+        group = "frame" if "api_key" in row else f"single {file.framing}"
+        sections = [Section(part, group if n == 0 else _group_of(part)) for n, part in enumerate(islice(parts, 4))]
+        lesson.entries.append(Entry(title, position, position + size, _one_record(sections)))
+
+
+def _one_record(sections: list[Section]) -> list[Section]:
+    """Return the sections up to the first record: others have the same fields."""
+    records = [n for n, one in enumerate(sections) if one.part.title.startswith(("record ", "message "))]
+    return sections[: records[0] + 1] if records else sections
 
 
 def _group_of(part: Part) -> str:
