@@ -39,7 +39,7 @@ def explain(paths: tuple[str, ...], framings: tuple[str, ...], output: str | Non
                 codes.append(fail(str(error)))
         if {*codes} == {FAILED}:
             raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
-    return max(codes)
+    return max(codes, default=0)  # empty if the reader of a pipe exited early
 
 
 def _explain(file: SegmentFile, out: TextIO) -> int:

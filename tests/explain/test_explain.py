@@ -207,6 +207,18 @@ def test_standard_input_is_explained_like_the_file() -> None:
     assert "1 x log segment" in _piped(archive.getvalue())
 
 
+def test_a_reader_that_exits_early_is_no_error() -> None:
+    """`kseg explain FILE | head` prints what head shows, and nothing else."""
+    command = [sys.executable, "-u", "-m", "kseg", "explain", str(LOGS[-1])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0
+
+
 def test_a_folder_lists_its_kinds() -> None:
     """A person with a log directory learns which of its files to look at."""
     shown = " ".join(kseg("explain", SEGMENTS / "4.3.0-v2-none-transactions").stdout.split())
