@@ -1,6 +1,11 @@
 """``python -m kseg``, and the script ``kseg``."""
 
+import _signal as signal  # type: ignore[import-not-found]  # quicker to import than signal
 import sys
+
+# Until the command line handles signals, Ctrl-C ends the process as SIGTERM does: without a traceback of an import.
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 from kseg.lazy import missing_library
 

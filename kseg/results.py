@@ -317,11 +317,15 @@ class FindingCollector:
 def result_rows(results: Iterable[FileResult], total: Summary) -> Iterator[Row]:
     """Yield a row per finding, and one with the summary, which is complete after the last result.
 
-    The row of the summary has the verdicts on produce requests, so that every other row is a finding.
+    A file that was not read has a row of ``read-error``, which is not counted as an error. The row of the summary has the
+    verdicts on produce requests, so that every other row is a finding.
     """
     produced: list[Row] = []
     for result in results:
         yield from (verdict.as_row() for verdict in result.verdicts)
+        if result.unread is not None and not any(one.rule.name == "read-error" for one in result.verdicts):
+            why = result.unread.removeprefix(f"{result.file}: ")
+            yield Verdict(result.file, Severity.FATAL, Finding("read-error", facts={"why": why})).as_row()
         produced += result.produced[: MAX_PRODUCED - len(produced)]
     row: Row = {"kind": "summary", **{name: getattr(total, name) for name in COUNTS}, "verdict": total.verdict}
     if total.shallow:

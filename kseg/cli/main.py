@@ -124,10 +124,7 @@ class Commands(click.Group):
             show_error(error)
             return FAILED
         except click.Abort as error:
-            cause = error.__cause__
-            signal = cause if isinstance(cause, interrupts.Interrupted) else interrupts.Interrupted()
-            note(str(signal))
-            return signal.exit_code
+            return _report_signal(interrupts.signal_behind(error) or interrupts.Interrupted())
         except KsegError as error:
             return fail(str(error))
         except MemoryError:
@@ -135,11 +132,18 @@ class Commands(click.Group):
         except OSError as error:
             return fail(text.os_error_text(error))
         except Exception as error:
+            if (signal := interrupts.signal_behind(error)) is not None:
+                return _report_signal(signal)
             if os.environ.get("KSEG_DEBUG"):
                 raise
             if isinstance(error, ModuleNotFoundError):
                 return fail(missing_library(error))
             return fail(f"internal error, please report it: {type(error).__name__}: {error} (KSEG_DEBUG=1 shows more)")
+
+
+def _report_signal(signal: interrupts.Interrupted) -> int:
+    note(str(signal))
+    return signal.exit_code
 
 
 def _check_given_once(context: click.Context, args: Sequence[str]) -> None:

@@ -14,6 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 from kseg.cli.main import main
+from kseg.errors import KsegError
+from kseg.format.storage import interrupts
+from kseg.format.writer.output_guards import PartitionFolder, each_partition
 from tests.support.cli import MIXED, PLAIN, ROOT
 from tests.support.interrupted import write_log
 from tests.support.writer import Writer
@@ -159,3 +162,49 @@ def test_a_caller_of_the_command_line_keeps_its_handlers(tmp_path: Path) -> None
             assert [signal.getsignal(number) for number in numbers] == before
     finally:
         signal.signal(signal.SIGTERM, mine)
+
+
+def test_ctrl_c_while_modules_are_imported_leaves_no_traceback() -> None:
+    """Before the command line handles signals, the process ends by the signal, which a shell reports as 130."""
+    program = (
+        "import os, signal, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'kseg.cli.main': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "from kseg.__main__ import main\n"
+    )
+    running = started(program=("-c", program))
+    assert running.communicate(timeout=60) == ("", "")
+    assert running.returncode == -signal.SIGINT
+
+
+def test_a_signal_while_python_makes_a_class_is_no_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python wraps an exception in ``__set_name__`` in a RuntimeError."""
+
+    def interrupted(*_: object) -> None:
+        raise RuntimeError("Error calling __set_name__") from interrupts.Interrupted(signal.SIGHUP)
+
+    monkeypatch.setattr("kseg.cli.common.check_outputs", interrupted)
+    done = CliRunner().invoke(main, ["stats", str(PLAIN)])
+    assert (done.exit_code, done.stderr) == (129, "kseg: ended by SIGHUP\n")
+
+
+@pytest.mark.parametrize(
+    "error", [KsegError("no space"), interrupts.Interrupted(signal.SIGTERM)], ids=["full", "ended"]
+)
+def test_the_message_says_which_partitions_are_complete(tmp_path: Path, error: BaseException) -> None:
+    """The partitions before the failed one stay: the message must not say that nothing was written."""
+    source, target = tmp_path / "data", tmp_path / "out"
+    for name in ("a-0", "b-0", "c-0"):
+        (source / name).mkdir(parents=True)
+        (source / name / FIRST).write_bytes(b"")
+
+    def work(_: PartitionFolder, folder: Path) -> None:
+        if folder.name == "c-0":
+            raise error
+        folder.mkdir()
+
+    with pytest.raises(type(error), match=f"; {target} has 2 of 3 partitions, complete$"):
+        each_partition(PartitionFolder(source), target, work, ())
+    assert sorted(path.name for path in target.iterdir()) == ["a-0", "b-0"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kseg.cli.main import COMMANDS
 from kseg.rule_table import RULES
 from tools.docs import documents, examples, site
 from tools.lab.remedy_record import actions
@@ -112,3 +113,9 @@ def test_the_site_is_built_without_warnings(tmp_path: Path) -> None:
     assert not re.search(r'<(script|link|img)[^>]*(src|href)="(https?:)?//', page), (
         "it loads something from the network"
     )
+
+
+def test_every_command_has_its_exit_codes_in_the_reference() -> None:
+    """A pipeline reads them there: a new command without a row is found."""
+    page = (ROOT / "docs" / "reference" / "exit-codes.md").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f"| `{name}` | " not in page] == []

@@ -320,3 +320,15 @@ def test_wrong_extended_headers(headers: dict[str, str], tmp_path: Path) -> None
     done = CliRunner().invoke(main, ["validate", str(archive)])
     assert done.exit_code in (0, 1, 2)
     assert "internal error" not in done.stderr
+
+
+def test_an_archive_without_members_is_not_called_damaged(tmp_path: Path) -> None:
+    """A zip archive without members has only the record of its end, and a JSON row says that the path was not read."""
+    zipfile.ZipFile(tmp_path / "empty.zip", "w").close()
+    tarfile.open(tmp_path / "empty.tar", "w").close()
+    for name in ("empty.zip", "empty.tar"):
+        done = CliRunner().invoke(main, ["validate", "--format", "jsonl", str(tmp_path / name)])
+        row, summary = map(json.loads, done.stdout.splitlines())
+        why = "no segment found (a .log file named by 20 digits), and no side file"
+        assert (row["kind"], row["rule"], row["facts"]) == ("finding", "read-error", {"why": why})
+        assert (summary["unread"], summary["errors"], done.exit_code) == (1, 0, 2)

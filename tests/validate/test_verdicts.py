@@ -218,7 +218,7 @@ def test_segments_with_each_others_names_lose_nothing(tmp_path: Path) -> None:
     rows = found(folder)
     assert not [row for row in rows if row["rule"] in ("segment-gap", "offset-gap", "segment-overlap")]
     assert [Path(row["file"]).name for row in rows if row["rule"] == "segment-order"] == [second.name]
-    before = [row for row in rows if row["rule"] == "time-index-mismatch" and "starts at offset 48" in row["message"]]
+    before = [row for row in rows if row["rule"] == "time-index-mismatch" and "claims offset 48" in row["message"]]
     assert {Path(row["file"]).name for row in before} == {f"{24:020}.timeindex"}
 
 

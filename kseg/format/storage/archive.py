@@ -186,6 +186,6 @@ def _open(path: str) -> Archive:
         if compression:
             with decompressed(file, compression) as stream:
                 file = temporary_copy(archive, stream, lambda: size)
-        read_members(archive, file, is_zip=os.pread(file.fileno(), 4, 0) == ZIP)
+        read_members(archive, file, is_zip=os.pread(file.fileno(), 4, 0).startswith(ZIP))
     archive.warn()
     return archive

@@ -19,7 +19,8 @@ from typing import IO, Any
 from kseg.format.storage import file_access
 from kseg.format.storage.archive_index import Archive, LimitError, Member
 
-ZIP = b"PK\x03\x04"
+#: The first bytes of a zip archive; the second is one without members.
+ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 #: The most bytes of the headers of one member: long names and maps of holes.
 _MOST_HEADER = 1 << 20
 _PIECE = 1 << 20

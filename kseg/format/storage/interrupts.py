@@ -34,6 +34,14 @@ class Interrupted(KeyboardInterrupt):
         self.exit_code = 128 + number
 
 
+def signal_behind(error: BaseException) -> Interrupted | None:
+    """Return the signal that caused an exception, None if none did. Python wraps one that comes while it makes a class."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, Interrupted):
+        cause = cause.__cause__
+    return cause
+
+
 @contextmanager
 def raised() -> Iterator[None]:
     """Raise Interrupted for a signal in this block. After the block a signal ends the process at once.

@@ -19,6 +19,7 @@ from kseg.format.storage.atomic_write import NewFile, check_absent, is_result, w
 from kseg.format.storage.naming import is_log, is_remote_log, logs_among
 from kseg.format.storage.source import check_single_log_dir, open_source
 from kseg.format.storage.special_files import open_file, skip_special
+from kseg.text import count_of
 
 
 def target_path(given: str) -> Path:
@@ -160,13 +161,19 @@ def each_partition(
             check_absent(targets)
         check_replaceable(partitions.values(), targets)
     with _folder(target) if write else nullcontext():
-        for name, partition in partitions.items():
+        for done, (name, partition) in enumerate(partitions.items()):
             try:
                 work(partition, target / name)
-            except UsageError:
+            except BaseException as error:
+                if isinstance(error, excused) and not isinstance(error, UsageError):
+                    failed.append(str(error))
+                    continue
+                whole = done - sum(not (target / one).is_dir() for one in list(partitions)[:done]) if write else 0
+                if whole:  # they are not removed: an hour's work can be in them
+                    error.args = (
+                        f"{error}; {target} has {whole:,} of {count_of(len(partitions), 'partition')}, complete",
+                    )
                 raise
-            except excused as error:
-                failed.append(str(error))
     return failed, [name for name in log_dir.names if name not in partitions]
 
 
