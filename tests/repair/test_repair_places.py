@@ -314,3 +314,18 @@ def test_an_emptied_segment_is_a_loss_wherever_it_is(partition: Path, base: int)
     assert repair(str(partition / log(base)), str(partition.with_name(log(base))), RepairPlan(), alone.append).lost
     assert [(one.kind, one.offset, one.last_offset) for one in alone] == [("lost", base, last)]
     assert CliRunner().invoke(main, ["validate", str(partition)]).exit_code == 1
+
+
+@pytest.mark.parametrize("bit", [11, 17, 29])
+def test_the_only_valid_batch_of_a_damaged_segment_renames_it_not(partition: Path, bit: int) -> None:
+    """One flipped bit moved it beyond the next segment, and its neighbours are damaged: it has no place, and is lost."""
+    path = partition / log(24)
+    data = bytearray(path.read_bytes())
+    before, middle, after = entries(bytes(data))
+    data[middle.at + 7 - bit // 8] ^= 1 << bit % 8
+    data[before.end - 3] ^= 16
+    data[after.end - 3] ^= 16
+    path.write_bytes(data)
+    result, written = repaired(partition)
+    assert result.lost
+    assert set(written) == set(originals()) - {log(24)}

@@ -219,7 +219,8 @@ class PartitionRepair:
         # Before the first batches are segments without any: the log starts with the first of these.
         end = place.floor + 1 or base_offset_of(before[0].source) or 0
         first = base_offset_of(place.target) or 0
-        ends_lost = other.lost_to == other.bytes_before > 0 or (not other.bytes_before and other.lost_ranges > 0)
+        # Those of an emptied file reach the next segment.
+        ends_lost = other.lost_to == other.bytes_before and other.lost_ranges > 0
         if end >= first or ends_lost:
             return
         deleted = f"{end:020}.log.deleted"

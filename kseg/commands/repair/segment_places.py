@@ -211,7 +211,8 @@ def _name_contradicts_one_header(one: _Survey, before: list[_Survey], after: lis
     wrong: then the segment is written with another name.
     """
     head, tail = (one.order.head, one.order.tail) if one.order else (None, None)
-    if head is None or tail is None or one.base <= head.low <= tail.high <= one.base + INT32_MAX:
+    last = before[-1].last if before else -1
+    if head is None or tail is None or (last < one.base <= head.low <= tail.high <= one.base + INT32_MAX):
         return False
     stored = head.stored < SUM_LIMIT  # otherwise ``low`` is not its offset
     joins = (before and before[-1].last + 1 == head.low) or (after and tail.high + 1 == after[0].first)
