@@ -23,7 +23,7 @@ from kseg.errors import KsegError, UsageError
 from kseg.findings import Policy, do_nothing, parse_severity
 from kseg.format.sidefiles import registry
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.source import SegmentFile, find_segments, is_folder, once_each, total_size
+from kseg.format.storage.source import SegmentFile, find_segments, is_folder, is_url, once_each, total_size
 from kseg.format.wire.framings import framed_files
 from kseg.format.writer import output_rule
 from kseg.report import spool, wording
@@ -270,7 +270,10 @@ def files_of(paths: tuple[str, ...]) -> tuple[list[SegmentFile], list[FileResult
             if is_folder(path):
                 files += registry.find_files(path, skipped.append)
             else:
-                files += find_segments(path)
+                found = list(find_segments(path))
+                files += found
+                if is_url(path) and [file.path for file in found] != [path]:
+                    note(f"{path}: the segments of a URL are checked, without their side files")
         except KsegError as error:
             unreadable.append(FileResult(path, (), Summary(unread=1), str(error)))
     skipped = list(dict.fromkeys(skipped))
