@@ -10,7 +10,7 @@ from click.shell_completion import get_completion_class
 
 from kseg.cli import common
 from kseg.cli.messages import note
-from kseg.errors import KsegError
+from kseg.errors import KsegError, UsageError
 from kseg.format.storage.atomic_write import whole_file
 from kseg.format.writer.output_rule import check_output
 from kseg.text import unknown_name
@@ -32,6 +32,8 @@ def completion(context: click.Context, shell: str | None, install: bool) -> None
     a line to ~/.bashrc or ~/.zshrc. Completion works in new shells.
     """
     shell = shell or os.path.basename(os.environ.get("SHELL", ""))
+    if not shell:
+        raise UsageError(f"the environment has no variable SHELL: give one of {', '.join(SHELLS)}")
     if shell not in SHELLS:
         raise KsegError(unknown_name("shell", shell, SHELLS))
     script = source(context.find_root().command, shell)

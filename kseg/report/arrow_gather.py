@@ -1,6 +1,6 @@
 """The hot loop for Arrow output: gathers records from their payloads into column buffers.
 
-Like ``kernel``: plain Python, compiled with the types in the ``.pxd`` file, with bounds checks. It knows Arrow's layout
+Plain Python, compiled with the types in the ``.pxd`` file, with bounds checks. It knows Arrow's layout
 (int32 offsets, validity bitmaps with the least significant bit first) but not pyarrow: ``arrow_rows`` wraps the buffers.
 Record headers become a list of structs in the same pass, without an object per record.
 """

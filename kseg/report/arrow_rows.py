@@ -177,7 +177,7 @@ class RecordRows:
         return pa.nulls(self._columns.count, pa.string())
 
     def plain(self, name: str, valid: str | None, kind: str = "int", size: int = 8) -> pa.Array:
-        """Return a column that ``gather`` has filled; ``valid`` names its validity bitmap."""
+        """Return a column that ``arrow_gather`` has filled; ``valid`` names its validity bitmap."""
         columns = self._columns
         return self._array(kind, getattr(columns, name), getattr(columns, valid) if valid else None, size)
 

@@ -47,8 +47,9 @@ def test_kseg_alone_prints_its_help() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_alone_says_what_it_expects(command: str, tmp_path: Path) -> None:
+def test_a_command_alone_says_what_it_expects(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands that need no argument run; all others name what is missing."""
+    monkeypatch.setenv("SHELL", "/bin/bash")
     run = kseg(command, cwd=tmp_path)
     assert "internal error" not in run.stderr
     if command in ("rules", "completion"):
@@ -332,3 +333,13 @@ def test_a_closed_pipe_is_no_error() -> None:
     )  # fmt: skip
     assert "Traceback" not in run.stderr
     assert "BrokenPipe" not in run.stderr
+
+
+def test_completion_without_a_login_shell_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Containers and cron have no SHELL."""
+    monkeypatch.delenv("SHELL", raising=False)
+    done = kseg("completion")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "kseg: the environment has no variable SHELL: give one of bash, zsh, fish\n",
+    )

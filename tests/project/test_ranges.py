@@ -42,7 +42,9 @@ WRONG = [
 @pytest.mark.parametrize(("option", "text"), WRONG)
 def test_the_same_texts_are_rejected_with_the_same_words(option: str, text: str) -> None:
     """The usage error names the option, the accepted texts and the given text."""
-    options = pytest.importorskip("kseg.spark.source.options")
+    pytest.importorskip("pyspark")
+    from kseg.spark.source import options
+
     with pytest.raises(ValueError, match="expected") as raised:
         (parse_offsets if option == "offsets" else parse_time)(text)
     assert repr(text) in str(raised.value)

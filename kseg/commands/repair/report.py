@@ -9,7 +9,7 @@ from typing import ClassVar
 from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding, Policy, Severity, Verdict
 
-#: Errors after which a batch is kept: the right value is known, or does not is_error.
+#: Errors after which a batch is kept: the right value is known, or does not matter.
 PROVED = frozenset({"invalid-size", "unknown-magic"})
 #: Wrong fields that a CRC covers: the records show the right value, and the batch gets a new CRC.
 REWRITTEN = frozenset({"max-timestamp-mismatch", "claimed-codec"})

@@ -87,7 +87,7 @@ def repair_segment(
         if plan.indexes_only:
             _check_source(tally, builder, plan, progress)
         else:
-            half = _with_fewer_rows(progress)
+            half = _with_half_the_bytes(progress)
             copied = _salvage(new[target], tally, plan, report, place, half, epochs)
             new[target].sync(modified)
             _read_back(target, tally, builder, plan, half, copied)
@@ -101,7 +101,7 @@ def repair_segment(
     return tally
 
 
-def _with_fewer_rows(progress: Progress) -> Progress:
+def _with_half_the_bytes(progress: Progress) -> Progress:
     """Return a callback that counts half the bytes, because they are read twice."""
     return lambda count: progress(count // 2)
 

@@ -65,7 +65,7 @@ def _count(reader: SegmentReader, stats: Stats, path: str, tally: FindingCollect
         done = reader.position
     progress(reader.position - done)
     stats.sums.update(segments=1, file_bytes=reader.position, lost_bytes=reader.lost_bytes)
-    _add_previous(counts, stats, path)
+    _add_sums(counts, stats, path)
 
 
 def _new_counts(stats: Stats) -> Counts:
@@ -121,7 +121,7 @@ def _count_framed(
     source.check_not_empty()
     progress(source.position - done)
     stats.sums.update(framed_files=1, file_bytes=source.position, lost_bytes=lost)
-    _add_previous(counts, stats, file.path)
+    _add_sums(counts, stats, file.path)
     stats.pin = None
     if not one_log:
         stats.offsets, stats.leader_epochs, stats.leader_epochs_dropped = OffsetRange(), {}, 0
@@ -197,7 +197,7 @@ def _count_chunk(chunk: Chunk, claimed: set[int], counts: Counts, stats: Stats) 
                 stats.control_types[marker.type] += 1
 
 
-def _add_previous(counts: Counts, stats: Stats, path: str) -> None:
+def _add_sums(counts: Counts, stats: Stats, path: str) -> None:
     """Convert the sums of the loops to ``Stats``."""
     for group in range(counting.GROUPS):
         if counts.batches[group]:

@@ -86,7 +86,7 @@ class Producers:
         producer_id, offset = batches.producer_id[row], batches.base_offset[row]
         first = self.open_transactions.get(producer_id)
         if not batches.attributes[row] & layout.CONTROL:
-            if self._data(first, batches, row):
+            if self._begins_transaction(first, batches, row):
                 self._begin(producer_id, offset)
             self.add_data(batches, row, row + 1)
             return
@@ -116,7 +116,7 @@ class Producers:
                 producer_id = batches.producer_id[row]
                 first = self.open_transactions.get(producer_id)
                 if not batches.attributes[row] & layout.CONTROL:
-                    if self._data(first, batches, row) and len(self.open_transactions) < MAX_OPEN:
+                    if self._begins_transaction(first, batches, row) and len(self.open_transactions) < MAX_OPEN:
                         self.open_transactions[producer_id] = batches.base_offset[row]
                         begun.append(batches.base_offset[row])
                     self.add_data(batches, row, row + 1)
@@ -196,7 +196,7 @@ class Producers:
                     last_sequence=old.last_sequence, last_offset=old.last_offset, offset_delta=old.offset_delta
                 )
 
-    def _data(self, first: int | None, batches: BatchColumns, row: int) -> bool:
+    def _begins_transaction(self, first: int | None, batches: BatchColumns, row: int) -> bool:
         """Return whether a batch of data begins a transaction. Raises RefusedError if it must be inside one and is
         not.
         """
