@@ -7,20 +7,16 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 from kseg.lazy import lazy
 
 if TYPE_CHECKING:
-    from rich import box as box
     from rich import progress as progress
     from rich.cells import cell_len as cell_len
     from rich.console import Console as Console
-    from rich.table import Table as Table
-    from rich.text import Text as Text
+    from rich.segment import Segment as Segment
 else:
     _NEEDED = "tables and the progress bar need rich: pip install rich"
-    box = lazy("rich.box", needed=_NEEDED)
     progress = lazy("rich.progress", needed=_NEEDED)
     cell_len = lazy("rich.cells", "cell_len", needed=_NEEDED)
     Console = lazy("rich.console", "Console", needed=_NEEDED)
-    Table = lazy("rich.table", "Table", needed=_NEEDED)
-    Text = lazy("rich.text", "Text", needed=_NEEDED)
+    Segment = lazy("rich.segment", "Segment", needed=_NEEDED)
 
 
 def console(out: TextIO) -> Any:

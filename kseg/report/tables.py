@@ -11,10 +11,10 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from kseg.lazy import lazy
-from kseg.report.rich_parts import Table, Text, box, cell_len, console
+from kseg.report.rich_parts import Segment, cell_len, console
 from kseg.text import escape_controls
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ else:
 
 #: The cells of a row, with content of files already escaped, and the style of the row (a name in STYLES).
 Row = tuple[Sequence[str], str]
+#: A part of a line and its style (a name in STYLES), "" for none.
+Piece = tuple[str, str]
 
 #: Select Graphic Rendition codes (ECMA-48) of styles.
 STYLES = {"bold": "1", "dim": "2", "red": "31", "bold red": "1;31", "yellow": "33", "cyan": "36"}
@@ -37,8 +39,6 @@ _PAGE_ROWS = 500
 _BETWEEN = "   "
 #: From this number of equal rows on, tables of answers fold them into one.
 FOLDED = 4
-#: The largest table that rich draws: it takes 0.4 ms for a row, a hundred times as long as this module.
-RICH_ROWS = 100
 # A folder of a path, an item of a list, a word, or spaces: the lines of a cell are broken between them, but not within a
 # number such as 1,234. Those of a text are broken between words.
 _PARTS = re.compile(r"(?:[^\s/,]|,(?=\d))*[/,]|(?:[^\s/,]|,(?=\d))+|\s+")
@@ -95,10 +95,7 @@ def print_cells(
     shown, widths, hidden = layout
     picked = [columns[n] for n in shown]
     wrapped = [([cells[n] for n in shown], style) for cells, style in rows]
-    if len(rows) <= RICH_ROWS:
-        _print_rich(out, picked, wrapped, widths, whole_rows)
-    else:
-        out.writelines(_terminal_lines(picked, wrapped, widths, whole_rows, may_colour()))
+    console(out).print(_Drawn(_terminal_lines(picked, wrapped, widths, whole_rows)), end="", soft_wrap=True)
     if hidden:
         out.write("\n")
         print_note(out, f"hidden columns: {', '.join(hidden)}; a wider terminal or another format shows them", 1)
@@ -211,47 +208,35 @@ def _table_lines(columns: Sequence[TableColumn], rows: Sequence[Sequence[str]], 
 
 
 def _terminal_lines(
-    columns: Sequence[TableColumn], rows: Sequence[Row], widths: Sequence[int], whole_rows: bool, colour: bool
-) -> Iterator[str]:
+    columns: Sequence[TableColumn], rows: Sequence[Row], widths: Sequence[int], whole_rows: bool
+) -> Iterator[list[Piece]]:
+    """Yield the lines of a table for a terminal as pieces of text with a style."""
     names = [column.name for column in columns]
     padded = [_padded(name, width, column.right) for name, width, column in zip(names, widths, columns, strict=True)]
-    yield styled(f" {_BETWEEN.join(padded)}".rstrip(), "bold", colour) + "\n"
-    yield " " + "─" * (sum(widths) + len(_BETWEEN) * (len(widths) - 1)) + "\n"
+    yield [(f" {_BETWEEN.join(padded)}".rstrip(), "bold")]
+    yield [(" " + "─" * (sum(widths) + len(_BETWEEN) * (len(widths) - 1)), "")]
     for cells, style in rows:
         lines = [_cell_lines(cell, width, column) for cell, width, column in zip(cells, widths, columns, strict=True)]
         for n in range(max(map(len, lines))):
-            parts = [
+            first, *others = (
                 _padded(texts[n] if n < len(texts) else "", width, column.right)
                 for texts, width, column in zip(lines, widths, columns, strict=True)
-            ]
-            if whole_rows:
-                yield styled(f" {_BETWEEN.join(parts)}".rstrip(), style, colour) + "\n"
-            else:
-                yield f" {_BETWEEN.join([styled(parts[0], style, colour), *parts[1:]])}".rstrip() + "\n"
+            )
+            rest = _BETWEEN.join(["", *others]).rstrip()
+            yield [(f" {first}".rstrip() if not rest else f" {first}", style), (rest, style if whole_rows else "")]
 
 
-def _print_rich(
-    out: TextIO, columns: Sequence[TableColumn], rows: Sequence[Row], widths: Sequence[int], whole_rows: bool
-) -> None:
-    """Draw a table with rich, in the widths of the layout."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column, width in zip(columns, widths, strict=True):
-        table.add_column(
-            Text(escape_controls(column.name)),
-            justify="right" if column.right else "left",
-            width=width,
-            no_wrap=column.text != "wrap",
-            overflow="ellipsis" if column.text == "cut" else "fold",
-        )
-    for cells, style in rows:
-        wrapped = zip(cells, widths, columns, strict=True)
-        first, *others = ("\n".join(_cell_lines(cell, width, column)) for cell, width, column in wrapped)
-        table.add_row(Text(first, style), *map(Text, others), style=style if whole_rows else None)
-    terminal = console(out)
-    with terminal.capture() as drawn:
-        terminal.print(table)
-    # Its first and its last line are empty.
-    out.write("".join(drawn.get().splitlines(keepends=True)[1:-1]))
+class _Drawn:
+    """The lines of a table, as rich prints them: in the colours that the terminal has."""
+
+    def __init__(self, lines: Iterable[list[Piece]]) -> None:
+        self._lines = lines
+
+    def __rich_console__(self, terminal: Any, _: Any) -> Iterator[Any]:
+        # Pieces, not rich's Text, which takes ten times as long.
+        for line in self._lines:
+            yield from (Segment(text, terminal.get_style(style) if style else None) for text, style in line)
+            yield Segment.line()
 
 
 def _cell_lines(cell: str, width: int, column: TableColumn) -> list[str]:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kseg.report import tables as drawing
 from kseg.report.dump_table import Content, content_cells, content_text
 from kseg.report.tables import TableColumn, print_cells, width_of
 from tests.support.cli import DAMAGED, kseg
@@ -39,14 +38,21 @@ def tables(draw: st.DrawFn) -> tuple[list[TableColumn], list[tuple[list[str], st
 
 
 def printed(
-    columns: list[TableColumn], rows: list[tuple[list[str], str]], width: int, title: str | None = None
+    columns: list[TableColumn],
+    rows: list[tuple[list[str], str]],
+    width: int,
+    *,
+    whole_rows: bool = False,
+    colours: bool = False,
 ) -> list[str]:
     out = Terminal()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", str(width))
-        patch.setenv("NO_COLOR", "1")
-        print_cells(out, columns, rows, title=title)
-    return [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()]
+        patch.setenv("TERM", "xterm-256color")
+        patch.delenv("NO_COLOR", raising=False) if colours else patch.setenv("NO_COLOR", "1")
+        print_cells(out, columns, rows, whole_rows=whole_rows)
+    lines = out.getvalue().splitlines()
+    return lines if colours else [re.sub(r"\x1b\[1m|\x1b\[0m", "", line).rstrip() for line in lines]
 
 
 @given(tables(), st.sampled_from([40, 60, 80, 100, 120, 200]))
@@ -68,16 +74,17 @@ def test_no_number_is_cut_and_no_column_is_lost(
 
 
 @given(tables(), st.sampled_from([40, 60, 80, 120]), st.booleans())
-def test_small_and_large_tables_look_alike(
-    table: tuple[list[TableColumn], list[tuple[list[str], str]]], width: int, titled: bool
+def test_colours_change_no_text(
+    table: tuple[list[TableColumn], list[tuple[list[str], str]]], width: int, whole_rows: bool
 ) -> None:
-    """rich draws small tables and kseg draws large ones, in the same lines."""
+    """NO_COLOR hides colours and nothing else; a damaged row is red where there are colours."""
     columns, rows = table
-    title = "title" if titled else None
-    small = printed(columns, rows, width, title)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drawing, "RICH_ROWS", 0)
-        assert printed(columns, rows, width, title) == small
+    plain = printed(columns, rows, width, whole_rows=whole_rows)
+    coloured = printed(columns, rows, width, whole_rows=whole_rows, colours=True)
+    assert [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in coloured] == plain
+    assert not any("\x1b" in line for line in plain)
+    if any(line.lstrip().startswith("─") for line in plain):  # not a block of lines per row
+        assert "\x1b[31m" in "".join(coloured)
 
 
 @given(tables())

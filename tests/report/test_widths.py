@@ -13,7 +13,7 @@ import pytest
 from kseg.cli.main import COMMANDS
 from kseg.format.segment.objects import Header
 from kseg.format.writer.records_builder import PlainRecord, build_batch
-from kseg.report.tables import RICH_ROWS, width_of
+from kseg.report.tables import width_of
 from tests.support import damage
 from tests.support.cli import SEGMENTS
 from tools.docs import sandbox
@@ -131,7 +131,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir(parents=True)
     (folder / LOG).write_bytes(b"".join(_wide_batches()))
     shutil.copyfile(SEGMENTS.parent / "streams" / "4.3.0-java" / "03.requests", home / "captures" / "producer.bin")
-    for number in range(RICH_ROWS + 20):
+    for number in range(120):
         target = home / "many" / f"orders-{number}"
         target.mkdir(parents=True)
         data = (SEGMENTS / "4.3.0-v2-none" / LOG).read_bytes()
