@@ -192,6 +192,8 @@ def test_no_option_touches_a_file_of_kafka(name: str, parameter: click.Parameter
     targets += [top / "link.txt", top / "hard.txt", top / "kafka-link" / "t-4" / FIRST, top / "in" / "t-5" / FIRST]
     targets += [log_dir / "t-4" / ".." / "t-4" / "partition.metadata", log_dir / "t-4" / "LEADER-EPOCH-CHECKPOINT"]
     targets += [top / "in" / "t-5" / f"{FIRST[:20]}.index"]
+    # A folder is never replaced by a file, with a broker's files in it or with the input.
+    targets += [log_dir, log_dir / "t-4", top / "in", top / "in" / "t-5", top / "kafka-link"]
     for target in targets:
         done = run(*arguments(name, parameter, target, top))
         assert (done.exit_code, digests(top)) == (2, before), (target, done.output)

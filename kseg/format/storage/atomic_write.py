@@ -190,7 +190,12 @@ class _Renames:
         self._undo.append((old, path))
 
     def replace(self, new: Path, target: Path) -> None:
-        """Rename a file or folder to a target that exists. A file is there at any moment: the older or the new one."""
+        """Rename a file or folder to a target that exists. A file is there at any moment: the older or the new one.
+
+        Raises OSError if a file would replace a folder.
+        """
+        if target.is_dir() and not new.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
         old = _hidden_name(target)
         if target.is_file() and not target.is_symlink():
             with suppress(OSError):  # the file system does not support hard links
