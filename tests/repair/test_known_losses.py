@@ -148,3 +148,28 @@ def test_offsets_after_an_empty_first_segment_are_in_the_report(lost: bool, tmp_
     assert set(ranges) == {(24, 71)}  # the emptied and the cut file each have a row
     assert run("validate", target).exit_code == 1
     assert run("validate", "--baseline", report, target).exit_code == 0
+
+
+@pytest.mark.parametrize("how", ["the log is zeros", "its tail is zeros", "the log is gone"])
+def test_a_lost_end_that_a_side_file_proves_is_a_loss(how: str, tmp_path: Path) -> None:
+    """A power failure leaves zeros where the snapshot of the clean shutdown shows records."""
+    source = copied(PARTITIONS[0], tmp_path / "case")
+    if how == "the log is gone":
+        (source / f"{120:020}.log").unlink()
+        lost = (120, 120)
+    else:
+        for path in source.glob(f"{120:020}.*"):
+            path.unlink()
+        (source / f"{121:020}.snapshot").rename(source / f"{120:020}.snapshot")
+        last = source / f"{96:020}.log"
+        size = last.stat().st_size
+        kept = 0 if how == "the log is zeros" else 714
+        last.write_bytes(last.read_bytes()[:kept] + bytes(size - kept))
+        lost = (96 if kept == 0 else 112, 119)
+    target = tmp_path / "out" / "t-0"
+    target.parent.mkdir()
+    report = tmp_path / "report.jsonl"
+    assert run("repair", source, target, "--format", "jsonl", "-o", report).exit_code == 1
+    rows = [json.loads(line) for line in report.read_text().splitlines()]
+    assert [(row["offset"], row["last_offset"]) for row in rows if row["kind"] == "lost"] == [lost]
+    assert run("validate", "--baseline", report, target).exit_code == 0

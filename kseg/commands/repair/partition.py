@@ -154,6 +154,8 @@ class PartitionRepair:
             segment.target = str(target / place.target)
             self._report_missing(place, segment, segments, partition)
             segments.append(segment)
+        if not self.plan.indexes_only:
+            self._report_lost_end(partition, segments)
         self.result.segments += segments
         if not self.plan.dry_run:
             self.result.open_transactions += [(target.name, *entry) for entry in txns.open.items()]
@@ -170,8 +172,11 @@ class PartitionRepair:
             self.result.left_out.append(f"{name} (a copy of batches in {place.copied})")
         elif size and not self._is_preallocated(partition, place, base):
             missing_range = place.floor + 1, None if place.ceiling is None else place.ceiling - 1
-            alone = partition.logs == [place.name] and is_all_zeros(str(source))
-            return [all_lost(source, missing_range, ALL_ZEROS if alone else place.why, self.report)]
+            why = place.why
+            if partition.logs == [place.name] and is_all_zeros(str(source)):
+                end = self._proved_end(partition, place, base)
+                missing_range, why = ((base, end - 1), _no_batch(end)) if end > base else (missing_range, ALL_ZEROS)
+            return [all_lost(source, missing_range, why, self.report)]
         elif place.floor < base and (place.ceiling is None or base <= place.ceiling):
             # A broker has created it without writing, or preallocated it, or the cleaner has removed all its batches.
             empty = repair_segment(
@@ -185,18 +190,31 @@ class PartitionRepair:
         return []
 
     def _proved_end(self, partition: PartitionFolder, place: SegmentPlace, base: int) -> int:
-        """Return the log end that the side files of an empty segment prove, ``base`` for none.
+        """Return the log end that the side files of a segment without batches prove, ``base`` for none.
 
         The snapshots of later segments prove nothing about this one.
         """
-        path = str(partition.path / place.name)
-        if os.path.getsize(path):
-            return base
-        end = indexed_end(path, base)
-        if place.name != partition.logs[-1]:
-            return end
-        snapshots = {partition.path / name: producer_snapshot_offset(name) for name in partition.names}
-        return max((end, *(offset for each, offset in snapshots.items() if offset is not None and not _error(each))))
+        end = indexed_end(str(partition.path / place.name), base)
+        return end if place.name != partition.logs[-1] else max(end, _end_of_snapshots(partition))
+
+    def _report_lost_end(self, partition: PartitionFolder, segments: list[SegmentRepair]) -> None:
+        """Report offsets after the last batch that a producer snapshot proves, unless the end of the log is lost anyway.
+
+        A broker that truncates a log removes the snapshots after its end (``ProducerStateManager.truncateAndReload``).
+        """
+        if not segments:
+            return
+        last, end, proved = segments[-1], _log_end(segments), _end_of_snapshots(partition)
+        if proved <= end or (last.lost_ranges and last.lost_to == last.bytes_before):
+            return
+        begin, why = (
+            last.bytes_before - last.zeros,
+            f"a producer snapshot shows that the log reached offset {proved - 1}",
+        )
+        self.report(LostRange(last.source, begin, last.bytes_before, end, proved - 1, "lost-bytes", why))
+        last.lost_ranges, last.lost_to = last.lost_ranges + 1, last.bytes_before
+        if last.first_lost_offset is None:
+            last.first_lost_offset = end
 
     def _is_preallocated(self, partition: PartitionFolder, place: SegmentPlace, base: int) -> bool:
         """Return whether a broker rolled the log to this segment of zeros, and has not written to it."""
@@ -273,6 +291,16 @@ def indexed_end(path: str, base: int) -> int:
     return max((base, *(offset + 1 for offset in indexed)))
 
 
+def _no_batch(end: int) -> str:
+    return f"the file has no batch, but its indexes or a producer snapshot show that the log reached offset {end - 1}"
+
+
+def _end_of_snapshots(partition: PartitionFolder) -> int:
+    """Return the highest offset of the partition's valid producer snapshots, -1 without any."""
+    offsets = {partition.path / name: producer_snapshot_offset(name) for name in partition.names}
+    return max((offset for path, offset in offsets.items() if offset is not None and not _error(path)), default=-1)
+
+
 def report_emptied(empty: SegmentRepair, base: int, end: int, ceiling: int | None, report: ReportLine) -> None:
     """Report the loss of an empty segment whose side files prove that the log reached ``end``, and add it to ``empty``.
 
@@ -280,10 +308,11 @@ def report_emptied(empty: SegmentRepair, base: int, end: int, ceiling: int | Non
     """
     if end <= base:
         return
-    why = f"the file is empty, but its indexes or a producer snapshot show that the log reached offset {end - 1}"
+    why = _no_batch(end)
     last = end - 1 if ceiling is None else max(end, ceiling) - 1
     lost = all_lost(Path(empty.source), (base, last), why, report)
-    empty.lost_ranges, empty.first_lost_offset = lost.lost_ranges, lost.first_lost_offset
+    empty.lost_ranges, empty.lost_to = lost.lost_ranges, empty.bytes_before
+    empty.first_lost_offset = lost.first_lost_offset
 
 
 def all_lost(source: Path, missing_range: tuple[int, int | None], why: str, report: ReportLine) -> SegmentRepair:

@@ -252,7 +252,7 @@ def set_parts(title: str, stored: memoryview, position: int) -> Iterator[Part]:
 
 def _record_parts(batch: memoryview, header: list[record_fields.Field], position: int) -> Iterator[Part]:
     """Yield the records of a batch in a frame."""
-    if len(batch) <= layout.MAGIC_AT or not header or header[-1].name == "":
+    if len(batch) <= layout.LEGACY_ATTRIBUTES_AT or not header or header[-1].name == "":
         return  # incomplete
     magic = batch[layout.MAGIC_AT]
     if magic < 2:
