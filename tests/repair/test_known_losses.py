@@ -173,3 +173,16 @@ def test_a_lost_end_that_a_side_file_proves_is_a_loss(how: str, tmp_path: Path) 
     rows = [json.loads(line) for line in report.read_text().splitlines()]
     assert [(row["offset"], row["last_offset"]) for row in rows if row["kind"] == "lost"] == [lost]
     assert run("validate", "--baseline", report, target).exit_code == 0
+
+
+def test_an_empty_segment_gives_its_name_to_the_file_with_its_batches(tmp_path: Path) -> None:
+    """A copy under a wrong name, and the original emptied: two files of the source would have one name in the result."""
+    source = copied(PARTITIONS[0], tmp_path / "case")
+    kept = (source / f"{96:020}.log").read_bytes()
+    (source / f"{24:020}.log").write_bytes(kept)
+    (source / f"{96:020}.log").write_bytes(b"")
+    target = tmp_path / "out" / "t-0"
+    target.parent.mkdir()
+    report = repaired(source, target)
+    assert (target / f"{96:020}.log").read_bytes() == kept
+    assert run("validate", "--baseline", report, target).exit_code == 0

@@ -129,7 +129,11 @@ class PartitionRepair:
         stored = epoch_checkpoint.stored(partition.path) or ()
         last_epoch = floor = -1
         places = _places(partition, self.plan)
+        named = {place.target for place in places if place.order is not None}
         for n, place in enumerate(places):
+            if place.order is None and place.target in named and not (partition.path / place.name).stat().st_size:
+                self._leave_out(partition.path / place.name, f"empty: the batches of {place.target} are in another file")
+                continue
             if place.order is None and not self.plan.indexes_only:
                 segments += self._without_batches(partition, folder, target, place)
                 continue
