@@ -103,7 +103,12 @@ def test_findings_and_segments(spark: SparkSession) -> None:
     folders = [folder for folder in sorted(DAMAGED.iterdir()) if not (folder / "settings.json").exists()]
     columns = ("file", "position", "end", "offset", "last_offset", "rule", "severity", "message")
     reported = [json.loads(line) for line in kseg("validate", "--format", "jsonl", *folders).stdout.splitlines()]
-    wanted = [tuple(row[name] for name in columns) for row in reported if row["kind"] == "finding"]
+    # Spark fails on a path that can't be read.
+    wanted = [
+        tuple(row[name] for name in columns)
+        for row in reported
+        if row["kind"] == "finding" and row["rule"] != "read-error"
+    ]
     found = load(spark, *folders, view="findings").where("rule is not null").select(*columns).collect()
     assert len(folders) > 50
     assert sorted(map(str, map(tuple, found))) == sorted(map(str, wanted))

@@ -132,7 +132,9 @@ class PartitionRepair:
         named = {place.target for place in places if place.order is not None}
         for n, place in enumerate(places):
             if place.order is None and place.target in named and not (partition.path / place.name).stat().st_size:
-                self._leave_out(partition.path / place.name, f"empty: the batches of {place.target} are in another file")
+                self._leave_out(
+                    partition.path / place.name, f"empty: the batches of {place.target} are in another file"
+                )
                 continue
             if place.order is None and not self.plan.indexes_only:
                 segments += self._without_batches(partition, folder, target, place)

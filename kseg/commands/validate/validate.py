@@ -112,7 +112,13 @@ class SegmentWithIndexes:
 
     def joined(self, result: FileResult) -> FileResult:
         """Return the segment's result with its facts and the results of its indexes."""
-        facts = self._indexes.finish(result.summary.bytes, result.summary.lost_bytes, deep=self._deep)
+        try:
+            facts = self._indexes.finish(result.summary.bytes, result.summary.lost_bytes, deep=self._deep)
+        except VanishedError:  # a broker deletes the partition: the checks open a preallocated index once more
+            self._indexes.close()
+            return replace(
+                result, indexes=tuple(FileResult(path, (), Summary(), vanished=True) for path in self._collectors)
+            )
         if facts:
             facts = with_record_facts(facts, [self._history], opened=self._deep)
         unread = self._indexes.unread

@@ -49,9 +49,9 @@ def check_output(output: str, inputs: Iterable[str], option: str = "-o") -> None
     present = os.stat(output) if os.path.exists(output) else None
     for path in inputs:
         _check_not_input(output, present, path, hint or f": give another {option}")
-    if present and stat.S_ISDIR(present.st_mode):
+    if present and stat.S_ISDIR(present.st_mode) and option != "-o":  # with --spark, -o writes a folder
         raise UsageError(f"{output} is a folder: {option} writes a file{hint}")
-    if present and not stat.S_ISREG(present.st_mode):
+    if present and not stat.S_ISREG(present.st_mode) and not stat.S_ISDIR(present.st_mode):
         if stat.S_ISBLK(present.st_mode):
             raise UsageError(f"{output} is a block device: {option} would overwrite a disk")
         return
@@ -64,7 +64,7 @@ def check_output(output: str, inputs: Iterable[str], option: str = "-o") -> None
             raise UsageError(f"{output}: a broker does not start with a file of this name in a partition folder{hint}")
     if present and stat.S_ISREG(present.st_mode) and _is_kafkas(output):
         raise UsageError(f"{output}: by its content it is a file of Kafka, which {option} never replaces{hint}")
-    if output.endswith(os.sep):
+    if output.endswith(os.sep) and not present:
         raise UsageError(f"{output}: expected a file, not a folder")
     parent = os.path.dirname(output.rstrip(os.sep))
     if parent and not os.path.isdir(parent):
