@@ -14,12 +14,12 @@ from tests.support.fixtures import SEGMENTS
 
 
 def test_an_index_that_is_deleted_at_the_end_of_its_check_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checks open a preallocated index once more, after all batches."""
+    """The checks open the newest indexes once more, after all batches."""
 
     def gone(path: str, *_: int) -> NoReturn:
         raise VanishedError(f"{path}: No such file or directory")
 
     monkeypatch.setattr(stale_entries, "open_range", gone)
-    done = CliRunner().invoke(main, ["validate", str(SEGMENTS / "4.3.0-v2-none-live-preallocated")])
+    done = CliRunner().invoke(main, ["validate", str(SEGMENTS / "4.3.0-v2-none-segments")])
     assert done.exit_code == 0, done.output
     assert "a broker deleted" in done.stderr
