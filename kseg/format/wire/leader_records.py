@@ -176,35 +176,26 @@ class _Varints:
 
     def varint(self, error: str = INVALID_RECORD) -> int:
         """Return the next 32-bit number. ``error`` is that of a number of more than 5 bytes."""
-        raw = shift = 0
-        while True:
-            if self.at >= self.end:
-                raise self.ended()
-            byte = self.view[self.at]
-            self.at += 1
-            raw |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                raw &= 0xFFFFFFFF
-                return (raw >> 1) ^ -(raw & 1)
-            shift += 7
-            if shift > 28:
-                raise RejectedSetError(error, "a record has a varint of more than 5 bytes")
+        raw = self._unsigned(5, error) & 0xFFFFFFFF
+        return (raw >> 1) ^ -(raw & 1)
 
     def varlong(self) -> int:
         """Return the next 64-bit number."""
-        raw = shift = 0
-        while True:
+        raw = self._unsigned(10, INVALID_RECORD) & 0xFFFFFFFFFFFFFFFF
+        return (raw >> 1) ^ -(raw & 1)
+
+    def _unsigned(self, most: int, error: str) -> int:
+        """Return the bits of the next number. One of more than ``most`` bytes is rejected with ``error``."""
+        raw = 0
+        for shift in range(0, 7 * most, 7):
             if self.at >= self.end:
                 raise self.ended()
             byte = self.view[self.at]
             self.at += 1
             raw |= (byte & 0x7F) << shift
             if byte < 0x80:
-                raw &= 0xFFFFFFFFFFFFFFFF
-                return (raw >> 1) ^ -(raw & 1)
-            shift += 7
-            if shift > 63:
-                raise RejectedSetError(INVALID_RECORD, "a record has a varint of more than 10 bytes")
+                return raw
+        raise RejectedSetError(error, f"a record has a varint of more than {most} bytes")
 
 
 def default_records(
