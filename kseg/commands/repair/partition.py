@@ -105,8 +105,7 @@ class PartitionRepair:
     def _write_snapshots(self, partition: PartitionFolder, folder: Path, segments: list[SegmentRepair]) -> None:
         """Write the producer snapshots of the kept batches. One of the source describes all batches before its offset."""
         lost = [segment.first_lost_offset for segment in segments if segment.first_lost_offset is not None]
-        sources = {partition.path / name: producer_snapshot_offset(name) for name in partition.names}
-        snapshots = {path: offset for path, offset in sources.items() if offset is not None}
+        snapshots = _snapshots_of(partition)
         errors = {path: _error(path) for path in snapshots}
         valid = {
             offset: path
@@ -303,8 +302,13 @@ def _no_batch(end: int) -> str:
 
 def _end_of_snapshots(partition: PartitionFolder) -> int:
     """Return the highest offset of the partition's valid producer snapshots, -1 without any."""
+    return max((offset for path, offset in _snapshots_of(partition).items() if not _error(path)), default=-1)
+
+
+def _snapshots_of(partition: PartitionFolder) -> dict[Path, int]:
+    """Return the offsets of the partition's producer snapshots by their paths."""
     offsets = {partition.path / name: producer_snapshot_offset(name) for name in partition.names}
-    return max((offset for path, offset in offsets.items() if offset is not None and not _error(path)), default=-1)
+    return {path: offset for path, offset in offsets.items() if offset is not None}
 
 
 def report_emptied(empty: SegmentRepair, base: int, end: int, ceiling: int | None, report: ReportLine) -> None:
