@@ -40,6 +40,7 @@ check: $(call groups,test lab s3 spark check)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m tools.docs
+	$(BIN)/python -m tools.sizes
 
 fixtures: $(call groups,test lab)
 	$(BIN)/python -m tools.lab.make_fixtures
@@ -86,7 +87,7 @@ $(VENV)/bin/python:
 
 # Plain Python: `make demo` is for people who want to see kseg, and the compiler takes a minute.
 $(VENV)/.installed: pyproject.toml setup.py | $(VENV)/bin/python
-	KSEG_BUILD=python $(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	KSEG_BUILD=python PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q --disable-pip-version-check -e .
 	@touch $@
 
 # The engine for all other targets. It compiles the modules that have changed, and none where no compiler works.

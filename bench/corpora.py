@@ -21,7 +21,7 @@ from pathlib import Path
 from bench import production
 from bench.measure import BenchError
 from kseg.format.record.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, RECORD_COUNT_AT
-from kseg.format.segment.reader import SegmentReader
+from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.indexes import IndexBuilder
 from kseg.format.storage.source import open_source
 from tools.lab import maven

@@ -24,7 +24,9 @@ _LINE = re.compile(r"^ *([\d,]+) \( *[\d.]+%\) +(.*)$")
 _KINDS = {
     "decompression": re.compile(r"cramjam|isal|zstd|lz4/|snappy|inflate"),
     "CRC": re.compile(r"crc"),
-    "splitting records": re.compile(r"default_records|legacy_records|format/record/headers|varints|memory\.|framing"),
+    "splitting records": re.compile(
+        r"default_records|legacy_records|format/record/default_records|varints|memory\.|framing"
+    ),
     "checks": re.compile(r"checks/|segment_facts|index_columns|transaction_events"),
 }
 _HEAD = (

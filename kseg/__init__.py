@@ -36,13 +36,16 @@ if TYPE_CHECKING:
     from kseg.findings import Severity as Severity
     from kseg.findings import Verdict as Verdict
     from kseg.format.record.control_records import ControlRecord as ControlRecord
-    from kseg.format.segment.objects import Header as Header
-    from kseg.format.segment.objects import Record as Record
-    from kseg.format.segment.objects import RecordBatch as RecordBatch
+    from kseg.format.segment.records_chunk import Header as Header
+    from kseg.format.segment.records_chunk import Record as Record
+    from kseg.format.segment.records_chunk import RecordBatch as RecordBatch
     from kseg.format.storage.file_access import file_access as file_access
     from kseg.format.storage.source import SegmentFile as SegmentFile
-    from kseg.other_files import framed_rows as framed_rows
-    from kseg.other_files import side_entries as side_entries
+    from kseg.library import Validation as Validation
+    from kseg.library import framed_rows as framed_rows
+    from kseg.library import scan as scan
+    from kseg.library import side_entries as side_entries
+    from kseg.library import validate as validate
     from kseg.reading import Log as Log
     from kseg.reading import LogDir as LogDir
     from kseg.reading import PartitionLog as PartitionLog
@@ -50,12 +53,10 @@ if TYPE_CHECKING:
     from kseg.reading import open_log_dir as open_log_dir
     from kseg.reading import open_partition as open_partition
     from kseg.reading import open_segment as open_segment
+    from kseg.report.row_schema import row_schema as row_schema
     from kseg.results import FileResult as FileResult
     from kseg.results import Settings as Settings
     from kseg.results import Summary as Summary
-    from kseg.scanning import scan as scan
-    from kseg.validation import Validation as Validation
-    from kseg.validation import validate as validate
 
 __version__ = "0.1.0"
 
@@ -66,10 +67,11 @@ choose()
 _EXPORTS = {
     **dict.fromkeys(("Log", "LogDir", "PartitionLog", "Segment"), "kseg.reading"),
     **dict.fromkeys(("open_log_dir", "open_partition", "open_segment"), "kseg.reading"),
-    **dict.fromkeys(("framed_rows", "side_entries"), "kseg.other_files"),
-    "scan": "kseg.scanning",
-    **dict.fromkeys(("Validation", "validate"), "kseg.validation"),
-    **dict.fromkeys(("Header", "Record", "RecordBatch"), "kseg.format.segment.objects"),
+    **dict.fromkeys(("framed_rows", "side_entries"), "kseg.library"),
+    "scan": "kseg.library",
+    "row_schema": "kseg.report.row_schema",
+    **dict.fromkeys(("Validation", "validate"), "kseg.library"),
+    **dict.fromkeys(("Header", "Record", "RecordBatch"), "kseg.format.segment.records_chunk"),
     "ControlRecord": "kseg.format.record.control_records",
     "file_access": "kseg.format.storage.file_access",
     "SegmentFile": "kseg.format.storage.source",

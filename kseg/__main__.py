@@ -7,7 +7,7 @@ import sys
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from kseg.lazy import missing_library
+from kseg.engine import missing_library
 
 try:
     from kseg.cli.main import main

@@ -2,21 +2,24 @@
 
 Readers and checks call ``report(Finding(rule, position=…, offset=…, facts={…}))`` and continue. They never print and never
 choose a severity: the policy does when the finding is reported. Each output formats the same facts.
+
+The messages of findings: the templates of ``kseg.rule_table``, filled with facts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import string
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kseg import message_format
-from kseg.errors import UsageError
+from kseg.errors import UnreadableError, UsageError
+from kseg.rule_table import RANGES
 from kseg.rule_table import RULES as RULES
 from kseg.rule_table import SEVERITIES as SEVERITIES
 from kseg.rule_table import Rule as Rule
 from kseg.rule_table import Severity as Severity
-from kseg.text import unknown_name
+from kseg.text import count_of, inclusive_range, iso_time, unknown_name
 
 
 class Finding(NamedTuple):
@@ -38,7 +41,7 @@ class Finding(NamedTuple):
     @property
     def message(self) -> str:
         """Return the rule's message with the facts, one line of text."""
-        return message_format.message_of(RULES[self.rule], self.facts)
+        return message_of(RULES[self.rule], self.facts)
 
 
 def range_of_all(findings: Iterable[Finding]) -> Finding:
@@ -57,6 +60,24 @@ def range_of_all(findings: Iterable[Finding]) -> Finding:
 
 #: The callback that readers and checks report findings to.
 Report = Callable[[Finding], None]
+
+#: The rule of bytes that could not be read. The rows that are missing then are not damaged.
+READ_ERROR = "read-error"
+
+
+def fail_on_read_error(path: str) -> Report:
+    """Return a report that raises UnreadableError for a read error, and ignores all other findings."""
+
+    def report(finding: Finding) -> None:
+        if finding.rule == READ_ERROR:
+            raise unreadable(path, finding)
+
+    return report
+
+
+def unreadable(path: str, finding: Finding) -> UnreadableError:
+    """Return the finding of a read error as an exception."""
+    return UnreadableError(f"{path}: byte {finding.position}: {finding.message}")
 
 
 def do_nothing(*_: object) -> None:
@@ -176,3 +197,26 @@ def known_rule(name: str) -> Rule:
         if name.lower() in (rule.name, rule.code.lower()):
             return rule
     raise UsageError(unknown_name("rule", name, RULES, "`kseg rules` lists the rules"))
+
+
+class _MessageFormatter(string.Formatter):
+    """Formats the templates of the rules; ``kseg.rule_table`` describes their fields."""
+
+    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if key in RANGES:
+            return inclusive_range(str(key)[:-1], kwargs["first"], kwargs["last"])
+        return super().get_value(key, args, kwargs)
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if format_spec == "time":
+            return iso_time(value)
+        is_noun = format_spec.replace(" ", "").isalpha() and len(format_spec) > 1
+        return count_of(value, format_spec) if is_noun else format(value, format_spec)
+
+
+_formatter = _MessageFormatter()
+
+
+def message_of(rule: Rule, facts: Mapping[str, Any]) -> str:
+    """Return the message of a rule with the facts, one line of text."""
+    return _formatter.vformat(rule.message, (), facts)

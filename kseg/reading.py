@@ -11,18 +11,23 @@ from itertools import pairwise
 from typing import BinaryIO
 from weakref import WeakSet
 
+from kseg.commands.dump.dumped_rows import (
+    BatchItem,
+    RecordsItem,
+    SegmentItem,
+    byte_range,
+    dump_reader,
+)
 from kseg.commands.dump.row_filter import RowFilter
-from kseg.commands.dump.rows import BatchItem, RecordsItem, SegmentItem, byte_range, dump_reader
 from kseg.errors import UnreadableError, UsageError, VanishedError
 from kseg.findings import Report, do_nothing
 from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT, DeepIterator
-from kseg.format.segment.objects import Record, RecordBatch
-from kseg.format.segment.reader import SegmentReader, Window
-from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.records_chunk import Chunk, Record, RecordBatch
+from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.naming import base_offset_of, is_snapshot
 from kseg.format.storage.source import Source, find_segments, local_size, open_range, open_source, topic_partition
 from kseg.report import parquet
-from kseg.report.arrow_parts import pa
+from kseg.report.arrow_table import pa
 
 
 @dataclass(frozen=True, slots=True)

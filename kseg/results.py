@@ -8,7 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kseg.errors import UsageError
-from kseg.findings import RULES, Finding, Policy, Severity, Verdict, range_of_all
+from kseg.findings import (
+    READ_ERROR,
+    RULES,
+    Finding,
+    Policy,
+    Severity,
+    Verdict,
+    range_of_all,
+    unreadable,
+)
 
 if TYPE_CHECKING:
     from kseg.commands.validate.segment_facts import SegmentFacts
@@ -51,30 +60,28 @@ class Settings:
             )
 
 
-COUNTS = (
-    "files",
-    "side_files",
-    "unread",
-    "unchecked",
-    "shallow",
-    "batches",
-    "records",
-    "bytes",
-    "errors",
-    "warnings",
-    "infos",
-    "lost_bytes",
-)
+#: The counts in the row of a summary, each with its meaning.
+COUNTS = {
+    "files": "segments",
+    "side_files": "indexes, snapshots and other side files",
+    "unread": "files that could not be read",
+    "unchecked": "files whose CRCs were not computed, or in which bodies of frames were not decoded",
+    "shallow": "files whose batches were not decoded, so that their records are not counted",
+    "batches": "batches in the segments",
+    "records": "records in the segments; null if a file is shallow",
+    "bytes": "bytes of the segments",
+    "errors": "findings of that severity",
+    "warnings": "findings of that severity",
+    "infos": "findings of that severity",
+    "lost_bytes": "bytes that no reader can use",
+}
 
 
 @dataclass(slots=True)
 class Summary:
-    """Counts over one file or many; ``rules`` are findings by rule.
+    """Counts over one file or many (see COUNTS); ``rules`` are findings by rule.
 
-    ``files`` are segments; ``batches``, ``records`` and ``bytes`` are theirs; ``side_files`` are counted separately.
-    ``unread`` files could not be read. In ``unchecked`` files CRCs were not computed, or bodies of frames not decoded. In
-    ``shallow`` files batches were not decoded, so their records are not counted. ``produced`` are the verdicts on the
-    record sets of produce requests, by outcome.
+    ``produced`` are the verdicts on the record sets of produce requests, by outcome.
     """
 
     files: int = 0
@@ -147,6 +154,7 @@ class FileResult:
     know whether a rule was found uses it, never the counts. ``vanished``: the file has been deleted and is not counted.
     ``framing`` is the file's framing, None for a log. ``outline`` is that of a segment, if the settings ask for it.
     ``produced`` are the verdicts on the record sets of produce requests, at most ``MAX_PRODUCED`` of each outcome.
+    ``foreign``: the file is ``unread`` because it is not one of Kafka's, not because of an error of the storage.
     """
 
     file: str
@@ -161,6 +169,14 @@ class FileResult:
     outline: Outline | None = None
     unlisted: Mapping[str, Finding] = field(default_factory=dict)
     produced: tuple[Row, ...] = ()
+    foreign: bool = False
+
+    @property
+    def read_error(self) -> str | None:
+        """Why bytes of the file could not be read; None if they could, whatever they are."""
+        if self.vanished:
+            return f"{self.file}: was deleted before it was read"
+        return None if self.foreign else self.unread
 
     @property
     def suspicious(self) -> bool:
@@ -236,6 +252,7 @@ class FindingCollector:
         self._waiting: dict[str, list[Finding]] = {}
         self._framing = framing
         self._produced: list[Row] = []
+        self._unread: str | None = None
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -255,10 +272,16 @@ class FindingCollector:
         rule = RULES[finding.rule]
         self.found.add(rule.name)
         severity = self._policy.severity(rule)
+        if finding.rule == READ_ERROR:  # not damage: the file is unread
+            self._unread = self._unread or str(unreadable(self._file, finding))
+            self.summary.unread = 1
         if severity is Severity.IGNORE:
             return
-        self.summary.count(rule.name, severity, 1)
         self._list.add(Verdict(self._file, severity, finding, self._framing is not None))
+        if finding.rule == READ_ERROR:
+            self.summary.rules[rule.name] += 1
+            return
+        self.summary.count(rule.name, severity, 1)
         if not self._list.has_room(rule.name):
             self._waiting[rule.name] = []
 
@@ -282,8 +305,10 @@ class FindingCollector:
         for rule, others in later.unlisted.items():
             self._list.add_unlisted(rule, [others])
         self.found |= later.found
+        self._unread = self._unread or later.unread
         self.summary.add(later.summary)
         self.summary.files = 1
+        self.summary.unread = min(self.summary.unread, 1)
         self.summary.unchecked = later.summary.unchecked
         self.summary.shallow = later.summary.shallow
 
@@ -306,7 +331,7 @@ class FindingCollector:
             self._file,
             tuple(verdicts),
             self.summary,
-            unread,
+            unread or self._unread,
             found=frozenset(self.found),
             framing=self._framing,
             unlisted=self._list.unlisted,

@@ -2,76 +2,151 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 Row = dict[str, Any]
 
+#: The types of columns that differ from others only in JSON: type -> that of a column in Parquet and Spark.
+_STORED = {"count": "int", "json": "object", "objects": "object", "map": "object"}
+
 
 class Column(NamedTuple):
-    """``type`` is int, int32, ms, bool, text, texts, ints, bytes, headers or object; all but ``kind`` may be null.
+    """A field of a kind of results: its name and type in JSON, its meaning, and its column in tables.
 
-    Columnar tables also have timestamp, and text_headers for headers whose values are text.
+    ``json`` is text, bool, bytes, texts, ints, headers, ``int`` (64 bits), ``int32``, ``count`` (from 0 on), ``float`` or
+    ``ms``: epoch milliseconds, in columnar tables a timestamp under the column's name and the stored integer in the column
+    ``NAME_ms``. Also ``object`` and the list ``objects`` with the fields ``of``, ``map`` from any names to such objects or
+    to the values that its only field, without a name, describes, and ``json`` for any value. ``int?`` may be null,
+    ``[int]`` may be missing. Columnar tables have timestamp and text_headers, too.
 
-    ``ms`` are epoch milliseconds: an integer in text formats. Columnar ones have a timestamp under the column's name,
-    and the stored integer in the column ``NAME_ms``.
+    ``value`` is the path of attributes to the value in a result, by default the name, or returns it. ``values`` are all
+    possible ones; the only ``kind`` of a row is its meaning. ``shown`` is the column of a table (a TableColumn).
     """
 
     name: str
-    type: str
+    json: str
     meaning: str
+    value: str | Callable[[Any], Any] = ""
+    shown: Any = None
+    values: tuple[str, ...] | range = ()
+    of: tuple[Column, ...] = ()
+
+    @property
+    def type(self) -> str:
+        """The type in columnar tables, all of whose columns may be null."""
+        base = self.json.strip("[?]")
+        return _STORED.get(base, base)
+
+    def of_item(self) -> Callable[[Any], Any]:
+        """Return a function that returns the value in a result; None where a part of the path is None."""
+        if callable(self.value):
+            return self.value
+        if self.name == "kind" and not self.value:
+            return lambda item: self.meaning
+        parts = (self.value or self.name).split(".")
+
+        def found(item: Any) -> Any:
+            for part in parts:
+                item = None if item is None else item[part] if isinstance(item, dict) else getattr(item, part)
+            return item
+
+        return found
+
+
+class RowKind(NamedTuple):
+    """A kind of rows of a command. ``text`` says which ones they are."""
+
+    command: str
+    title: str
+    columns: tuple[Column, ...]
+    text: str = ""
+
+
+def names_of(columns: Iterable[Column]) -> list[str]:
+    """Return the names of columns."""
+    return [column.name for column in columns]
+
+
+def row_maker(columns: Iterable[Column]) -> Callable[[Any], Row]:
+    """Return a function that returns a result as a row, with the rows of the objects in it.
+
+    A field that can be missing is one of a dict.
+    """
+    values = [(column.name, _maker(column), column.json.startswith("[")) for column in columns]
+    return lambda item: {name: value(item) for name, value, optional in values if not optional or name in item}
+
+
+def _maker(column: Column) -> Callable[[Any], Any]:
+    value, base = column.of_item(), column.json.strip("[?]")
+    if not column.of or not column.of[0].name:
+        return value
+    inner = row_maker(column.of)
+
+    def rows(found: Any) -> Any:
+        if found is None:
+            return None
+        if base == "map":
+            return {name: inner(one) for name, one in found.items()}
+        return [inner(one) for one in found] if base == "objects" else inner(found)
+
+    return lambda item: rows(value(item))
+
+
+_TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
 BATCH_COLUMNS = (
     Column("kind", "text", "batch"),
     Column("file", "text", "the path as it was given"),
-    Column("position", "int", "first byte of the batch in the file"),
-    Column("size", "int", "size of the batch in bytes"),
-    Column("magic", "int", "0, 1 or 2"),
-    Column("base_offset", "int", "first offset; null for a compressed v0 or v1 message"),
+    Column("position", "count", "first byte of the batch in the file"),
+    Column("size", "count", "size of the batch in bytes"),
+    Column("magic", "int", "0, 1 or 2", values=range(3)),
+    Column("base_offset", "int?", "first offset; null for a compressed v0 or v1 message"),
     Column("last_offset", "int", "last offset"),
-    Column("record_count", "int", "number of records in the v2 header"),
+    Column("record_count", "int?", "number of records in the v2 header"),
     Column("compression", "text", "none, gzip, snappy, lz4, zstd"),
-    Column("timestamp_type", "text", "CreateTime or LogAppendTime"),
-    Column("base_timestamp", "ms", "epoch ms; with a delete horizon, the stored value is the horizon"),
-    Column("max_timestamp", "ms", "epoch ms"),
-    Column("crc", "int", "the stored CRC, unsigned"),
-    Column("crc_valid", "bool", "whether the CRC is correct; null if it was not checked"),
-    Column("producer_id", "int", "-1 is none"),
-    Column("producer_epoch", "int", "-1 is none"),
-    Column("base_sequence", "int", "-1 is none"),
-    Column("partition_leader_epoch", "int", "-1 is none"),
-    Column("transactional", "bool", "part of a transaction"),
-    Column("control", "bool", "contains control records"),
-    Column("delete_horizon", "ms", "epoch ms (KIP-534)"),
+    Column("timestamp_type", "text?", "CreateTime or LogAppendTime", values=_TIMESTAMP_TYPES),
+    Column("base_timestamp", "ms?", "epoch ms; with a delete horizon, the stored value is the horizon"),
+    Column("max_timestamp", "ms?", "epoch ms"),
+    Column("crc", "int", "the stored CRC, unsigned", values=range(2**32)),
+    Column("crc_valid", "bool?", "whether the CRC is correct; null if it was not checked"),
+    Column("producer_id", "int?", "-1 is none"),
+    Column("producer_epoch", "int?", "-1 is none"),
+    Column("base_sequence", "int?", "-1 is none"),
+    Column("partition_leader_epoch", "int?", "-1 is none"),
+    Column("transactional", "bool?", "part of a transaction"),
+    Column("control", "bool?", "contains control records"),
+    Column("delete_horizon", "ms?", "epoch ms (KIP-534)"),
 )
 
 
 RECORD_COLUMNS = (
     Column("kind", "text", "record"),
     Column("file", "text", "the path as it was given"),
-    Column("position", "int", "first byte of the batch that contains the record"),
+    Column("position", "count", "first byte of the batch that contains the record"),
     Column("offset", "int", "the record's offset"),
-    Column("timestamp", "ms", "epoch ms"),
-    Column("timestamp_type", "text", "CreateTime or LogAppendTime"),
-    Column("sequence", "int", "-1 is none"),
-    Column("key", "bytes", "encoded as `--bytes` sets it"),
-    Column("value", "bytes", "encoded as `--bytes` sets it"),
+    Column("timestamp", "ms?", "epoch ms"),
+    Column("timestamp_type", "text?", "CreateTime or LogAppendTime", values=_TIMESTAMP_TYPES),
+    Column("sequence", "int?", "-1 is none"),
+    Column("key", "bytes?", "encoded as `--bytes` sets it"),
+    Column("value", "bytes?", "encoded as `--bytes` sets it"),
     Column("headers", "headers", "list of key and value"),
-    Column("control", "object", "the decoded marker of a control record"),
+    Column("control", "object?", "the decoded marker of a control record"),
 )
 
 
 #: The last column of decoded records of internal topics.
-DECODED = Column("decoded", "object", "the decoded key and value; internal topics only")
+DECODED = Column("decoded", "[json]", "the decoded key and value; internal topics only")
 
 
 #: The columns of decoded keys and values: with ``--key-as`` and ``--value-as``, or with a source of schemas.
 CONTENT_COLUMNS: dict[str, tuple[Column, ...]] = {
     side: (
-        Column(f"{side}_decoded", "object", f"the decoded {side}; null if it was not decoded"),
-        Column(f"{side}_kind", "text", "the deserializer, such as avro; null if none was used"),
-        Column(f"{side}_schema_id", "int", "the schema's id in the registry"),
-        Column(f"{side}_error", "text", f"why the {side} was not decoded"),
+        Column(f"{side}_decoded", "[json]", f"the decoded {side}; null if it was not decoded"),
+        Column(f"{side}_kind", "[text?]", "the deserializer, such as avro; null if none was used"),
+        Column(f"{side}_schema_id", "[int?]", "the schema's id in the registry"),
+        Column(f"{side}_error", "[text?]", f"why the {side} was not decoded"),
     )
     for side in ("key", "value")
 }
@@ -79,9 +154,11 @@ CONTENT_COLUMNS: dict[str, tuple[Column, ...]] = {
 
 #: The last columns of records that a search found.
 SEARCH_COLUMNS = (
-    Column("crc_valid", "bool", "whether the CRC of the batch is correct; null if it was not checked"),
+    Column("crc_valid", "bool?", "whether the CRC of the batch is correct; null if it was not checked"),
     Column(
-        "matched", "texts", "the matching fields: key, value, header-key, header-value; null for a neighbour of a match"
+        "matched",
+        "texts?",
+        "the matching fields: key, value, header-key, header-value; null for a neighbour of a match",
     ),
 )
 
@@ -90,12 +167,12 @@ FINDING_COLUMNS = (
     Column("kind", "text", "finding"),
     Column("rule", "text", "name of the rule"),
     Column("code", "text", "code of the rule"),
-    Column("severity", "text", "error, warning or info"),
+    Column("severity", "text", "error, warning or info", values=("error", "warning", "info")),
     Column("file", "text", "the path as it was given"),
-    Column("position", "int", "first byte concerned"),
-    Column("end", "int", "first byte after the finding"),
-    Column("offset", "int", "first offset concerned"),
-    Column("last_offset", "int", "last offset concerned"),
+    Column("position", "count?", "first byte concerned"),
+    Column("end", "count?", "first byte after the finding"),
+    Column("offset", "int?", "first offset concerned"),
+    Column("last_offset", "int?", "last offset concerned"),
     Column("message", "text", "the message for people"),
     Column("facts", "object", "the numbers and texts of the message"),
 )
@@ -103,15 +180,15 @@ FINDING_COLUMNS = (
 
 # The additional columns of Parquet and Spark, where a column costs hardly anything.
 PLACE_COLUMNS = (
-    Column("topic", "text", "from the name of the folder; null if that is not a partition's"),
-    Column("partition", "int32", "from the name of the folder"),
+    Column("topic", "text?", "from the name of the folder; null if that is not a partition's"),
+    Column("partition", "int32?", "from the name of the folder"),
 )
 
 
 PRODUCER_COLUMNS = (
-    Column("producer_id", "int", "-1 is none"),
-    Column("producer_epoch", "int", "-1 is none"),
-    Column("transactional", "bool", "part of a transaction"),
+    Column("producer_id", "int?", "-1 is none"),
+    Column("producer_epoch", "int?", "-1 is none"),
+    Column("transactional", "bool?", "part of a transaction"),
 )
 
 
@@ -149,14 +226,14 @@ SEGMENT_TABLE = (
 TRANSACTION_TABLE = (
     *PLACE_COLUMNS,
     Column("folder", "text", "the folder of the partition"),
-    Column("state", "text", "hanging, open, aborted or committed"),
+    Column("state", "text", "hanging, open, aborted or committed", values=("hanging", "open", "aborted", "committed")),
     Column("producer_id", "int", "the producer of the transaction"),
     Column("producer_epoch", "int", "the epoch of its data"),
-    Column("first_offset", "int", "offset of its first record"),
-    Column("last_offset", "int", "offset of its marker, or of its last record"),
-    Column("batches", "int", "number of its data batches in the log"),
+    Column("first_offset", "int?", "offset of its first record"),
+    Column("last_offset", "int?", "offset of its marker, or of its last record"),
+    Column("batches", "count", "number of its data batches in the log"),
     Column("records", "int", "number of its data records in the log"),
-    Column("start_timestamp", "ms", "epoch ms of its first batch; null if that was deleted"),
-    Column("last_timestamp", "ms", "epoch ms of its last batch; null if that was deleted"),
-    Column("coordinator_epoch", "int", "the epoch in its marker; null without a marker"),
+    Column("start_timestamp", "ms?", "epoch ms of its first batch; null if that was deleted"),
+    Column("last_timestamp", "ms?", "epoch ms of its last batch; null if that was deleted"),
+    Column("coordinator_epoch", "int?", "the epoch in its marker; null without a marker"),
 )

@@ -1,4 +1,7 @@
-"""Text for outputs: escaping of what could control a terminal, and JSON."""
+"""Text: escaping of controls for outputs, JSON, and the ranges of offsets and times that options state.
+
+Ranges are half-open, and any bound can be left out. The command line and Spark have the same.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from json import encoder as json_encoder
 from json.encoder import JSONEncoder, encode_basestring
 from typing import TYPE_CHECKING, Any
 
-from kseg.lazy import lazy
+from kseg.engine import lazy
 
 if TYPE_CHECKING:
     import difflib
@@ -99,6 +103,14 @@ def _plural(noun: str) -> str:
     return noun + ("es" if hissing else "s")
 
 
+def duration(milliseconds: int) -> str:
+    """Return a duration in seconds, hours or days: ``5 hours``."""
+    hours = milliseconds // 3_600_000
+    if not hours:
+        return count_of(milliseconds // 1000, "second")
+    return count_of(hours, "hour") if hours < 72 else count_of(hours // 24, "day")
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> str:
     """Return an error such as ``unknown rule 'crc-mismach': did you mean crc-mismatch?``.
 
@@ -158,3 +170,46 @@ def is_formula(texts: Iterable[str]) -> bool:
         if text.strip(harmless) if harmless else text:
             return True
     return False
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def parse_offsets(text: str) -> tuple[int | None, int | None]:
+    """Return the first offset and the end (exclusive) of ``A:B``, ``A:`` or ``:B``. Raises ValueError."""
+    first, colon, end = (part.strip() for part in text.partition(":"))
+    try:
+        bounds = int(first) if first else None, int(end) if end else None
+    except ValueError:
+        bounds = None, None
+    if not colon or bounds == (None, None):
+        raise ValueError(f"expected A:B, A: or :B (B is exclusive), got {text!r}")
+    if bounds[0] is not None and bounds[1] is not None and bounds[0] >= bounds[1]:
+        raise ValueError(f"expected A < B in A:B (B is exclusive), got {text!r}")
+    return bounds
+
+
+def parse_time(text: str) -> int:
+    """Return the epoch milliseconds of an ISO 8601 time (UTC without a zone) or of a number. Raises ValueError.
+
+    A time between two milliseconds is the later one: timestamps have milliseconds, and those from then on are the same.
+    """
+    if _NUMBER.fullmatch(text) and abs(int(text)) < 1 << 63:
+        return int(text)
+    try:
+        return -((_EPOCH - _with_zone(datetime.fromisoformat(text))) // _MILLISECOND)
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"expected ISO 8601, such as 2024-05-01T12:00:00Z, or epoch milliseconds, got {text!r}"
+        ) from None
+
+
+def milliseconds(moment: datetime) -> int:
+    """Return epoch milliseconds, rounded down; a time without a zone is UTC."""
+    return (_with_zone(moment) - _EPOCH) // _MILLISECOND
+
+
+def _with_zone(moment: datetime) -> datetime:
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -21,9 +21,9 @@ from crc32c import crc32c
 
 from kseg import schema
 from kseg.commands.validate.folder_checks import check_folders
-from kseg.commands.validate.parallel import validate_files
+from kseg.commands.validate.validate_ranges import validate_files
 from kseg.findings import RULES, Policy
-from kseg.format.segment.objects import Header
+from kseg.format.segment.records_chunk import Header
 from kseg.format.sidefiles.registry import find_files
 from kseg.format.storage.source import SegmentFile
 from kseg.format.writer.records_builder import PlainRecord, build_batch

@@ -37,7 +37,7 @@ from confluent_kafka.serialization import (
     StringSerializer,
 )
 
-from kseg.format.segment.objects import Header
+from kseg.format.segment.records_chunk import Header
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.schema_registry import Registry
 

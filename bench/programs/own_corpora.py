@@ -13,7 +13,12 @@ import string
 import sys
 from collections.abc import Iterator
 
-from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
+from kseg.format.writer.records_builder import (
+    PlainRecord,
+    build_batch,
+    build_message,
+    build_wrapper,
+)
 
 FIRST_TIMESTAMP = 1_700_000_000_000
 ACTIONS = ("view", "click", "add_to_cart", "purchase", "search", "logout", "refund")

@@ -1,21 +1,30 @@
-"""Options that several commands share."""
+"""What several commands share: options, and work on partitions by several processes.
+
+Options that several commands share.
+
+Work on partitions in this process or, if there is enough of it, in several processes.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kseg.cli.messages import note
+from kseg.engine import lazy
 from kseg.errors import UsageError
-from kseg.format.storage.file_access import file_access, parse_rate
+from kseg.format.segment import split_points
+from kseg.format.storage.file_access import Progress, file_access, parse_rate
+from kseg.format.storage.process_pool import map_ordered, process_pool, progress_to
 from kseg.format.storage.source import STDIN
 from kseg.format.wire.framings import FRAMINGS
 from kseg.format.writer import output_rule  # loads the registry; few runs have an output file
-from kseg.lazy import lazy
 from kseg.report.formats import ResultKind
 from kseg.text import unknown_name
 
@@ -192,3 +201,18 @@ def detail_of(verbose: bool, quiet: bool) -> int:
     if verbose and quiet:
         raise UsageError("--verbose and --quiet contradict each other: choose one")
     return int(verbose) - int(quiet)
+
+
+@contextmanager
+def parallel_map(jobs: int, parts: int, size: int, progress: Progress) -> Iterator[Callable[..., Iterator[Any]]]:
+    """Yield ``map``, or a function like it that runs in ``jobs`` processes.
+
+    One process is enough for a single part, and for a few bytes: ``parts`` with ``size`` bytes in all. ``progress`` is
+    called with the bytes that the calls pass to ``add_progress``.
+    """
+    if jobs == 1 or parts < 2 or size < 4 * split_points.RANGE_SIZE:
+        with progress_to(progress):
+            yield map
+        return
+    with process_pool(jobs, progress) as pool:
+        yield partial(map_ordered, pool)

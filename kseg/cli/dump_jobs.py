@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from typing import Any, TextIO
 
 import click
 
-from kseg.cli.dump_outcome import DumpOutcome
-from kseg.commands.dump import parallel
+from kseg.cli.outcome import DumpOutcome
+from kseg.commands.dump import dump_ranges
+from kseg.commands.dump.dump_ranges import Output
+from kseg.commands.dump.dumped_rows import from_position
 from kseg.commands.dump.request import DumpRequest
-from kseg.commands.dump.rows import from_position
 from kseg.errors import UsageError
 from kseg.format.storage.source import SegmentFile, local_size
 from kseg.report.formats import View, binary
@@ -24,9 +24,9 @@ WriteRows = Callable[[Iterable[Any], TextIO, View], None]
 FORMATS = ("jsonl", "csv", "text", "template")
 #: The format that another thread encodes: pyarrow leaves Python's lock to the thread that reads the records.
 ENCODED = "parquet"
-# Fewer bytes are not worth the import of a module.
-_FEW_BYTES = 4 * 1024 * 1024
-_ONE_PROCESS = ("follow", "limit", "position", "effective", "framings", "spark", "registry", "function", "command")
+# Fewer bytes are not worth the import of a module and the measuring.
+_FEW_BYTES = 8 * 1024 * 1024
+_ONE_PROCESS = ("follow", "limit", "position", "effective", "framings", "spark", "registry", "function")
 
 
 def jobs_of(options: Mapping[str, Any], format_name: str, *, deep: bool) -> int:
@@ -47,7 +47,7 @@ def jobs_of(options: Mapping[str, Any], format_name: str, *, deep: bool) -> int:
 
 def has_parts(files: Sequence[SegmentFile]) -> bool:
     """Return whether several processes could dump these files in less time than one."""
-    return sum(local_size(file.path) or 0 for file in files) > _FEW_BYTES and parallel.can_share_memory()
+    return sum(local_size(file.path) or 0 for file in files) > _FEW_BYTES and dump_ranges.can_share_memory()
 
 
 def write_parts(
@@ -67,17 +67,15 @@ def write_parts(
     def write_on(rows: Iterable[Any], into: TextIO) -> None:
         write(rows, into, view)
 
-    with closing(parallel.dump_parts(files, request, write_on, jobs)) as parts:
-        for part in parts:
-            outcome.begin(part.file)
-            if part.lines is None:
-                rows = outcome.attempt(request.items(part.file, outcome), listed=part.file.listed)
-                write_on(outcome.counted(from_position(rows, part.start)), out)
-                continue
-            for finding in part.findings:
-                outcome(finding)
-            sink.write(part.lines)
-            outcome.written += part.rows
-            outcome.rows |= part.shown
-            if part.error:
-                outcome.failure(part.error, listed=part.file.listed)
+    def show(output: Output, lines: memoryview) -> None:
+        sink.write(lines)
+        outcome.written += output.rows
+        outcome.rows |= output.shown
+
+    with dump_ranges.dumped_files(files, request, write_on, jobs) as (dump, by_file):
+        for file, parts in by_file:
+            outcome.begin(file)
+            start = dump.show(parts, show)
+            if start is not None:
+                rows = outcome.attempt(request.items(file, outcome), listed=file.listed)
+                write_on(outcome.counted(from_position(rows, start)), out)

@@ -1,74 +1,283 @@
-"""A run of ``kseg grep``: the files one after the other, by one process or several, with messages about each."""
+"""A run of ``kseg grep``: the files one after the other, by one process or several, with messages about each.
+
+Workers search small files and ranges of large ones, and return where the matches are; this process reads these batches again
+to show them. So the output does not depend on the number of processes. At the first range of a file that has any finding,
+this process searches the rest of it.
+
+The search in each file of a run, in a form that worker processes receive, too.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kseg.cli import grep_jobs
-from kseg.cli.dump_outcome import DumpOutcome
-from kseg.cli.grep_request import GrepRequest, count_of_item
 from kseg.cli.messages import note
-from kseg.commands.dump.neighbours import first_found
-from kseg.commands.dump.rows import RecordsItem
-from kseg.commands.grep.search import RecordGrep
-from kseg.commands.grep.time_limit import MatchClock, limited
-from kseg.format.segment import several_processes, split_points
-from kseg.format.storage import process_pool
-from kseg.format.storage.source import SegmentFile, local_size
+from kseg.cli.outcome import DumpOutcome
+from kseg.commands.dump.dumped_rows import (
+    Item,
+    RecordsItem,
+    byte_range,
+    dump_reader,
+    dump_segment,
+    with_decoder,
+)
+from kseg.commands.dump.neighbours import Neighbours, first_found
+from kseg.commands.dump.row_filter import RowFilter
+from kseg.commands.grep.matches import Query, RecordGrep
+from kseg.commands.grep.text_patterns import MatchClock, limited
+from kseg.errors import KsegError, UsageError
+from kseg.extras.serialization import record_decoder
+from kseg.findings import Finding, Report
+from kseg.format.segment import split_points
+from kseg.format.segment.input_buffer import borrowed
+from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.segment.several_processes import Job, Parts, parts_of_files, sampled_jobs
+from kseg.format.storage.source import SegmentFile, local_size, open_split, topic_partition
 from kseg.text import count_of
 
 if TYPE_CHECKING:
-    from kseg.cli.grep_jobs import ParallelSearch
+    from kseg.extras.serialization.record_decoder import DecodeSettings, RecordDecoder
+    from kseg.format.storage.process_pool import Pool
+
+
+@lru_cache(maxsize=1)
+def _decoder(settings: DecodeSettings) -> RecordDecoder | None:
+    return record_decoder.record_decoder(settings)
+
+
+_ALL = RowFilter()
 
 
 @dataclass(frozen=True, slots=True)
-class GrepRun:
-    """The search of a request. ``most`` is the largest number of matches per file, None for all of them."""
+class GrepRequest:
+    """A query, how keys and values are decoded, and ``limits``, the ranges of offsets and times.
+
+    ``before`` and ``after`` are the numbers of neighbours that are shown with a record.
+    """
+
+    query: Query
+    decoding: DecodeSettings | None = None
+    limits: RowFilter = _ALL
+    verify_crc: bool = True
+    before: int = 0
+    after: int = 0
+
+    @property
+    def decoder(self) -> RecordDecoder | None:
+        """The decoder of keys and values, the same each time in a process; None without one."""
+        return _decoder(self.decoding) if self.decoding else None
+
+    @property
+    def has_neighbours(self) -> bool:
+        """Return whether neighbours are shown."""
+        return bool(self.before or self.after)
+
+    def search_in(self, file: SegmentFile, clock: MatchClock) -> RecordGrep:
+        """Return the search in a file."""
+        return RecordGrep(self.query, self.decoder, topic_partition(file.path)[0], clock)
+
+    def row_filter(self, search: RecordGrep) -> RowFilter:
+        """Return the filter of the rows. Markers of transactions are not searched."""
+        return replace(self.limits, control=False, search=search)
+
+    def items(self, file: SegmentFile, search: RecordGrep, report: Report) -> Iterator[Item]:
+        """Yield the items of a file: the records that match, and their neighbours."""
+        items = dump_segment(
+            file.path,
+            deep=True,
+            keep=self.row_filter(search),
+            verify_crc=self.verify_crc,
+            report=report,
+            listed=file.listed,
+            near=Neighbours(self.before, self.after) if self.has_neighbours else None,
+            wrong_crc=True,
+        )
+        return with_decoder(items, self.decoder)
+
+    @contextmanager
+    def range_items(
+        self, file: SegmentFile, start: int, end: int, search: RecordGrep, report: Report
+    ) -> Iterator[tuple[SegmentReader, Iterator[Item]]]:
+        """Yield a reader of the batches that begin in bytes ``start`` to ``end``, and the items of their matches."""
+        source = open_split(file.path, start, end)
+        with (
+            borrowed() as buffers,
+            SegmentReader(source, report=report, verify_crc=self.verify_crc, buffers=buffers) as reader,
+        ):
+            keep = self.row_filter(search)
+            items = dump_reader(
+                file.path, reader, report, keep, deep=True, headings=False, wrong_crc=True, buffers=buffers
+            )
+            yield reader, with_decoder(items, self.decoder)
+
+
+def count_of_item(item: Item) -> int:
+    """Return the number of matching records of an item of a search without neighbours."""
+    return len(item.kept) if isinstance(item, RecordsItem) else 0
+
+
+# Matches that are closer than this number of bytes are read again at once.
+_NEAR = 64 * 1024
+# If this share of the bytes must be read again, this process alone takes as long. It is known after _MEASURED bytes.
+_MOST_AGAIN, _MEASURED = 0.5, 8 * 1024 * 1024
+
+
+class _Range(NamedTuple):
+    """Bytes ``start`` to ``end`` of a file; ``stop`` is where the last range of the file ends."""
 
     request: GrepRequest
-    outcome: DumpOutcome
-    clock: MatchClock
-    most: int | None
-    parallel: ParallelSearch | None = None
+    file: SegmentFile
+    start: int
+    end: int
+    stop: int
 
-    def items(self, files: Sequence[SegmentFile]) -> Iterator[Any]:
+
+@dataclass(frozen=True, slots=True)
+class FoundInRange:
+    """The matches of a worker in a range: the number of records, and the bytes of their batches, as half-open ranges.
+
+    ``joined`` is False for a range that this process must search, ``unread`` is that of RecordGrep.
+    """
+
+    joined: bool
+    count: int = 0
+    places: tuple[tuple[int, int], ...] = ()
+    unread: int = 0
+    first_unread: int | None = None
+
+
+class _FindingError(Exception):
+    """A range has a finding: its place among other findings is known when one process reads the file."""
+
+
+def search_range(part: _Range) -> FoundInRange:
+    """Search a range, in a worker. Raises UsageError."""
+    clock = MatchClock()
+    search = part.request.search_in(part.file, clock)
+    places: list[tuple[int, int]] = []
+    count = 0
+
+    def report(_: Finding) -> None:
+        raise _FindingError
+
+    try:
+        items_of_range = part.request.range_items(part.file, part.start, part.end, search, report)
+        with limited(clock), items_of_range as (reader, items):
+            for item in items:
+                if not isinstance(item, RecordsItem):
+                    continue
+                count += len(item.kept)
+                position, size = item.chunk.batches.position[item.row], item.chunk.batches.size[item.row]
+                if places and position - places[-1][1] <= _NEAR:
+                    places[-1] = places[-1][0], position + size
+                else:
+                    places.append((position, position + size))
+            joined = not reader.damaged and reader.position == part.end
+    except UsageError:
+        raise
+    except (KsegError, _FindingError):
+        joined = False
+    return FoundInRange(joined, count, tuple(places), search.unread, search.first_unread)
+
+
+class GrepRun:
+    """The search of a request in ``by_file``. ``most`` is the largest number of matches per file, None for all of them."""
+
+    def __init__(self, request: GrepRequest, outcome: DumpOutcome, clock: MatchClock, most: int | None) -> None:
+        self.request = request
+        self._outcome = outcome
+        self._clock = clock
+        self._most = most
+        self._searched = self._again = 0  # bytes
+        self.by_file: Iterator[tuple[SegmentFile, Parts[_Range, FoundInRange]]] = iter(())
+
+    def items(self) -> Iterator[Any]:
         """Yield the items of the records that match, and of their neighbours."""
-        source = self.parallel or self.request
-        for file in files:
+        for file, parts in self.by_file:
             search = self._begin(file)
-            items = self.outcome.attempt(source.items(file, search, self.outcome), listed=file.listed)
-            for item in first_found(items, self.most, self.request.after):
-                self.outcome.rows |= isinstance(item, RecordsItem)
+            items = self._outcome.attempt(self._search(file, parts, search), listed=file.listed)
+            for item in first_found(items, self._most, self.request.after):
+                self._outcome.rows |= isinstance(item, RecordsItem)
                 yield item
             _note_unread(file, search)
 
-    def counts(self, files: Sequence[SegmentFile]) -> Iterator[tuple[str, int]]:
+    def counts(self) -> Iterator[tuple[str, int]]:
         """Yield each file with matches, and their number."""
-        for file in files:
+        for file, parts in self.by_file:
             search = self._begin(file)
             total = 0
-            for count in self.outcome.attempt(self._counts(file, search), listed=file.listed):
-                total += count
-                if self.most is not None and total >= self.most:
-                    total = self.most
+            for found in self._outcome.attempt(self._search(file, parts, search, counting=True), listed=file.listed):
+                total += found if isinstance(found, int) else count_of_item(found)
+                if self._most is not None and total >= self._most:
+                    total = self._most
                     break
             _note_unread(file, search)
             if total:
-                self.outcome.rows = True
+                self._outcome.rows = True
                 yield file.path, total
 
-    def _counts(self, file: SegmentFile, search: RecordGrep) -> Iterator[int]:
-        if self.parallel:
-            return self.parallel.counts(file, search, self.outcome)
-        return map(count_of_item, self.request.items(file, search, self.outcome))
+    def plan(self, file: SegmentFile, size: int | None, pool: Pool) -> Iterator[_Range]:
+        """Yield the ranges of a file for the workers: none if this process searches alone."""
+        if not size or self._rereads:
+            return
+        first, stop, starts = 0, size, [0]
+        if not self.request.has_neighbours:  # the records before and after a match can be in other ranges
+            try:
+                first, stop = byte_range(file.path, size, self.request.limits)
+                starts = split_points.range_starts(file.path, size, pool.jobs)
+            except KsegError:
+                first, stop, starts = 0, size, [0]  # the reader reports it
+        for start, end in pairwise([first, *(start for start in starts if first < start < stop), stop]):
+            yield _Range(self.request, file, start, end, stop)
+
+    @property
+    def _rereads(self) -> bool:
+        """Whether this process alone takes as long, since it reads most bytes again."""
+        return self._searched > _MEASURED and self._again > _MOST_AGAIN * self._searched
+
+    def _search(
+        self, file: SegmentFile, parts: Parts[_Range, FoundInRange], search: RecordGrep, *, counting: bool = False
+    ) -> Iterator[Item | int]:
+        """Yield the items of a file, or with ``counting`` the numbers of matching records of the ranges of workers."""
+        if self._rereads:
+            parts.close()
+        shown = self.request.search_in(file, self._clock)  # its counts would repeat those of the workers
+        rest: tuple[int, int] | None = (0, 0)
+        for part, found in parts:
+            assert part
+            rest = part.start, part.stop
+            if not found.joined or (self.request.has_neighbours and found.count):
+                break
+            search.add_unread(found.unread, found.first_unread)
+            if counting:
+                yield found.count
+            else:
+                self._searched += part.end - part.start
+                self._again += sum(end - start for start, end in found.places)
+                for start, end in found.places:
+                    yield from self._items_of_range(file, start, end, shown)
+            rest = None if part.end == part.stop else (part.end, part.stop)
+            if self._rereads:
+                break
+        parts.close()
+        if rest == (0, 0) or (rest and self.request.has_neighbours):
+            yield from self.request.items(file, search, self._outcome)
+        elif rest:
+            yield from self._items_of_range(file, *rest, search)
+
+    def _items_of_range(self, file: SegmentFile, start: int, end: int, search: RecordGrep) -> Iterator[Item]:
+        with self.request.range_items(file, start, end, search, self._outcome) as (_, items):
+            yield from items
 
     def _begin(self, file: SegmentFile) -> RecordGrep:
-        self.outcome.begin(file)
-        return self.request.search_in(file, self.clock)
+        self._outcome.begin(file)
+        return self.request.search_in(file, self._clock)
 
 
 @contextmanager
@@ -77,31 +286,21 @@ def grep_run(
 ) -> Iterator[GrepRun]:
     """Yield a run for files, by at most ``jobs`` processes."""
     clock = MatchClock()
-    best = _best_jobs(files, request, jobs)
-    with limited(clock):
-        if best == 1:
-            yield GrepRun(request, outcome, clock, most)
-            return
-        with process_pool.process_pool(best) as pool:
-            searcher = grep_jobs.ParallelSearch(pool, request, files)
-            yield GrepRun(request, outcome, clock, most, searcher)
-            searcher.cancel()
-
-
-def _best_jobs(files: Sequence[SegmentFile], request: GrepRequest, jobs: int) -> int:
-    """Return how many processes, at most ``jobs``, end the search first. Only one asks a registry or a program."""
-    decoding = request.decoding
-    if jobs == 1 or (decoding and (decoding.registry or decoding.function or decoding.command)):
-        return 1
+    run = GrepRun(request, outcome, clock, most)
     sizes = [local_size(file.path) or 0 for file in files]
+    best = _best_jobs(files, sizes, request, jobs)
+    with limited(clock), parts_of_files(files, sizes, best, Job(run.plan, search_range)) as run.by_file:
+        yield run
+
+
+def _best_jobs(files: Sequence[SegmentFile], sizes: Sequence[int], request: GrepRequest, jobs: int) -> int:
+    """Return how many processes, at most ``jobs``, end the search first. Only one asks a registry or a user's function."""
+    decoding = request.decoding
+    if decoding and (decoding.registry or decoding.function):
+        return 1
     if sum(sizes) < 2 * split_points.RANGE_SIZE or (request.has_neighbours and len(files) == 1):
         return 1
-    if not several_processes.BEGIN_ALONE:
-        return jobs
-    start = several_processes.start_seconds()
-    largest = max(range(len(files)), key=sizes.__getitem__)
-    work = sum(sizes) * grep_jobs.seconds_per_byte(request, files[largest])
-    return several_processes.best_jobs(work, work, 0, jobs, start)
+    return sampled_jobs(files, sizes, jobs, lambda file, end: search_range(_Range(request, file, 0, end, end)))
 
 
 def _note_unread(file: SegmentFile, search: RecordGrep) -> None:

@@ -1,28 +1,119 @@
 """The command line: the group of commands, each imported when it is called.
 
 Exit code 0: nothing found. 1: findings. 2: the command could not do its work. 128 + N: signal N ended it.
+
+The module also reads default options from ``kseg.toml`` or ``[tool.kseg]`` in ``pyproject.toml`` in the working folder,
+and makes the settings of the process that save start-up time: importing kseg changes nothing.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 import kseg
 from kseg import text  # loads json: few runs have a message
-from kseg.cli import startup
 from kseg.cli.messages import FAILED, fail, note, redirect_to_null, show_error
-from kseg.engine import how_to_compile
-from kseg.errors import KsegError
+from kseg.engine import how_to_compile, imported, lazy, missing_library
+from kseg.errors import KsegError, UsageError
 from kseg.format.storage import interrupts
 from kseg.format.storage.file_access import file_access
-from kseg.lazy import imported, missing_library
+from kseg.text import to_json, unknown_name
+
+if TYPE_CHECKING:
+    import tomllib
+else:
+    tomllib = lazy("tomllib")
+
+
+class Setting(NamedTuple):
+    """A value of a settings file. ``key`` is the name as the file has it, with dashes or underscores."""
+
+    file: str
+    key: str
+    value: Any
+
+
+def read_settings(folder: Path, known: set[str]) -> dict[str, Setting]:
+    """Return options of ``kseg validate`` by name with dashes, such as those in ``known``; ``rule`` can be a table.
+
+    Raises UsageError for a file that is not TOML and for unknown names.
+    """
+    for name, place in (("kseg.toml", ()), ("pyproject.toml", ("tool", "kseg"))):
+        path = folder / name
+        if not path.is_file():
+            continue
+        try:
+            text = path.read_text(encoding="utf-8")
+            if place and "kseg" not in text:
+                continue  # parsing most projects' files would take 3 ms for nothing
+            table: Any = tomllib.loads(text)
+        except (OSError, ValueError) as error:
+            if place:
+                continue  # a broken pyproject.toml is reported by the tools that own it
+            raise UsageError(f"{name}: {_reason(error)}") from error
+        for key in place:
+            table = table.get(key, {})
+        if table:
+            return _options(table, name, known)
+    return {}
+
+
+def check_type(parameter: click.Parameter, value: Any) -> None:
+    """Raise UsageError unless a value of a settings file has the type that an option needs."""
+    if isinstance(parameter, click.Option) and parameter.is_flag:
+        expected, valid = "true or false", isinstance(value, bool)
+    elif parameter.multiple:
+        expected, valid = "a list of texts", isinstance(value, list) and all(isinstance(one, str) for one in value)
+    elif isinstance(parameter.type, click.IntRange):
+        # The range is checked later.
+        expected, valid = "a whole number", isinstance(value, int) and not isinstance(value, bool)
+    else:
+        expected, valid = "a text in quotes", isinstance(value, str)
+    if not valid:
+        raise UsageError(f"expected {expected}, got {to_json(value) if isinstance(value, (bool, str)) else value}")
+
+
+def _reason(error: OSError | ValueError) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"byte {error.start} is not UTF-8: expected a text file in TOML"
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
+def _options(table: dict[str, Any], name: str, known: set[str]) -> dict[str, Setting]:
+    options: dict[str, Setting] = {}
+    for key, value in table.items():
+        option = key.replace("_", "-")
+        if option not in known:
+            raise UsageError(f"{name}: {unknown_name('setting', key, sorted(known))}")
+        if option == "rule" and isinstance(value, dict):
+            value = [f"{rule}={severity}" for rule, severity in value.items()]
+        options[option] = Setting(name, key, [value] if option == "rule" and isinstance(value, str) else value)
+    return options
+
+
+#: Allocations between two collections. Imported modules stay and the loops leave no cycles: collecting every 700
+#: objects, Python's default, takes a tenth of a short run.
+GC_THRESHOLD = 50_000
+
+
+def collect_rarely() -> None:
+    """Raise the threshold of the garbage collector."""
+    gc.set_threshold(GC_THRESHOLD)
+
+
+def skip_final_collection() -> None:
+    """Keep the interpreter from traversing all imported modules before it exits."""
+    if "_duckdb" not in sys.modules:  # it prints those of its objects that are not freed
+        gc.freeze()
 
 
 def _warn_once() -> Callable[[str], object]:
@@ -32,23 +123,27 @@ def _warn_once() -> Callable[[str], object]:
 
 #: Command -> "module:function" and its line in the list of commands, in the order of that list.
 COMMANDS: Mapping[str, tuple[str, str]] = {
-    "dump": ("kseg.cli.dump:dump", "Show batches, records, or the content of side files."),
-    "grep": ("kseg.cli.grep:grep", "Find records by patterns, JSON paths or keys."),
-    "validate": ("kseg.cli.validate:validate", "Check segments and their side files."),
-    "explain": ("kseg.cli.explain:explain", "Explain a file: versions, fields at their bytes, faults."),
-    "rules": ("kseg.cli.rules:rules", "List the rules, or explain one rule."),
-    "convert": ("kseg.cli.convert:convert", "Convert segments to another record version."),
-    "repair": ("kseg.cli.repair:repair", "Copy the valid batches of segments, and list the losses."),
-    "stats": ("kseg.cli.stats:stats", "Count the content per segment, partition and log directory."),
-    "diff": ("kseg.cli.diff:diff", "Compare two replicas of a partition offline."),
-    "recovery": ("kseg.cli.recovery:recovery", "Predict the start of a broker on a log directory."),
-    "transactions": ("kseg.cli.transactions:transactions", "List the transactions of partitions."),
-    "lag": ("kseg.cli.lag:lag", "List the lag of consumer groups offline."),
-    "schemas": ("kseg.cli.schemas:schemas", "List the schemas of a registry, from its topic."),
-    "report": ("kseg.cli.report:report", "Write one HTML page for an incident."),
-    "sql": ("kseg.cli.sql:sql", "Query segments with SQL."),
-    "audit": ("kseg.cli.audit:audit", "Run an audit over many segments."),
-    "completion": ("kseg.cli.completion:completion", "Print the completion script of a shell, or install it."),
+    "dump": ("kseg.cli.dump_command:dump", "Show batches, records, or the content of side files."),
+    "grep": ("kseg.cli.grep_command:grep", "Find records by patterns, JSON paths or keys."),
+    "validate": ("kseg.cli.validate_command:validate", "Check segments and their side files."),
+    "explain": ("kseg.cli.explain_command:explain", "Explain a file: versions, fields at their bytes, faults."),
+    "rules": ("kseg.cli.rules_command:rules", "List the rules, or explain one rule."),
+    "convert": ("kseg.cli.convert_command:convert", "Convert segments to another record version."),
+    "repair": ("kseg.cli.repair_command:repair", "Copy the valid batches of segments, and list the losses."),
+    "stats": ("kseg.cli.stats_command:stats", "Count the content per segment, partition and log directory."),
+    "diff": ("kseg.cli.diff_command:diff", "Compare replicas of partitions offline."),
+    "recovery": ("kseg.cli.recovery_command:recovery", "Predict the start of a broker on a log directory."),
+    "transactions": ("kseg.cli.transactions_command:transactions", "List the transactions of partitions."),
+    "lag": ("kseg.cli.lag_command:lag", "List the lag of consumer groups offline."),
+    "schemas": ("kseg.cli.schemas_command:schemas", "List the schemas of a registry, from its topic."),
+    "report": ("kseg.cli.report_command:report", "Write one HTML page for an incident."),
+    "sql": ("kseg.cli.sql_command:sql", "Query segments with SQL."),
+    "completion": ("kseg.cli.completion_command:completion", "Print the completion script of a shell, or install it."),
+}
+
+#: A command of older versions -> what replaces it.
+_GONE = {
+    "audit": "there is no audit any more: use kseg sql --recipe NAME, kseg diff for replicas, kseg stats for retention pins"
 }
 
 
@@ -70,7 +165,7 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            ctx.fail(text.unknown_name("command", args[0], COMMANDS))
+            ctx.fail(_GONE.get(args[0]) or text.unknown_name("command", args[0], COMMANDS))
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None and not ctx.resilient_parsing:
             _check_given_once(click.Context(command, ctx, name), rest)
@@ -97,7 +192,7 @@ class Commands(click.Group):
     def main(self, args: Sequence[str] | None = None, *rest: Any, **kwargs: Any) -> Any:
         before = {} if args is None else interrupts.handlers()  # a caller with arguments continues after the command
         kwargs["standalone_mode"] = False
-        startup.collect_rarely()
+        collect_rarely()
         if sys.stderr is None:
             # stderr is closed: the next opened file must not get its descriptor.
             sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
@@ -107,7 +202,7 @@ class Commands(click.Group):
                 sys.stdout.flush()
         except OSError:
             redirect_to_null(sys.stdout)  # reported before; the interpreter would exit with 120
-        startup.skip_final_collection()
+        skip_final_collection()
         interrupts.restore(before)
         sys.exit(code)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from kseg.findings import do_nothing
 from kseg.format.storage.source import SegmentFile
-from kseg.report import rich_parts
+from kseg.report import terminal
 from kseg.report.terminal import screen
 
 #: Seconds before the bar appears, and between its updates.
@@ -69,9 +69,9 @@ class _Bar:
         began = time.monotonic()
         if self.finished.wait(DELAY):
             return
-        rich = rich_parts.progress
+        rich = terminal.progress
         columns = (rich.BarColumn(), rich.DownloadColumn(), rich.TransferSpeedColumn(), rich.TimeRemainingColumn())
-        console = rich_parts.Console(stderr=True)
+        console = terminal.Console(stderr=True)
         bar = rich.Progress(*columns, console=console, transient=True, auto_refresh=False)
         task = bar.add_task("", total=self._total, completed=self._done)
         bar.tasks[0].start_time = bar.get_time() - (time.monotonic() - began)

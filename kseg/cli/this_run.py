@@ -11,8 +11,8 @@ import click
 from click.core import ParameterSource
 
 import kseg
-from kseg.lazy import lazy
-from kseg.report.run import Run
+from kseg.engine import lazy
+from kseg.report.spool import Run
 
 if TYPE_CHECKING:
     import platform

@@ -1,13 +1,12 @@
-# C types for gather.py. Names and meanings stand there; nothing is implemented here.
+# C types for arrow_gather.py.
 
 cimport cython
 
 from kseg.format.record.columns cimport BatchColumns, RecordColumns
-from kseg.format.record.headers cimport header_field
+from kseg.format.record.default_records cimport header_field
 
 cdef long long LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, INT32_MAX, NO_TIMESTAMP, MOST_HEADERS, HEADER_BYTES
 cdef long long FIRST_MILLISECOND, LAST_MILLISECOND, BY_BYTE
-
 
 cdef class Texts:
     cdef readonly unsigned char[::1] data, valid
@@ -18,7 +17,6 @@ cdef class Texts:
     cpdef reserve(self, Py_ssize_t size)
 
     cpdef widen(self)
-
 
 cdef class ArrowColumns:
     cdef readonly Py_ssize_t capacity, limit, count, header_count
@@ -32,7 +30,6 @@ cdef class ArrowColumns:
 
     @cython.locals(held=cython.Py_ssize_t)
     cpdef bint full(self)
-
 
 @cython.locals(
     i=cython.Py_ssize_t, n=cython.Py_ssize_t, row=cython.Py_ssize_t, at=cython.Py_ssize_t,

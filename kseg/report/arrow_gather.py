@@ -12,8 +12,7 @@ from typing import Any
 
 from kseg.format.record import layout
 from kseg.format.record.columns import BatchColumns, RecordColumns
-from kseg.format.record.default_records import MAX_HEADERS
-from kseg.format.record.headers import header_field
+from kseg.format.record.default_records import MAX_HEADERS, header_field
 
 LOG_APPEND_TIME = layout.LOG_APPEND_TIME
 TRANSACTIONAL = layout.TRANSACTIONAL

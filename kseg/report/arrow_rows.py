@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kseg import schema
-from kseg.format.internal_topics.recognise import decoded_record
+from kseg.format.internal_topics.decode import decoded_record
 from kseg.format.record.layout import TIMESTAMP_TYPES
-from kseg.format.segment.records_chunk import Chunk
-from kseg.format.segment.rows import ENCODERS
+from kseg.format.segment.records_chunk import ENCODERS, Chunk
 from kseg.report import arrow_gather
-from kseg.report.arrow_parts import pa
-from kseg.report.arrow_table import BATCH_ROWS, Place, arrow_schema, arrow_types, arrow_value
+from kseg.report.arrow_table import (
+    BATCH_ROWS,
+    ColumnPlace,
+    arrow_schema,
+    arrow_types,
+    arrow_value,
+    pa,
+    pc,
+)
 from kseg.schema import Column
 from kseg.text import to_json
 
 if TYPE_CHECKING:
-    from kseg.format.serialization.record_decoder import RecordDecoder
+    from kseg.extras.serialization.record_decoder import RecordDecoder
 
 #: Maximum bytes of keys, values and headers in an Arrow record batch, as Spark recommends.
 BATCH_BYTES = 8 * 1024 * 1024
@@ -33,11 +40,12 @@ class RecordRows:
         self._names = [column.name for column in columns]
         self._content_names = _CONTENTS.keys() & self._names
         self._facts = not _WITHOUT_FACTS.issuperset(self._names)
+        self._sized: list[str] = [name for name in ("key_size", "value_size") if name in self._names]
         self._bounds = (max_rows, max_bytes)
         self._room = (0, 0)
         self._begin()
 
-    def add(self, place: Place, chunk: Chunk, data: Any, first: int, stop: int) -> Iterator[pa.RecordBatch]:
+    def add(self, place: ColumnPlace, chunk: Chunk, data: Any, first: int, stop: int) -> Iterator[pa.RecordBatch]:
         """Append record rows ``first`` to ``stop`` of the chunk, whose bytes are in ``data``; yield full batches.
 
         The caller must exhaust the iterator before it advances to the next chunk.
@@ -49,12 +57,14 @@ class RecordRows:
                 self._decode(place.decode, chunk, before, range(begin, first))
             if place.decoder and self._content_names:
                 self._decode_contents(place.decoder, place.topic, chunk, range(begin, first))
+            for name in self._sized:
+                self._sizes[name].frombytes(memoryview(getattr(chunk.records, name))[begin:first].tobytes())
             self._places.append((place, self._columns.count - before))
             self._take_controls(chunk)
             if self._columns.full():
                 yield self._flush()
 
-    def add_chunk(self, place: Place, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+    def add_chunk(self, place: ColumnPlace, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """Append all records of the chunk; yield full batches."""
         for data, first, stop in payload_runs(chunk):
             yield from self.add(place, chunk, data, first, stop)
@@ -68,7 +78,8 @@ class RecordRows:
         keys, values, headers = (name in self._names for name in ("key", "value", "headers"))
         rows, size = self._bounds
         self._columns = arrow_gather.ArrowColumns(rows, size, keys, values, headers, *self._room, self._facts)
-        self._places: list[tuple[Place, int]] = []
+        self._places: list[tuple[ColumnPlace, int]] = []
+        self._sizes: dict[str, array[int]] = {name: array("q") for name in self._sized}
         self._controls: dict[int, str] = {}
         self._decoded: dict[int, str] = {}
         self._contents: defaultdict[str, list[Any]] = defaultdict(list)
@@ -172,6 +183,11 @@ class RecordRows:
         found.extend([None] * (self._columns.count - len(found)))
         return pa.array([arrow_value(column, {column.name: value}) for value in found], arrow_types()[column.type])
 
+    def sizes(self, name: str) -> pa.Array:
+        """Return the sizes of keys or values in bytes, null for null."""
+        stored = self._array("int", self._sizes[name])
+        return pc.if_else(pc.less(stored, 0), None, stored)
+
     def nothing(self) -> pa.Array:
         """Return a text column of nulls."""
         return pa.nulls(self._columns.count, pa.string())
@@ -201,6 +217,8 @@ _ARRAYS: Mapping[str, Callable[[Any], Any]] = {
     "key": lambda found: found.stored("key"),
     "value": lambda found: found.stored("value"),
     "headers": RecordRows.headers,
+    "key_size": lambda found: found.sizes("key_size"),
+    "value_size": lambda found: found.sizes("value_size"),
     "control": lambda found: found.objects(found._controls),
     "decoded": lambda found: found.objects(found._decoded),
     "producer_id": lambda found: found.plain("producer_id", "modern"),
@@ -215,7 +233,7 @@ _ARRAYS: Mapping[str, Callable[[Any], Any]] = {
 #: The columns that records of a file have in common.
 _OF_FILES = {column: _ARRAYS[column] for column in ("topic", "partition", "file")}
 #: The columns that need no fact of a record, such as its offset.
-_WITHOUT_FACTS = frozenset({*_OF_FILES, "key", "value", "headers"})
+_WITHOUT_FACTS = frozenset({*_OF_FILES, "key", "value", "headers", "key_size", "value_size"})
 
 
 class CountedRows:
@@ -227,10 +245,10 @@ class CountedRows:
     def __init__(self, columns: Sequence[Column], max_rows: int = BATCH_ROWS) -> None:
         self.schema = arrow_schema(columns)
         self._max_rows = max_rows
-        self._places: list[tuple[Place, int]] = []
+        self._places: list[tuple[ColumnPlace, int]] = []
         self._count = 0
 
-    def add_chunk(self, place: Place, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+    def add_chunk(self, place: ColumnPlace, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """Count the records of the chunk; yield full batches."""
         self._places.append((place, chunk.records.count))
         self._count += chunk.records.count
@@ -250,7 +268,7 @@ def gathered_rows(columns: Sequence[Column]) -> RecordRows | CountedRows:
     return CountedRows(columns) if all(column.name in _OF_FILES for column in columns) else RecordRows(columns)
 
 
-def _of_places(places: Iterable[tuple[Place, int]], attribute: str, kind: str) -> pa.Array:
+def _of_places(places: Iterable[tuple[ColumnPlace, int]], attribute: str, kind: str) -> pa.Array:
     """Return a column of the file that each row comes from; ``places`` has the files with their numbers of rows."""
     arrow_type = arrow_types()[kind]
     runs: list[list[Any]] = []

@@ -1,4 +1,8 @@
-"""The columns and types of Arrow tables, and rows by value.
+"""The columns and types of Arrow tables, and the parts of pyarrow that kseg uses.
+
+The parts of pyarrow that kseg uses, imported at their first use: all but Parquet, Arrow and Spark works without it.
+
+The columns and types of Arrow tables, and rows by value.
 
 The types are exactly those that Spark accepts: all columns nullable, timestamps in microseconds UTC, no dictionaries, no
 large or view types.
@@ -12,14 +16,30 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kseg import schema
+from kseg.engine import lazy
 from kseg.format.record.layout import FIRST_MILLISECOND, LAST_MILLISECOND
 from kseg.format.storage.source import topic_partition
-from kseg.report.arrow_parts import pa
 from kseg.schema import Column
 from kseg.text import to_json
 
 if TYPE_CHECKING:
-    from kseg.format.serialization.record_decoder import RecordDecoder
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import dataset
+    from pyarrow.dataset import InMemoryDataset
+    from pyarrow.parquet import ParquetWriter
+
+    from kseg.extras.serialization.record_decoder import RecordDecoder
+else:
+    _NEEDED = "Parquet and Arrow need pyarrow: pip install pyarrow"
+    pa = lazy("pyarrow", needed=_NEEDED)
+    pc = lazy("pyarrow.compute", needed=_NEEDED)
+    dataset = lazy("pyarrow.dataset", needed=_NEEDED)
+    InMemoryDataset = lazy("pyarrow.dataset", "InMemoryDataset", needed=_NEEDED)
+    ParquetWriter = lazy("pyarrow.parquet", "ParquetWriter", needed=_NEEDED)
+
+__all__ = ["InMemoryDataset", "ParquetWriter", "dataset", "pa", "pc"]
+
 
 #: Maximum rows of an Arrow record batch, as Spark recommends.
 BATCH_ROWS = 8 * 1024
@@ -68,7 +88,7 @@ def arrow_types() -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ColumnPlace:
     """The file that rows come from, with its topic and partition.
 
     ``decode`` is the internal topic whose format the column ``decoded`` uses. ``outcome`` returns the state of the
@@ -83,11 +103,11 @@ class Place:
     decoder: RecordDecoder | None = None
 
     @classmethod
-    def of(cls, file: str, decode: str | None = None, decoder: RecordDecoder | None = None) -> Place:
+    def of(cls, file: str, decode: str | None = None, decoder: RecordDecoder | None = None) -> ColumnPlace:
         """Return the place of a file."""
         return cls(file, *topic_partition(file), decode, decoder=decoder).escaped()
 
-    def escaped(self) -> Place:
+    def escaped(self) -> ColumnPlace:
         """Return the place with names as Arrow accepts them."""
         return replace(self, file=_text(self.file), topic=self.topic and _text(self.topic))
 
@@ -98,11 +118,11 @@ def from_rows(columns: Sequence[Column], found: Sequence[schema.Row]) -> pa.Reco
     Columns of PLACE_COLUMNS come from the row's ``file``, unless the rows have them.
     """
     types = arrow_types()
-    if any(column in schema.PLACE_COLUMNS for column in columns) and found and "topic" not in found[0]:
-        places = [Place.of(row["file"]) for row in found]
+    placed = {column.name for column in schema.PLACE_COLUMNS}
+    if not placed.isdisjoint(column.name for column in columns) and found and "topic" not in found[0]:
+        places = {file: ColumnPlace.of(file) for file in {row["file"] for row in found}}
         found = [
-            {"topic": place.topic, "partition": place.partition, **row}
-            for place, row in zip(places, found, strict=True)
+            {"topic": places[row["file"]].topic, "partition": places[row["file"]].partition, **row} for row in found
         ]
     arrays = [pa.array([arrow_value(column, row) for row in found], types[column.type]) for column in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))

@@ -1,39 +1,43 @@
-"""Output of ``kseg diff`` for two log directories: rows, or a table of the partitions that differ and a line."""
+"""Output of ``kseg diff`` for log directories: rows, or a table of the partitions that differ and a line."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from kseg.commands.diff.differences import COUNTED, KINDS
-from kseg.commands.diff.log_dirs import PairOutcome
+from kseg.commands.diff.differences import COUNTED, KINDS, VERDICTS
 from kseg.commands.diff.replica import ReplicaSummary
-from kseg.report.diff import difference_row, outcome_row
+from kseg.commands.diff.replica_pairs import NOT_COMPARED, PairOutcome
 from kseg.report.diff_advice import together_text
+from kseg.report.diff_report import difference_row, outcome_row, stale_text
 from kseg.report.tables import TableColumn, print_pages, print_text
 from kseg.schema import Row
 from kseg.text import count_of, escape_controls
 
 #: Verdicts that the table only counts.
 _SAME = ("identical", "same")
+_FROM_BEST = (*VERDICTS, *NOT_COMPARED)
 
 
 @dataclass(slots=True)
-class Total:
-    """Partitions by verdict, complete after the last one."""
+class LogDirDiffTotal:
+    """Partitions by verdict, complete after the last one. ``log_dirs`` is the number of log directories."""
 
+    log_dirs: int
     verdicts: Counter[str] = field(default_factory=Counter)
 
-    def counted(self, outcomes: Iterable[PairOutcome]) -> Iterator[PairOutcome]:
-        for outcome in outcomes:
-            self.verdicts[outcome.verdict] += 1
-            yield outcome
+    def counted(self, by_partition: Iterable[list[PairOutcome]]) -> Iterator[PairOutcome]:
+        """Yield the outcomes of each partition, and count its worst verdict: that of the worst pair."""
+        for outcomes in by_partition:
+            self.verdicts[max((outcome.verdict for outcome in outcomes), key=_FROM_BEST.index)] += 1
+            yield from outcomes
 
 
-def rows(outcomes: Iterable[PairOutcome], total: Total) -> Iterator[Row]:
-    """Yield per partition the ``kind="difference"`` rows and a ``kind="diff"`` row, then a ``kind="summary"`` row."""
+def rows(outcomes: Iterable[PairOutcome], total: LogDirDiffTotal) -> Iterator[Row]:
+    """Yield per pair of replicas the ``kind="difference"`` rows and a ``kind="diff"`` row, then a ``kind="summary"`` row."""
     for outcome in outcomes:
         pair, result = outcome.pair, outcome.comparison
         place = {"topic": pair.topic, "partition": pair.partition}
@@ -57,26 +61,34 @@ _COLUMNS = (
     TableColumn("offsets b", priority=1),
     TableColumn("differences", text="wrap"),
 )
+_LOG_DIRS = (TableColumn("a", text="wrap"), TableColumn("b", text="wrap"))
 
 
-def write_table(outcomes: Iterable[PairOutcome], total: Total, out: TextIO, *, detail: int = 0) -> None:
-    """Write the partitions that differ, with ``detail`` 1 all, with -1 none; then the number of partitions by verdict."""
+def write_table(outcomes: Iterable[PairOutcome], total: LogDirDiffTotal, out: TextIO, *, detail: int = 0) -> None:
+    """Write the partitions that differ, with ``detail`` 1 all, with -1 none; then the number of partitions by verdict.
+
+    Of more than two log directories, each row names the two that it compares.
+    """
     listed = (outcome for outcome in outcomes if detail > 0 or (not detail and outcome.verdict not in _SAME))
-    print_pages(out, _COLUMNS, ((_cells(outcome), "") for outcome in listed))
+    named = total.log_dirs > 2
+    columns = (*_COLUMNS[:1], *(_LOG_DIRS if named else ()), *_COLUMNS[1:])
+    print_pages(out, columns, ((_cells(outcome, named), "") for outcome in listed))
     print_text(out, summary_line(total), indent=2)
 
 
-def summary_line(total: Total) -> str:
+def summary_line(total: LogDirDiffTotal) -> str:
     """Return the number of partitions by verdict as one line of text."""
     verdicts = ", ".join(f"{count:,} {verdict}" for verdict, count in total.verdicts.most_common())
     return f"{count_of(total.verdicts.total(), 'partition')}: {verdicts}"
 
 
-def _cells(outcome: PairOutcome) -> list[str]:
+def _cells(outcome: PairOutcome, named: bool) -> list[str]:
     pair = outcome.pair
     name = f"{pair.topic}-{pair.partition}"
+    log_dirs = [os.path.dirname(folder) if folder else "-" for folder in (pair.a, pair.b)] if named else []
     extents = (_extent(outcome.a), _extent(outcome.b))
-    return [*map(escape_controls, (name, outcome.verdict, *extents, outcome.reason or _differences(outcome)))]
+    cells = (name, *log_dirs, outcome.verdict, *extents, outcome.reason or _differences(outcome))
+    return [*map(escape_controls, cells)]
 
 
 def _extent(replica: ReplicaSummary | None) -> str:
@@ -103,5 +115,6 @@ def _differences(outcome: PairOutcome) -> str:
         for name, replica in (("a", outcome.a), ("b", outcome.b))
         if replica.damage
     ]
+    stale = [stale_text(result)] if result.stale else []
     together = together_text(outcome_row(result, outcome.a, outcome.b))
-    return ", ".join([*found, *damaged, *([together] if together else [])])
+    return ", ".join([*found, *stale, *damaged, *([together] if together else [])])

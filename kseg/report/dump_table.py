@@ -10,20 +10,24 @@ from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any, NamedTuple, TextIO
 
+from kseg.commands.dump.dumped_rows import BatchItem, RecordsItem, SegmentItem
 from kseg.commands.dump.record_lines import field
-from kseg.commands.dump.rows import BatchItem, RecordsItem, SegmentItem
 from kseg.errors import UsageError
+from kseg.extras.serialization.decoding import NOT_DECODED, DecodedValue
 from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.record.layout import NO_PRODUCER_ID, NO_SEQUENCE, TIMESTAMP_TYPES
-from kseg.format.segment.objects import Record, RecordBatch
-from kseg.format.segment.rows import batch_row
-from kseg.format.serialization.decoding import NOT_DECODED, Decoded
-from kseg.report.dump import column_names, record_rows
+from kseg.format.segment.records_chunk import Record, RecordBatch, batch_row
+from kseg.report.dump_report import column_names, record_rows
 from kseg.report.formats import View
-from kseg.report.rows import RowSet, cell, text_rows
+from kseg.report.row_formats import RowSet, cell, text_rows
 from kseg.report.tables import TableColumn, print_cells
 from kseg.schema import BATCH_COLUMNS, RECORD_COLUMNS, Row
-from kseg.text import escape_controls, iso_time, to_json, unknown_name
+from kseg.text import (
+    escape_controls,
+    iso_time,
+    to_json,
+    unknown_name,
+)
 
 _BATCH_COLUMNS = (
     TableColumn("position", right=True),
@@ -64,7 +68,7 @@ _LARGEST_ID = 1_000_000
 _PAGE_BYTES = 4 << 20
 
 
-class Content(NamedTuple):
+class CellContent(NamedTuple):
     """A key, a value or a header's value: its first bytes, and its size. None for null."""
 
     data: bytes
@@ -78,10 +82,10 @@ class _ShownRecord:
     record: Record
     batch: RecordBatch
     decoded: dict[str, Any] | None
-    contents: tuple[Decoded, Decoded] | None
-    key: Content | None
-    value: Content | None
-    headers: tuple[tuple[str, Content | None], ...]
+    contents: tuple[DecodedValue, DecodedValue] | None
+    key: CellContent | None
+    value: CellContent | None
+    headers: tuple[tuple[str, CellContent | None], ...]
     #: The fields of its row, if columns are wanted that the table does not have by default.
     row: Row
 
@@ -170,8 +174,8 @@ def _field_row(item: RecordsItem, i: int, view: View) -> Row:
     return {name: value for name, value in row.items() if name not in ("key", "value", "headers")}
 
 
-def _content_of(data: memoryview | None, most: int) -> Content | None:
-    return None if data is None else Content(bytes(data[:most]), len(data))
+def _content_of(data: memoryview | None, most: int) -> CellContent | None:
+    return None if data is None else CellContent(bytes(data[:most]), len(data))
 
 
 def _batch_cells(page: Sequence[_Shown], view: View) -> tuple[Sequence[TableColumn], list[list[str]]]:
@@ -253,13 +257,13 @@ def _key_or_value_cells(rows: Sequence[_ShownRecord], name: str, encoding: str) 
     return kind, texts
 
 
-def _decoded_cell(found: Decoded) -> str:
+def _decoded_cell(found: DecodedValue) -> str:
     """Return a decoded key or value after its kind."""
     schema = "" if found.schema_id is None else f"schema {found.schema_id} "
     return f"{schema}{found.kind} {cell(found.value)}"
 
 
-def content_cells(contents: Sequence[Content | None], encoding: str = "auto") -> tuple[str, list[str]]:
+def content_cells(contents: Sequence[CellContent | None], encoding: str = "auto") -> tuple[str, list[str]]:
     """Return the notation of a column of keys or values, and its cells.
 
     The notation is empty for text, or "int64", "int32", "schema id" (of a schema registry) or the ``encoding`` if that is
@@ -275,7 +279,7 @@ def content_cells(contents: Sequence[Content | None], encoding: str = "auto") ->
     return kind, [_content_text(content, kind, encoding) for content in contents]
 
 
-def content_text(content: Content | None, encoding: str = "auto") -> str:
+def content_text(content: CellContent | None, encoding: str = "auto") -> str:
     """Return a key, a value or a header's value. Bytes that are not text are in hexadecimal: no title names a number."""
     return _content_text(content, _named_notation(encoding), encoding)
 
@@ -284,7 +288,7 @@ def _named_notation(encoding: str) -> str:
     return encoding if encoding in ("hex", "base64") else ""
 
 
-def _content_text(content: Content | None, kind: str, encoding: str) -> str:
+def _content_text(content: CellContent | None, kind: str, encoding: str) -> str:
     if content is None:
         return "null"
     data, size = content
@@ -292,7 +296,7 @@ def _content_text(content: Content | None, kind: str, encoding: str) -> str:
     if not size:
         return '""'
     if kind == "schema id":
-        return f"{int.from_bytes(data[1:5], 'big')} {_hex(Content(data[5:], size - 5))}"
+        return f"{int.from_bytes(data[1:5], 'big')} {_hex(CellContent(data[5:], size - 5))}"
     if kind == "hex":
         return data.hex() + rest
     if kind == "base64":
@@ -304,7 +308,7 @@ def _content_text(content: Content | None, kind: str, encoding: str) -> str:
     return _hex(content)
 
 
-def _is_text(content: Content) -> bool:
+def _is_text(content: CellContent) -> bool:
     """Return whether bytes are UTF-8 without zeros, and with few control characters other than line breaks and tabs."""
     data, size = content
     try:
@@ -318,12 +322,12 @@ def _is_text(content: Content) -> bool:
     return "\0" not in text and controls * 4 <= len(text)
 
 
-def _has_schema_id(content: Content) -> bool:
+def _has_schema_id(content: CellContent) -> bool:
     """Return whether bytes begin as those of a schema registry's serializers: 0, and an id of four bytes."""
     return content.size >= 5 and not content.data[0] and 0 < int.from_bytes(content.data[1:5], "big") <= _LARGEST_ID
 
 
-def _hex(content: Content) -> str:
+def _hex(content: CellContent) -> str:
     more = "…" if content.size > len(content.data) else ""
     return f"0x{content.data.hex()}{more} ({content.size:,} B)"
 

@@ -16,18 +16,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO, cast
 
+from kseg.engine import imported
 from kseg.errors import KsegError, UsageError
 from kseg.format.storage import atomic_write
-from kseg.lazy import imported
 from kseg.report.terminal import screen
 from kseg.text import one_of
 
 if TYPE_CHECKING:
-    from kseg.report.run import Run
+    from kseg.report.spool import Run
 
 # The writers of rows of any kind: (row set, out, view).
-JSON_LINES = "kseg.report.rows:write_jsonl"
-CSV = "kseg.report.rows:write_csv"
+JSON_LINES = "kseg.report.row_formats:write_jsonl"
+CSV = "kseg.report.row_formats:write_csv"
 PARQUET = "kseg.report.parquet:write_rows"
 _ROW_WRITERS = {JSON_LINES, CSV, PARQUET}
 
@@ -48,12 +48,12 @@ class ResultKind(NamedTuple):
 # (items, view)
 DUMP = ResultKind(
     "batches and records",
-    "kseg.report.dump:rows",
+    "kseg.report.dump_report:rows",
     {
         "table": "kseg.report.dump_table:write_table",
-        "jsonl": "kseg.report.dump:write_jsonl",
-        "csv": "kseg.report.dump:write_csv",
-        "text": "kseg.report.dump:write_text",
+        "jsonl": "kseg.report.dump_report:write_jsonl",
+        "csv": "kseg.report.dump_report:write_csv",
+        "text": "kseg.report.dump_report:write_text",
         "hex": "kseg.report.hex:write_hex",
         "parquet": "kseg.report.parquet:write_parquet",
     },
@@ -61,11 +61,11 @@ DUMP = ResultKind(
 # (items, view)
 MATCHES = ResultKind(
     "records that a search found",
-    "kseg.report.dump:rows",
+    "kseg.report.dump_report:rows",
     {
-        "text": "kseg.report.grep:write_text",
+        "text": "kseg.report.grep_report:write_text",
         "table": "kseg.report.dump_table:write_table",
-        "jsonl": "kseg.report.dump:write_jsonl",
+        "jsonl": "kseg.report.dump_report:write_jsonl",
         "csv": CSV,
         "parquet": "kseg.report.parquet:write_parquet",
     },
@@ -73,12 +73,12 @@ MATCHES = ResultKind(
 # (items, view)
 SIDE_FILES = ResultKind(
     "side files",
-    "kseg.report.sidefiles:rows",
+    "kseg.report.side_files_report:rows",
     {
-        "table": "kseg.report.sidefiles:write_table",
-        "jsonl": "kseg.report.sidefiles:write_jsonl",
+        "table": "kseg.report.side_files_report:write_table",
+        "jsonl": "kseg.report.side_files_report:write_jsonl",
         "csv": CSV,
-        "text": "kseg.report.sidefiles:write_text",
+        "text": "kseg.report.side_files_report:write_text",
         "hex": "kseg.report.hex:write_side_files",
         "parquet": PARQUET,
     },
@@ -86,101 +86,107 @@ SIDE_FILES = ResultKind(
 # Files read with --as: (items, columns, view)
 FRAMED = ResultKind(
     "requests, responses and single messages",
-    "kseg.report.framed:rows",
+    "kseg.report.framed_report:rows",
     {
-        "table": "kseg.report.framed:write_table",
+        "table": "kseg.report.framed_report:write_table",
         "jsonl": JSON_LINES,
         "csv": CSV,
-        "text": "kseg.report.framed:write_text",
-        "hex": "kseg.report.hex_frames:write_frames",
+        "text": "kseg.report.framed_report:write_text",
+        "hex": "kseg.report.hex:write_frames",
         "parquet": PARQUET,
     },
 )
 # (lesson, view)
-LESSON = ResultKind("explanations", "", {"text": "kseg.report.explain:write_lesson"})
+LESSON = ResultKind("explanations", "", {"text": "kseg.report.explain_report:write_lesson"})
 # (path, kinds, view)
-FOLDER = ResultKind("explanations of folders", "", {"text": "kseg.report.explain:write_folder"})
+FOLDER = ResultKind("explanations of folders", "", {"text": "kseg.report.explain_report:write_folder"})
 # (results, total): ``total`` is complete after the last result
 VALIDATION = ResultKind(
     "findings",
     "kseg.results:result_rows",
     {
-        "table": "kseg.report.validate:write_table",
+        "table": "kseg.report.validate_report:write_table",
         "jsonl": JSON_LINES,
-        "junit": "kseg.report.junit:write_junit",
-        "sarif": "kseg.report.sarif:write_sarif",
-        "github": "kseg.report.github:write_github",
-        "html": "kseg.report.html.validation:write_html",
-        "markdown": "kseg.report.markdown:write_markdown",
-        "prometheus": "kseg.report.prometheus:write_prometheus",
+        "junit": "kseg.report.ci_formats:write_junit",
+        "sarif": "kseg.report.ci_formats:write_sarif",
+        "github": "kseg.report.ci_formats:write_github",
+        "html": "kseg.extras.html.validation_page:write_html",
+        "markdown": "kseg.report.ci_formats:write_markdown",
+        "prometheus": "kseg.report.ci_formats:write_prometheus",
     },
 )
 # (partitions)
 EFFECTIVE = ResultKind(
     "the effective state",
-    "kseg.report.effective:rows",
-    {"table": "kseg.report.effective:write_table", "jsonl": JSON_LINES},
+    "kseg.report.effective_report:rows",
+    {"table": "kseg.report.effective_report:write_table", "jsonl": JSON_LINES},
 )
 # (levels, top)
 STATS = ResultKind(
     "statistics",
-    "kseg.report.stats:rows",
-    {"table": "kseg.report.stats:write_table", "jsonl": JSON_LINES, "html": "kseg.report.html.stats:write_html"},
+    "kseg.report.stats_rows:rows",
+    {
+        "table": "kseg.report.stats_report:write_table",
+        "jsonl": JSON_LINES,
+        "html": "kseg.extras.html.stats_page:write_html",
+    },
 )
 # (plans, total)
 RECOVERY = ResultKind(
     "recovery plans",
-    "kseg.report.recovery:rows",
+    "kseg.report.recovery_report:rows",
     {
-        "table": "kseg.report.recovery:write_table",
+        "table": "kseg.report.recovery_report:write_table",
         "jsonl": JSON_LINES,
-        "html": "kseg.report.html.recovery:write_html",
+        "html": "kseg.extras.html.recovery_page:write_html",
     },
 )
-# (items, total, states, now)
+# (items, total, states)
 TRANSACTIONS = ResultKind(
     "transactions",
-    "kseg.report.transactions:rows",
+    "kseg.report.transactions_report:rows",
     {
-        "table": "kseg.report.transactions:write_table",
+        "table": "kseg.report.transactions_report:write_table",
         "jsonl": JSON_LINES,
-        "html": "kseg.report.html.transactions:write_html",
+        "html": "kseg.extras.html.transactions_page:write_html",
     },
 )
 # (rows, total)
 SCHEMAS = ResultKind(
     "schemas",
-    "kseg.report.schemas:rows",
-    {"table": "kseg.report.schemas:write_table", "jsonl": JSON_LINES, "csv": CSV},
-)
-# (columns, found)
-AUDIT = ResultKind(
-    "audits", "kseg.report.audit:rows", {"table": "kseg.report.audit:write_table", "jsonl": JSON_LINES, "csv": CSV}
+    "kseg.report.schemas_report:rows",
+    {"table": "kseg.report.schemas_report:write_table", "jsonl": JSON_LINES, "csv": CSV},
 )
 # (schema, batches)
 SQL = ResultKind(
     "the rows of a statement",
-    "kseg.report.sql:rows",
+    "kseg.report.sql_report:rows",
     {
-        "table": "kseg.report.sql:write_table",
+        "table": "kseg.report.sql_report:write_table",
         "jsonl": JSON_LINES,
         "csv": CSV,
-        "parquet": "kseg.report.sql:write_parquet",
+        "parquet": "kseg.report.sql_report:write_parquet",
     },
 )
 # (result)
 CONVERSION = ResultKind(
-    "conversions", "kseg.report.convert:rows", {"text": "kseg.report.convert:write_text", "jsonl": JSON_LINES}
+    "conversions",
+    "kseg.report.convert_report:rows",
+    {"text": "kseg.report.convert_report:write_text", "jsonl": JSON_LINES},
 )
 # (name of a rule, or None for all)
-RULES = ResultKind("rules", "kseg.report.rules:rows", {"text": "kseg.report.rules:write_text", "jsonl": JSON_LINES})
+RULES = ResultKind(
+    "rules", "kseg.report.rules_report:rows", {"text": "kseg.report.rules_report:write_text", "jsonl": JSON_LINES}
+)
 # Written while they are found, with a class of (out, detail).
 DIFF = ResultKind(
-    "differences", "", {"table": "kseg.report.diff:TableWriter", "jsonl": "kseg.report.diff:JsonLinesWriter"}
+    "differences", "", {"table": "kseg.report.diff_report:DiffTable", "jsonl": "kseg.report.diff_report:DiffJsonLines"}
 )
 # (found, total)
 LAG = ResultKind(
-    "lags", "kseg.report.lag:rows", {"table": "kseg.report.lag:write_table", "jsonl": JSON_LINES, "csv": CSV}
+    "lags",
+    "kseg.report.lag_report:rows",
+    {"table": "kseg.report.lag_report:write_table", "jsonl": JSON_LINES, "csv": CSV},
 )
 # (outcomes, total)
 LOG_DIR_DIFF = ResultKind(
@@ -190,7 +196,9 @@ LOG_DIR_DIFF = ResultKind(
 )
 # Written while they are found, with a class of (out).
 REPAIR = ResultKind(
-    "repairs", "", {"text": "kseg.report.repair:TextWriter", "jsonl": "kseg.report.repair:JsonLinesWriter"}
+    "repairs",
+    "",
+    {"text": "kseg.report.repair_report:RepairText", "jsonl": "kseg.report.repair_report:RepairJsonLines"},
 )
 
 
@@ -235,7 +243,7 @@ def writer(kind: ResultKind, name: str) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How rows are written. ``encoding`` is a name of ``rows.ENCODERS``; ``terminal``: the output is a terminal.
+    """How rows are written. ``encoding`` is a name of ``records_chunk.ENCODERS``; ``terminal``: the output is a terminal.
 
     ``continued``: the rows follow others of the same kind. ``decoded``: records of internal topics have a column for
     their decoded content. ``sides`` are those of "key" and "value" that are decoded. ``without`` are columns of Parquet

@@ -2,6 +2,8 @@
 
 A line has the position, the bytes, and the field. In a batch that is compressed, positions of its records count from the
 first decompressed byte.
+
+Output of ``kseg dump --as NAME --format hex``: each field of requests, responses and messages next to its bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from itertools import cycle, groupby
 from textwrap import wrap
 from typing import TextIO
 
-from kseg.commands.dump.rows import (
+from kseg.commands.dump.dumped_rows import (
     BatchItem,
     DamagedBytes,
     EmptyFile,
@@ -19,17 +21,28 @@ from kseg.commands.dump.rows import (
     RecordsItem,
     SegmentItem,
     SideFileItem,
+    WireRow,
 )
+from kseg.engine import imported
 from kseg.errors import KsegError
 from kseg.findings import Severity, Verdict
 from kseg.format.compress import codecs
 from kseg.format.record import layout
-from kseg.format.record.fields import Field, FieldReader, batch_fields, describe_time, message_set_fields, record_fields
+from kseg.format.record.fields import (
+    FieldReader,
+    StoredField,
+    batch_fields,
+    describe_time,
+    message_set_fields,
+    record_fields,
+)
 from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT
-from kseg.format.sidefiles.stored_fields import STORED_FIELDS, StoredFields
+from kseg.format.sidefiles.producer_snapshot import STORED_FIELDS, StoredFields
 from kseg.format.storage.source import Source, open_range, open_source
+from kseg.format.wire.framings import framing
 from kseg.report.formats import View
 from kseg.report.tables import may_colour, print_text
+from kseg.schema import Column
 from kseg.text import count_of, escape_controls, iso_time
 
 #: The bytes of a field on one line; of data, next to its text.
@@ -99,7 +112,7 @@ def _batch_lines(item: BatchItem, records: _Records | None, colours: Iterator[in
         meaning = f"{count_of(len(stored) - end, 'byte')}{compressed}"
         if records is None or compressed or batch.crc_valid is False:
             shown = min(len(stored) - end, MAX_SHOWN)
-            yield from field_lines([Field(end, shown, "records", meaning, True)], stored, batch.position, colours)
+            yield from field_lines([StoredField(end, shown, "records", meaning, True)], stored, batch.position, colours)
             if shown < len(stored) - end:
                 yield f"{'':12}... {count_of(len(stored) - end - shown, 'more byte')}\n"
         if records is not None and batch.crc_valid is False:
@@ -111,13 +124,13 @@ class _Records:
 
     def __init__(self, item: BatchItem) -> None:
         self._batch, self._stored = item.batch, item.stored
-        self._walk: Iterator[list[Field]] | None = None
+        self._walk: Iterator[list[StoredField]] | None = None
         self._next = 0
         self._place = "" if item.batch.compression == "none" else ", decompressed"
         self.data: bytes | memoryview = b""
         self.shift = 0
 
-    def upto(self, item: RecordsItem) -> Iterator[tuple[str, list[Field]]]:
+    def upto(self, item: RecordsItem) -> Iterator[tuple[str, list[StoredField]]]:
         """Yield the title and the fields of each kept record, and of undecodable bytes after the last record."""
         if self._walk is None:
             self._walk = self._begin()
@@ -133,7 +146,7 @@ class _Records:
             for fields in self._walk:
                 yield "after the last record", fields
 
-    def _begin(self) -> Iterator[list[Field]]:
+    def _begin(self) -> Iterator[list[StoredField]]:
         batch, stored = self._batch, self._stored
         plain = batch.compression == "none"
         if batch.magic < 2:
@@ -188,7 +201,7 @@ def _damaged_lines(item: DamagedBytes, colours: Iterator[int]) -> Iterator[str]:
         yield f"{'':12}... {count_of(size - shown, 'more byte')}\n"
 
 
-def _incomplete_batch(stored: bytes) -> Iterator[list[Field]]:
+def _incomplete_batch(stored: bytes) -> Iterator[list[StoredField]]:
     """Yield the fields of the first bytes of a batch."""
     fields = batch_fields(stored)
     yield fields
@@ -197,7 +210,7 @@ def _incomplete_batch(stored: bytes) -> Iterator[list[Field]]:
         return
     attributes = int.from_bytes(stored[layout.ATTRIBUTES_AT :][:2], "big")
     if attributes & layout.CODEC_MASK:
-        yield [Field(at, len(stored) - at, "records", "compressed and incomplete", True)]
+        yield [StoredField(at, len(stored) - at, "records", "compressed and incomplete", True)]
         return
     base_offset = int.from_bytes(stored[:8], "big", signed=True)
     base_timestamp = int.from_bytes(stored[layout.BASE_TIMESTAMP_AT :][:8], "big", signed=True)
@@ -205,7 +218,7 @@ def _incomplete_batch(stored: bytes) -> Iterator[list[Field]]:
 
 
 def field_lines(
-    fields: Sequence[Field],
+    fields: Sequence[StoredField],
     data: bytes | memoryview,
     shift: int,
     colours: Iterator[int],
@@ -303,3 +316,58 @@ _PRINTABLE = bytes(byte if 32 <= byte < 127 else ord(".") for byte in range(256)
 def ascii_text(data: bytes | memoryview) -> str:
     """Return printable ASCII, and a dot for each other byte."""
     return bytes(data).translate(_PRINTABLE).decode("ascii")
+
+
+#: Findings of bytes that begin as a frame or a message does.
+_CUT = ("frame-cut", "frame-size", "truncated-tail", "invalid-size")
+
+
+def write_frames(
+    dumped: Iterable[FileStart | WireRow | DamagedBytes], columns: Sequence[Column], out: TextIO, view: View
+) -> None:
+    """Write frames or messages, and the bytes between them, as far as they can be decoded."""
+    colours = colours_of(view)
+    for item in dumped:
+        if isinstance(item, FileStart):
+            print_text(out, f"file {escape_controls(item.file)}")
+            continue
+        kind = framing(item.framing)
+        if isinstance(item, WireRow):
+            row, position = item.row, item.row["position"]
+            size = kind.size_field + row["size"]
+            print_text(out, escape_controls(f"{_title(row)} at {position}, {count_of(size, 'byte')}"), indent=2)
+        else:
+            row, position, size = None, item.position, item.end - item.position
+            print_text(out, f"{count_of(size, 'byte')} at {position} that cannot be read")
+            for finding in item.findings:
+                message = Verdict(item.file, Severity.ERROR, finding).message
+                print_text(out, f"  {escape_controls(message)}", indent=4)
+        shown = size if row else min(size, MAX_SHOWN)
+        try:
+            stored = _read(item.file, position, shown)
+        except (KsegError, OSError):
+            out.write("  The bytes are shown of local files only.\n")
+            continue
+        if isinstance(item, DamagedBytes) and not any(finding.rule in _CUT for finding in item.findings):
+            out.writelines(f"{line}\n" for line in hex_lines([stored], position))
+            continue
+        for part in imported(kind.parts)(memoryview(stored), position, row):
+            if part.title:
+                print_text(out, f"  {part.title}", indent=4)
+            out.writelines(field_lines(part.fields, part.data, part.shift, colours))
+        if shown < size:
+            out.write(f"{'':12}... {count_of(size - shown, 'more byte')}\n")
+
+
+def _title(row: dict[str, object]) -> str:
+    if row["kind"] not in ("request", "response"):
+        return "message"
+    api = f" {row['api_name']} version {row['api_version']}" if row["api_name"] else " of an unknown API"
+    return f"{row['kind']}{api}, correlation id {row['correlation_id']},"
+
+
+def _read(file: str, position: int, size: int) -> bytes:
+    """Return bytes of a file. Raises KsegError or OSError."""
+    with open_range(file, position, position + size) as source:
+        buffer = memoryview(bytearray(size))
+        return bytes(buffer[: source.readinto(buffer)])

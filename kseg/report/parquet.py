@@ -7,15 +7,15 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TextIO
 
 from kseg import schema
-from kseg.commands.dump.rows import BatchItem, RecordsItem, SegmentItem
+from kseg.commands.dump.dumped_rows import BatchItem, RecordsItem, SegmentItem
+from kseg.engine import lazy
 from kseg.errors import UsageError
-from kseg.format.segment import rows
+from kseg.format.segment import records_chunk
 from kseg.format.writer.batch_runs import payload_of
-from kseg.lazy import lazy
 from kseg.report import arrow_rows, arrow_table
-from kseg.report.arrow_parts import ParquetWriter, pa
+from kseg.report.arrow_table import ParquetWriter, pa
 from kseg.report.formats import View
-from kseg.report.rows import RowSet
+from kseg.report.row_formats import RowSet
 
 if TYPE_CHECKING:
     from concurrent import futures
@@ -99,12 +99,12 @@ def _write_by_thread(writer: ParquetWriter, batches: Iterable[pa.RecordBatch]) -
 
 def _record_batches(dumped: Iterable[SegmentItem], columns: Sequence[schema.Column]) -> Iterator[pa.RecordBatch]:
     gathered = arrow_rows.RecordRows(columns, GROUP_ROWS, GROUP_BYTES)
-    place = arrow_table.Place("", None, None)
+    place = arrow_table.ColumnPlace("", None, None)
     for item in dumped:
         if not isinstance(item, RecordsItem):
             continue
         if place.file != item.file:
-            place = arrow_table.Place.of(item.file, item.topic, item.decoder)
+            place = arrow_table.ColumnPlace.of(item.file, item.topic, item.decoder)
         data = payload_of(item.chunk, item.row)
         for first, stop in item.ranges():
             yield from gathered.add(place, item.chunk, data, first, stop)
@@ -113,7 +113,7 @@ def _record_batches(dumped: Iterable[SegmentItem], columns: Sequence[schema.Colu
 
 def _entry_batches(dumped: Iterable[SegmentItem], columns: Sequence[schema.Column]) -> Iterator[pa.RecordBatch]:
     return _row_batches(
-        (rows.batch_row(item.file, item.batch) for item in dumped if isinstance(item, BatchItem)), columns
+        (records_chunk.batch_row(item.file, item.batch) for item in dumped if isinstance(item, BatchItem)), columns
     )
 
 

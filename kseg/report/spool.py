@@ -1,13 +1,18 @@
-"""Keep results until the answer that comes before them is known, or for several reports: on disk if they are many."""
+"""Results that are kept until the answer before them is known, and the description of the run.
+
+Keep results until the answer that comes before them is known, or for several reports: on disk if they are many.
+
+The description of a run in its report.
+"""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Generic, TypeVar
 
-from kseg.lazy import lazy
+from kseg.engine import lazy
 from kseg.results import FileResult
 
 if TYPE_CHECKING:
@@ -55,3 +60,18 @@ def recorded(results: Iterable[FileResult], spool: Spool[FileResult]) -> Iterato
     for result in results:
         spool.add(replace(result, facts=None))
         yield result
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The run that made a report: its command line, its ``paths``, the host, and the version of kseg.
+
+    ``started`` is in epoch milliseconds. ``settings`` are options that a settings file gave.
+    """
+
+    command: str
+    paths: tuple[str, ...]
+    host: str
+    started: int
+    version: str
+    settings: tuple[str, ...] = ()

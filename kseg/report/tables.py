@@ -1,20 +1,20 @@
 """Tables: one layout for every command, on terminals of any width and in pipes.
 
 In a pipe a row is one line, and nothing is hidden, cut or wrapped. On a terminal a number is never cut. If a table is too
-wide, texts are wrapped or cut, then columns are hidden, the least important first, and named below the table. If that is not
-enough, each row becomes a block of lines.
+wide, texts are wrapped or cut, then columns are hidden, the least important first, and named below the table. If that is
+not enough, each row becomes a block of lines.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from kseg.lazy import lazy
-from kseg.report.rich_parts import Segment, cell_len, console
+from kseg.engine import lazy
+from kseg.report.terminal import Segment, cell_len, console
 from kseg.text import escape_controls
 
 if TYPE_CHECKING:
@@ -52,12 +52,19 @@ class TableColumn(NamedTuple):
     """A column. ``text`` is "" for a cell that is never cut or wrapped, such as a number, "wrap" or "cut" for a text.
 
     ``right``: aligned to the right. ``priority`` 0 is never hidden; among others the highest number is hidden first.
+    ``cell`` returns the text of a result's cell; ``row_formats.table_of`` sets it for columns of fields.
     """
 
     name: str
     right: bool = False
     text: str = ""
     priority: int = 0
+    cell: Callable[[Any], str] | None = None
+
+
+def cells_of(columns: Iterable[TableColumn], item: Any) -> list[str]:
+    """Return the cells of a result."""
+    return [escape_controls(column.cell(item)) for column in columns if column.cell]
 
 
 def print_pages(out: TextIO, columns: Sequence[TableColumn], rows: Iterable[Row]) -> None:

@@ -9,13 +9,17 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO
 
-from kseg.commands.dump.rows import RecordsItem, SegmentItem
+from kseg.commands.dump.dumped_rows import RecordsItem, SegmentItem
 from kseg.errors import UsageError
-from kseg.format.segment.objects import Record
-from kseg.format.segment.rows import ENCODERS, header_rows
+from kseg.format.segment.records_chunk import ENCODERS, Record, header_rows
 from kseg.format.storage.source import topic_partition
 from kseg.report.formats import View, binary
-from kseg.text import encoded, escape_controls, iso_time, to_json
+from kseg.text import (
+    encoded,
+    escape_controls,
+    iso_time,
+    to_json,
+)
 
 #: Mark -> meaning, for the help text and the documentation.
 MARKS = {

@@ -13,13 +13,11 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from kseg.spark.source import options as reader_options
-from kseg.spark.source.ddl import ddl
-from kseg.spark.source.options import Options, apply_filters
-from kseg.spark.source.streaming import KsegStreamReader
-from kseg.views.planning import Split, check_paths, plan
-from kseg.views.reading import read
-from kseg.views.request import RowLimits
+from kseg.extras.views.planning import RowLimits, Split, check_paths, plan
+from kseg.extras.views.split_rows import read
+from kseg.spark import options as reader_options
+from kseg.spark.options import Options, apply_filters, ddl
+from kseg.spark.streaming import KsegStreamReader
 
 # gc.freeze after the imports saves 10 ms per task, because each task runs a collection. Frozen in every task, the garbage
 # of the tasks would never be freed.
@@ -100,4 +98,4 @@ class KsegReader(DataSourceReader):
         if _freezes < _FREEZES:
             _freezes += 1
             gc.freeze()
-        return read(self.options, self.limits, partition.value or Split())
+        return read(self.options, self.limits, partition.value or Split(), self.options.notices)

@@ -1,41 +1,98 @@
-"""Run a statement of ``kseg sql`` on Spark, over tables with the same columns."""
+"""Run a statement of ``kseg sql`` on Spark, over tables with the same columns.
+
+from kseg.spark import session
+from kseg.spark.sql import query
+from kseg.extras.sql.recipes import RECIPES
+query(session(), RECIPES["gaps"].statement, ["/backup/broker-1"]).show()
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions
+
+from kseg.extras.sql.statement import RECORDS, TABLES, tables_in
+from kseg.extras.views.view_table import DAMAGE, ON_REQUEST
+from kseg.findings import do_nothing
 from kseg.spark.jobs.pool import one_line_errors
-from kseg.sql.tables import TABLES
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+#: The places of damage in a table that are listed.
+MOST_REPORTED = 100
 #: Bytes as text: UTF-8 as it is, other bytes in base64.
 _TEXT = "coalesce(try_validate_utf8(cast({0} as string)), base64({0}))"
-_CONTENTS = {
-    "text": _TEXT,
-    "text_headers": f"transform({{0}}, h -> named_struct('key', h.key, 'value', {_TEXT.format('h.value')}))",
+#: The columns of records that are not those of the view.
+_OF_RECORDS = {
+    "key": _TEXT.format("key"),
+    "value": _TEXT.format("value"),
+    "headers": f"transform(headers, h -> named_struct('key', h.key, 'value', {_TEXT.format('h.value')}))",
+    "key_size": "cast(octet_length(key) as bigint)",
+    "value_size": "cast(octet_length(value) as bigint)",
 }
 
 
+def query(spark: SparkSession, statement: str, paths: Sequence[str], *, verify_crc: bool = True) -> DataFrame:
+    """Return the rows of a statement over files, folders and URLs.
+
+    The tables that it names become temporary views of the session. Damage is left out.
+    """
+    return _query(spark, statement, paths, verify_crc)[0]
+
+
+def _query(
+    spark: SparkSession, statement: str, paths: Sequence[str], verify_crc: bool
+) -> tuple[DataFrame, dict[str, DataFrame]]:
+    """Return the rows of a statement, and the damage of each table by its name, which the statement counts."""
+    spark.conf.set("spark.sql.ansi.doubleQuotedIdentifiers", "true")  # as in DuckDB and in the standard
+    damage: dict[str, DataFrame] = {}
+    for table in tables_in(statement):
+        options = {"view": table, "verifyCrc": str(verify_crc).lower()}
+        if DAMAGE in ON_REQUEST.get(table, ()):
+            options["columns"] = f"*,{DAMAGE.name}"
+        rows = spark.read.format("kseg").options(**options).load(list(paths))
+        if "columns" in options:
+            damage[table] = rows.where(f"{DAMAGE.name} is not null")
+            rows = rows.observe(table, functions.count(DAMAGE.name).alias("places")).where(f"{DAMAGE.name} is null")
+        own = _OF_RECORDS if table == RECORDS else {}
+        columns = (f"{own.get(column.name, f'`{column.name}`')} as `{column.name}`" for column in TABLES[table])
+        rows.selectExpr(*columns).createOrReplaceTempView(table)
+    return spark.sql(statement), damage
+
+
 def run_on_spark(
-    spark: SparkSession, statement: str, tables: Iterable[str], paths: Sequence[str], verify_crc: bool
+    spark: SparkSession,
+    statement: str,
+    paths: Sequence[str],
+    verify_crc: bool,
+    report: Callable[[str], object] = do_nothing,
 ) -> tuple[Any, Any]:
-    """Return the schema and the rows of a statement over the named tables. Raises KsegError for a wrong statement."""
+    """Return the schema and the rows of a statement. Raises KsegError for a wrong statement.
+
+    ``report`` gets a line for each place of damage in the bytes that the statement read, up to MOST_REPORTED per table.
+    """
     with one_line_errors():
-        spark.conf.set("spark.sql.ansi.doubleQuotedIdentifiers", "true")  # as in DuckDB and in the standard
-        for table in tables:
-            options = {"view": table, "mode": "dropmalformed", "verifyCrc": str(verify_crc).lower()}
-            rows = spark.read.format("kseg").options(**options).load(list(paths))
-            contents = {"key", "value", "headers"} if table == "records" else set()
-            rows.selectExpr(
-                *(
-                    f"{_CONTENTS[column.type].format(column.name)} as {column.name}"
-                    if column.name in contents
-                    else f"`{column.name}`"
-                    for column in TABLES[table]
-                )
-            ).createOrReplaceTempView(table)
-        found = spark.sql(statement).toArrow()
+        rows, damage = _query(spark, statement, paths, verify_crc)
+        found = rows.toArrow()
+        observed = rows._jdf.queryExecution().observedMetrics()
+        for table, places in damage.items():
+            seen = observed.get(table)
+            if seen.isDefined() and seen.get().getLong(0):  # it is read again: damage is rare
+                _report_damage(places, report)
     return found.schema, found.to_batches()
+
+
+def _report_damage(places: DataFrame, report: Callable[[str], object]) -> None:
+    found = places.limit(MOST_REPORTED + 1).collect()
+    for row in found[:MOST_REPORTED]:
+        rule, _, message = row.damage.partition(": ")
+        if "folder" in row:  # the place is in the text
+            report(f"{row.folder}/{row.damage}")
+        else:
+            place = "" if row.position is None else f" at byte {row.position}"
+            report(f"{row.file}: {rule}{place}: {message}")
+    if len(found) > MOST_REPORTED:
+        report("more damage follows; `kseg validate` lists it")

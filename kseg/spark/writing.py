@@ -26,25 +26,29 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 from pyspark.sql.types import StructType
 
 from kseg.errors import KsegError, UsageError
-from kseg.findings import RULES, Finding, Severity, Verdict
+from kseg.findings import (
+    RULES,
+    Finding,
+    Severity,
+    Verdict,
+)
 from kseg.format.compress.codecs import compress
 from kseg.format.record import encoder
 from kseg.format.record.layout import FIRST_LEADER_EPOCH, INT32_MAX, RECORD_BATCH_OVERHEAD
-from kseg.format.segment.reader import SegmentReader
+from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.checkpoints import LeaderEpoch
 from kseg.format.sidefiles.indexes import IndexBuilder
-from kseg.format.storage.atomic_write import mark_results, publish, sync_folder, writing
+from kseg.format.storage.atomic_write import check_absent, mark_results, sync_folder, writing
 from kseg.format.storage.source import open_source
-from kseg.format.writer import epoch_checkpoint
-from kseg.format.writer.batch_packer import OutputBuffer
-from kseg.format.writer.output_guards import check_earlier_result
+from kseg.format.writer import written_side_files
+from kseg.format.writer.output_guards import check_earlier_result, index_paths
 from kseg.format.writer.output_rule import check_not_of_broker
-from kseg.format.writer.records_builder import codec_id
-from kseg.format.writer.targets import index_paths
-from kseg.report.arrow_parts import pa
+from kseg.format.writer.records_builder import OutputBuffer, codec_id
+from kseg.report.arrow_table import pa
+from kseg.spark.jobs import commit_journal
 from kseg.spark.jobs.arrow_columns import Rows, rows_of
 from kseg.spark.jobs.pool import one_line_errors
-from kseg.spark.jobs.row_kinds import KIND, check_kinds, kind_column, refuse_other_rows
+from kseg.spark.jobs.row_kinds import KIND, check_kinds, check_source, kind_column, refuse_other_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -54,6 +58,7 @@ SEGMENT_BYTES = 1024 * 1024 * 1024
 BATCH_BYTES = 16 * 1024
 
 _FORMAT = "kseg-segments"
+_OVERWRITE = "overwrite=True"
 _HEADERS = "array<struct<key:string,value:binary>>"
 # A Windows drive has one letter.
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:")
@@ -76,7 +81,8 @@ def write_segments(
 
     Rows are grouped by partition and sorted by offset. Offsets may have gaps but no duplicates. A batch has about
     ``batch_bytes`` before compression. ``path`` is a local folder, or its ``file:`` URL. Existing partitions are
-    refused or, with ``overwrite``, replaced when all new ones are written.
+    refused or, with ``overwrite``, replaced when all new ones are written. If an earlier run was killed while its
+    partitions got their names, this one first finishes that.
 
     Rows that are not records are refused (``row_kinds.KINDS``), unless their kind is in ``drop``, which leaves them
     out, or in ``as_data``, which writes them as plain records. Raises UsageError for invalid columns and options,
@@ -84,10 +90,12 @@ def write_segments(
     """
     codec_id(compression)
     check_kinds(drop, as_data)
+    check_source(df, as_data)
     folder = local_folder(path)
     check_not_of_broker(Path(os.path.realpath(folder)), folder)
     if not 0 < batch_bytes <= segment_bytes <= INT32_MAX:
         raise UsageError("expected 0 < batch_bytes <= segment_bytes < 2 GiB")
+    commit_journal.finish_interrupted(folder)
     rows = df.select(*_columns(df), kind_column(df, as_data))
     if drop:
         rows = rows.where(f.col(KIND).isNull() | ~f.col(KIND).isin(*drop))
@@ -199,7 +207,12 @@ class _SegmentWriter(DataSourceArrowWriter):
                 for folder, target in moves:
                     check_earlier_result(target)
                     mark_results(folder)
-                publish(moves, replace=self._overwrite, option="overwrite=True")
+                if not self._overwrite:
+                    check_absent([target for _, target in moves], option=_OVERWRITE)
+                if moves:
+                    commit_journal.commit(
+                        self._target, self._staging, moves, replace=self._overwrite, option=_OVERWRITE
+                    )
         finally:
             shutil.rmtree(self._staging, ignore_errors=True)
 
@@ -285,7 +298,7 @@ class _Partition:
         self._seal()
         if self._first is not None:
             entries = [LeaderEpoch(FIRST_LEADER_EPOCH, self._first)]
-            epoch_checkpoint.write(self.folder, entries)
+            written_side_files.write(self.folder, entries)
         sync_folder(self.folder)
 
     def close(self) -> None:

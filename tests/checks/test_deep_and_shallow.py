@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kseg.commands.convert.convert import convert
-from kseg.commands.convert.plan import ConversionPlan
+from kseg.commands.convert.conversion import convert
+from kseg.commands.convert.converted_segment import ConversionPlan
 from kseg.commands.repair.repair import repair
-from kseg.commands.repair.segment import RepairPlan as RepairPlan
+from kseg.commands.repair.repaired_segment import RepairPlan as RepairPlan
 from kseg.commands.validate.validate import validate_segment
 from kseg.errors import KsegError
 from kseg.findings import RULES, Finding, Severity

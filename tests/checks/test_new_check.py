@@ -13,8 +13,8 @@ import json, sys
 from pathlib import Path
 from kseg import findings
 from kseg.findings import Rule, Severity
-from kseg.format.checks import table
-from kseg.format.checks.check_state import CheckState, batch_finding
+from kseg.format.checks import run_checks
+from kseg.format.checks.batch_checks import CheckState, batch_finding
 
 odd = Rule("K299", "odd-producer", Severity.ERROR, "producer id {id} is odd", "Nothing.", "Nothing.")
 key = Rule("K399", "key-of-record", Severity.ERROR, "a key is {key}", "Nothing.", "Nothing.")
@@ -35,10 +35,10 @@ def join(before, after):
     joined.append((before, after))
     return sys.argv[2] == "join"
 
-table.BATCH_CHECKS += (table.BatchCheck(check_producer, join),)
-table.RECORD_CHECKS += (table.RecordCheck(check_key),)
+run_checks.BATCH_CHECKS += (run_checks.BatchCheck(check_producer, join),)
+run_checks.RECORD_CHECKS += (run_checks.RecordCheck(check_key),)
 
-from kseg.commands.validate import parallel
+from kseg.commands.validate import validate_ranges
 from kseg.cli.main import main
 from kseg.format.segment import several_processes, split_points
 from kseg.format.storage.source import SegmentFile
@@ -64,7 +64,7 @@ def run(*arguments):
         return end.code or 0
 
 def found(path, jobs):
-    (result,) = parallel.validate_files([SegmentFile(str(path))], Settings(), jobs)
+    (result,) = validate_ranges.validate_files([SegmentFile(str(path))], Settings(), jobs)
     return [(one.finding.rule, one.finding.offset) for one in result.verdicts]
 
 expected = [("odd-producer", 100), ("key-of-record", 150), ("odd-producer", 200)]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kseg.findings import RULES, Finding
-from kseg.format.segment.reader import SegmentReader
+from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.source import Source
 from tools import make_findings
 from tools.make_findings import CASES, FINDINGS, SEGMENTS, WITHOUT_FILE, settings_of

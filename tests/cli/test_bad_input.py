@@ -138,7 +138,7 @@ def test_a_folder_without_permission(partly_readable: Path, command: str) -> Non
         ("google.protobuf", ("dump", "--value-as", "protobuf", "--schema-file", "{proto}", str(SEGMENT))),
         ("grpc_tools", ("dump", "--value-as", "protobuf", "--schema-file", "{proto}", str(SEGMENT))),
         ("pyspark", ("validate", "--spark", "local[1]", str(SEGMENT))),
-        ("pyspark", ("audit", "gaps", "--spark", "local[1]", str(SEGMENT))),
+        ("pyspark", ("sql", "--recipe", "gaps", "--spark", "local[1]", str(SEGMENT))),
     ],
 )
 def test_a_missing_library(library: str, arguments: tuple[str, ...], tmp_path: Path) -> None:

@@ -287,7 +287,8 @@ def test_csv_distinguishes_null_and_empty() -> None:
         (("dump", "--as", "request", DAMAGED), "did you mean requests?"),
         (("dump", "--decode", "__consumer_offset", DAMAGED), "did you mean __consumer_offsets?"),
         (("convert", "v0-v2", DAMAGED, "out"), "did you mean v0-to-v2"),
-        (("audit", "replica", DAMAGED), "did you mean replicas?"),
+        (("audit", "gaps", DAMAGED), "use kseg sql --recipe NAME"),
+        (("sql", "--recipe", "duplicate", DAMAGED), "did you mean duplicates?"),
     ],
 )
 def test_wrong_names_get_a_suggestion(arguments: tuple[object, ...], hint: str) -> None:

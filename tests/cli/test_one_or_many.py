@@ -6,7 +6,6 @@ import io
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,49 +15,29 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from kseg.cli import grep_jobs
+from kseg.cli import grep_run
 from kseg.cli.main import main
-from kseg.commands.convert import parallel as rewrite_jobs
-from kseg.commands.convert.convert import convert
-from kseg.commands.convert.plan import ConversionPlan
-from kseg.commands.convert.result import Conversion
-from kseg.commands.dump import parallel as dump_jobs
-from kseg.commands.dump import range_output
-from kseg.commands.validate import parallel
+from kseg.commands.convert.conversion import convert
+from kseg.commands.convert.converted_segment import ConversionPlan
+from kseg.commands.convert.transcode import Conversion
+from kseg.commands.dump import dump_ranges as dump_jobs
+from kseg.commands.validate import validate_ranges
 from kseg.commands.validate.folder_checks import check_folders
 from kseg.errors import KsegError
 from kseg.findings import Finding, Policy, do_nothing
 from kseg.format.checks.run_checks import policy_for
 from kseg.format.segment import several_processes, split_points
 from kseg.format.segment.deep_reader import DeepIterator
-from kseg.format.segment.reader import SegmentReader
-from kseg.format.segment.several_processes import Meter, Takeover
+from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.segment.several_processes import Meter
 from kseg.format.sidefiles.registry import find_files
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.source import SegmentFile, Source, open_source
 from kseg.results import MAX_PER_RULE, FileResult, Settings
 from tests.support.damaged_cases import Case, chunks, damaged, rules_setting, seeds, written
+from tests.support.processes import ImmediatePool
 
 pytestmark = pytest.mark.fuzz
-
-
-class ImmediatePool:
-    """A pool that runs each call immediately, in this process."""
-
-    def __init__(self, jobs: int) -> None:
-        self.jobs = jobs
-        self.ahead = 4 * jobs
-
-    def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(work(*args))
-        except KsegError as error:
-            future.set_exception(error)
-        return future
-
-    def result(self, future: Future[Any]) -> Any:
-        return future.result()
 
 
 @contextmanager
@@ -109,7 +88,7 @@ def _in_memory(case: Case) -> Source:
 
 def validated(files: list[SegmentFile], settings: Settings, jobs: int) -> list[FileResult]:
     pool = ImmediatePool(jobs) if jobs > 1 else None
-    return list(check_folders(files, settings, parallel.validate_files(files, settings, jobs, pool=pool)))
+    return list(check_folders(files, settings, validate_ranges.validate_files(files, settings, jobs, pool=pool)))
 
 
 @chunks
@@ -195,7 +174,7 @@ def converted(source: Path, target: Path, plan: ConversionPlan, jobs: int) -> Co
 @chunks
 def test_convert(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The written bytes, indexes, findings and counts are the same, or the error; no record of the source is missing."""
-    monkeypatch.setattr(rewrite_jobs, "process_pool", _pool_of)
+    monkeypatch.setattr("kseg.format.storage.process_pool.process_pool", _pool_of)
     done = 0
     for seed in seeds(chunk, 40):
         random = Random(seed)
@@ -252,19 +231,26 @@ def test_dump(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("kseg.cli.dump_jobs._FEW_BYTES", 0)
     monkeypatch.setattr("kseg.format.storage.process_pool.process_pool", _pool_of)
     parts: Counter[str] = Counter()
-    dumped = dump_jobs.dump_parts
+    shown = dump_jobs.ParallelDump.show
 
-    def counted(*arguments: Any) -> Iterator[Any]:
-        for part in (found := dumped(*arguments)):
-            parts["rest" if part.lines is None else "range" if part.start else "begin"] += 1
-            yield part
-        found.close()
+    def counted(self: dump_jobs.ParallelDump, of_file: Any, show: Callable[[Any, memoryview], None]) -> int | None:
+        number = 0
 
-    monkeypatch.setattr(dump_jobs, "dump_parts", counted)
+        def noted(output: Any, lines: memoryview) -> None:
+            nonlocal number
+            parts["range" if number else "begin"] += 1
+            number += 1
+            show(output, lines)
+
+        rest = shown(self, of_file, noted)
+        parts["rest"] += rest is not None
+        return rest
+
+    monkeypatch.setattr(dump_jobs.ParallelDump, "show", counted)
     for seed in seeds(chunk, 40):
         random = Random(seed)
         for name in ("MIN_OUTPUT", "MAX_OUTPUT"):
-            monkeypatch.setattr(range_output, name, random.choice((20_000, 200_000, 2_000_000)))
+            monkeypatch.setattr(dump_jobs, name, random.choice((20_000, 200_000, 2_000_000)))
         log_dir = two_partitions(tmp_path / str(seed), random, 0.5, seed)
         name, options = random.choice(_DUMPS)
         output = ["-o", str(tmp_path / "out")] if random.random() < 0.2 else []
@@ -291,20 +277,20 @@ _GREPS = (
 def test_grep(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """stdout, stderr and the exit code, for rare and frequent matches, which decide which process searches."""
     monkeypatch.setattr("kseg.format.storage.process_pool.process_pool", _pool_of)
-    monkeypatch.setattr(grep_jobs, "_NEAR", 100)
+    monkeypatch.setattr(grep_run, "_NEAR", 100)
     monkeypatch.setattr(several_processes, "BEGIN_ALONE", False)
     ends: Counter[str] = Counter()
-    ranges_of = grep_jobs.ParallelSearch._ranges_of
+    search_range = grep_run.search_range
 
-    def counted(self: Any, file: SegmentFile) -> Iterator[Any]:
-        for part, found in ranges_of(self, file):
-            ends["found" if found.joined and found.places else "nothing" if found.joined else "rest"] += 1
-            yield part, found
+    def counted(part: Any) -> grep_run.FoundInRange:
+        found = search_range(part)
+        ends["found" if found.joined and found.places else "nothing" if found.joined else "rest"] += 1
+        return found
 
-    monkeypatch.setattr(grep_jobs.ParallelSearch, "_ranges_of", counted)
+    monkeypatch.setattr(grep_run, "search_range", counted)
     for seed in seeds(chunk, 40):
         random = Random(seed)
-        monkeypatch.setattr(grep_jobs, "_MEASURED", random.choice((0, 1 << 20)))
+        monkeypatch.setattr(grep_run, "_MEASURED", random.choice((0, 1 << 20)))
         log_dir = two_partitions(tmp_path / str(seed), random, 0.4, seed)
         options = random.choice(_GREPS)
         pattern = (
@@ -338,16 +324,15 @@ def records_in(path: Path) -> int:
 @chunks
 def test_commands(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """stdout, stderr and the exit code of the commands with --jobs, over a log dir."""
-    monkeypatch.setattr("kseg.commands.stats.levels.process_pool", _pool_of)
     monkeypatch.setattr("kseg.format.storage.process_pool.process_pool", _pool_of)
-    monkeypatch.setattr("kseg.cli.parallel.process_pool", _pool_of)
+    monkeypatch.setattr("kseg.cli.common.process_pool", _pool_of)
     monkeypatch.setattr("kseg.format.segment.split_points.RANGE_SIZE", 1000)
-    takeovers = Random(chunk)
+    starts = Random(chunk)
 
     def take_over(meter: Meter, position: int) -> None:
         """Let other processes continue anywhere, not only where it saves time."""
-        if meter._jobs > 1 and takeovers.random() < 0.2:
-            raise Takeover(meter._jobs)
+        if meter.jobs > 1 and starts.random() < 0.2:
+            raise several_processes._EnoughMeasured(meter.jobs)
 
     monkeypatch.setattr(Meter, "_update", take_over)
     codes = set()

@@ -18,16 +18,15 @@ from click.testing import CliRunner, Result
 
 from kseg.cli import common
 from kseg.cli.main import COMMANDS, main
-from kseg.commands.convert.convert import convert
-from kseg.commands.convert.plan import ConversionPlan
+from kseg.commands.convert.conversion import convert
+from kseg.commands.convert.converted_segment import ConversionPlan
+from kseg.engine import imported
 from kseg.errors import UsageError
-from kseg.lazy import imported
 from tests.support.cli import ROOT, SEGMENTS
 from tests.support.repairing import FIRST, SOUND, digests
 
 #: Arguments with which each command reaches its work; ``{in}`` is a segment that is not below the log directory.
 ARGUMENTS: dict[str, list[str]] = {
-    "audit": ["gaps", "{in}"],
     "completion": ["bash"],
     "convert": ["any-to-v2", "{in}"],
     "diff": ["{in}", "{in}"],
@@ -110,13 +109,13 @@ def test_every_path_states_whether_it_is_written() -> None:
 #: The modules that create files, and why no rule applies to these.
 CREATORS = {
     "format/storage/atomic_write.py": "publishes",
-    "format/writer/epoch_checkpoint.py": "in a staging folder",
-    "commands/convert/parallel.py": "in a staging folder",
+    "format/writer/written_side_files.py": "in a staging folder",
+    "commands/convert/convert_ranges.py": "in a staging folder",
     "spark/writing.py": "in a staging folder",
     "report/formats.py": "a device or a pipe",
-    "cli/validate.py": "GITHUB_STEP_SUMMARY, checked",
+    "cli/validate_command.py": "GITHUB_STEP_SUMMARY, checked",
     "cli/main.py": "the null device",
-    "format/serialization/protoc.py": "in a temporary folder",
+    "extras/serialization/protobuf.py": "in a temporary folder",
     "spark/jobs/launch.py": "in a temporary folder",
 }
 

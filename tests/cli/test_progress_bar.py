@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kseg.cli import progress, validate
+from kseg.cli import progress, validate_command
 from kseg.cli.main import main
 from tests.support.fixtures import SEGMENTS
 
@@ -48,7 +48,7 @@ def test_the_bytes_of_all_files_are_counted(monkeypatch: pytest.MonkeyPatch) -> 
         totals.append(total)
         yield counted.append
 
-    monkeypatch.setattr(validate, "progress_bar", bar)
+    monkeypatch.setattr(validate_command, "progress_bar", bar)
     monkeypatch.setattr(progress, "_is_shown", lambda: True)
     folder = SEGMENTS / "4.3.0-v2-none-segments"
     for jobs in ("1", "2"):

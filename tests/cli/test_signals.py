@@ -114,6 +114,25 @@ def test_a_second_signal_does_not_stop_the_clean_up(second: signal.Signals, log:
     assert list(out.iterdir()) == []
 
 
+@pytest.mark.parametrize("number", MESSAGES)
+def test_a_signal_in_a_destructor_is_not_lost(number: signal.Signals) -> None:
+    """Python drops an exception that is raised there, as in the callbacks of an import's locks: the command went on."""
+    program = (
+        "import signal, sys, time\n"
+        "from kseg.format.storage import interrupts\n"
+        "class Ends:\n"
+        "    def __del__(self): signal.raise_signal(int(sys.argv[1]))\n"
+        "try:\n"
+        "    with interrupts.raised():\n"
+        "        Ends()\n"
+        "        time.sleep(20)\n"
+        "except interrupts.Interrupted as error: sys.exit(error.exit_code)\n"
+    )
+    running = started(int(number), program=("-c", program))
+    assert running.communicate(timeout=60) == ("", "")
+    assert running.returncode == 128 + number
+
+
 def test_nohup_stays_ignored(out: Path) -> None:
     """A command that was started with nohup ends with its work."""
     with started("dump", "--deep", "--max-rate", "1K", "-o", out / "rows", PLAIN, nohup=True) as running:

@@ -17,7 +17,12 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kseg.format.compress import codecs, gzip_members, lz4_frames, zstd_frames
+from kseg.format.compress import (
+    codecs,
+    gzip_streams,
+    lz4_frames,
+    zstd_frames,
+)
 from kseg.format.compress.codecs import CODECS, Buffer, CodecError, DecompressionLimit, codec_name, compress
 from tests.support.fuzzing import cases
 
@@ -619,6 +624,6 @@ def test_gzip_is_read_alike_with_isal_and_without(monkeypatch: pytest.MonkeyPatc
             return str(error), quirks
 
     with_isal = [outcome(data) for data in damaged]
-    monkeypatch.setattr(gzip_members, "fast_zlib", zlib)
+    monkeypatch.setattr(gzip_streams, "fast_zlib", zlib)
     assert with_isal == [outcome(data) for data in damaged]
     assert sum(isinstance(found, str) for found, _ in with_isal) > len(payload)

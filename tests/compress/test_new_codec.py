@@ -33,7 +33,7 @@ codecs.CODECS[5] = codecs.Codec(5, "inv5", "__main__", b"INV5", first_magic=int(
 
 from kseg.cli.main import main
 from kseg.format.record import framing
-from kseg.format.segment import header_scan
+from kseg.format.segment import batch_evidence
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_wrapper
 
 folder = Path(sys.argv[1])
@@ -64,7 +64,7 @@ assert rows[0]["compression"] == "inv5" == rows[-1]["compression"]
 data = bytearray(b"\\xff" * 100 + first + middle + last)
 for batch, at in ((first, 100), (middle, 100 + len(first)), (last, 100 + len(first) + len(middle))):
     assert framing.plausible(data, at, len(data), 1 << 20)
-    assert batch[16] < 2 or header_scan.is_likely_header(data, at, len(data))
+    assert batch[16] < 2 or batch_evidence.is_likely_header(data, at, len(data))
 assert framing.find_plausible(data, 0, len(data), 1 << 20) == 100
 
 # Large batches are read in pieces.

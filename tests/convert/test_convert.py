@@ -16,23 +16,25 @@ from crc32c import crc32c
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kseg.cli.convert import convert as command
+from kseg.cli.convert_command import convert as command
 from kseg.cli.main import main
-from kseg.commands.convert.convert import convert
-from kseg.commands.convert.plan import ConversionPlan
-from kseg.commands.convert.result import Conversion
-from kseg.commands.convert.segment import check_size
-from kseg.commands.convert.transcode import WrongVersionError
+from kseg.commands.convert.conversion import convert
+from kseg.commands.convert.converted_segment import ConversionPlan, check_size
+from kseg.commands.convert.transcode import Conversion, WrongVersionError
 from kseg.commands.validate.validate import validate_segment
 from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.format.record.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
-from kseg.format.segment.objects import Header, Record
-from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.records_chunk import Chunk, Header, Record
 from kseg.format.sidefiles.indexes import read_offset_index, read_time_index
 from kseg.format.storage.source import SegmentFile
 from kseg.format.writer import records_builder
-from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
-from kseg.format.writer.targets import DamagedError, index_paths
+from kseg.format.writer.output_guards import DamagedError, index_paths
+from kseg.format.writer.records_builder import (
+    PlainRecord,
+    build_batch,
+    build_message,
+    build_wrapper,
+)
 from kseg.results import Settings
 from tests.support.fixtures import FOLDERS, expected
 from tests.support.fuzzing import cases

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from kseg.commands.convert.convert import convert
-from kseg.commands.convert.plan import ConversionPlan
-from kseg.commands.convert.result import Conversion
+from kseg.commands.convert.conversion import convert
+from kseg.commands.convert.converted_segment import ConversionPlan
+from kseg.commands.convert.transcode import Conversion
 from kseg.errors import KsegError
 from kseg.findings import Finding
 from kseg.format.segment import split_points

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from kseg.commands.convert.convert import convert
-from kseg.commands.convert.plan import ConversionPlan
+from kseg.commands.convert.conversion import convert
+from kseg.commands.convert.converted_segment import ConversionPlan
 from kseg.commands.validate.validate import validate_segment
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import RULES, Finding, Severity
 from kseg.format.storage.source import SegmentFile
-from kseg.format.writer.targets import DamagedError, index_paths
+from kseg.format.writer.output_guards import DamagedError, index_paths
 from kseg.results import Settings
 from tests.support.damage import entries
 from tests.support.interrupted import PROGRAM, digest, failing_disk, write_log
@@ -28,8 +28,8 @@ from tests.support.interrupted import PROGRAM, digest, failing_disk, write_log
 NAME = "00000000000000000000.log"
 MAX_RSS = """
 import resource
-from kseg.commands.convert.plan import ConversionPlan
-from kseg.commands.convert.convert import convert
+from kseg.commands.convert.converted_segment import ConversionPlan
+from kseg.commands.convert.conversion import convert
 import sys
 convert(sys.argv[1], sys.argv[2], ConversionPlan.of("v0-to-v2"))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -11,16 +11,21 @@ import pytest
 from click.testing import CliRunner
 
 from kseg.cli.main import main
-from kseg.commands.convert import convert as convert_module
-from kseg.commands.convert.convert import convert
-from kseg.commands.convert.plan import ConversionPlan
-from kseg.commands.convert.result import Conversion
+from kseg.commands.convert import conversion as convert_module
+from kseg.commands.convert.conversion import convert
+from kseg.commands.convert.converted_segment import ConversionPlan
+from kseg.commands.convert.transcode import Conversion
 from kseg.commands.repair.repair import repair
-from kseg.commands.repair.segment import RepairPlan
+from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.errors import KsegError, LimitError
 from kseg.format.segment import split_points
-from kseg.format.sidefiles.txn_index import AbortedTxn, read_txn_index
-from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
+from kseg.format.sidefiles.indexes import AbortedTxn, read_txn_index
+from kseg.format.writer.records_builder import (
+    PlainRecord,
+    build_batch,
+    build_message,
+    build_wrapper,
+)
 from tests.support import damage
 from tests.support.fixtures import FOLDERS, SEGMENTS
 from tests.support.fuzzing import cases

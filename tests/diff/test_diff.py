@@ -13,14 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kseg.commands.convert.convert import convert
-from kseg.commands.convert.plan import ConversionPlan
-from kseg.commands.diff.diff import compare
+from kseg.commands.convert.conversion import convert
+from kseg.commands.convert.converted_segment import ConversionPlan
+from kseg.commands.diff.comparison import compare
 from kseg.commands.diff.differences import Difference
-from kseg.commands.diff.leader_epochs import truncation_offset
-from kseg.commands.diff.replica import Replica
+from kseg.commands.diff.replica import Replica, truncation_offset
 from kseg.findings import Finding
-from kseg.format.log_loader.leader_epochs import LeaderEpochCache
+from kseg.format.log_loader.loaded_files import LeaderEpochCache
 from kseg.format.sidefiles.checkpoints import LeaderEpoch
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage
@@ -442,6 +441,16 @@ def test_the_verdict_comes_first(tmp_path: Path) -> None:
         assert expected.get(verdict, "both replicas have") in first
         assert head.split()[:3] == ["replica", "path", "offsets"]
     assert "What to do: Replace b: " in kseg("diff", a, tmp_path / "damaged").stdout
+
+
+def test_replicas_without_a_batch_are_not_called_the_same_batches(tmp_path: Path) -> None:
+    """Two logs of zeros are equal, and the partition may be lost: the answer does not sound as if all were well."""
+    for name in ("a-0", "b-0"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "00000000000000000000.log").write_bytes(bytes(1000))
+    done = kseg("diff", tmp_path / "a-0", tmp_path / "b-0")
+    assert done.returncode == 0
+    assert done.stdout.startswith("identical: neither replica has a batch; `kseg validate` shows whether")
 
 
 def test_equal_differences_are_one_row(tmp_path: Path) -> None:

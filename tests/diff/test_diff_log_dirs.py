@@ -1,4 +1,4 @@
-"""`kseg diff` of two log directories has the verdicts of `kseg diff` of their partitions."""
+"""`kseg diff` of log directories has the verdicts of `kseg diff` of their partitions."""
 
 from __future__ import annotations
 
@@ -63,6 +63,61 @@ def test_a_missing_partition_is_a_difference_unless_allowed(brokers: list[Path])
     assert diff(a, b, "--allow", "missing-partition")[0] == 0
 
 
+def several(*log_dirs: Path, jobs: int = 1) -> tuple[int, list[tuple[str, str, str, str]], dict[str, Any]]:
+    """Return exit code, partition, brokers and verdict of each pair, and the summary."""
+    run = CliRunner().invoke(main, ["diff", "--format", "jsonl", "--jobs", str(jobs), *map(str, log_dirs)])
+    rows = [json.loads(line) for line in run.stdout.splitlines()]
+    pairs = [row for row in rows if row["kind"] == "diff"]
+    names = [[row[name] and Path(row[name]["path"]).parent.name for name in "ab"] for row in pairs]
+    found = [
+        (f"{row['topic']}-{row['partition']}", *both, row["verdict"]) for row, both in zip(pairs, names, strict=True)
+    ]
+    return run.exit_code, found, rows[-1]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_several_log_directories(jobs: int, brokers: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each replica is compared until one with the same content is found, whichever is damaged or stale."""
+    monkeypatch.setattr(split_points, "RANGE_SIZE", 1)
+    one, two, three = brokers
+    shutil.rmtree(two / "clicks-2")
+    shutil.copytree(one / "clicks-2", two / "alone-0")
+    code, pairs, summary = several(two, three, one, jobs=jobs)
+    assert pairs == [
+        ("alone-0", "broker-2", None, "missing-elsewhere"),
+        ("clicks-2", "broker-3", "broker-1", "diverged"),
+        ("orders-0", "broker-2", "broker-3", "damaged"),
+        ("orders-0", "broker-2", "broker-1", "damaged"),
+        ("orders-0", "broker-3", "broker-1", "identical"),
+        ("payments-1", "broker-2", "broker-3", "damaged"),
+        ("payments-1", "broker-2", "broker-1", "damaged"),
+        ("payments-1", "broker-3", "broker-1", "identical"),
+    ]
+    assert (code, summary["partitions"]) == (1, 4)
+    assert summary["verdicts"] == {"missing-elsewhere": 1, "diverged": 1, "damaged": 2}
+
+
+def test_the_stale_replica_is_named(brokers: list[Path]) -> None:
+    """As after an unclean election: the older leader epoch at the first difference is that of the former leader."""
+    one, _, three = brokers
+    for pair, stale in ((brokers[::2], "b"), ([three, one], "a")):
+        _, outcomes, _ = diff(*pair)
+        row = outcomes["clicks-2"]
+        assert (row["stale"], row["first_difference"], row["truncation_offset"][stale]) == (stale, 30, 30)
+        assert sorted(row["leader_epochs"].values()) == [1, 2]
+    assert "b is stale: leader epoch 1 instead of 2" in kseg("diff", one / "clicks-2", three / "clicks-2").stdout
+    lines = kseg("diff", *brokers).stdout.splitlines()
+    assert "b is stale: leader epoch 1 instead of 2" in next(line for line in lines if "clicks-2" in line)
+    assert [line.split()[2] for line in lines[2:5]] == [str(brokers[i]) for i in (2, 1, 1)]
+    assert lines[-1] == "3 partitions: 2 damaged, 1 diverged"
+
+
+def test_a_finding_of_a_replica_is_printed_once(brokers: list[Path]) -> None:
+    """A damaged replica is compared with each other one."""
+    lines = kseg("diff", brokers[1], brokers[0], brokers[2]).stderr.splitlines()
+    assert len(lines) == len(set(lines)) == 2
+
+
 def test_topics_with_one_name_and_two_ids_are_not_compared(brokers: list[Path]) -> None:
     """A topic that was deleted and created again has other records at the same offsets."""
     for broker, topic_id in zip(brokers, ("T6xSBAi6Q_CtzYWGz-Oqzg", "aaaaaaaaaaaaaaaaaaaaaw"), strict=False):
@@ -104,7 +159,9 @@ def test_the_table_lists_only_partitions_that_differ(brokers: list[Path]) -> Non
 
 def test_wrong_arguments(brokers: list[Path], tmp_path: Path) -> None:
     """A log directory and a partition cannot be compared, and a folder of several log directories is ambiguous."""
-    assert "two partitions or two log directories" in kseg("diff", brokers[0], brokers[0] / "orders-0").stderr
+    assert "two partitions or log directories" in kseg("diff", brokers[0], brokers[0] / "orders-0").stderr
+    assert "got one" in kseg("diff", brokers[0]).stderr
+    assert "more than two paths" in kseg("diff", *[brokers[0] / "orders-0"] * 3).stderr
     assert "give one log directory" in kseg("diff", tmp_path, brokers[0]).stderr
     (tmp_path / "empty").mkdir()
     run = kseg("diff", tmp_path / "empty", brokers[0])

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kseg.commands.diff.diff import compare
+from kseg.commands.diff.comparison import compare
 from kseg.commands.diff.replica import Replica
-from kseg.report.diff import JsonLinesWriter
+from kseg.report.diff_report import DiffJsonLines
 
 if TYPE_CHECKING:
     from tools.lab.kraft import KraftBroker
@@ -32,7 +32,7 @@ SHARED, ONLY_OLD_LEADER, ONLY_NEW_LEADER = 300, 40, 25
 
 def outcome(a: Path, b: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     out = io.StringIO()
-    writer = JsonLinesWriter(out)
+    writer = DiffJsonLines(out)
     left, right = (Replica(str(path), lambda file, finding: None) for path in (a, b))
     result = compare(left, right, writer.write_difference)
     writer.finish(result, left.summary(), right.summary())

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from kseg.commands.diff.diff import compare
+from kseg.commands.diff.comparison import compare
 from kseg.commands.diff.differences import Difference
 from kseg.commands.diff.replica import Replica
 from kseg.errors import KsegError
 from kseg.findings import Finding
-from kseg.format.segment import reader
-from kseg.format.segment.reader import SegmentReader
+from kseg.format.segment import segment_reader
+from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage, fuzzing
 
@@ -79,7 +79,7 @@ DAMAGES: list[Callable[[bytes, random.Random], bytes]] = [
 def test_the_outcome_is_that_of_checking_both(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Damage in one replica, equal damage in both, other ends, in windows of any size."""
     draw = random.Random(seed)
-    monkeypatch.setattr(reader, "WINDOW_SIZE", draw.choice([1024, 3000, 4 * 1024 * 1024]))
+    monkeypatch.setattr(segment_reader, "WINDOW_SIZE", draw.choice([1024, 3000, 4 * 1024 * 1024]))
     made = segments(draw)
     for name in "ab":
         (tmp_path / name).mkdir()

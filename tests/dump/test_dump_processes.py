@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kseg.commands.dump import parallel, range_output
+from kseg.commands.dump import dump_ranges
 from kseg.commands.dump.request import DumpRequest
 from kseg.commands.dump.row_filter import RowFilter
 from kseg.format.storage.process_pool import KILLED
@@ -20,18 +20,18 @@ from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.cli import kseg
 from tests.support.processes import wait_for_end, workers_of
 
-pytestmark = pytest.mark.skipif(not parallel.can_share_memory(), reason="processes are not forked on this system")
+pytestmark = pytest.mark.skipif(not dump_ranges.can_share_memory(), reason="processes are not forked on this system")
 
 #: Starts processes at once, for small files and ranges.
 EAGER = """
 from kseg.cli import dump_jobs
-from kseg.commands.dump import parallel, range_output
+from kseg.commands.dump import dump_ranges
 from kseg.commands.dump.request import DumpRequest
 from kseg.commands.dump.row_filter import RowFilter
 from kseg.format.segment import several_processes
 dump_jobs._FEW_BYTES = 0
 several_processes.BEGIN_ALONE = False
-parallel.FIRST_RANGE, parallel.LARGEST_RANGE = 20_000, 40_000
+dump_ranges.FIRST_RANGE, dump_ranges.LARGEST_RANGE = 20_000, 40_000
 from kseg.cli.main import main
 main()
 """
@@ -63,7 +63,8 @@ def first_rows(process: subprocess.Popen[bytes]) -> bytes:
     assert process.stdout
     out = b""
     while len(out) < 400_000:
-        out += process.stdout.read(100_000)
+        out += (part := process.stdout.read(100_000))
+        assert part, process.stderr and process.stderr.read()
     return out
 
 
@@ -125,16 +126,16 @@ def test_a_full_disk_is_one_line(segment: Path) -> None:
 def test_a_range_that_cannot_be_read_is_left_to_one_process(tmp_path: Path) -> None:
     """A broker can delete a segment meanwhile. Its other rows are not lost: one process reads the rest, or reports it."""
     request = DumpRequest(deep=True, keep=RowFilter())
-    with range_output.shared_output(request, lambda items, out: None, 1):
-        part = range_output.Range(SegmentFile(str(tmp_path / "deleted.log")), 100, 200)
-        assert range_output.format_range(part, 0).size == -1
+    with dump_ranges.shared_output(request, lambda items, out: None, 1):
+        part = dump_ranges.Range(SegmentFile(str(tmp_path / "deleted.log")), 100, 200)
+        assert dump_ranges.format_range(part).size == -1
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 16, 64, 1024])
 def test_memory_for_output_is_limited(jobs: int) -> None:
     """The memory does not grow with the number of processes, and each range has room for more than is expected of it."""
-    count = min(2 * jobs, parallel.MOST_WAITING) + 1
-    with range_output.shared_output(DumpRequest(deep=True, keep=RowFilter()), lambda items, out: None, count) as slots:
+    count = min(2 * jobs, dump_ranges.MOST_WAITING) + 1
+    with dump_ranges.shared_output(DumpRequest(deep=True, keep=RowFilter()), lambda items, out: None, count) as slots:
         assert sum(map(len, slots)) <= 270 << 20
         assert len(slots[0]) >= 4 << 20
 

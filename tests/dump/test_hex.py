@@ -9,9 +9,19 @@ from unittest.mock import ANY
 
 import pytest
 
-from kseg.commands.dump.rows import BatchItem, DamagedBytes, RecordsItem, dump_segment
+from kseg.commands.dump.dumped_rows import (
+    BatchItem,
+    DamagedBytes,
+    RecordsItem,
+    dump_segment,
+)
 from kseg.format.compress.codecs import CodecError, decompress
-from kseg.format.record.fields import Field, batch_fields, message_set_fields, record_fields
+from kseg.format.record.fields import (
+    StoredField,
+    batch_fields,
+    message_set_fields,
+    record_fields,
+)
 from kseg.format.record.layout import CODEC_MASK, CONTROL, MAGIC_AT, RECORD_BATCH_OVERHEAD
 from tests.support.cli import DAMAGED, kseg
 from tests.support.fixtures import SEGMENTS
@@ -20,14 +30,14 @@ LOGS = sorted(SEGMENTS.glob("*/*.log"))
 FINDINGS = DAMAGED.parent
 
 
-def assert_contiguous(fields: list[Field], at: int, end: int) -> None:
+def assert_contiguous(fields: list[StoredField], at: int, end: int) -> None:
     for field in fields:
         assert field.at == at, field
         at += field.size
     assert at == end
 
 
-def fields_of(item: BatchItem) -> tuple[bytes, list[list[Field]]]:
+def fields_of(item: BatchItem) -> tuple[bytes, list[list[StoredField]]]:
     """Return the payload of a batch, decompressed, and the fields of its records."""
     stored = bytes(item.stored)
     header = batch_fields(stored)
@@ -49,7 +59,7 @@ def fields_of(item: BatchItem) -> tuple[bytes, list[list[Field]]]:
 def test_fields_cover_every_byte_and_equal_the_reader(path: Path) -> None:
     """The fields are decoded apart from the fast loops. Both must find the same keys, values and headers."""
     payload = b""
-    walked: Iterator[list[Field]] = iter(())
+    walked: Iterator[list[StoredField]] = iter(())
     for item in dump_segment(str(path), deep=True, headings=True):
         if isinstance(item, BatchItem):
             payload, found = fields_of(item)

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from kseg.commands.dump.framed import framed_bytes
-from kseg.commands.dump.rows import DamagedBytes, WireRow
+from kseg.commands.dump.dumped_rows import DamagedBytes, WireRow
+from kseg.commands.dump.framed_dump import framed_bytes
+from kseg.engine import imported
 from kseg.findings import Finding
 from kseg.format.storage.source import SegmentFile
 from kseg.format.wire.framings import framing
-from kseg.lazy import imported
 from tests.support import damage
 from tests.support.cli import ROOT, kseg
 

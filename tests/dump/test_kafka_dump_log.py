@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kseg.commands.dump.rows import dump_segment, dump_side_file
+from kseg.commands.dump.dumped_rows import dump_segment, dump_side_file
 from kseg.format.sidefiles.registry import recognise
-from kseg.report import sidefiles as side_output
-from kseg.report.dump import write_text
+from kseg.report import side_files_report as side_output
+from kseg.report.dump_report import write_text
 from kseg.report.formats import View
 from tests.support.fixtures import FOLDERS
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from kseg.commands.dump import kafka_text
+from kseg.commands.dump import dump_log_lines
 from kseg.format.record import control_records
-from kseg.format.segment.objects import Header, Record, RecordBatch
+from kseg.format.segment.records_chunk import Header, Record, RecordBatch
 
 BATCH = RecordBatch(
     position=123,
@@ -75,12 +75,12 @@ RECORD = Record(0, 48, 2, "CreateTime", 0, b"c", b"d", (), None)
 )
 def test_a_file_begins_as_kafka_begins_it(path: str, start: int | None, lines: list[str]) -> None:
     """The headings are those that scripts search for."""
-    assert list(kafka_text.header_lines(path, start)) == lines
+    assert list(dump_log_lines.header_lines(path, start)) == lines
 
 
 def test_a_v2_batch_tells_the_wrapped_sequence() -> None:
     """Sequences wrap after Int.MAX as in Kafka."""
-    assert kafka_text.batch_line(BATCH) == (
+    assert dump_log_lines.batch_line(BATCH) == (
         "baseOffset: 47 lastOffset: 48 count: 2 baseSequence: 2147483647 lastSequence: 0 producerId: 4000 "
         "producerEpoch: 3 partitionLeaderEpoch: 7 isTransactional: false isControl: false "
         "deleteHorizonMs: OptionalLong.empty position: 123 CreateTime: 2 size: 79 magic: 2 compresscodec: none "
@@ -90,13 +90,13 @@ def test_a_v2_batch_tells_the_wrapped_sequence() -> None:
 
 def test_a_delete_horizon_is_a_java_optional() -> None:
     """The notation is Java's."""
-    line = kafka_text.batch_line(replace(BATCH, delete_horizon=1800000000000))
+    line = dump_log_lines.batch_line(replace(BATCH, delete_horizon=1800000000000))
     assert " deleteHorizonMs: OptionalLong[1800000000000] position: " in line
 
 
 def test_a_v0_message_has_no_timestamp_type() -> None:
     """v0 lacks the field, and Kafka prints NoTimestampType."""
-    assert kafka_text.batch_line(MESSAGE) == (
+    assert dump_log_lines.batch_line(MESSAGE) == (
         "offset: 44 position: 0 NoTimestampType: -1 size: 97 magic: 0 compresscodec: gzip crc: 17686485 isvalid: false"
     )
 
@@ -112,12 +112,12 @@ def test_a_v0_message_has_no_timestamp_type() -> None:
 )
 def test_null_is_left_out_and_empty_is_not(key: bytes | None, value: bytes | None, line: str) -> None:
     """A null key is not printed, an empty one is."""
-    assert kafka_text.record_line(replace(RECORD, key=key, value=value), BATCH, print_data=True) == line
+    assert dump_log_lines.record_line(replace(RECORD, key=key, value=value), BATCH, print_data=True) == line
 
 
 def test_header_keys_are_not_quoted() -> None:
     record = replace(RECORD, timestamp=None, headers=(Header("h1", b"x"), Header("h,2", None), Header("\udcff", b"")))
-    assert kafka_text.record_line(record, BATCH, print_data=False) == (
+    assert dump_log_lines.record_line(record, BATCH, print_data=False) == (
         "| offset: 48 CreateTime: -1 keySize: 1 valueSize: 1 sequence: 0 headerKeys: [h1,h,2,\ufffd]"
     )
 
@@ -126,14 +126,14 @@ def test_a_legacy_record_has_its_own_crc() -> None:
     # One inner message: null key, value v2, offset 43, in a gzip message set by Kafka's builder.
     inner = bytes.fromhex("000000000000002b00000010d5960a780000ffffffff000000027632")
     payload = gzip.decompress(gzip.compress(inner))
-    crc = kafka_text.message_crc(payload, 0, key_at=22, value_end=len(payload))
+    crc = dump_log_lines.message_crc(payload, 0, key_at=22, value_end=len(payload))
     record = Record(0, 43, None, None, None, None, b"v2", (), None)
     expected = "| offset: 43 NoTimestampType: -1 keySize: -1 valueSize: 2 isValid: true crc: 3583380088 payload: v2"
-    assert kafka_text.record_line(record, MESSAGE, print_data=True, inner_crc=crc) == expected
+    assert dump_log_lines.record_line(record, MESSAGE, print_data=True, inner_crc=crc) == expected
     plain = replace(MESSAGE, compression="none", crc=3583380088, crc_valid=True)
-    assert kafka_text.record_line(record, plain, print_data=True) == expected
+    assert dump_log_lines.record_line(record, plain, print_data=True) == expected
     damaged = payload[:-1] + b"3"
-    assert kafka_text.message_crc(damaged, 0, key_at=22, value_end=len(damaged)) == (3583380088, False)
+    assert dump_log_lines.message_crc(damaged, 0, key_at=22, value_end=len(damaged)) == (3583380088, False)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_control_record_has_its_marker_and_not_data(type_id: int, value: str, 
     key = b"\0\0" + type_id.to_bytes(2, "big")
     payload = bytes.fromhex(value)
     record = replace(RECORD, sequence=-1, key=key, value=payload, control=control_records.decode(key, payload))
-    line = kafka_text.record_line(record, replace(BATCH, control=True), print_data=True)
+    line = dump_log_lines.record_line(record, replace(BATCH, control=True), print_data=True)
     assert line == f"| offset: 48 CreateTime: 2 keySize: 4 valueSize: {len(payload)} sequence: -1 headerKeys: []{text}"
 
 
@@ -181,10 +181,10 @@ def test_a_control_record_has_its_marker_and_not_data(type_id: int, value: str, 
 )
 def test_undecodable_text_is_replaced_as_java_does(data: str, text: str) -> None:
     """Bytes that are not UTF-8 get Java's replacement characters."""
-    assert kafka_text.java_text(bytes.fromhex(data)) == text
+    assert dump_log_lines.java_text(bytes.fromhex(data)) == text
 
 
 def test_a_tail_is_reported_with_its_size_and_the_base_name() -> None:
-    assert kafka_text.trailing_line("a/b/00000000000000000042.log", 5) == (
+    assert dump_log_lines.trailing_line("a/b/00000000000000000042.log", 5) == (
         "Found 5 invalid bytes at the end of 00000000000000000042.log"
     )

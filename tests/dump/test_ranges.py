@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-from kseg.commands.dump import rows
+from kseg.commands.dump import dumped_rows
+from kseg.commands.dump.dumped_rows import RecordsItem, dump_segment
 from kseg.commands.dump.row_filter import RowFilter
-from kseg.commands.dump.rows import RecordsItem, dump_segment
 from kseg.findings import Finding
-from kseg.format.segment.objects import Record
+from kseg.format.segment.records_chunk import Record
 from tests.support.damaged_cases import damaged, written
 from tests.support.fuzzing import cases
 
@@ -35,7 +35,7 @@ def test_the_rows_of_a_range_are_those_of_the_whole_file(tmp_path: Path) -> None
                 new: list[Finding] = []
                 assert records(path, keep, new) == [record for record in every if in_range(record, keep)]
                 assert {finding.rule for finding in new} <= {finding.rule for finding in complaints}
-                found_by_index += rows.byte_range(path, size, keep) != (0, size)
+                found_by_index += dumped_rows.byte_range(path, size, keep) != (0, size)
     assert found_by_index > 100
 
 

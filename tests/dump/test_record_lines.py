@@ -17,21 +17,26 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from kseg.commands.dump import kafka_text, record_lines, text_pieces
+from kseg.commands.dump import dump_log_lines, record_lines
 from kseg.commands.dump.csv_lines import write_csv_lines
+from kseg.commands.dump.dumped_rows import RecordsItem, dump_segment
 from kseg.commands.dump.line_writer import ENCODINGS, STEERING_END, Layout, LineBuffer, write_lines
 from kseg.commands.dump.record_lines import json_layout, text_layout, text_lines, write_json, write_text
-from kseg.commands.dump.rows import RecordsItem, dump_segment
+from kseg.extras.serialization.decoding import FieldDecoder
+from kseg.extras.serialization.record_decoder import RecordDecoder
 from kseg.format.record.default_records import MAX_HEADERS
-from kseg.format.segment import rows
-from kseg.format.segment.objects import Header, timestamp_type
-from kseg.format.serialization.decoding import FieldDecoder
-from kseg.format.serialization.record_decoder import RecordDecoder
-from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
-from kseg.report import dump as report_dump
-from kseg.report import rows as report_rows
+from kseg.format.segment import records_chunk
+from kseg.format.segment.records_chunk import Header, timestamp_type
+from kseg.format.writer.records_builder import (
+    PlainRecord,
+    build_batch,
+    build_message,
+    build_wrapper,
+)
+from kseg.report import dump_report as report_dump
+from kseg.report import row_formats as report_rows
 from kseg.report.formats import DUMP, View, write
-from kseg.report.rows import RowSet
+from kseg.report.row_formats import RowSet
 from kseg.text import encoded, escape_controls, to_json
 from tests.support.fuzzing import cases
 
@@ -91,8 +96,8 @@ def stamp_of(run: RecordsItem) -> str | None:
 
 
 def json_rows(run: RecordsItem, encoding: str) -> list[str]:
-    encode = rows.ENCODERS[encoding]
-    return [to_json(rows.record_row(run.file, record, encode)) + "\n" for record in run.records()]
+    encode = records_chunk.ENCODERS[encoding]
+    return [to_json(records_chunk.record_row(run.file, record, encode)) + "\n" for record in run.records()]
 
 
 def check(segment: Path, data: bytes, encoding: str) -> None:
@@ -141,8 +146,10 @@ def check_csv(run: RecordsItem, encoding: str) -> None:
 
 def check_run(run: RecordsItem, encoding: str) -> None:
     check_csv(run, encoding)
-    decoded, encode = replace(run, decoder=DECODER), rows.ENCODERS[encoding]
-    found = (rows.encoded(row, encode) for row in report_dump.record_rows(decoded, run.kept, View(True, encoding)))
+    decoded, encode = replace(run, decoder=DECODER), records_chunk.ENCODERS[encoding]
+    found = (
+        records_chunk.encoded(row, encode) for row in report_dump.record_rows(decoded, run.kept, View(True, encoding))
+    )
     assert written(lambda lines: write_json(decoded, encoding, lines)) == "".join(to_json(row) + "\n" for row in found)
     wanted = json_rows(run, encoding)
     assert written(lambda lines: write_json(run, encoding, lines)) == "".join(wanted)
@@ -151,7 +158,7 @@ def check_run(run: RecordsItem, encoding: str) -> None:
     values = encoding == "utf8"
     assert looped(run, layout, lambda i: [b"other\n"]) == "".join(loop_lines(run, wanted, values, values))
     if modern:
-        wanted = [kafka_text.record_line(record, run.batch, print_data=True) + "\n" for record in run.records()]
+        wanted = [dump_log_lines.record_line(record, run.batch, print_data=True) + "\n" for record in run.records()]
         assert text_lines(run, run.kept) == wanted
         assert written(lambda lines: write_text(run, lines)) == "".join(wanted)
         layout = text_layout(stamp_of(run))
@@ -225,12 +232,12 @@ def test_a_line_is_the_row(segment: Path, encoding: str, found: list[Found], seq
 def test_a_line_in_pieces_is_the_row(segment: Path, encoding: str, found: list[Found], size: int) -> None:
     """A large record is written in pieces: the line is the same wherever a piece ends, also within a character."""
     plain = [PlainRecord(n, key, value, stamp, h) for n, (key, value, stamp, h) in enumerate(found)]
-    with patch.object(text_pieces, "PIECE_BYTES", size), patch.object(record_lines, "_LARGE_RECORD", -1):
+    with patch.object(dump_log_lines, "PIECE_BYTES", size), patch.object(record_lines, "_LARGE_RECORD", -1):
         for run in runs(segment, build_batch(plain, base_timestamp=plain[0].timestamp)):
             wanted = json_rows(run, encoding)
             # A buffer of one byte can't hold a line.
             assert written(lambda lines, run=run: write_json(run, encoding, lines), 1) == "".join(wanted)  # type: ignore[misc]
-            wanted = [kafka_text.record_line(record, run.batch, print_data=True) + "\n" for record in run.records()]
+            wanted = [dump_log_lines.record_line(record, run.batch, print_data=True) + "\n" for record in run.records()]
             assert written(lambda lines, run=run: write_text(run, lines), 1) == "".join(wanted)  # type: ignore[misc]
 
 
@@ -258,7 +265,7 @@ def test_cells_in_pieces_are_the_cells(
 
     with patch.object(report_rows, "_CELL_LENGTH", 20):
         wanted = outputs()
-        with patch.object(text_pieces, "PIECE_BYTES", size), patch.object(record_lines, "_LARGE_RECORD", -1):
+        with patch.object(dump_log_lines, "PIECE_BYTES", size), patch.object(record_lines, "_LARGE_RECORD", -1):
             assert outputs() == wanted
 
 
@@ -266,15 +273,15 @@ def test_cells_in_pieces_are_the_cells(
 @pytest.mark.parametrize("last", [b"", b"\xe2\x82", b"\xff"], ids=["text", "cut", "bytes"])
 def test_a_large_record_is_written_in_pieces(segment: Path, encoding: str, last: bytes) -> None:
     """A record of real size: key, value and headers have several pieces, with characters across the boundaries."""
-    large = b"a" + "\u20ac".encode() * (text_pieces.PIECE_BYTES // 2) + last
-    found = (Header("k" * text_pieces.PIECE_BYTES, large), Header("null", None))
+    large = b"a" + "\u20ac".encode() * (dump_log_lines.PIECE_BYTES // 2) + last
+    found = (Header("k" * dump_log_lines.PIECE_BYTES, large), Header("null", None))
     (run,) = runs(segment, build_batch([PlainRecord(0, large, large, 0, found), PlainRecord(1, b"k", b"v", 0)]))
     sink = Sizes()
     lines = LineBuffer(sink)
     write_json(run, encoding, lines)
     lines.flush()
     assert sink.getvalue().decode() == "".join(json_rows(run, encoding))
-    assert sink.largest < 8 * text_pieces.PIECE_BYTES
+    assert sink.largest < 8 * dump_log_lines.PIECE_BYTES
 
 
 def test_no_more_headers_are_written_in_pieces_than_as_a_row(segment: Path) -> None:
@@ -286,7 +293,7 @@ def test_no_more_headers_are_written_in_pieces_than_as_a_row(segment: Path) -> N
     (record,) = run.records()
     assert (
         written(lambda lines: write_text(run, lines))
-        == kafka_text.record_line(record, run.batch, print_data=True) + "\n"
+        == dump_log_lines.record_line(record, run.batch, print_data=True) + "\n"
     )
 
 
@@ -294,7 +301,7 @@ def test_no_more_headers_are_written_in_pieces_than_as_a_row(segment: Path) -> N
 @pytest.mark.parametrize("magic", [0, 1])
 def test_a_large_message_is_the_row(segment: Path, magic: int, codec: str) -> None:
     """v0 and v1, single and in a message set, with the CRC that kafka-dump-log prints."""
-    plain = [PlainRecord(3, b"k", b"\xe2\x82\xac" * text_pieces.PIECE_BYTES, 5 if magic else -1)]
+    plain = [PlainRecord(3, b"k", b"\xe2\x82\xac" * dump_log_lines.PIECE_BYTES, 5 if magic else -1)]
     made = (
         build_message(plain[0], magic=magic)
         if codec == "none"

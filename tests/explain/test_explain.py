@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from kseg.commands.explain.lesson import Entry, lesson_of
+from kseg.commands.explain import Entry, lesson_of
 from kseg.commands.validate.validate import validate_segment
 from kseg.errors import KsegError
 from kseg.format.record.field_facts import FACTS, FILES, KIPS, VERSIONS
+from kseg.format.sidefiles.producer_snapshot import STORED_FIELDS
 from kseg.format.sidefiles.registry import SIDE_FILES, recognise
-from kseg.format.sidefiles.stored_fields import STORED_FIELDS
 from kseg.format.storage.source import SegmentFile
-from kseg.report.explain import PAGES, write_lesson
+from kseg.report.explain_report import PAGES, write_lesson
 from kseg.report.formats import View
 from kseg.results import Settings
 from tests.support.cli import DAMAGED, SEGMENTS, kseg

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from kseg.commands.grep.byte_classes import CATEGORIES, classes_of
-from kseg.format.record.byte_search import MOST_PLACES, ByteClasses, find_classes
+from kseg.commands.grep.text_patterns import CATEGORIES, classes_of
+from kseg.format.record.memory import MOST_PLACES, ByteClasses, find_classes
 
 _EVERY = "".join(map(chr, (*range(0x80, 0xD800), *range(0xE000, sys.maxunicode + 1))))
 

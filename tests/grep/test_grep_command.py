@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.commands.grep.json_path import parse_json_path
+from kseg.commands.grep.matches import parse_json_path
 from kseg.commands.grep.partitioners import PARTITIONERS, murmur2
 from kseg.errors import UsageError
 from kseg.format.writer.records_builder import PlainRecord, build_batch

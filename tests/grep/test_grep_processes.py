@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.commands.grep.time_limit import SECONDS, MatchClock, SlowPattern
+from kseg.commands.grep.text_patterns import SECONDS, MatchClock, SlowPattern
 from kseg.format.storage.process_pool import KILLED
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.cli import kseg
@@ -26,9 +26,9 @@ several_processes.BEGIN_ALONE = False
 #: Limits the search of a text to a hundredth of the usual time.
 IMPATIENT = """
 import signal
-from kseg.commands.grep import time_limit
+from kseg.commands.grep import text_patterns
 real = signal.setitimer
-time_limit.signal.setitimer = lambda which, *times: real(which, *(seconds / 100 for seconds in times))
+text_patterns.signal.setitimer = lambda which, *times: real(which, *(seconds / 100 for seconds in times))
 """
 MAIN = """
 from kseg.cli.main import main

@@ -17,13 +17,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kseg.cli.main import main
-from kseg.commands.dump.rows import BatchItem, dump_segment
+from kseg.commands.dump.dumped_rows import BatchItem, dump_segment
 from kseg.findings import do_nothing
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, decode
-from kseg.format.internal_topics.effective import effective
-from kseg.format.internal_topics.latest_values import LatestValues
+from kseg.format.internal_topics.effective_state import LatestValues, effective
 from kseg.format.internal_topics.state import RecordPlace, State
-from kseg.report.effective import Partition, write_table
+from kseg.report.effective_report import EffectivePartition, write_table
 from tests.support.damage import entries, fix_crc, flip
 from tests.support.internal_topics import FOLDERS, SEGMENTS, placed
 from tools.lab.oracle import ANSWERS
@@ -185,7 +184,7 @@ def test_lines_on_a_terminal_stay_whole(
     found = effective(topic, [str(folder / FIRST)], lambda path: do_nothing)
     out = Terminal()
     monkeypatch.setenv("COLUMNS", str(width))
-    write_table([Partition(str(folder), topic, 0, found)], out)
+    write_table([EffectivePartition(str(folder), topic, 0, found)], out)
     lines = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
     for heading, rule in pairwise(lines):
         if set(rule.strip()) == {"─"}:

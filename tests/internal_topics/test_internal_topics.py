@@ -20,11 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kseg.cli.main import main
-from kseg.commands.dump.rows import RecordsItem, dump_segment
+from kseg.commands.dump.dumped_rows import RecordsItem, dump_segment
 from kseg.format.internal_topics.decode import TOPICS, decode
-from kseg.format.internal_topics.kafka_text import decoded_parts, jackson
-from kseg.format.internal_topics.metadata_delta import CLUSTER
-from kseg.format.internal_topics.state import RecordPlace, State
+from kseg.format.internal_topics.state import CLUSTER, RecordPlace, State
+from kseg.format.internal_topics.topic_lines import decoded_parts, jackson
 from tests.support.internal_topics import FOLDERS, SEGMENTS, placed
 
 

@@ -7,12 +7,16 @@ from random import Random
 
 import pytest
 
-from kseg.format.internal_topics.decode import KEYED, decode, record_types
-from kseg.format.internal_topics.record_json import RecordJson
-from kseg.format.messages.definitions import RECORDS, Definition, Field, definition
+from kseg.format.internal_topics.decode import KEYED, RecordJson, decode, record_types
+from kseg.format.messages.definitions import (
+    RECORDS,
+    Definition,
+    MessageField,
+    definition,
+)
 from kseg.format.record.columns import BatchColumns, RecordColumns
-from kseg.format.segment.reader import Window
 from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.segment_reader import Window
 from kseg.text import to_json
 from tests.support.fuzzing import cases
 
@@ -43,7 +47,7 @@ def encoded(random: Random, definition: Definition, version: int) -> bytes:
     return structure(random, definition.fields, version, version in definition.flexible)
 
 
-def structure(random: Random, fields: tuple[Field, ...], version: int, flexible: bool) -> bytes:
+def structure(random: Random, fields: tuple[MessageField, ...], version: int, flexible: bool) -> bytes:
     """Return the bytes of a structure."""
     present = [field for field in fields if version in field.versions and version not in field.tagged]
     data = b"".join(value(random, field, version, flexible) for field in present)
@@ -51,7 +55,7 @@ def structure(random: Random, fields: tuple[Field, ...], version: int, flexible:
     return data + (tag if flexible else b"")
 
 
-def value(random: Random, field: Field, version: int, message_flexible: bool) -> bytes:
+def value(random: Random, field: MessageField, version: int, message_flexible: bool) -> bytes:
     """Return the bytes of a field."""
     flexible = message_flexible if field.flexible is None else version in field.flexible
     nullable = version in field.nullable and random.random() < 0.3

@@ -13,13 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import kseg
-from kseg.commands.transactions.history import Transaction, transactions_of
+from kseg.cli.main import main
+from kseg.commands.transactions import Transaction, transactions_of
+from kseg.errors import UnreadableError
+from kseg.extras.views import planning
 from kseg.format.storage.source import find_segments
 from kseg.report import arrow_rows
-from kseg.views import planning
 from tests.support.fixtures import FOLDERS, SEGMENTS
+from tests.support.interrupted import failing_disk
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 ds = pytest.importorskip("pyarrow.dataset")
@@ -154,7 +158,7 @@ def test_a_filter_limits_the_bytes_that_are_read(monkeypatch: pytest.MonkeyPatch
         return found
 
     plan = planning.plan
-    monkeypatch.setattr("kseg.views.scan.plan", planned)
+    monkeypatch.setattr("kseg.extras.views.scan.plan", planned)
     scan = kseg.scan(ROLLED)
     table(scan)
     for condition in (ds.field("offset") == 20, ds.field("topic") == "other"):
@@ -243,3 +247,21 @@ def test_wrong_arguments_are_named(arguments: dict[str, Any], message: str) -> N
         kseg.scan(ROLLED, **arguments)
     with pytest.raises(kseg.UnreadableError):
         kseg.scan(ROLLED / "missing")
+
+
+@pytest.mark.parametrize("view", ["records", "batches", "segments", "findings", "transactions"])
+def test_a_read_error_in_the_middle_of_a_file_is_never_fewer_rows(view: str, tmp_path: Path) -> None:
+    """The stream ends with an error, or tells which file was not read to its end; ``kseg sql`` has exit code 2."""
+    source = tmp_path / "orders-0"
+    shutil.copytree(ROLLED, source)
+    failing_disk(600, 0)
+    url = f"failing://{source}"
+    with pytest.raises(UnreadableError, match="Input/output error"):
+        kseg.scan(url, view).scanner().to_table()
+    unread: list[str] = []
+    kseg.scan(url, view, unread=unread.append).scanner().to_table()
+    assert unread
+    assert all("byte 600" in line for line in unread)
+    done = CliRunner().invoke(main, ["sql", f"select count(*) from {view}", url])
+    assert done.exit_code == 2
+    assert "byte 600" in done.stderr

@@ -23,9 +23,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kseg.format.messages.cursor import MalformedMessage
-from kseg.format.messages.definitions import APIS, RECORDS, Definition, Field, Versions, definition
-from kseg.format.messages.reader import UNKNOWN_TAGS, decode, jsonable, known
+from kseg.format.messages.definitions import (
+    APIS,
+    RECORDS,
+    Definition,
+    MessageField,
+    Versions,
+    definition,
+)
+from kseg.format.messages.message_reader import (
+    UNKNOWN_TAGS,
+    MalformedMessage,
+    decode,
+    jsonable,
+    known,
+)
 from tools.lab import maven
 
 PACKAGES = {
@@ -54,7 +66,7 @@ SIMPLE: Mapping[str, Callable[[], Any]] = {
 }
 
 
-def filled(fields: tuple[Field, ...], version: int, nulls: bool) -> dict[str, Any]:
+def filled(fields: tuple[MessageField, ...], version: int, nulls: bool) -> dict[str, Any]:
     """Return a message's JSON with a value in every field of a version; with ``nulls``, null where it is allowed."""
     found: dict[str, Any] = {}
     for field in fields:

@@ -16,18 +16,18 @@ ROWS = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \| [^|]+ \|$", PAGE, re.MULTILIN
 #: The start of a row -> the constant, and how the row writes it: a number, or a number of bytes.
 LIMITS = {
     "decompressed size of one batch": ("kseg.format.segment.deep_reader:DECOMPRESSION_LIMIT", "bytes"),
-    "producers of a partition": ("kseg.format.record.bounded_map:LIMIT", "number"),
+    "producers of a partition": ("kseg.format.record.offset_evidence:LIMIT", "number"),
     "headers of a record": ("kseg.format.record.default_records:MAX_HEADERS", "number"),
     "listed findings per rule and file": ("kseg.results:MAX_PER_RULE", "number"),
     "listed findings per rule in one batch": ("kseg.format.checks.offset_checks:MAX_GAPS", "number"),
-    "processor time of a regular expression": ("kseg.commands.grep.time_limit:SECONDS", "number"),
-    "value that is decoded with a schema": ("kseg.format.serialization.decoding:MOST_BYTES", "bytes"),
-    "answer of a schema registry": ("kseg.format.serialization.registry:_MOST_BYTES", "bytes"),
-    "bytes that a compressed archive": ("kseg.format.storage.archive_index:MOST_EXPANDED", "bytes"),
-    "memory for the names in an archive": ("kseg.format.storage.archive_index:MOST_MEMORY", "bytes"),
-    "temporary files of `kseg sql`": ("kseg.sql.run:TEMPORARY", "bytes"),
+    "processor time of a regular expression": ("kseg.commands.grep.text_patterns:SECONDS", "number"),
+    "value that is decoded with a schema": ("kseg.extras.serialization.decoding:MOST_BYTES", "bytes"),
+    "answer of a schema registry": ("kseg.extras.serialization.schema_sources:_MOST_BYTES", "bytes"),
+    "bytes that a compressed archive": ("kseg.extras.archive_formats:MOST_EXPANDED", "bytes"),
+    "memory for the names in an archive": ("kseg.extras.archive_formats:MOST_MEMORY", "bytes"),
+    "temporary files of `kseg sql`": ("kseg.extras.sql.run:TEMPORARY", "bytes"),
     "bytes of a key, value or header in": ("kseg.report.dump_table:MOST_PIPED_BYTES", "bytes"),
-    "characters of a cell": ("kseg.report.rows:_CELL_LENGTH", "number"),
+    "characters of a cell": ("kseg.report.row_formats:_CELL_LENGTH", "number"),
     "producers in `kseg stats`": ("kseg.commands.stats.totals:MAX_PRODUCERS", "number"),
 }
 

@@ -58,7 +58,7 @@ def test_a_module_that_fails_fails_at_each_use(tmp_path: Path) -> None:
     (tmp_path / "package" / "__init__.py").write_text('"""A package."""\n')
     (tmp_path / "package" / "broken.py").write_text("begun = True\nraise ValueError('broken')\n")
     program = (
-        "import sys; from kseg.deferred import install\n"
+        "import sys; from kseg.engine import install\n"
         f"sys.path.insert(0, {str(tmp_path)!r}); install({str(tmp_path)!r}, extensions=True)\n"
         "from package import broken\n"
         "for name in ('begun', 'other'):\n"

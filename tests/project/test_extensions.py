@@ -66,7 +66,7 @@ def test_every_format_writes_every_kind_of_rows_or_rejects_it_by_name(
 
 def test_a_command_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """The group, its help and the shell completion read one table."""
-    monkeypatch.setitem(COMMANDS, "again", ("kseg.cli.rules:rules", "List the rules again."))
+    monkeypatch.setitem(COMMANDS, "again", ("kseg.cli.rules_command:rules", "List the rules again."))
     listed = CliRunner().invoke(main, ["--help"])
     assert "List the rules again." in listed.stdout
     assert CliRunner().invoke(main, ["again"]).stdout == CliRunner().invoke(main, ["rules"]).stdout
@@ -112,15 +112,14 @@ def test_an_output_format_is_a_row() -> None:
 def test_a_spark_view_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Options, schema and reading of a view come from one table."""
     pytest.importorskip("pyspark", reason="pyspark is not installed")
+    from kseg.extras.views import view_table
+    from kseg.extras.views.planning import plan
+    from kseg.extras.views.split_rows import read
     from kseg.spark.data_source import KsegDataSource
-    from kseg.spark.source.ddl import ddl
-    from kseg.spark.source.options import parse
-    from kseg.views import view_table
-    from kseg.views.planning import plan
-    from kseg.views.reading import read
+    from kseg.spark.options import ddl, parse
 
     columns = view_table.VIEWS["batches"].columns
-    new = view_table.LogView(columns[:4], "kseg.views.reading:read_batches")
+    new = view_table.LogView(columns[:4], "kseg.extras.views.split_rows:read_batches")
     monkeypatch.setitem(view_table.VIEWS, "positions", new)
     given = {"path": str(SEGMENT.parent), "view": "positions"}
     assert KsegDataSource(given).schema() == ddl(columns[:4])

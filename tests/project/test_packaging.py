@@ -152,7 +152,7 @@ def test_a_lock_that_cannot_be_read_is_one_line(tmp_path: Path, platform: str) -
     assert "a running broker on Linux only" in lines[0]
 
 
-@pytest.mark.parametrize("command", ["validate --spark local[1] {}", "audit gaps --spark local[1] {}"])
+@pytest.mark.parametrize("command", ["validate --spark local[1] {}", "sql --recipe gaps --spark local[1] {}"])
 def test_spark_on_windows_is_one_line(command: str, partition: Path) -> None:
     """Spark itself would fail with pages of text."""
     run = _without_posix(*command.format(partition).split(), platform="win32")

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from kseg.cli.main import main
 from kseg.errors import UsageError
-from kseg.ranges import parse_offsets, parse_time
+from kseg.text import parse_offsets, parse_time
 
 NOON = 1714564800000  # 2024-05-01T12:00:00Z
 
@@ -43,7 +43,7 @@ WRONG = [
 def test_the_same_texts_are_rejected_with_the_same_words(option: str, text: str) -> None:
     """The usage error names the option, the accepted texts and the given text."""
     pytest.importorskip("pyspark")
-    from kseg.spark.source import options
+    from kseg.spark import options
 
     with pytest.raises(ValueError, match="expected") as raised:
         (parse_offsets if option == "offsets" else parse_time)(text)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from kseg.errors import LimitError
-from kseg.format.record.bounded_map import LIMIT, BoundedMap
-from kseg.format.sidefiles import txn_index
-from kseg.format.sidefiles.txn_index import AbortedTransactions
+from kseg.format.record.offset_evidence import LIMIT, BoundedMap
+from kseg.format.sidefiles import indexes
+from kseg.format.sidefiles.indexes import AbortedTransactions
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 
 LOG = "00000000000000000000.log"
@@ -81,7 +81,7 @@ def test_more_open_transactions_than_the_limit_are_reported(tmp_path: Path) -> N
 
 def test_an_index_is_not_built_of_half_of_the_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     """If not all open transactions can be followed, the last stable offset is unknown: this is an error."""
-    monkeypatch.setattr(txn_index, "MAX_OPEN", 3)
+    monkeypatch.setattr(indexes, "MAX_OPEN", 3)
     transactions = AbortedTransactions()
     for producer in range(3):
         transactions.begin(producer, 10 - producer)

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from kseg.format.record.byte_search import Needle, find, records_with
 from kseg.format.record.columns import RecordColumns
+from kseg.format.record.memory import Needle, find, records_with
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -14,8 +14,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kseg.cli.main import main
-from kseg.format.log_loader.loader import BrokerStart, plan_partition
-from kseg.format.log_loader.plan import ACTIONS, FAILURES, FORGET, LOSE_METADATA, PartitionPlan
+from kseg.format.log_loader.plan import (
+    ACTIONS,
+    FAILURES,
+    FORGET,
+    LOSE_METADATA,
+    PartitionPlan,
+)
+from kseg.format.log_loader.recovery_plan import BrokerStart, plan_partition
 from kseg.format.segment import split_points
 from tests.support import damage
 from tests.support.fixtures import SEGMENTS

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.format.log_loader.loader import plan_partition
+from kseg.format.log_loader.recovery_plan import plan_partition
 from tests.support.fuzzing import cases
 from tools.lab import load_cases
 from tools.lab.load_oracle import prediction

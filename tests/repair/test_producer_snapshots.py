@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from kseg.commands.convert.convert import convert
-from kseg.commands.convert.plan import ConversionPlan
+from kseg.commands.convert.conversion import convert
+from kseg.commands.convert.converted_segment import ConversionPlan
 from kseg.commands.repair.repair import repair
-from kseg.commands.repair.segment import RepairPlan
-from kseg.format.log_loader.loader import BrokerStart, plan_partition
+from kseg.commands.repair.repaired_segment import RepairPlan
+from kseg.format.log_loader.recovery_plan import BrokerStart, plan_partition
 from kseg.format.sidefiles.producer_snapshot import ProducerState, read_snapshot
 from tests.support import damage
 from tests.support.fuzzing import cases

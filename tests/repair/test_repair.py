@@ -16,27 +16,36 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kseg.cli.main import main
-from kseg.commands.convert import plan as conversion_plan
-from kseg.commands.convert.convert import convert
+from kseg.commands.convert import converted_segment as conversion_plan
+from kseg.commands.convert.conversion import convert
 from kseg.commands.repair.repair import repair
-from kseg.commands.repair.report import CorrectedBatch, LostRange, OffsetGap
-from kseg.commands.repair.segment import RepairPlan
+from kseg.commands.repair.repair_losses import CorrectedBatch, LostRange, OffsetGap
+from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.validate.validate import validate_segment
 from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError
-from kseg.findings import RULES, Finding, Policy, Severity
+from kseg.findings import (
+    RULES,
+    Finding,
+    Policy,
+    Severity,
+)
 from kseg.format.compress.codecs import codec_name
-from kseg.format.log_loader.loader import plan_partition
+from kseg.format.log_loader.recovery_plan import plan_partition
 from kseg.format.record.layout import CODEC_MASK, LOG_OVERHEAD
 from kseg.format.segment.deep_reader import CHUNK_ROWS
-from kseg.format.segment.objects import Header
-from kseg.format.segment.reader import WINDOW_SIZE
-from kseg.format.sidefiles.indexes import read_offset_index
-from kseg.format.sidefiles.txn_index import ABORTED_TXN, AbortedTransactions, AbortedTxn, read_txn_index
+from kseg.format.segment.records_chunk import Header
+from kseg.format.segment.segment_reader import WINDOW_SIZE
+from kseg.format.sidefiles.indexes import (
+    ABORTED_TXN,
+    AbortedTransactions,
+    AbortedTxn,
+    read_offset_index,
+    read_txn_index,
+)
 from kseg.format.storage.atomic_write import mark_results
 from kseg.format.storage.source import SegmentFile
-from kseg.format.writer.output_guards import PartitionFolder, each_partition
+from kseg.format.writer.output_guards import DamagedError, PartitionFolder, each_partition, index_paths
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message
-from kseg.format.writer.targets import DamagedError, index_paths
 from kseg.results import Settings
 from tests.support import damage
 from tests.support.damage import entries, get, put

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kseg.commands.repair.repair import repair
-from kseg.commands.repair.report import LostRange
-from kseg.commands.repair.segment import RepairPlan
-from kseg.commands.validate.parallel import validate_files
+from kseg.commands.repair.repair_losses import LostRange
+from kseg.commands.repair.repaired_segment import RepairPlan
+from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import KsegError
 from kseg.findings import Severity
 from kseg.format.storage.source import find_segments

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from kseg.commands.convert import plan
-from kseg.commands.convert.convert import convert
+from kseg.commands.convert import converted_segment
+from kseg.commands.convert.conversion import convert
 from kseg.commands.repair.repair import repair
-from kseg.commands.repair.report import CorrectedBatch, LostRange, OffsetGap
-from kseg.commands.repair.segment import RepairPlan
+from kseg.commands.repair.repair_losses import CorrectedBatch, LostRange, OffsetGap
+from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.validate.validate import validate_segment
 from kseg.errors import KsegError
 from kseg.findings import Severity
 from kseg.format.record.columns import CRC_GOOD
 from kseg.format.record.layout import PARTITION_LEADER_EPOCH_AT
 from kseg.format.segment.deep_reader import DeepIterator
-from kseg.format.segment.reader import SegmentReader
+from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.source import SegmentFile, Source, open_source
-from kseg.format.writer.located_batches import Batch, batches_of
+from kseg.format.writer.increasing_offsets import LocatedBatch, batches_of
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.results import Settings
 from tests.support.damage import entries
@@ -151,7 +151,7 @@ def _undecided(log: DamagedLog, source: Path) -> list[int]:
     return undecided
 
 
-def _fits_by_one_bit(batch: Batch, low: int, high: int) -> bool:
+def _fits_by_one_bit(batch: LocatedBatch, low: int, high: int) -> bool:
     shifts = [(batch.stored ^ 1 << bit) - batch.stored for bit in range(63)]
     return any(low < batch.low + by and batch.high + by < high for by in shifts)
 
@@ -224,6 +224,6 @@ def test_conversion_keeps_what_repair_keeps(tmp_path: Path) -> None:
         path.parent.mkdir()
     source.write_bytes(b"".join(batches[:20] + batches[40:52] + batches[20:]))
     repair(str(source), str(repaired), RepairPlan())
-    convert(str(source), str(converted), plan.ConversionPlan.of("any-to-v2", skip_damaged=True))
+    convert(str(source), str(converted), converted_segment.ConversionPlan.of("any-to-v2", skip_damaged=True))
     assert repaired.read_bytes() == b"".join(batches)
     assert read_batches(converted) == read_batches(repaired)

@@ -11,9 +11,14 @@ from click.testing import CliRunner
 
 from kseg.cli.main import main
 from kseg.commands.repair.repair import repair
-from kseg.commands.repair.report import CorrectedBatch, LostRange, MissingOffsets, RepairResult
-from kseg.commands.repair.segment import RepairPlan
-from kseg.commands.validate.parallel import validate_files
+from kseg.commands.repair.repair_losses import (
+    CorrectedBatch,
+    LostOffsets,
+    LostRange,
+    RepairResult,
+)
+from kseg.commands.repair.repaired_segment import RepairPlan
+from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import UnreadableError
 from kseg.findings import Severity
 from kseg.format.storage.source import find_segments
@@ -129,7 +134,7 @@ def test_an_overwritten_segment_is_reported_as_missing_offsets(partition: Path) 
     reported: list[LostRange] = []
     _, written = repaired(partition, reported)
     assert written == {name: data for name, data in originals().items() if name != log(24)}
-    assert [(type(one), one.offset, one.last_offset) for one in reported] == [(MissingOffsets, 24, 47)]
+    assert [(type(one), one.offset, one.last_offset) for one in reported] == [(LostOffsets, 24, 47)]
 
 
 def test_a_folder_named_like_a_segment_is_left_out(partition: Path) -> None:

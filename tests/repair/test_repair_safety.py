@@ -20,10 +20,10 @@ from pathlib import Path
 import pytest
 
 from kseg.commands.repair.repair import repair
-from kseg.commands.repair.segment import RepairPlan
+from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.errors import UnreadableError
 from kseg.format.storage.atomic_write import NewFile
-from kseg.format.writer.read_back import ReadBackError
+from kseg.format.writer.batch_runs import ReadBackError
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage
 from tests.support.interrupted import failing_disk
@@ -35,7 +35,7 @@ VALUE = damage.noise(200) * 10
 MAX_RSS = """
 import resource, sys
 from kseg.commands.repair.repair import repair
-from kseg.commands.repair.segment import RepairPlan
+from kseg.commands.repair.repaired_segment import RepairPlan
 repair(sys.argv[1], sys.argv[2], RepairPlan())
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """

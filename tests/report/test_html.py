@@ -12,13 +12,18 @@ import pytest
 from click.testing import CliRunner
 
 from kseg.cli.main import main
-from kseg.findings import RULES, Finding, Severity, Verdict
+from kseg.extras.html import collected
+from kseg.extras.html.page import bars, columns, size_text
+from kseg.extras.html.validation_page import write_html
+from kseg.findings import (
+    RULES,
+    Finding,
+    Severity,
+    Verdict,
+)
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.report import wording
-from kseg.report.html import collected
-from kseg.report.html.plots import bars, columns, size_text
-from kseg.report.html.validation import write_html
-from kseg.report.run import Run
+from kseg.report.spool import Run
 from kseg.results import FileResult
 from tests.support.browser import Browser
 from tests.support.fixtures import SEGMENTS

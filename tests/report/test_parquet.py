@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from kseg import schema
+from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.commands.dump.row_filter import RowFilter
-from kseg.commands.dump.rows import dump_segment
 from kseg.format.record.layout import LAST_MILLISECOND
-from kseg.format.segment.objects import Header
+from kseg.format.segment.records_chunk import Header
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.reading import open_segment
 from kseg.report import arrow_rows, arrow_table
@@ -82,7 +82,7 @@ def test_batches_end_by_rows_and_by_bytes() -> None:
         with open_segment(path) as segment:
             for chunk in segment.chunks():
                 for data, first, stop in arrow_rows.payload_runs(chunk):
-                    found += gathered.add(arrow_table.Place.of(str(path)), chunk, data, first, stop)
+                    found += gathered.add(arrow_table.ColumnPlace.of(str(path)), chunk, data, first, stop)
         found += gathered.finish()
         assert [row for batch in found for row in batch.to_pylist()] == whole
         assert max(batch.num_rows for batch in found) <= bounds[0]

@@ -17,11 +17,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kseg.findings import RULES, Finding, Policy, Rule, Severity, Verdict
-from kseg.report import github, junit, markdown, prometheus, sarif, wording
-from kseg.report.html import validation as html
+from kseg.extras.html import validation_page as html
+from kseg.findings import (
+    RULES,
+    Finding,
+    Policy,
+    Rule,
+    Severity,
+    Verdict,
+)
+from kseg.report import ci_formats, wording
 from kseg.report.tables import TableColumn, print_cells, print_note
-from kseg.report.validate import write_table
+from kseg.report.validate_report import write_table
 from kseg.results import MAX_PER_RULE, FileResult, Summary
 from tests.support.reported import (
     HOSTILE,
@@ -37,12 +44,12 @@ from tests.support.reported import (
 )
 
 WRITERS: dict[str, Writer] = {
-    "junit": junit.write_junit,
-    "sarif": sarif.write_sarif,
-    "github": github.write_github,
+    "junit": ci_formats.write_junit,
+    "sarif": ci_formats.write_sarif,
+    "github": ci_formats.write_github,
     "html": html.write_html,
-    "markdown": markdown.write_markdown,
-    "prometheus": prometheus.write_prometheus,
+    "markdown": ci_formats.write_markdown,
+    "prometheus": ci_formats.write_prometheus,
 }
 
 
@@ -63,7 +70,7 @@ def test_no_report_holds_a_control_character(writer: Writer, hostile: str) -> No
     text = written(writer, every_rule(hostile, hostile), unread)
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]", text)
     assert text.encode("utf-8")
-    if writer not in (github.write_github, markdown.write_markdown):
+    if writer not in (ci_formats.write_github, ci_formats.write_markdown):
         assert text.isascii(), "or the declared encoding would be wrong on an odd terminal"
 
 
@@ -83,7 +90,7 @@ def test_a_byte_of_a_name_that_is_no_utf8_is_shown_as_that_byte() -> None:
 
 
 def suites(*results: FileResult) -> list[ElementTree.Element]:
-    root = ElementTree.fromstring(written(junit.write_junit, *results))
+    root = ElementTree.fromstring(written(ci_formats.write_junit, *results))
     assert root.tag == "testsuites"
     return list(root)
 
@@ -146,7 +153,7 @@ def sarif_run(*results: FileResult) -> dict[str, Any]:
     def no_constant(name: str) -> None:
         raise AssertionError(f"{name} is no JSON")
 
-    log = json.loads(written(sarif.write_sarif, *results), parse_constant=no_constant)
+    log = json.loads(written(ci_formats.write_sarif, *results), parse_constant=no_constant)
     assert log["version"] == "2.1.0"
     (run,) = log["runs"]
     assert isinstance(run, dict)
@@ -242,13 +249,13 @@ def test_sarif_messages_hold_neither_links_nor_placeholders() -> None:
 )
 def test_file_uris(path: str, uri: str) -> None:
     """Paths become valid file URIs."""
-    assert sarif.file_uri(path) == uri
+    assert ci_formats.file_uri(path) == uri
 
 
 @given(st.text(st.characters(codec=None)))
 def test_a_file_uri_is_one_of_any_name(name: str) -> None:
     """A name must not end the report with an encoding error, or add a query or a fragment."""
-    assert re.fullmatch(r"(?:[A-Za-z0-9_.~/-]|%[0-9A-F]{2})*", sarif.file_uri("d/" + name))
+    assert re.fullmatch(r"(?:[A-Za-z0-9_.~/-]|%[0-9A-F]{2})*", ci_formats.file_uri("d/" + name))
 
 
 # -- GitHub
@@ -262,7 +269,7 @@ def unescape_property(text: str) -> str:
 
 
 def github_parts(*results: FileResult) -> list[tuple[str, dict[str, str], str]]:
-    *lines, last = written(github.write_github, *results).splitlines()
+    *lines, last = written(ci_formats.write_github, *results).splitlines()
     assert not last.startswith("::")
     commands = []
     for line in lines:
@@ -280,13 +287,13 @@ def test_github_gets_the_worst_findings_as_annotations() -> None:
     commands = github_parts(every_rule(), SOUND)
     kinds = Counter(command for command, _, _ in commands)
     labels = [{"info": "notice"}.get(rule.severity.label, rule.severity.label) for rule in RULES.values()]
-    assert kinds == {kind: min(github.MAX_ANNOTATIONS, count) for kind, count in Counter(labels).items()}
+    assert kinds == {kind: min(ci_formats.MAX_ANNOTATIONS, count) for kind, count in Counter(labels).items()}
     assert [command for command, _, _ in commands] == sorted(kinds.elements(), key=["error", "warning", "notice"].index)
     for _, properties, message in commands:
         rule = RULES[properties["title"].split()[1]]
         assert properties["file"] == "t-0/00000000000000000000.log"
         assert message.endswith(f"Broker: {rule.broker}%0AWhat to do: {rule.remedy}")
-    text = written(github.write_github, every_rule())
+    text = written(ci_formats.write_github, every_rule())
     assert all(f"{rule.code} {rule.name}" in text for rule in RULES.values())
 
 
@@ -310,8 +317,8 @@ def test_a_table_has_the_range_of_all_findings_of_a_rule() -> None:
 def test_github_counts_what_it_leaves_out_and_sums_up() -> None:
     """Findings beyond the limit are counted."""
     result = result_of("f", [finding_for(RULES["crc-mismatch"])] * (MAX_PER_RULE + 5))
-    assert "notice: f: K201 crc-mismatch: 5 more, not listed" in written(github.write_github, result)
-    assert written(github.write_github, result, UNREAD).splitlines()[-1] == (
+    assert "notice: f: K201 crc-mismatch: 5 more, not listed" in written(ci_formats.write_github, result)
+    assert written(ci_formats.write_github, result, UNREAD).splitlines()[-1] == (
         "kseg: damaged: 2 files (1 unreadable), 6 batches, 0 records, 4,096 bytes; "
         "21 errors, 0 warnings, 0 infos; 0 bytes lost"
     )
@@ -320,7 +327,7 @@ def test_github_counts_what_it_leaves_out_and_sums_up() -> None:
 # -- all
 
 
-@pytest.mark.parametrize("writer", [junit.write_junit, sarif.write_sarif, github.write_github])
+@pytest.mark.parametrize("writer", [ci_formats.write_junit, ci_formats.write_sarif, ci_formats.write_github])
 def test_writers_write_during_the_run(writer: Writer) -> None:
     """The memory for a report must not grow with the number of files."""
     out = io.StringIO()
@@ -340,9 +347,9 @@ def test_no_results_are_a_report_too(writer: Writer) -> None:
     """A run without files still gives a valid report."""
     text = written(writer)
     assert text.endswith("\n")
-    if writer is junit.write_junit:
+    if writer is ci_formats.write_junit:
         assert len(ElementTree.fromstring(text)) == 0
-    if writer is sarif.write_sarif:
+    if writer is ci_formats.write_sarif:
         assert json.loads(text)["runs"][0]["results"] == []
 
 
@@ -355,7 +362,7 @@ def test_reports_are_imported_only_when_asked_for() -> None:
 
 def test_a_uri_keeps_the_bytes_of_the_name() -> None:
     """Decoding the URI gives the file's name."""
-    assert unquote_to_bytes(sarif.file_uri("d/caf\udce9 %41")) == b"d/caf\xe9 %41"
+    assert unquote_to_bytes(ci_formats.file_uri("d/caf\udce9 %41")) == b"d/caf\xe9 %41"
 
 
 def test_a_pipe_gets_the_table_that_a_terminal_gets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from kseg.findings import RULES
-from kseg.report import junit, sarif
+from kseg.report import ci_formats
 from kseg.results import MAX_PER_RULE, FileResult
 from tests.support.reported import HOSTILE, SOUND, UNREAD, WORST, every_rule, finding_for, result_of, written
 
@@ -43,13 +43,13 @@ def junit_schema() -> Any:
 @pytest.mark.parametrize("results", RUNS.values(), ids=RUNS)
 def test_sarif_is_valid(results: list[FileResult], sarif_schema: Any) -> None:
     """Code scanning rejects a file that the schema does not allow."""
-    found = [error.message for error in sarif_schema.iter_errors(json.loads(written(sarif.write_sarif, *results)))]
+    found = [error.message for error in sarif_schema.iter_errors(json.loads(written(ci_formats.write_sarif, *results)))]
     assert found == []
 
 
 def test_the_schema_of_sarif_finds_faults(sarif_schema: Any) -> None:
     """A schema that accepts everything would prove nothing."""
-    log = json.loads(written(sarif.write_sarif, every_rule()))
+    log = json.loads(written(ci_formats.write_sarif, every_rule()))
     log["runs"][0]["results"][0]["level"] = "fatal"
     assert len(list(sarif_schema.iter_errors(log))) == 1
 
@@ -57,13 +57,13 @@ def test_the_schema_of_sarif_finds_faults(sarif_schema: Any) -> None:
 @pytest.mark.parametrize("results", RUNS.values(), ids=RUNS)
 def test_sarif_is_within_the_limits_of_github(results: list[FileResult]) -> None:
     """GitHub's documentation, "SARIF support for code scanning": required properties, and the most that is accepted."""
-    log: dict[str, Any] = json.loads(written(sarif.write_sarif, *results))
+    log: dict[str, Any] = json.loads(written(ci_formats.write_sarif, *results))
     assert len(log["runs"]) <= 20
     for run in log["runs"]:
         rules = run["tool"]["driver"]["rules"]
         assert run["tool"]["driver"]["name"]
         assert len(rules) <= 25_000
-        assert len(run["results"]) <= sarif.MAX_RESULTS == 25_000
+        assert len(run["results"]) <= ci_formats.MAX_RESULTS == 25_000
         for rule in rules:
             assert max(len(rule["id"]), len(rule["name"])) <= 255
             assert max(len(rule[name]["text"]) for name in ("shortDescription", "fullDescription")) <= 1024
@@ -80,11 +80,11 @@ def test_sarif_is_within_the_limits_of_github(results: list[FileResult]) -> None
 @pytest.mark.parametrize("results", RUNS.values(), ids=RUNS)
 def test_junit_is_valid(results: list[FileResult], junit_schema: Any) -> None:
     """Jenkins rejects a file that the schema of its xunit plugin does not allow."""
-    found = [error.reason for error in junit_schema.iter_errors(written(junit.write_junit, *results))]
+    found = [error.reason for error in junit_schema.iter_errors(written(ci_formats.write_junit, *results))]
     assert found == []
 
 
 def test_the_schema_of_junit_finds_faults(junit_schema: Any) -> None:
     """A schema that accepts everything would prove nothing."""
-    text = written(junit.write_junit, SOUND)
+    text = written(ci_formats.write_junit, SOUND)
     assert list(junit_schema.iter_errors(text.replace("<testcase ", "<test ").replace("</testcase", "</test")))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kseg.report.dump_table import Content, content_cells, content_text
+from kseg.report.dump_table import CellContent, content_cells, content_text
 from kseg.report.tables import TableColumn, print_cells, width_of
 from tests.support.cli import DAMAGED, kseg
 from tests.support.fixtures import SEGMENTS
@@ -105,7 +105,7 @@ def test_equal_contents_have_one_notation() -> None:
     """A column says once what its bytes are."""
 
     def of(*contents: bytes | None) -> tuple[str, list[str]]:
-        return content_cells([None if content is None else Content(content, len(content)) for content in contents])
+        return content_cells([None if content is None else CellContent(content, len(content)) for content in contents])
 
     assert of(b"a", None, b"") == ("", ["a", "null", '""'])
     assert of((-2).to_bytes(8, "big", signed=True), None) == ("int64", ["-2", "null"])
@@ -118,8 +118,8 @@ def test_equal_contents_have_one_notation() -> None:
 def test_bytes_without_a_title_are_not_shown_as_numbers() -> None:
     """A header's value of 4 or 8 bytes can be anything: a number without a word would be a guess."""
     for data in (b"\x9b31m", b"\0" * 7 + b"\1"):
-        assert content_text(Content(data, len(data))) == f"0x{data.hex()} ({len(data)} B)"
-    assert content_text(Content(b"\0\0\0\1", 4), "base64") == "AAAAAQ=="
+        assert content_text(CellContent(data, len(data))) == f"0x{data.hex()} ({len(data)} B)"
+    assert content_text(CellContent(b"\0\0\0\1", 4), "base64") == "AAAAAQ=="
 
 
 def test_single_messages_have_the_notation_of_records() -> None:

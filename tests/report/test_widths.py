@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kseg.cli.main import COMMANDS
-from kseg.format.segment.objects import Header
+from kseg.format.segment.records_chunk import Header
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.report.tables import width_of
 from tests.support import damage
@@ -83,6 +83,7 @@ RUNS = (
     "diff kafka-logs/orders-0 backup/broker-1/payments-1",
     "diff -v old-logs/orders-0 old-logs/orders-1",
     "diff backup/broker-1 backup/broker-3",
+    "diff backup/broker-1 backup/broker-2 backup/broker-3",
     f"diff {LONG} kafka-logs/orders-0",
     "recovery kafka-logs",
     "recovery -v backup/broker-1/orders-0",
@@ -97,8 +98,8 @@ RUNS = (
     f"grep amount {LONG}",
     "sql 'select * from batches limit 5' kafka-logs",
     "sql 'select * from records limit 5' kafka-logs/orders-0",
-    "audit legacy old-logs",
-    "audit replicas backup",
+    "sql --recipes",
+    "sql --recipe legacy old-logs",
     "schemas kafka-logs",
     "repair kafka-logs NEW",
     "convert v0-to-v2 old-logs/orders-0 NEW",

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from kseg.format.segment.objects import Record
-from kseg.format.serialization.schemas_topic import RegistryState, read_schemas_topic
+from kseg.extras.serialization.schemas_topic import RegistryState, read_schemas_topic
+from kseg.format.segment.records_chunk import Record
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.reading import open_partition
 from tests.support.cli import ROOT, kseg

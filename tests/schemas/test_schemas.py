@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kseg.cli.main import main
-from kseg.format.segment.objects import Header
-from kseg.format.serialization.schemas_topic import RegistryState
+from kseg.extras.serialization.schemas_topic import RegistryState
+from kseg.format.segment.records_chunk import Header
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.schema_registry import Registry
 

@@ -17,7 +17,7 @@ from kseg.commands.validate.validate import validate_segment
 from kseg.findings import Finding
 from kseg.format.record.layout import LOG_OVERHEAD
 from kseg.format.segment.deep_reader import DeepIterator
-from kseg.format.segment.reader import SegmentReader
+from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.source import SegmentFile, open_source
 from kseg.results import Settings
 from tests.support import damage

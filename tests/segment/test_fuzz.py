@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from kseg.errors import NotASegmentError
 from kseg.findings import Finding
-from kseg.format.checks.check_state import CheckSettings, CheckState
-from kseg.format.checks.table import BATCH_CHECKS, RECORD_CHECKS
+from kseg.format.checks.batch_checks import CheckSettings, CheckState
+from kseg.format.checks.run_checks import BATCH_CHECKS, RECORD_CHECKS
 from kseg.format.segment.deep_reader import DeepIterator
-from kseg.format.segment.objects import record_batch
-from kseg.format.segment.reader import SegmentReader
+from kseg.format.segment.records_chunk import record_batch
+from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.source import Source
 from tests.support import damage
 from tests.support.fuzzing import cases

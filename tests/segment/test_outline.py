@@ -10,11 +10,11 @@ from random import Random
 import pytest
 
 import kseg
-from kseg.commands.validate.parallel import validate_files
 from kseg.commands.validate.validate import validate_segment
+from kseg.commands.validate.validate_ranges import validate_files
 from kseg.format.segment import several_processes, split_points
 from kseg.format.segment.outline import Outline, OutlineCounter, joined
-from kseg.format.segment.reader import SegmentReader
+from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.source import SegmentFile, Source, open_source, open_split
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.results import Settings

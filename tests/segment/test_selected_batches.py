@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kseg.format.segment.deep_reader import DeepIterator
-from kseg.format.segment.reader import SegmentReader
+from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.transaction_events import transaction_events
 from kseg.format.storage.source import open_source
 

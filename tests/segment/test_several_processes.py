@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
-from kseg.commands.validate.parallel import validate_files
+from kseg.commands.validate.validate_ranges import validate_files
 from kseg.findings import do_nothing
 from kseg.format.segment import several_processes
-from kseg.format.segment.several_processes import Meter, Takeover, best_jobs, first_alone
-from kseg.format.storage.source import find_segments
+from kseg.format.segment.several_processes import Job, Meter, best_jobs, parts_of_files, sampled_jobs
+from kseg.format.storage import process_pool
+from kseg.format.storage.file_access import Progress
+from kseg.format.storage.source import SegmentFile, find_segments
 from kseg.results import Settings
 from tests.support.cli import SEGMENTS
+from tests.support.processes import ImmediatePool
 
 MIB = 1 << 20
 
@@ -41,13 +48,18 @@ def processes(
         meter.progress(0)
         return size
 
-    alone = first_alone(sizes, sizes, jobs, part, do_nothing, read)
-    while True:
-        try:
-            next(alone)
-        except StopIteration as end:
-            done: tuple[int, int] = end.value
-            return done
+    started: list[int] = []
+
+    @contextmanager
+    def pool(jobs: int, progress: Progress) -> Iterator[ImmediatePool]:
+        started.append(jobs)
+        yield ImmediatePool(jobs)
+
+    monkeypatch.setattr(process_pool, "process_pool", pool)
+    job: Job[int, int, int] = Job(lambda size, same, pool: [size], abs, read, part)
+    with parts_of_files(sizes, sizes, jobs, job) as by_file:
+        alone = sum(part is None for _, parts in by_file for part, _ in parts)
+    return alone, started[0] if started else 1
 
 
 @pytest.mark.parametrize(
@@ -122,9 +134,68 @@ def test_the_work_of_a_taken_over_file_is_counted_once(monkeypatch: pytest.Monke
             nonlocal left
             left -= 1
             if not left:
-                raise Takeover(2)
+                raise several_processes._EnoughMeasured(2)
 
         monkeypatch.setattr(Meter, "_update", take_over)
         done: list[int] = []
         assert list(validate_files(files, Settings(), 2, done.append)) == results
         assert sum(done) == sum(expected)
+
+
+@pytest.mark.parametrize(("size", "jobs"), [(8, 1), (256, 2)])
+def test_a_sample_is_measured_without_imports_and_the_start_of_a_file(
+    monkeypatch: pytest.MonkeyPatch, size: int, jobs: int
+) -> None:
+    """Each of these takes as long as many MiB: they would start processes for the smallest of files."""
+    now, imported = 0.05, False
+    monkeypatch.setattr(time, "process_time", lambda: 0.05)
+    monkeypatch.setattr(time, "thread_time", lambda: now)
+
+    def sample(file: SegmentFile, end: int) -> None:
+        nonlocal now, imported
+        now += 0.002 + end * 0.001 / MIB + (not imported) * 0.1
+        imported = True
+
+    files = [SegmentFile("absent.log"), SegmentFile("small.log")]
+    assert sampled_jobs(files, [size * MIB, MIB], 2, sample) == jobs
+
+
+class _WaitingPool(ImmediatePool):
+    """A pool that runs a call when its result is used."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.ahead = 3
+        self.submitted: list[tuple[tuple[int, int], Future[Any]]] = []
+
+    def submit(self, work: Callable[..., Any], /, *args: Any) -> Future[Any]:
+        self.submitted.append((args[0], Future()))
+        return self.submitted[-1][1]
+
+    def result(self, future: Future[Any]) -> Any:
+        future.set_result(None)
+
+
+def test_giving_up_a_file_cancels_its_other_parts() -> None:
+    """The next file has all of its parts, and no more parts of the first one are planned than wait at once."""
+    pool = _WaitingPool()
+    job: Job[int, tuple[int, int], None] = Job(lambda file, size, _: ((file, n) for n in range(10)), do_nothing)
+    seen = []
+    with parts_of_files([0, 1], [1, 1], 2, job, pool=pool) as by_file:
+        for file, parts in by_file:
+            for part, _ in parts:
+                seen.append(part)
+                if file == 0:
+                    parts.close()
+    assert seen == [(0, 0), *((1, n) for n in range(10))]
+    of_first = [future for (file, _), future in pool.submitted if file == 0]
+    assert [future.cancelled() for future in of_first] == [False, *[True] * pool.ahead]
+
+
+def test_leaving_the_files_cancels_all_parts() -> None:
+    """What a command no longer needs, such as after ``| head``, is not begun."""
+    pool = _WaitingPool()
+    job: Job[int, tuple[int, int], None] = Job(lambda file, size, _: ((file, n) for n in range(2)), do_nothing)
+    with parts_of_files([0, 1], [1, 1], 2, job, pool=pool) as by_file:
+        next(next(by_file)[1])
+    assert [future.cancelled() for _, future in pool.submitted] == [False, True, True, True]

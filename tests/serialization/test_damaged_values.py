@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kseg.commands.dump.rows import RecordsItem, dump_segment
-from kseg.format.segment.objects import Record
-from kseg.format.serialization.decoding import NAMES, Decoded, FieldDecoder
-from kseg.format.serialization.schemas import Schema, SchemaSet, schema_of
-from kseg.format.serialization.schemas_topic import RegistryState
+from kseg.commands.dump.dumped_rows import RecordsItem, dump_segment
+from kseg.extras.serialization.decoding import NAMES, DecodedValue, FieldDecoder
+from kseg.extras.serialization.schema_set import Schema, SchemaSet, schema_of
+from kseg.extras.serialization.schemas_topic import RegistryState
+from kseg.format.segment.records_chunk import Record
 from kseg.text import to_json
 from tests.support.fuzzing import cases
 
@@ -97,6 +97,6 @@ def test_damaged_records_of_a_registry_are_described(seed: int) -> None:
         assert schema.label
 
 
-def check(found: Decoded) -> None:
+def check(found: DecodedValue) -> None:
     assert found.error is None or ("\n" not in found.error and found.value is None)
     json.loads(to_json(found.value).encode("utf-8", "backslashreplace"))

@@ -11,8 +11,21 @@ import fastavro
 import pytest
 
 from kseg.errors import UsageError
-from kseg.format.serialization.decoding import MOST_BYTES, NAMES, NOT_DECODED, Decoded, FieldDecoder
-from kseg.format.serialization.schemas import AVRO, JSON, Reference, Schema, SchemaSet, guid_of
+from kseg.extras.serialization.decoding import (
+    MOST_BYTES,
+    NAMES,
+    NOT_DECODED,
+    DecodedValue,
+    FieldDecoder,
+)
+from kseg.extras.serialization.schema_set import (
+    AVRO,
+    JSON,
+    Reference,
+    Schema,
+    SchemaSet,
+    guid_of,
+)
 
 ORDER: dict[str, Any] = {
     "type": "record",
@@ -35,7 +48,7 @@ def avro(schema: Any, value: Any) -> bytes:
     return out.getvalue()
 
 
-def decode_avro(schema: Any, data: bytes) -> Decoded:
+def decode_avro(schema: Any, data: bytes) -> DecodedValue:
     """Return Avro bytes without a prefix, decoded with a schema."""
     return FieldDecoder("value", "avro", SchemaSet([Schema(AVRO, json.dumps(schema))])).decode("t", data)
 
@@ -58,7 +71,7 @@ def decode_avro(schema: Any, data: bytes) -> Decoded:
 )
 def test_plain_deserializers(name: str, data: bytes, value: Any) -> None:
     """The bytes are those of Kafka's serializers of the same types."""
-    assert FieldDecoder("key", name).decode("t", data) == Decoded(name, value)
+    assert FieldDecoder("key", name).decode("t", data) == DecodedValue(name, value)
     assert FieldDecoder("key", name).decode("t", None) == NOT_DECODED
 
 
@@ -77,7 +90,7 @@ def test_plain_deserializers(name: str, data: bytes, value: Any) -> None:
 )
 def test_a_value_that_does_not_decode_has_a_reason(name: str, data: bytes, reason: str) -> None:
     """Bytes of another type do not fail the program: the reason is one line."""
-    assert FieldDecoder("value", name).decode("t", data) == Decoded(name, error=reason)
+    assert FieldDecoder("value", name).decode("t", data) == DecodedValue(name, error=reason)
 
 
 def test_unknown_names_are_rejected() -> None:
@@ -136,16 +149,16 @@ def test_avro_becomes_deterministic_json() -> None:
 def test_logical_types(schema: Any, stored: Any, value: Any) -> None:
     """A value outside of the range of dates stays the number that is stored."""
     plain = {name: schema[name] for name in schema if name != "logicalType"}
-    assert decode_avro(schema, avro(plain, stored)) == Decoded("avro", value)
+    assert decode_avro(schema, avro(plain, stored)) == DecodedValue("avro", value)
 
 
 def test_ids_in_the_prefix_select_the_schema() -> None:
     """Magic 0 and four bytes, as Confluent's serializers write them; other bytes are left as they are."""
     source = SchemaSet([Schema(AVRO, '"string"', 7), Schema(JSON, "{}", 8)])
     decoder = FieldDecoder("value", "auto", source)
-    assert decoder.decode("t", b"\0\0\0\0\7\6abc") == Decoded("avro", "abc", 7)
-    assert decoder.decode("t", b'\0\0\0\0\x08{"a":1}') == Decoded("json-schema", {"a": 1}, 8)
-    assert decoder.decode("t", b"\0\0\0\0\x09abcd") == Decoded(None, None, 9, "schema 9 is not known")
+    assert decoder.decode("t", b"\0\0\0\0\7\6abc") == DecodedValue("avro", "abc", 7)
+    assert decoder.decode("t", b'\0\0\0\0\x08{"a":1}') == DecodedValue("json-schema", {"a": 1}, 8)
+    assert decoder.decode("t", b"\0\0\0\0\x09abcd") == DecodedValue(None, None, 9, "schema 9 is not known")
     assert decoder.decode("t", b"plain text") == NOT_DECODED
     assert decoder.decode("t", b"\0" * 8) == NOT_DECODED  # the int64 0
     assert decoder.decode("t", (1_700_000_000_000).to_bytes(8, "big")) == NOT_DECODED  # a time looks like an unknown id
@@ -155,10 +168,10 @@ def test_a_single_unnamed_schema_is_used_for_the_first_unknown_id() -> None:
     """Another id has another schema: its values are not decoded with the wrong one. Keys need a named type."""
     source = SchemaSet([Schema(AVRO, '"string"'), Schema(AVRO, '"int"', 8)])
     decoder = FieldDecoder("value", "auto", source)
-    assert decoder.decode("t", b"\0\0\0\0\x08\6") == Decoded("avro", 3, 8)
-    assert [decoder.decode("t", b"\0\0\0\0\7\6abc") for _ in range(2)] == [Decoded("avro", "abc", 7)] * 2
+    assert decoder.decode("t", b"\0\0\0\0\x08\6") == DecodedValue("avro", 3, 8)
+    assert [decoder.decode("t", b"\0\0\0\0\7\6abc") for _ in range(2)] == [DecodedValue("avro", "abc", 7)] * 2
     hint = "schema 9 is not known: give --schema-file 9=FILE"
-    assert decoder.decode("t", b"\0\0\0\0\x09\6abc") == Decoded(None, None, 9, hint)
+    assert decoder.decode("t", b"\0\0\0\0\x09\6abc") == DecodedValue(None, None, 9, hint)
     assert FieldDecoder("key", "auto", source).decode("t", b"\0\0\0\0\x09\6abc").error == hint
     two = FieldDecoder("value", "auto", SchemaSet([Schema(AVRO, '"string"'), Schema(AVRO, '"int"')]))
     assert two.decode("t", b"\0\0\0\0\x09\6abc").error == hint
@@ -167,8 +180,8 @@ def test_a_single_unnamed_schema_is_used_for_the_first_unknown_id() -> None:
 def test_a_file_without_an_id_is_used_for_any_id() -> None:
     """A named type with one schema: values with an id that no source knows, and values without one."""
     decoder = FieldDecoder("value", "avro", SchemaSet([Schema(AVRO, '"string"')]))
-    assert decoder.decode("t", b"\0\0\0\0\7\6abc") == Decoded("avro", "abc")
-    assert decoder.decode("t", b"\6abc") == Decoded("avro", "abc")
+    assert decoder.decode("t", b"\0\0\0\0\7\6abc") == DecodedValue("avro", "abc")
+    assert decoder.decode("t", b"\6abc") == DecodedValue("avro", "abc")
     two = FieldDecoder("value", "avro", SchemaSet([Schema(AVRO, '"string"'), Schema(AVRO, '"int"')]))
     assert two.decode("t", b"\6abc").error == "no schema id, and no schema of t-value"
 
@@ -179,10 +192,12 @@ def test_guids_in_headers_select_the_schema() -> None:
     source = SchemaSet([Schema(AVRO, '"string"', 7, guid=guid)])
     header = b"\1" + bytes.fromhex(guid.replace("-", ""))
     value = FieldDecoder("value", "auto", source)
-    assert value.decode("t", b"\6abc", [(b"other", None), (b"__value_schema_id", header)]) == Decoded("avro", "abc", 7)
+    assert value.decode("t", b"\6abc", [(b"other", None), (b"__value_schema_id", header)]) == DecodedValue(
+        "avro", "abc", 7
+    )
     assert value.decode("t", b"\6abc", [("__key_schema_id", header)]) == NOT_DECODED
     key = FieldDecoder("key", "auto", source)
-    assert key.decode("t", b"\6abc", [("__key_schema_id", header)]) == Decoded("avro", "abc", 7)
+    assert key.decode("t", b"\6abc", [("__key_schema_id", header)]) == DecodedValue("avro", "abc", 7)
     assert "is not known" in str(key.decode("t", b"x", [("__key_schema_id", b"\1" * 17)]).error)
 
 

@@ -11,10 +11,15 @@ from typing import Any
 import pytest
 from google.protobuf import descriptor_pb2
 
-from kseg.format.serialization.decoding import Decoded, FieldDecoder
-from kseg.format.serialization.protobuf import ProtobufSchema
-from kseg.format.serialization.schema_files import schemas_of_file
-from kseg.format.serialization.schemas import PROTOBUF, Reference, Schema, SchemaSet
+from kseg.extras.serialization.decoding import DecodedValue, FieldDecoder
+from kseg.extras.serialization.protobuf import ProtobufSchema
+from kseg.extras.serialization.schema_set import (
+    PROTOBUF,
+    Reference,
+    Schema,
+    SchemaSet,
+)
+from kseg.extras.serialization.schema_sources import schemas_of_file
 
 TEXT = """
 syntax = "proto3";
@@ -40,7 +45,7 @@ PREFIX = b"\0\0\0\0\5"
 DEFAULTS = {"x": 0, "list": []}
 
 
-def decode(data: bytes, text: str = TEXT, *others: Schema, as_: str = "auto", **more: Any) -> Decoded:
+def decode(data: bytes, text: str = TEXT, *others: Schema, as_: str = "auto", **more: Any) -> DecodedValue:
     """Return bytes decoded with a schema of id 5."""
     schema = Schema(PROTOBUF, text, 5, subject="t-value", version=1, **more)
     return FieldDecoder("value", as_, SchemaSet([schema, *others])).decode("t", data)
@@ -68,7 +73,7 @@ def length(data: bytes) -> bytes:
 )
 def test_message_indexes_and_types(indexes: bytes, payload: bytes, value: Any) -> None:
     """The path of indexes is a list of zigzag numbers; 0 is short for the first message."""
-    assert decode(PREFIX + indexes + payload) == Decoded("protobuf", value, 5)
+    assert decode(PREFIX + indexes + payload) == DecodedValue("protobuf", value, 5)
 
 
 def test_messages_without_a_schema_id() -> None:

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from kseg.cli.main import main
 from kseg.errors import UsageError
-from kseg.format.serialization import registry as client
-from kseg.format.serialization.schemas import SchemaError
+from kseg.extras.serialization import schema_sources as client
+from kseg.extras.serialization.schema_set import SchemaError
 from tests.support.schema_registry import Registry
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "serialized"

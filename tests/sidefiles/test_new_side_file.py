@@ -10,22 +10,22 @@ from typing import NamedTuple
 
 import pytest
 
-from kseg.commands.convert.convert import convert
-from kseg.commands.convert.plan import ConversionPlan
-from kseg.commands.dump.rows import FileStart, SideFileItem
+from kseg.commands.convert.conversion import convert
+from kseg.commands.convert.converted_segment import ConversionPlan
+from kseg.commands.dump.dumped_rows import FileStart, SideFileItem
 from kseg.commands.repair.repair import repair
-from kseg.commands.repair.segment import RepairPlan
+from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.errors import UsageError
 from kseg.findings import Report
 from kseg.format.sidefiles import registry
-from kseg.format.sidefiles.reading import read_small_file
 from kseg.format.sidefiles.registry import COPY, REBUILD, Handling, SideFile
+from kseg.format.sidefiles.side_file_reading import read_small_file
 from kseg.format.storage import naming
 from kseg.format.storage.atomic_write import mark_results
 from kseg.format.storage.source import Source, open_source
 from kseg.format.writer import output_guards, output_rule
 from kseg.report.formats import View
-from kseg.report.sidefiles import rows
+from kseg.report.side_files_report import rows
 from kseg.schema import Column
 
 PARTITION = Path(__file__).parents[2] / "fixtures" / "segments" / "2.8.2-v1-none"

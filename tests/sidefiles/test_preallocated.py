@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kseg.findings import Finding, do_nothing
-from kseg.format.sidefiles.reading import fixed_runs
+from kseg.format.sidefiles.side_file_reading import fixed_runs
 from kseg.format.storage.source import Source
 
 #: ``segment.index.bytes`` of a broker by default.

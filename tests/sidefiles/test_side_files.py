@@ -15,19 +15,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kseg.cli.main import main
-from kseg.commands.dump.rows import FileStart, SideFileItem
+from kseg.commands.dump.dumped_rows import FileStart, SideFileItem
 from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding
 from kseg.format.sidefiles.checkpoints import walk_leader_epochs, walk_offset_checkpoint
 from kseg.format.sidefiles.index_reader import walk_offset_index, walk_time_index
-from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, TimeEntry
+from kseg.format.sidefiles.indexes import (
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    OffsetEntry,
+    TimeEntry,
+)
 from kseg.format.sidefiles.metadata_files import properties
 from kseg.format.sidefiles.producer_snapshot import ENTRY, HEADER, read_snapshot
 from kseg.format.sidefiles.registry import SIDE_FILES, SideFile, recognise
 from kseg.format.storage.source import Source
-from kseg.other_files import side_entries
+from kseg.library import side_entries
 from kseg.report.formats import View
-from kseg.report.sidefiles import rows
+from kseg.report.side_files_report import rows
 from tests.support import damage
 from tests.support.cli import MIXED, kseg
 from tests.support.fixtures import FOLDERS

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from kseg.findings import Finding
-from kseg.format.sidefiles.index_lookup import first_offset_since
-from kseg.format.sidefiles.index_reader import walk_offset_index
+from kseg.format.sidefiles.index_reader import first_offset_since, walk_offset_index
 from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY
 from kseg.format.storage.source import open_source
 from tests.support.fixtures import SEGMENTS

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kseg.commands.convert.plan import ConversionPlan
+from kseg.commands.convert.converted_segment import ConversionPlan
 from kseg.errors import KsegError
 from tests.support.cli import SEGMENTS
 from tests.support.spark_jobs import FINDINGS, on_spark, run
@@ -23,7 +23,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from pyspark.sql import SparkSession
 
-from kseg.spark.jobs.conversions import convert_through
+from kseg.spark.jobs.written_files import convert_through
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kseg.commands.transactions.aborted import committed
+from kseg.commands.transactions import committed
 from kseg.errors import KsegError, UsageError
 from kseg.format.storage.source import SegmentFile
 from kseg.format.writer.records_builder import PlainRecord, build_batch
@@ -30,11 +30,17 @@ from pyspark.sql.datasource import (
     Not,
 )
 
+from kseg.extras.views.planning import (
+    FILE_COST,
+    PlannedSegment,
+    RowLimits,
+    SegmentRange,
+    plan,
+    split_size,
+)
 from kseg.spark.data_source import KsegDataSource, KsegReader
 from kseg.spark.jobs.launch import check_java
-from kseg.spark.source.options import apply_filters, parse
-from kseg.views.planning import FILE_COST, Segment, SegmentRange, plan, split_size
-from kseg.views.request import RowLimits
+from kseg.spark.options import apply_filters, parse
 from tests.support.growing_logs import batch, write
 
 pytestmark = pytest.mark.spark
@@ -51,6 +57,9 @@ def pieces(path: Path, filters: Iterable[Filter] = (), **options: object) -> lis
 
 
 def read_all(path: Path, filters: Iterable[Filter] = (), **options: object) -> list[dict[str, Any]]:
+    """Return the rows of a path, of the records with their damage."""
+    if "view" not in options:
+        options.setdefault("columns", "*,damage")
     reader = KsegReader(
         parse({"path": str(path), "pushdown": "true", **{name: str(value) for name, value in options.items()}})
     )
@@ -220,7 +229,7 @@ def test_splits_are_as_large_as_there_is_to_read() -> None:
         (1 << 40, 64 * mib),
         (None, 16 * mib),
     ):
-        found = split_size([Segment(SegmentFile("00000000000000000000.log"), size, None)])
+        found = split_size([PlannedSegment(SegmentFile("00000000000000000000.log"), size, None)])
         assert wanted <= found <= wanted + FILE_COST
 
 
@@ -259,6 +268,39 @@ def test_options_are_checked_with_the_remedy(given: dict[str, str], line: str) -
     assert str(raised.value) == line
 
 
+def test_paths_are_patterns_and_urls_of_files(tmp_path: Path) -> None:
+    """A name with brackets is a name if it exists; a pattern without a match is an error at load()."""
+    for name in ("orders-0", "orders-1", "a[b]"):
+        write(tmp_path / name, [batch(0)])
+    both = [str(tmp_path / "orders-0"), str(tmp_path / "orders-1")]
+    assert parse({"path": str(tmp_path / "orders-*")}).paths == tuple(both)
+    assert parse({"path": f"file:{tmp_path}/orders-[0]"}).paths == (both[0],)
+    assert parse({"path": (tmp_path / "orders-0").as_uri()}).paths == (both[0],)
+    assert parse({"path": str(tmp_path / "a[b]")}).paths == (str(tmp_path / "a[b]"),)
+    with pytest.raises(KsegError, match=r"clicks-\*: no file or folder matches"):
+        parse({"path": str(tmp_path / "clicks-*")})
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"schemas": "/nope"}, "/nope: No such file or directory"),
+        ({"schemaFiles": "/nope.avsc"}, "/nope.avsc: No such file or directory"),
+        ({"path": "s3n://bucket/logs"}, "s3n://bucket/logs: unknown scheme s3n: use s3://"),
+        ({"path": "S3://bucket/logs"}, "S3://bucket/logs: unknown scheme S3: use s3://"),
+        (
+            {"owner": "root"},
+            "Spark passes no path to a table: CREATE TEMPORARY VIEW name USING kseg OPTIONS (path '…') works",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_one_line_at_load(options: dict[str, str], line: str) -> None:
+    """Not in a task that a cluster tries four times."""
+    with pytest.raises(KsegError) as raised:
+        KsegDataSource({"path": str(SEGMENTS / "4.3.0-v2-none"), **options}).schema()
+    assert str(raised.value) == line
+
+
 def test_a_schema_of_the_users_is_checked() -> None:
     """A missing column, or one of another type, is an error before Spark reads wrong numbers."""
     with pytest.raises(UsageError, match="column value is of type binary, not string"):
@@ -270,7 +312,7 @@ def test_a_schema_of_the_users_is_checked() -> None:
 
 
 def test_a_file_that_is_no_segment_is_damage(tmp_path: Path) -> None:
-    """One foreign file doesn't end a fleet's job, and is reported; as is one that was deleted."""
+    """One foreign file doesn't end a fleet's job, and is reported. One that was deleted ends it: its rows are missing."""
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(b"no segment" * 100)
     (row,) = read_all(path)
@@ -283,10 +325,13 @@ def test_a_file_that_is_no_segment_is_damage(tmp_path: Path) -> None:
         assert "not a Kafka log segment" in row["message" if view == "findings" else "unread"]
         with pytest.raises(KsegError, match="not a Kafka log segment"):
             read_all(path, view=view, mode="failfast")
-    reader = KsegReader(parse({"path": str(path)}))
-    (split,) = reader.partitions()
+    options = {"path": str(path), "columns": "*,damage"}
+    readers = [KsegReader(parse({**options, "ignoreUnreadable": text})) for text in ("false", "true")]
+    splits = [split for reader in readers for split in reader.partitions()]
     path.unlink()
-    (batch,) = reader.read(split)
+    with pytest.raises(KsegError, match="No such file"):
+        list(readers[0].read(splits[0]))
+    (batch,) = readers[1].read(splits[1])
     assert "No such file" in batch.to_pylist()[0]["damage"]
 
 
@@ -346,7 +391,7 @@ def test_the_state_of_transactions_is_a_column(tmp_path: Path, folder: Path) -> 
         rows = read_all(tmp_path, columns="*,transaction_state", splitbytes=size)
         assert {row["offset"]: row["transaction_state"] for row in rows} == wanted
     assert "committed" in wanted.values()
-    assert list(rows[0]) == [*read_all(tmp_path)[0], "transaction_state"]
+    assert list(rows[0]) == [*read_all(tmp_path, columns="*")[0], "transaction_state"]
 
 
 def test_a_damaged_segment_does_not_end_a_committed_read(tmp_path: Path) -> None:

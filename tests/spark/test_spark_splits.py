@@ -17,7 +17,7 @@ from tests.support.damaged_cases import Case, chunks, damaged, seeds, written
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from kseg.spark.data_source import KsegReader
-from kseg.spark.source.options import parse
+from kseg.spark.options import parse
 
 pytestmark = [pytest.mark.spark, pytest.mark.fuzz]
 WHOLE = 1 << 30
@@ -54,6 +54,7 @@ def test_rows_of_splits(chunk: int, tmp_path: Path) -> None:
         path = source_of(tmp_path / f"orders-{seed}", random, damaged(seed))
         options = {
             "view": random.choice(("records", "records", "batches")),
+            "columns": "*,damage",
             "mode": random.choice(("permissive", "permissive", "dropmalformed", "failfast")),
             "verifycrc": random.choice(("true", "true", "true", "false")),
         }

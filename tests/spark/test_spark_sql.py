@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from kseg.extras.sql.recipes import RECIPES
+from tests.support import fleet
 from tests.support.cli import DAMAGED, SEGMENTS, kseg
+from tests.support.spark_jobs import on_spark, run
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 pytest.importorskip("duckdb", reason="duckdb is not installed")
@@ -30,9 +35,45 @@ def test_results_are_those_of_duckdb(statement: str) -> None:
     assert sorted(on_spark.stdout.splitlines()) == sorted(here.stdout.splitlines())
 
 
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipes_have_the_rows_of_duckdb(name: str, tmp_path: Path) -> None:
+    """A recipe has one text for both."""
+    names = (
+        "0.8.2.2-v0-lz4",
+        "4.3.0-v2-none-transactions",
+        "4.3.0-v2-none-compacted-transactions",
+        "2.8.2-v0v1v2-mixed",
+    )
+    # The segment occurs twice in a folder: overlaps and duplicates.
+    again = tmp_path / "again-0"
+    again.mkdir()
+    for offset in (0, 1):
+        (again / f"{offset:020}.log").write_bytes(
+            (SEGMENTS / "4.3.0-v2-none-transactions" / f"{0:020}.log").read_bytes()
+        )
+    paths = [*fleet.make(tmp_path), again, *((SEGMENTS / name).absolute() for name in names)]
+    here = run("sql", "--recipe", name, "--format", "jsonl", *paths)
+    there = on_spark("sql", "--recipe", name, "--format", "jsonl", *paths)
+    assert here.stdout
+    assert there.stdout == here.stdout
+    # Skipped damage of the fleet gives exit code 1, as a problem does.
+    assert there.exit_code == here.exit_code == 1
+
+
 def test_a_wrong_statement_is_one_line() -> None:
     """Spark's error has the name; its plan and the traceback are left out."""
     done = kseg("sql", "select kye from records", DAMAGED, "--spark", "local[1]")
     assert done.returncode == 2
     assert "kye" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("table", ["records", "batches"])
+def test_damage_is_reported_as_on_one_machine(table: str) -> None:
+    """The rows are those of the data; the notice and the exit code say that some are missing."""
+    damaged = SEGMENTS.parent / "findings" / "crc-mismatch"
+    arguments = ("sql", f"select count(*) as n from {table}", damaged.absolute(), "--format", "csv")
+    on_spark, here = kseg(*arguments, "--spark", "local[1]"), kseg(*arguments)
+    assert (on_spark.stdout, on_spark.stderr, on_spark.returncode) == (here.stdout, here.stderr, 1)
+    assert "crc-mismatch at byte 475" in here.stderr

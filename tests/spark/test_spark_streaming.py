@@ -23,8 +23,8 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxRows
 
-from kseg.spark.source.options import parse
-from kseg.spark.source.streaming import KsegStreamReader
+from kseg.spark.options import parse
+from kseg.spark.streaming import KsegStreamReader
 from tests.support.streaming import ALL, reader, rows
 
 pytestmark = pytest.mark.spark

@@ -160,3 +160,35 @@ def test_other_urls_are_refused_by_name(spark: SparkSession, tmp_path: Path, url
     assert not list(tmp_path.iterdir())
     write_segments(rows, (tmp_path / "with space").as_uri())
     assert [row[0] for row in dumped(tmp_path / "with space" / "t-0")] == [5]
+
+
+def test_rows_of_segments_need_the_columns_that_tell_records(spark: SparkSession, tmp_path: Path) -> None:
+    """A marker without its column would become an ordinary record, and so would an aborted record."""
+    source = SEGMENTS / "4.3.0-v2-none-transactions"
+    names = ["offset", "key", "value"]
+
+    def read(*columns: str, **options: str) -> DataFrame:
+        found = spark.read.format("kseg").options(**options).load(str(source)).select(*names, *columns)
+        return found.withColumn("topic", lit("t")).withColumn("partition", lit(0))
+
+    plain = spark.createDataFrame(
+        [("t", 1, 0, b"k", b"v")], "topic string, partition int, offset bigint, key binary, value binary"
+    )
+    for rows in (
+        read(),
+        read().cache(),
+        read("control"),
+        read("transactional"),
+        plain.unionByName(read().select(*plain.columns)),
+    ):
+        with pytest.raises(UsageError, match="read with isolation=read_committed"):
+            write_segments(rows, str(tmp_path / "out"))
+    assert not list(tmp_path.iterdir())
+    write_segments(plain, str(tmp_path / "plain"))
+    write_segments(read(isolation="read_committed"), str(tmp_path / "committed"))
+    known = read("control", "transaction_state", columns="*,transaction_state")
+    write_segments(known, str(tmp_path / "known"), drop=["control", "aborted"])
+    given = {"committed": read(isolation="read_committed")}
+    given["known"] = known.where("control is null and coalesce(transaction_state, '') not in ('aborted', 'open')")
+    for folder, rows in given.items():
+        assert [row[0] for row in dumped(tmp_path / folder / "t-0")] == sorted(row.offset for row in rows.collect())

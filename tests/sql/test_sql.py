@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 import kseg
 from kseg.cli.main import main
-from kseg.sql.tables import TABLES, TYPES
+from kseg.extras.sql.statement import TABLES, TYPES
 from tests.support.fixtures import SEGMENTS
 
 duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
@@ -285,7 +285,7 @@ def test_an_error_while_rows_are_read_is_one_line(monkeypatch: pytest.MonkeyPatc
         facts = {"exception_type": "Out of Memory", "exception_message": "failed to pin\n\nPossible solutions: none"}
         raise OSError(f"Out of Memory Error: {json.dumps(facts)}")
 
-    monkeypatch.setattr("kseg.sql.run.next", fail, raising=False)
+    monkeypatch.setattr("kseg.extras.sql.run.next", fail, raising=False)
     done = sql("select 1", ROLLED)
     assert (done.exit_code, done.stderr) == (2, "kseg: failed to pin: allow more with --memory\n")
 

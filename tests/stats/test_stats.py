@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from kseg.commands.dump.rows import dump_segment
+from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.commands.stats import totals as stats_module
 from kseg.commands.stats.levels import levels, sorted_by_folder, stats_of
 from kseg.format.segment import several_processes
 from kseg.format.storage.source import find_segments
 from kseg.format.writer.records_builder import PlainRecord, build_batch
-from kseg.report.stats import stats_row
+from kseg.report.stats_rows import stats_row
 from kseg.results import Settings
 from tests.support.cli import DAMAGED, MIXED, PLAIN, SEGMENTS, kseg
 from tests.support.fixtures import json_rows
@@ -220,6 +220,27 @@ def test_the_batch_that_retention_waits_for_is_named(tmp_path: Path) -> None:
     shown = kseg("stats", path).stdout
     assert f"at byte {len(first)} of {path}, last offset 1, producer 9" in shown
     assert "look like microseconds" in shown
+
+
+def test_segments_that_wait_for_an_earlier_one_are_named(tmp_path: Path) -> None:
+    """A broker deletes from the oldest segment on, and stops at the first one that is too recent."""
+    folder, calm = tmp_path / "topic-0", tmp_path / "calm-0"
+    folder.mkdir()
+    for offset, timestamp in enumerate((NOW, NOW + 9_000, NOW + 2_000, NOW + 9_000, NOW + 8_000, NOW + 10_000)):
+        (folder / f"{offset:020}.log").write_bytes(batch(offset, timestamp))
+    calm.mkdir()
+    write(calm, batch(0))
+    segments = sorted(folder.iterdir())
+    rows = counted(tmp_path, deep=False)
+    assert [row["held_segments"] for row in rows if row["level"] != "segment"] == [0, 2, 2, 2]
+    (delay,) = next(row for row in rows if row["path"] == str(folder))["retention_delays"]
+    assert delay == {
+        "timestamp": NOW + 9_000, "file": str(segments[1]), "position": 0, "last_offset": 1, "producer_id": 7,
+        "held_segments": 2, "held_bytes": sum(segments[i].stat().st_size for i in (2, 4)), "longest_ms": 7_000,
+    }  # fmt: skip
+    shown = kseg("stats", tmp_path).stdout
+    assert "retention    2 segments kept longer: an earlier one has a later timestamp" in shown
+    assert f"last offset 1, producer 7: 2 segments, {delay['held_bytes']} bytes, up to 7 seconds longer" in shown
 
 
 def test_the_number_of_producers_is_limited_and_the_limit_reported(

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from kseg.commands.dump.framed import framed_rows
+from kseg.commands.dump.framed_dump import framed_rows
 from kseg.commands.stats.levels import levels, stats_of
 from kseg.commands.validate.validate import validate_segment
 from kseg.findings import do_nothing
 from kseg.format.storage.source import SegmentFile, find_segments
 from kseg.format.wire.framings import framed_files
-from kseg.report.stats import stats_row
+from kseg.report.stats_rows import stats_row
 from kseg.results import Settings
 from kseg.text import count_of
 from tests.support.cli import SEGMENTS, kseg

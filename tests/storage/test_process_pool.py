@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -16,7 +17,7 @@ import pytest
 
 from kseg.errors import KsegError
 from kseg.format.storage.file_access import current, file_access
-from kseg.format.storage.process_pool import KILLED, add_progress, map_ordered, process_pool
+from kseg.format.storage.process_pool import KILLED, add_progress, context, map_ordered, process_pool
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
 
@@ -118,6 +119,29 @@ def test_processes_share_the_rate_limit() -> None:
         with process_pool(2) as pool:
             assert pool.result(pool.submit(_rate)) == current().limit.rate == 300
         assert current().limit.rate == 900
+
+
+@pytest.mark.skipif(context().get_start_method() != "fork", reason="workers have no objects of this process")
+def test_no_collection_in_a_worker_meets_objects_of_its_parent() -> None:
+    """Objects of other libraries refer to threads that a forked process lacks: collections have crashed on them."""
+    parent, early = os.getpid(), context().Value("q", 0)
+
+    def count(*_: object) -> None:
+        if os.getpid() != parent and not gc.get_freeze_count():
+            early.get_obj().value += 1
+
+    before = gc.get_threshold()
+    gc.callbacks.append(count)
+    try:
+        gc.set_threshold(1)
+        with process_pool(2) as pool:
+            assert pool.result(pool.submit(gc.get_freeze_count)) > 1000
+            assert pool.result(pool.submit(gc.isenabled))
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(count)
+    assert early.get_obj().value == 0
+    assert gc.isenabled()
 
 
 @posix

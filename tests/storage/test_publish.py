@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from kseg.commands.convert.convert import convert
-from kseg.commands.convert.plan import ConversionPlan
+from kseg.commands.convert.conversion import convert
+from kseg.commands.convert.converted_segment import ConversionPlan
 from kseg.commands.repair.repair import repair
-from kseg.commands.repair.segment import RepairPlan
+from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.errors import KsegError
 from kseg.format.storage import atomic_write, interrupts
 from kseg.format.storage.interrupts import Interrupted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -84,6 +85,8 @@ def test_a_bucket_gives_the_findings_of_its_files(bucket: str) -> None:
     both = kseg("validate", "--format", "jsonl", BUCKET).stdout.splitlines()
     assert f'"files":{2 * len(list(SOURCE.glob("*.log")))},' in both[-1]
     assert '"verdict":"sound"' in both[-1]
+    side_files = json.loads(kseg("validate", "--format", "jsonl", SOURCE).stdout.splitlines()[-1])["side_files"]
+    assert json.loads(both[-1])["side_files"] == 2 * side_files > 0
 
 
 def test_a_missing_object_is_one_line(bucket: str) -> None:

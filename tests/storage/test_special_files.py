@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from kseg.errors import VanishedError
+from kseg.format.storage.local_files import SpecialFileError
 from kseg.format.storage.source import open_source
-from kseg.format.storage.special_files import SpecialFileError
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.fuzzing import cases
 

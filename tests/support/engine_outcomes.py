@@ -13,17 +13,17 @@ from dataclasses import replace
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
-from kseg.commands.convert.convert import convert
-from kseg.commands.convert.plan import ConversionPlan
-from kseg.commands.dump.rows import dump_segment
+from kseg.commands.convert.conversion import convert
+from kseg.commands.convert.converted_segment import ConversionPlan
+from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.commands.repair.repair import repair
-from kseg.commands.repair.segment import RepairPlan as RepairPlan
-from kseg.commands.stats.one_file import segment_stats
+from kseg.commands.repair.repaired_segment import RepairPlan as RepairPlan
+from kseg.commands.stats.counted_file import segment_stats
 from kseg.commands.validate.validate import validate_segment
 from kseg.errors import KsegError
 from kseg.findings import Finding
 from kseg.format.storage.source import SegmentFile
-from kseg.report.dump import write_jsonl
+from kseg.report.dump_report import write_jsonl
 from kseg.report.formats import View
 from kseg.results import FileResult, Settings
 from tests.support.damaged_cases import damaged, written

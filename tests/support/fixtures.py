@@ -8,9 +8,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from kseg.commands.dump.rows import dump_segment
+from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.findings import Finding
-from kseg.report.dump import Rows, write_jsonl
+from kseg.report.dump_report import Rows, write_jsonl
 from kseg.report.formats import View
 
 SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kseg.commands.validate import parallel
+from kseg.commands.validate import validate_ranges
 from kseg.commands.validate.folder_checks import check_folders
 from kseg.format.sidefiles.registry import find_files
 from kseg.results import FileResult, Settings
@@ -14,4 +14,4 @@ SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
 
 def validate_folder(path: Path, jobs: int = 1) -> list[FileResult]:
     files = list(find_files(str(path), lambda name: None))
-    return list(check_folders(files, Settings(), parallel.validate_files(files, Settings(), jobs)))
+    return list(check_folders(files, Settings(), validate_ranges.validate_files(files, Settings(), jobs)))

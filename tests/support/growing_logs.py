@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kseg.format.segment.reader import SegmentReader
+from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.indexes import IndexBuilder
 from kseg.format.storage.source import open_source
 from kseg.format.writer.records_builder import PlainRecord, build_batch

@@ -16,7 +16,7 @@ from kseg.format.writer.records_builder import PlainRecord, build_message
 PROGRAM = """
 import sys
 from kseg.cli.main import main
-from kseg.cli.convert import convert
+from kseg.cli.convert_command import convert
 main.add_command(convert)
 main(["convert", *sys.argv[1:]])
 """

@@ -1,11 +1,15 @@
-"""The worker processes of a command, as the kernel lists them."""
+"""The worker processes of a command, as the kernel lists them, and a pool without processes."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
+
+from kseg.errors import KsegError
 
 
 def workers_of(pid: int, number: int = 2) -> list[int]:
@@ -31,3 +35,22 @@ def wait_for_end(pids: Iterable[int]) -> None:
             time.sleep(0.05)
         else:
             raise AssertionError(f"process {pid} still runs")
+
+
+class ImmediatePool:
+    """A pool that runs each call immediately, in this process."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs = jobs
+        self.ahead = 4 * jobs
+
+    def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(work(*args))
+        except KsegError as error:
+            future.set_exception(error)
+        return future
+
+    def result(self, future: Future[Any]) -> Any:
+        return future.result()

@@ -5,19 +5,19 @@ from __future__ import annotations
 #: The rooms from the ground up; the modules directly in ``kseg`` are the ground.
 ROOMS = [
     "",
-    *(f"format.{room}" for room in (
-        "messages", "compress", "record", "storage", "segment", "internal_topics", "serialization", "sidefiles", "wire",
-        "checks", "log_loader", "writer",
-    )),
+    *(f"format.{room}" for room in ("messages", "compress", "record", "storage")),
+    "extras",
+    *(f"format.{room}" for room in ("segment", "internal_topics")),
+    "extras.serialization",
+    *(f"format.{room}" for room in ("sidefiles", "wire", "checks", "log_loader", "writer")),
     *(f"commands.{room}" for room in (
-        "validate", "dump", "grep", "stats", "diff", "audit", "lag", "transactions", "recovery", "convert", "repair",
+        "validate", "dump", "grep", "stats", "diff", "lag", "transactions", "recovery", "convert", "repair",
         "schemas", "explain",
     )),
     "report",
-    "report.html",
-    "views",
-    "sql",
-    "spark.source",
+    "extras.html",
+    "extras.views",
+    "extras.sql",
     "spark.jobs",
     "spark",
     "cli",

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from kseg.format.serialization.schemas import Reference, guid_of
+from kseg.extras.serialization.schema_set import Reference, guid_of
 
 
 class Registry:

@@ -7,10 +7,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from kseg.commands.grep.json_path import parse_json_path
-from kseg.commands.grep.search import FIELDS, Query
-from kseg.format.segment.objects import Header
-from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
+from kseg.commands.grep.matches import FIELDS, Query, parse_json_path
+from kseg.format.segment.records_chunk import Header
+from kseg.format.writer.records_builder import (
+    PlainRecord,
+    build_batch,
+    build_message,
+    build_wrapper,
+)
 
 WORDS = (
     "alpha",

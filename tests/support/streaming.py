@@ -7,13 +7,16 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from kseg.spark.source.options import parse
-from kseg.spark.source.streaming import KsegStreamReader
+from kseg.spark.options import parse
+from kseg.spark.streaming import KsegStreamReader
 
 ALL = ReadAllAvailable()
 
 
 def reader(path: Path, **options: object) -> KsegStreamReader:
+    """Return the reader of a stream of the records with their damage, or of another view."""
+    if "view" not in options:
+        options.setdefault("columns", "*,damage")
     return KsegStreamReader(parse({"path": str(path), **{name: str(value) for name, value in options.items()}}))
 
 

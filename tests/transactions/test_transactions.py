@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from kseg.format.sidefiles.indexes import read_txn_index
 from kseg.format.sidefiles.producer_snapshot import read_snapshot
-from kseg.format.sidefiles.txn_index import read_txn_index
 from tests.support import damage
 
 SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"

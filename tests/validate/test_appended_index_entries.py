@@ -8,8 +8,8 @@ import pytest
 from kseg.commands.validate.txn_index_check import TxnIndexCheck
 from kseg.commands.validate.validate import validate_segment
 from kseg.findings import Finding
-from kseg.format.segment.reader import SegmentReader
-from kseg.format.sidefiles.txn_index import ABORTED_TXN
+from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.sidefiles.indexes import ABORTED_TXN
 from kseg.format.storage.source import SegmentFile, open_source
 from tests.support.fixtures import SEGMENTS
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from kseg.cli.main import main
 from kseg.errors import VanishedError
-from kseg.format.sidefiles import stale_entries
+from kseg.format.sidefiles import indexes
 from tests.support.fixtures import SEGMENTS
 
 
@@ -19,7 +19,7 @@ def test_an_index_that_is_deleted_at_the_end_of_its_check_is_no_error(monkeypatc
     def gone(path: str, *_: int) -> NoReturn:
         raise VanishedError(f"{path}: No such file or directory")
 
-    monkeypatch.setattr(stale_entries, "open_range", gone)
+    monkeypatch.setattr(indexes, "open_range", gone)
     done = CliRunner().invoke(main, ["validate", str(SEGMENTS / "4.3.0-v2-none-segments")])
     assert done.exit_code == 0, done.output
     assert "a broker deleted" in done.stderr

@@ -11,10 +11,9 @@ import pytest
 
 from kseg.findings import Severity
 from kseg.format.segment import several_processes, split_points
-from kseg.format.sidefiles.indexes import TIME_ENTRY
-from kseg.format.sidefiles.txn_index import ABORTED_TXN
+from kseg.format.sidefiles.indexes import ABORTED_TXN, TIME_ENTRY
 from kseg.format.writer.records_builder import PlainRecord, build_batch
-from kseg.validation import validate
+from kseg.library import validate
 from tests.support import damage
 from tests.support.folders import SEGMENTS, validate_folder
 

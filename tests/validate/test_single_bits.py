@@ -22,10 +22,16 @@ import pytest
 
 from kseg.format.record.layout import CONTROL, TRANSACTIONAL
 from kseg.format.sidefiles.checkpoints import LeaderEpoch, walk_leader_epochs
-from kseg.format.sidefiles.indexes import OffsetEntry, TimeEntry, read_offset_index, read_time_index
+from kseg.format.sidefiles.indexes import (
+    AbortedTxn,
+    OffsetEntry,
+    TimeEntry,
+    read_offset_index,
+    read_time_index,
+    read_txn_index,
+)
 from kseg.format.sidefiles.metadata_files import PartitionMetadata, walk_partition_metadata
-from kseg.format.sidefiles.reading import entries_of
-from kseg.format.sidefiles.txn_index import AbortedTxn, read_txn_index
+from kseg.format.sidefiles.side_file_reading import entries_of
 from tests.support.damage import entries, get
 from tests.support.fuzzing import cases
 from tools.make_findings import SEGMENTS, findings

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kseg.commands.validate import parallel
+from kseg.commands.validate import validate_ranges
 from kseg.findings import Finding, Policy
 from kseg.format.segment import several_processes, split_points
-from kseg.format.segment.reader import SegmentReader
+from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.source import SegmentFile, open_range, open_split
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.results import FileResult, Settings
@@ -38,8 +38,8 @@ def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def both(path: Path, *rules: str) -> tuple[FileResult, FileResult]:
     file, settings = SegmentFile(str(path)), Settings(policy=Policy.parse(rules))
-    (one,) = parallel.validate_files([file], settings, 1)
-    (two,) = parallel.validate_files([file], settings, 2)
+    (one,) = validate_ranges.validate_files([file], settings, 1)
+    (two,) = validate_ranges.validate_files([file], settings, 2)
     return one, two
 
 

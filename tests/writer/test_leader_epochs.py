@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from kseg.commands.convert.convert import convert
-from kseg.commands.convert.plan import ConversionPlan
+from kseg.commands.convert.conversion import convert
+from kseg.commands.convert.converted_segment import ConversionPlan
 from kseg.commands.repair.repair import repair
-from kseg.commands.repair.segment import RepairPlan as RepairPlan
+from kseg.commands.repair.repaired_segment import RepairPlan as RepairPlan
 from kseg.format.segment import split_points
-from kseg.format.segment.reader import SegmentReader
+from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.checkpoints import LeaderEpoch
 from kseg.format.storage.source import open_source
-from kseg.format.writer.epoch_checkpoint import merged
+from kseg.format.writer.written_side_files import merged
 from tests.support.replicated import NAME, batch, fill, logs, messages, negative
 from tools.make_findings import findings
 

@@ -12,9 +12,14 @@ from hypothesis import strategies as st
 from kseg.errors import UsageError
 from kseg.format.compress.codecs import CodecError
 from kseg.format.record import layout
-from kseg.format.segment import rows
-from kseg.format.segment.objects import Header, Record
-from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
+from kseg.format.segment import records_chunk
+from kseg.format.segment.records_chunk import Header, Record
+from kseg.format.writer.records_builder import (
+    PlainRecord,
+    build_batch,
+    build_message,
+    build_wrapper,
+)
 from tests.support import fuzzing
 from tests.support.records import CODECS, LEGACY_CODECS, NOW, plain, read, record_lists
 
@@ -144,7 +149,7 @@ def test_what_an_entry_cannot_hold_is_refused() -> None:
 
 
 def _row(record: Record, name: str) -> dict[str, Any]:
-    row = rows.record_row(name, record, rows.ENCODERS["base64"])
+    row = records_chunk.record_row(name, record, records_chunk.ENCODERS["base64"])
     for header in row["headers"]:
         header.pop("value_encoding", None)
     return {key: value for key, value in row.items() if not key.endswith("_encoding")}
@@ -177,7 +182,7 @@ def test_kafka_reads_the_same(tmp_path_factory: pytest.TempPathFactory, cases: l
     judged = oracle.rows_of(files)
     for file in files:
         batches, records = read(file.read_bytes())
-        mine = [rows.batch_row(file.name, batch) for batch in batches]
+        mine = [records_chunk.batch_row(file.name, batch) for batch in batches]
         assert mine + [_row(record, file.name) for record in records] == judged[file]
 
 

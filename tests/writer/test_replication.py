@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kseg.commands.convert.convert import convert
-from kseg.commands.convert.plan import ConversionPlan
+from kseg.commands.convert.conversion import convert
+from kseg.commands.convert.converted_segment import ConversionPlan
 from kseg.commands.repair.repair import repair
-from kseg.commands.repair.segment import RepairPlan as RepairPlan
+from kseg.commands.repair.repaired_segment import RepairPlan as RepairPlan
 from tests.support.damage import entries, put
 from tests.support.replicated import NAME, NOW, SECOND, fill, logs, negative
 from tools.make_findings import findings

@@ -30,14 +30,13 @@ SEE: Mapping[str, tuple[tuple[str, str], ...]] = {
     "convert": (("Upgrade old segments to v2", "tutorials/upgrade-old-segments.md"),),
     "repair": (("Repair a partition", "how-to/repair-a-partition.md"),),
     "stats": (("Count the content", "how-to/count-the-content.md"),),
-    "diff": (("Compare two replicas", "how-to/compare-replicas.md"),),
+    "diff": (("Compare replicas", "how-to/compare-replicas.md"),),
     "recovery": (("A broker does not start", "tutorials/broker-does-not-start.md"),),
     "transactions": (("Find hanging transactions", "how-to/find-hanging-transactions.md"),),
     "lag": (("List the lag of consumer groups", "how-to/list-the-lag-of-groups.md"),),
     "schemas": (("Decode Avro, Protobuf and JSON values", "how-to/decode-values.md"),),
     "report": (("Read an HTML report", "how-to/read-an-html-report.md"),),
     "sql": (("Query segments with SQL", "how-to/query-with-sql.md"),),
-    "audit": (("Audit a fleet", "how-to/audit-a-fleet.md"),),
     "completion": (("Install kseg", "how-to/install.md"),),
 }
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from kseg.report.row_schema import row_schema
 from tools import man_pages
 from tools.docs import command_pages, examples, parts, pictures, rule_pages, sandbox
 from tools.docs.terminal import Terminal
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+#: The JSON Schema of rows, which has a version.
+SCHEMA = DOCS / "reference" / "rows.schema.json"
 #: Folders of which every file is generated.
 GENERATED = (DOCS / "reference" / "rules", DOCS / "reference" / "commands", DOCS / "images")
 
@@ -34,6 +38,7 @@ def wanted() -> Mapping[Path, str]:
             ("images", pictures.images(terminal, made)),
         ):
             found |= {DOCS / folder / name: text for name, text in pages.items()}
+        found[SCHEMA] = json.dumps(row_schema(), indent=1, ensure_ascii=False) + "\n"
         return found
 
 
@@ -71,6 +76,12 @@ def write(*, spark: bool = False) -> None:
     for path, text in (with_spark() if spark else {}).items():
         path.write_text(text, encoding="utf-8")
     made = wanted()
+    if SCHEMA.exists():
+        stored = json.loads(SCHEMA.read_text(encoding="utf-8"))
+        if stored["$id"] == row_schema()["$id"] and stored != row_schema():
+            raise SystemExit(
+                "the rows have changed: raise VERSION in kseg/report/row_schema.py, and name it in CHANGES.md"
+            )
     for path, text in made.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -10,7 +10,7 @@ import re
 import shutil
 import tempfile
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,10 @@ import click
 import kseg
 from kseg import schema
 from kseg.cli.main import COMMANDS, main
-from kseg.cli.validate import setting_names, validate
-from kseg.commands.schemas.listing import SCHEMA_COLUMNS
+from kseg.cli.validate_command import setting_names, validate
+from kseg.extras.views.view_table import VIEWS
 from kseg.format.record.field_facts import FACTS
-from kseg.format.sidefiles.registry import SIDE_FILES
-from kseg.format.wire.connections import FRAME_COLUMNS
-from kseg.format.wire.produce_verdict import VERDICT_COLUMNS
-from kseg.views.view_table import VIEWS
+from kseg.report.row_schema import row_kinds
 from tests.support.rooms import ROOMS
 from tests.support.statements import STATEMENTS, STATEMENTS_FOLDER
 from tools.docs.terminal import Terminal
@@ -36,46 +33,43 @@ FIXTURES = ROOT / "fixtures"
 
 def row_tables() -> str:
     """Return a table of the columns of each kind of row."""
-    kinds: list[tuple[str, str, Iterable[schema.Column]]] = [
-        ("Batches", "`kseg dump`", schema.BATCH_COLUMNS),
-        ("Records", "`kseg dump --deep`", (*schema.RECORD_COLUMNS, schema.DECODED)),
-        (
-            "Decoded keys and values",
-            "`kseg dump` with a decoder: these columns after those of the record, for each side that is decoded",
-            (column for columns in schema.CONTENT_COLUMNS.values() for column in columns),
-        ),
-        ("Schemas", "`kseg schemas`", SCHEMA_COLUMNS),
-        ("Findings", "`kseg validate`", schema.FINDING_COLUMNS),
-        (
-            "Verdicts on produce requests",
-            "`kseg validate --as requests`: `produce_verdicts` of the summary, a list",
-            VERDICT_COLUMNS,
-        ),
-        (
-            "Requests and responses",
-            "`--as requests`, `--as responses`. Records in them also have these columns",
-            FRAME_COLUMNS,
-        ),
-        *((_capital(side.title), f"`kind` is `{side.kind}`", side.columns) for side in SIDE_FILES),
-    ]
-    return "\n\n".join(_columns(*kind) for kind in kinds)
+    kinds = row_kinds()
+    return "\n\n".join(_columns(kind, kinds[:n]) for n, kind in enumerate(kinds))
 
 
-def _columns(title: str, text: str, columns: Iterable[schema.Column]) -> str:
-    lines = [f"## {title}", "", f"{text}.", "", "| column | type | meaning |", "|---|---|---|"]
-    return "\n".join([*lines, *(f"| `{column.name}` | {column.type} | {column.meaning} |" for column in columns)])
+def _columns(kind: schema.RowKind, before: Iterable[schema.RowKind]) -> str:
+    text = f"`kseg {kind.command}`{kind.text and ': '}{kind.text}."
+    columns = kind.columns
+    for one in before:  # of records that a search found, only what other records lack
+        if columns[: len(one.columns)] == one.columns:
+            text, columns = (
+                f"{text} The columns of [{one.title}](#{one.title.lower()}), and:",
+                columns[len(one.columns) :],
+            )
+    lines = [f"## {kind.title}", "", text, "", "| column | type | meaning |", "|---|---|---|"]
+    return "\n".join([*lines, *_column_lines(columns, "")])
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def _column_lines(columns: Iterable[schema.Column], parent: str) -> Iterator[str]:
+    """Yield a line for each column, and after an object those of its fields."""
+    for column in columns:
+        name = parent + (column.name or "*")
+        texts = () if isinstance(column.values, range) else column.values
+        values = [value for value in texts if value not in column.meaning]
+        yield f"| `{name}` | {column.json} | {': '.join(filter(None, (column.meaning, ', '.join(values))))} |"
+        inner = {"objects": "[].", "map": ".*."}.get(column.json.strip("[?]"), ".")
+        yield from _column_lines(column.of, name + inner)
 
 
 def rooms() -> str:
-    """Return every room from the ground up with the first line of its docstring."""
+    """Return every room from the ground up with the first line of its docstring. A small room is one module."""
     lines = ["| room | |", "|---|---|"]
     for room in filter(None, ROOMS):
-        folder = Path("kseg", *room.split("."))
-        lines.append(f"| `{folder}/` | {_first_line(ROOT / folder / '__init__.py')} |")
+        place = Path("kseg", *room.split("."))
+        name, source = (
+            (f"{place}/", place / "__init__.py") if (ROOT / place).is_dir() else (f"{place}.py", f"{place}.py")
+        )
+        lines.append(f"| `{name}` | {_first_line(ROOT / source)} |")
     return "\n".join(lines)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kseg.remedies import PLACEHOLDERS
-from kseg.report.rules import message_of
+from kseg.report.rules_report import message_of
 from kseg.rule_help import rule_help
 from kseg.rule_table import RULES, Rule, Severity
 from tools.docs.terminal import Terminal

@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from kseg.format.messages.definitions import APIS, definition
-from kseg.format.messages.reader import decode
+from kseg.format.messages.message_reader import decode
 
 
 # The client library lacks AlterPartitionReassignments (KIP-455), and its ElectLeaders fails in Python 3.11.

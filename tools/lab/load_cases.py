@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kseg.format.compress import codecs
-from kseg.format.log_loader.loader import BrokerStart
+from kseg.format.log_loader.recovery_plan import BrokerStart
 from kseg.format.record.crc import crc32c
 from kseg.format.sidefiles.indexes import OFFSET_ENTRY
 from kseg.format.sidefiles.producer_snapshot import ENTRY

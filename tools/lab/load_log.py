@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from kseg.format.log_loader.loader import BrokerStart
+from kseg.format.log_loader.recovery_plan import BrokerStart
 from tools.lab import maven
 
 PROGRAM = Path(__file__).with_name("LoadLog.java")

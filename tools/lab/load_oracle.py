@@ -13,9 +13,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from kseg.format.log_loader.loader import plan_partition
 from kseg.format.log_loader.partition_files import file_name
 from kseg.format.log_loader.plan import PartitionPlan
+from kseg.format.log_loader.recovery_plan import plan_partition
 from kseg.format.sidefiles.producer_snapshot import ProducerState, read_snapshot
 from tools.lab.load_log import LoadLog
 from tools.lab.load_scenes import Case, case

@@ -16,7 +16,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from kseg.format.compress import codecs
-from kseg.format.log_loader.loader import BrokerStart
+from kseg.format.log_loader.recovery_plan import BrokerStart
 from kseg.format.record import layout
 from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY
 from kseg.format.sidefiles.producer_snapshot import ENTRY, HEADER

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kseg.format.wire.produce_verdict import judge_request
-from kseg.format.wire.set_validation import Verdict
+from kseg.format.wire.set_validation import SetVerdict
 from tools.lab import maven
 from tools.lab.produce_requests import Case, case
 
@@ -136,7 +136,7 @@ def record(count: int) -> None:
             out.write(json.dumps({"request": made.as_row(), "answers": answers}, separators=(",", ":")) + "\n")
 
 
-def _difference(verdict: Verdict, answer: dict[str, Any]) -> str:
+def _difference(verdict: SetVerdict, answer: dict[str, Any]) -> str:
     """Return how Kafka's result differs from the verdict, or ""."""
     if verdict.outcome == "undetermined":
         return ""

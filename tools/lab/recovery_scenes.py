@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kseg.format.log_loader.loader import BrokerStart
+from kseg.format.log_loader.recovery_plan import BrokerStart
 from kseg.format.sidefiles.indexes import OFFSET_ENTRY
 from tests.support import damage
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kseg.commands.validate.folder_checks import check_folders
-from kseg.commands.validate.parallel import validate_files
+from kseg.commands.validate.validate_ranges import validate_files
 from kseg.findings import RULES, Severity, Verdict
 from kseg.format.sidefiles.registry import find_files
 from kseg.format.writer.records_builder import PlainRecord, build_batch

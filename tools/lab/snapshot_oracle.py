@@ -22,8 +22,8 @@ from pathlib import Path
 from crc32c import crc32c
 
 from kseg.commands.repair.repair import repair
-from kseg.commands.repair.segment import RepairPlan
-from kseg.format.log_loader.loader import BrokerStart
+from kseg.commands.repair.repaired_segment import RepairPlan
+from kseg.format.log_loader.recovery_plan import BrokerStart
 from kseg.format.sidefiles.producer_snapshot import ProducerState, read_snapshot
 from tests.support import damage
 from tools.lab.load_log import LoadLog

@@ -1,1 +1,1 @@
-"""``kseg diff``: compare two replicas of a partition."""
+"""``kseg diff``: compare the replicas of partitions."""

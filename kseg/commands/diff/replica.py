@@ -1,30 +1,78 @@
-"""A cursor over one replica of a partition: its batches in all segments, and the records of opened batches."""
+"""A cursor over one replica of a partition: its batches in all segments, and the records of opened batches.
+
+The offset to which a follower truncates its log, from the leader epochs of both replicas (KIP-101, KIP-279).
+
+Sources: ``LeaderEpochFileCache.endOffsetFor``, ``AbstractFetcherThread.getOffsetTruncationState``.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from kseg.commands.diff.leader_epochs import read_checkpoint
 from kseg.errors import UnreadableError
-from kseg.findings import RULES, Finding, Report, Severity, do_nothing
+from kseg.findings import (
+    RULES,
+    Finding,
+    Report,
+    Severity,
+    do_nothing,
+)
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
-from kseg.format.log_loader.leader_epochs import LeaderEpochCache
+from kseg.format.log_loader.loaded_files import LeaderEpochCache
 from kseg.format.record import columns, framing
 from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.record.layout import CODEC_MASK, LOG_OVERHEAD
 from kseg.format.segment.deep_reader import DeepIterator
-from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.segment_reader import SegmentReader, Window
+from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, LeaderEpoch, walk_leader_epochs
 from kseg.format.storage import local_files
 from kseg.format.storage.file_access import Progress
+from kseg.format.storage.local_files import skip_special
 from kseg.format.storage.naming import base_offset_of, is_snapshot
 from kseg.format.storage.source import SegmentFile, is_folder, open_source, segments_in
-from kseg.format.storage.special_files import skip_special
 from kseg.format.writer.batch_runs import payload_of
+
+
+def truncation_offset(follower: LeaderEpochCache, leader: LeaderEpochCache) -> int | None:
+    """Return the offset to which ``follower`` would truncate its log under ``leader``.
+
+    None if the leader epochs do not decide it, as in logs of v0 and v1: the follower then truncates to its high watermark.
+    """
+    while follower.entries:
+        latest = follower.entries[-1].epoch
+        found = leader.end_offset_for(latest)
+        if found is None:
+            return None
+        epoch, end = found
+        own = follower.end_offset_for(epoch)
+        if own is None:
+            return min(end, follower.log_end)
+        own_epoch, own_end = own
+        if own_epoch == epoch:
+            return min(own_end, end, follower.log_end)
+        # The follower does not know the epoch of the answer: it truncates to its own smaller epoch and asks again.
+        shorter = LeaderEpochCache(follower.entries, min(own_end, follower.log_end))
+        shorter.truncate_from_end(0, own_end)
+        if len(shorter.entries) == len(follower.entries):
+            return None
+        follower = shorter
+    return None
+
+
+def read_checkpoint(folder: str, report: Report) -> list[LeaderEpoch]:
+    """Return the entries of a partition folder's ``leader-epoch-checkpoint``; none if the file does not exist."""
+    path = os.path.join(folder, LEADER_EPOCHS)
+    if not local_files.is_file(path):
+        return []
+    with open_source(path, listed=True) as source:
+        return [entry for _, entry in walk_leader_epochs(source, report)]
+
 
 # Batches opened at once: few if replicas differ in single places, many if they differ everywhere.
 MAX_AHEAD = 1024
@@ -34,7 +82,7 @@ def files_of(path: str) -> list[SegmentFile]:
     """Return the segments of a partition folder in offset order, or the one segment at ``path``. Raises UnreadableError."""
     if not is_folder(path):
         return [SegmentFile(path)]
-    found = [file for file in segments_in(Path(path), names_in(path)) if not is_snapshot(file.path)]
+    found = [file for file in segments_in(str(Path(path)), names_in(path)) if not is_snapshot(file.path)]
     if not found:
         raise UnreadableError(f"{path}: no segment found: give a partition folder or a segment")
     return found

@@ -13,7 +13,6 @@ cdef long long MOST_HEADERS, DOUBLED
 cdef unsigned char QUOTE, APOSTROPHE, PLUS, MINUS
 cdef const unsigned char[::1] SPECIAL, IS_START, IS_AFTER_PLUS, IS_AFTER_MINUS, NOTE
 
-
 @cython.locals(
     out="unsigned char[::1]", i=cython.Py_ssize_t, at=cython.Py_ssize_t, count=cython.longlong, room=cython.longlong
 )

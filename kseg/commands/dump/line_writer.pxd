@@ -5,7 +5,7 @@ cimport cython
 from kseg.format.record.encoder cimport headers_end
 from kseg.format.record.columns cimport BatchColumns, RecordColumns
 from kseg.format.record.framing cimport increment_sequence
-from kseg.format.record.headers cimport header_field
+from kseg.format.record.default_records cimport header_field
 from kseg.format.record.memory cimport copy_bytes, decode_point, is_ascii, put_number
 
 cdef long long NO_TIMESTAMP, MOST_HEADERS
@@ -14,12 +14,10 @@ cdef long long UTF8, AUTO, HEX, BASE64, GROWTH
 cdef Py_ssize_t _LONG
 cdef const unsigned char[::1] _HEX_DIGITS, _BASE64_DIGITS
 
-
 cdef class Escapes:
     cdef readonly bint verbatim
     cdef readonly list codes
     cdef readonly const unsigned char[::1] marked
-
 
 cdef class Layout:
     cdef const unsigned char[::1] text, marked
@@ -31,7 +29,6 @@ cdef class Layout:
     cdef long long room, header_room
     cdef unsigned char quote
 
-
 cdef class LineBuffer:
     cdef readonly object sink
     cdef readonly Py_ssize_t capacity, at
@@ -40,7 +37,6 @@ cdef class LineBuffer:
     cpdef flush(self)
     cpdef extend_line(self, const unsigned char[::1] text, const unsigned char[::1] end)
     cpdef put(self, text)
-
 
 @cython.locals(
     out="unsigned char[::1]", i=cython.Py_ssize_t, at=cython.Py_ssize_t, header_count=cython.longlong,

@@ -2,7 +2,7 @@
 
 A template has the text that all records of a batch share. The compiled engine fills it in ``line_writer``. Records that it
 can't write, and all records of the plain engine, are formatted here with Python's strings. The columns are those of
-``rows``, the text that of ``kafka_text``; tests compare all ways.
+``records_chunk``, the text that of ``dump_log_lines``; tests compare all ways.
 """
 
 from __future__ import annotations
@@ -14,22 +14,27 @@ from itertools import islice, repeat
 from typing import TYPE_CHECKING
 
 from kseg import schema
-from kseg.commands.dump import kafka_text, line_writer
+from kseg.commands.dump import dump_log_lines, line_writer
 from kseg.commands.dump.csv_lines import write_csv_lines
+from kseg.commands.dump.dump_log_lines import (
+    JSON_WRITERS,
+    PIECE_BYTES,
+    json_header_pieces,
+    json_pieces,
+)
+from kseg.commands.dump.dumped_rows import RecordsItem
 from kseg.commands.dump.line_writer import MARK, STEERING_END, Escapes, Layout, LineBuffer, write_lines
-from kseg.commands.dump.rows import RecordsItem
-from kseg.commands.dump.text_pieces import JSON_WRITERS, PIECE_BYTES, json_header_pieces, json_pieces
-from kseg.format.internal_topics import record_json
+from kseg.format.internal_topics import decode
 from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.record.encoder import headers_end
 from kseg.format.record.framing import increment_sequence
 from kseg.format.record.layout import CODEC_MASK, CONTROL
-from kseg.format.segment import rows
-from kseg.format.segment.objects import timestamp_type
+from kseg.format.segment import records_chunk
+from kseg.format.segment.records_chunk import timestamp_type
 from kseg.text import encoded, to_json
 
 if TYPE_CHECKING:
-    from kseg.format.serialization.decoding import Decoded
+    from kseg.extras.serialization.decoding import DecodedValue
 
 #: A record with more bytes of key, value and headers is written in pieces.
 _LARGE_RECORD = PIECE_BYTES
@@ -39,7 +44,7 @@ _DECODED = f',"{schema.DECODED.name}":'.encode()
 
 
 def write_json(run: RecordsItem, encoding: str, lines: LineBuffer) -> None:
-    """Write a line of JSON per record, equal to ``rows.record_row``; ``encoding`` is one of JSON_WRITERS."""
+    """Write a line of JSON per record, equal to ``records_chunk.record_row``; ``encoding`` is one of JSON_WRITERS."""
     batches, row = run.chunk.batches, run.row
     magic, attributes = batches.magic[row], batches.attributes[row]
     if not line_writer.COMPILED or (magic >= 2 and attributes & CONTROL):
@@ -61,7 +66,7 @@ def _write_extended(run: RecordsItem, layout: Layout, lines: LineBuffer, encodin
     def others(i: int) -> Iterator[bytes]:
         return _joined(_json_lines(run, encoding, (i,)))
 
-    fast = record_json.record_json(run.topic) if run.topic and not (run.decoder or run.searched) else None
+    fast = decode.record_json(run.topic) if run.topic and not (run.decoder or run.searched) else None
     more = _more_members(run, run.kept) if fast is None else None
     for i in run.kept:
         write_lines(lines, layout, chunk.batches, row, chunk.records, data, i, i + 1, others)
@@ -90,7 +95,7 @@ def _more_members(run: RecordsItem, kept: Sequence[int]) -> Iterator[str]:
         yield "".join(found)
 
 
-def _content_members(side: str, content: Decoded) -> str:
+def _content_members(side: str, content: DecodedValue) -> str:
     """Return a decoded key or value as the members of a JSON object that ``schema.CONTENT_COLUMNS`` names."""
     decoded = "null" if content.value is None else to_json(content.value)
     return f',"{side}_decoded":{decoded}{_facts_of_content(side, content.kind, content.schema_id, content.error)}'
@@ -122,7 +127,7 @@ def write_csv(
     other: Callable[[Sequence[int]], Iterable[str]],
     more: Iterator[str] | None = None,
 ) -> None:
-    """Write a line of CSV per record. ``other`` returns the lines of some records as ``report.rows`` writes them.
+    """Write a line of CSV per record. ``other`` returns the lines of some records as ``row_formats`` writes them.
 
     Without a ``layout`` it writes all lines. ``more`` are the last cells of each record, each with a comma before it, that
     the layout does not have.
@@ -195,8 +200,8 @@ def json_layout(file: str, stamped: str | None, modern: bool, encoding: str) -> 
 @lru_cache(maxsize=4)
 def text_layout(stamped: str | None) -> Layout:
     """Return the layout of a v2 data record with the timestamp type ``stamped``."""
-    template = kafka_text.record_template(stamped or kafka_text.NO_TIMESTAMP_TYPE, MARK)
-    return Layout(template, kafka_text.TEMPLATE_CELLS, "utf8", Escapes({}, ()), header=MARK)
+    template = dump_log_lines.record_template(stamped or dump_log_lines.NO_TIMESTAMP_TYPE, MARK)
+    return Layout(template, dump_log_lines.TEMPLATE_CELLS, "utf8", Escapes({}, ()), header=MARK)
 
 
 @cache
@@ -285,7 +290,7 @@ def is_large(run: RecordsItem, i: int) -> bool:
 
 
 def _json_headers(run: RecordsItem, i: int, encoding: str) -> str:
-    return to_json(rows.header_rows(run.chunk.headers(i), rows.ENCODERS[encoding]))[1:-1]
+    return to_json(records_chunk.header_rows(run.chunk.headers(i), records_chunk.ENCODERS[encoding]))[1:-1]
 
 
 def _json_control(run: RecordsItem, i: int) -> str:
@@ -307,12 +312,12 @@ def _text_pieces(run: RecordsItem, kept: Sequence[int]) -> Iterator[str]:
             continue
         if batch.magic >= 2:
             keys = (key for key, _ in islice(chunk.header_fields(i), MAX_HEADERS))
-            middle: Iterable[str] = kafka_text.modern_middle_pieces(chunk.sequence(i, run.row), keys)
+            middle: Iterable[str] = dump_log_lines.modern_middle_pieces(chunk.sequence(i, run.row), keys)
         else:
             wrapped = chunk.batches.attributes[run.row] & CODEC_MASK
-            middle = (kafka_text.legacy_crc(batch, _inner_crc(run, i, data) if wrapped else None),)
-        yield from kafka_text.compose_pieces(
-            batch.timestamp_type or kafka_text.NO_TIMESTAMP_TYPE,
+            middle = (dump_log_lines.legacy_crc(batch, _inner_crc(run, i, data) if wrapped else None),)
+        yield from dump_log_lines.compose_pieces(
+            batch.timestamp_type or dump_log_lines.NO_TIMESTAMP_TYPE,
             lists.offset[i],
             lists.timestamp[i],
             field(data, lists.key_at[i], lists.key_size[i]),
@@ -328,7 +333,7 @@ def text_lines(run: RecordsItem, kept: Sequence[int]) -> list[str]:
     if batch.control or batch.magic < 2 or run.topic or run.decoder:
         wrapped = batch.magic < 2 and chunk.batches.attributes[run.row] & CODEC_MASK
         return [
-            kafka_text.record_line(
+            dump_log_lines.record_line(
                 chunk.record(i),
                 batch,
                 print_data=True,
@@ -339,11 +344,11 @@ def text_lines(run: RecordsItem, kept: Sequence[int]) -> list[str]:
             + "\n"
             for i in kept
         ]
-    kind = batch.timestamp_type or kafka_text.NO_TIMESTAMP_TYPE
+    kind = batch.timestamp_type or dump_log_lines.NO_TIMESTAMP_TYPE
     lines = []
     for i in kept:
         if lists.header_count[i]:
-            lines.append(kafka_text.record_line(chunk.record(i), batch, print_data=True) + "\n")
+            lines.append(dump_log_lines.record_line(chunk.record(i), batch, print_data=True) + "\n")
             continue
         key_at, key_size, value_at, value_size = (
             lists.key_at[i],
@@ -351,13 +356,13 @@ def text_lines(run: RecordsItem, kept: Sequence[int]) -> list[str]:
             lists.value_at[i],
             lists.value_size[i],
         )
-        line = kafka_text.format_record_line(
+        line = dump_log_lines.format_record_line(
             kind,
             lists.offset[i],
             lists.timestamp[i],
             data[key_at : key_at + key_size] if key_size >= 0 else None,
             data[value_at : value_at + value_size] if value_size >= 0 else None,
-            kafka_text.v2_fields(chunk.sequence(i, run.row), ""),
+            dump_log_lines.v2_fields(chunk.sequence(i, run.row), ""),
             True,
         )
         lines.append(line + "\n")
@@ -373,11 +378,11 @@ def _text_contents(run: RecordsItem, i: int) -> tuple[str | None, str | None] | 
     return key, value
 
 
-def _decoded_text(found: Decoded) -> str:
+def _decoded_text(found: DecodedValue) -> str:
     return found.value if isinstance(found.value, str) else to_json(found.value)
 
 
 def _inner_crc(run: RecordsItem, i: int, data: memoryview) -> tuple[int, bool]:
     lists = run.chunk.lists
     value_end = lists.value_at[i] + max(lists.value_size[i], 0)
-    return kafka_text.message_crc(data, run.batch.magic, lists.key_at[i], value_end)
+    return dump_log_lines.message_crc(data, run.batch.magic, lists.key_at[i], value_end)

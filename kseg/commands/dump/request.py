@@ -6,17 +6,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kseg.commands.dump.dumped_rows import (
+    Item,
+    dump_reader,
+    dump_segment,
+    with_decoder,
+)
 from kseg.commands.dump.row_filter import RowFilter
-from kseg.commands.dump.rows import Item, dump_reader, dump_segment, with_decoder
 from kseg.findings import Report
-from kseg.format.internal_topics.recognise import internal_topic
+from kseg.format.internal_topics.decode import internal_topic
 from kseg.format.storage.source import SegmentFile
 
 if TYPE_CHECKING:
+    from kseg.extras.serialization.record_decoder import RecordDecoder
     from kseg.format.checks.run_checks import SegmentChecks
-    from kseg.format.segment.buffers import Buffers
-    from kseg.format.segment.reader import SegmentReader
-    from kseg.format.serialization.record_decoder import RecordDecoder
+    from kseg.format.segment.input_buffer import Buffers
+    from kseg.format.segment.segment_reader import SegmentReader
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,42 +1,142 @@
-"""Write the kept batches of a segment, corrected where that is proved, and report what is lost between them."""
+"""Write the batches that ``batch_selection`` keeps, corrected where that is proved, and report the losses between them.
+
+``CopiedBatches`` sums headers, by which a repair recognises its own copies: the CRC of a batch is computed when it is
+read from the source and again when the result is read back. A batch with the same header and the same valid CRC is the
+same batch, whose records were decoded and checked in the source.
+
+``kseg repair --salvage-records`` replaces a batch with a right CRC and faulty records by the records before the fault.
+The new batch has the header of the old one: the same last offset, as after compaction, producer, sequences, and the same
+timestamp type. Missing records are not replaced.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import IO, Any
 
-from kseg.commands.repair.copied_batches import CopiedBatches
-from kseg.commands.repair.leader_epochs import EpochCorrector
-from kseg.commands.repair.report import (
+from kseg.commands.repair.repair_losses import (
     REWRITTEN,
     SALVAGEABLE,
     BatchFindings,
     CorrectedBatch,
     LostRange,
     OffsetGap,
-    PartialBatch,
+    PartlyKeptBatch,
     ReportLine,
     SegmentRepair,
     lost_offsets,
     message,
 )
-from kseg.commands.repair.salvage_records import RepackedBatch
+from kseg.commands.repair.repaired_checkpoints import EpochCorrector
 from kseg.findings import Finding
+from kseg.format.compress.codecs import codec_name
 from kseg.format.record import framing
 from kseg.format.record.columns import BatchColumns
+from kseg.format.record.crc import crc32c
 from kseg.format.record.layout import (
     ATTRIBUTES_AT,
     CODEC_MASK,
+    CONTROL,
     CRC_AT,
+    DELETE_HORIZON,
     LEGACY_ATTRIBUTES_AT,
     LEGACY_CRC_AT,
+    LOG_APPEND_TIME,
     LOG_OVERHEAD,
     MAGIC_AT,
     MAX_TIMESTAMP_AT,
+    NO_TIMESTAMP,
     SIZE_AT,
+    TIMESTAMP_TYPES,
+    TRANSACTIONAL,
     V1_TIMESTAMP_AT,
 )
-from kseg.format.segment.reader import Window
-from kseg.format.writer import batch_rows
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.segment_reader import Window
+from kseg.format.writer import rewritten_rows
+from kseg.format.writer.records_builder import PlainRecord, build_batch, build_wrapper
+
+#: The fields that the CRC does not cover, and the CRC itself. A wrong size makes the CRC wrong.
+_FIELDS = ("base_offset", "partition_leader_epoch", "crc")
+
+
+@dataclass(slots=True)
+class CopiedBatches:
+    """The number of batches of a log, and a sum over each field in their order."""
+
+    count: int = 0
+    sums: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_FIELDS, 0))
+
+    def append(self, batches: BatchColumns, row: int, stop: int) -> None:
+        """Add the batches ``row`` to ``stop`` (exclusive)."""
+        for name in _FIELDS:
+            self.sums[name] = crc32c(memoryview(getattr(batches, name))[row:stop].cast("B"), self.sums[name])
+        self.count += stop - row
+
+
+#: The largest number of record headers of one batch that are kept as objects.
+MAX_HEADERS_HELD = 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class RepackedBatch:
+    """A batch that replaces another, with the number of its records and their first and last offset."""
+
+    data: bytes
+    records: int
+    offset: int
+    last_offset: int
+
+
+def has_readable_records(batches: BatchColumns, row: int) -> bool:
+    """Return whether the records before the fault of a batch can be kept without the others.
+
+    Those of a v1 wrapper can't: their offsets are relative to its last message, which is missing (KIP-31). A control batch
+    has one record only. A batch with more than MAX_HEADERS_HELD headers is dropped.
+    """
+    if not batches.record_total[row] or batches.header_total[row] > MAX_HEADERS_HELD:
+        return False
+    if batches.magic[row] >= 2:
+        return not batches.attributes[row] & CONTROL
+    return not batches.magic[row] and bool(batches.attributes[row] & CODEC_MASK)
+
+
+def repack_readable_records(chunk: Chunk, row: int) -> RepackedBatch:
+    """Return the readable records of a batch, whose offsets are in order, as a batch of its version and codec."""
+    batches = chunk.batches
+    records = [
+        PlainRecord(
+            one.offset, one.key, one.value, NO_TIMESTAMP if one.timestamp is None else one.timestamp, one.headers
+        )
+        for one in (chunk.record(i, None) for i in chunk.rows(row))
+    ]
+    build = _batch if batches.magic[row] >= 2 else _wrapper
+    return RepackedBatch(build(batches, row, records), len(records), records[0].offset, records[-1].offset)
+
+
+def _wrapper(batches: BatchColumns, row: int, records: list[PlainRecord]) -> bytes:
+    return build_wrapper(records, magic=0, compression=codec_name(batches.attributes[row] & CODEC_MASK))
+
+
+def _batch(batches: BatchColumns, row: int, records: list[PlainRecord]) -> bytes:
+    attributes = batches.attributes[row]
+    append_time = attributes & LOG_APPEND_TIME
+    return build_batch(
+        records,
+        base_offset=batches.base_offset[row],
+        last_offset=batches.last_offset[row],
+        compression=codec_name(attributes & CODEC_MASK),
+        timestamp_type=TIMESTAMP_TYPES[bool(append_time)],
+        base_timestamp=batches.base_timestamp[row],
+        max_timestamp=batches.max_timestamp[row] if append_time else None,
+        producer_id=batches.producer_id[row],
+        producer_epoch=batches.producer_epoch[row],
+        base_sequence=batches.base_sequence[row],
+        partition_leader_epoch=batches.partition_leader_epoch[row],
+        transactional=bool(attributes & TRANSACTIONAL),
+        delete_horizon=batches.base_timestamp[row] if attributes & DELETE_HORIZON else None,
+    )
+
 
 # The number of losses that wait for the next valid batch, which shows the lost offsets. More are reported without it.
 REPORTED_AT_ONCE = 1000
@@ -87,7 +187,7 @@ class KeptBatches:
                 self.repacked.pop(batches.position[row], None)
                 row += 1
                 continue
-            stop = batch_rows.end_of_selected(batches, row, self.findings.at)
+            stop = rewritten_rows.end_of_selected(batches, row, self.findings.at)
             self._write_run(window, row, stop)
             row = stop
         if len(self.findings.at) > REPORTED_AT_ONCE:
@@ -150,8 +250,10 @@ class KeptBatches:
         if tally.first_lost_offset is None:
             tally.first_lost_offset = next_offset
         self._report(
-            PartialBatch(tally.source, position, position + batches.size[row], first, last, finding.rule, message(finding),
-                    repacked.records, repacked.offset, repacked.last_offset)
+            PartlyKeptBatch(
+                tally.source, position, position + batches.size[row], first, last, finding.rule, message(finding),
+                repacked.records, repacked.offset, repacked.last_offset,
+            )
         )  # fmt: skip
         return repacked.data
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kseg.commands.repair.log_starts import write_log_starts
-from kseg.commands.repair.partition import (
+from kseg.commands.repair.repair_losses import RepairResult, ReportLine, SegmentRepair
+from kseg.commands.repair.repaired_checkpoints import write_log_starts
+from kseg.commands.repair.repaired_partition import (
     ALL_ZEROS,
     PartitionRepair,
     all_lost,
@@ -19,24 +20,18 @@ from kseg.commands.repair.partition import (
     is_all_zeros,
     report_emptied,
 )
-from kseg.commands.repair.report import RepairResult, ReportLine, SegmentRepair
-from kseg.commands.repair.segment import RepairPlan, repair_segment
+from kseg.commands.repair.repaired_segment import RepairPlan, repair_segment
 from kseg.errors import KsegError, NotASegmentError, UsageError
 from kseg.findings import do_nothing
-from kseg.format.sidefiles.log_dir_names import LOG_STARTS
+from kseg.format.sidefiles.metadata_files import LOG_STARTS
 from kseg.format.sidefiles.registry import check_not_side_file
 from kseg.format.storage.atomic_write import check_absent, whole_files
 from kseg.format.storage.file_access import Progress
+from kseg.format.storage.local_files import check_regular
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import STDIN
-from kseg.format.storage.special_files import check_regular
-from kseg.format.writer.output_guards import (
-    PartitionFolder,
-    each_partition,
-    target_path,
-)
+from kseg.format.writer.output_guards import PartitionFolder, each_partition, index_paths, target_path, txn_index_path
 from kseg.format.writer.output_rule import check_dst
-from kseg.format.writer.targets import index_paths, txn_index_path
 
 # Errors of one partition. The other partitions of a log directory are still repaired.
 _REPORTED_ERRORS = (KsegError,)

@@ -13,11 +13,16 @@ from pathlib import Path
 
 from kseg.errors import NotASegmentError
 from kseg.format.record.layout import INT32_MAX, SUM_LIMIT
-from kseg.format.segment.reader import SegmentReader
+from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source, open_source
-from kseg.format.writer.located_batches import Batch, batches_of
-from kseg.format.writer.offset_order import Neighbours, OffsetOrder, ceiling_of, find_order
+from kseg.format.writer.increasing_offsets import LocatedBatch, batches_of
+from kseg.format.writer.offset_order import (
+    AdjacentBatches,
+    OffsetOrder,
+    ceiling_of,
+    find_order,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +138,7 @@ def _open(folder: Path, name: str, target: str) -> Source:
 
 def _survey(folder: Path, name: str, previous: OffsetOrder | None) -> _Survey:
     """Read a segment; ``previous`` is the order of the one before it by name."""
-    before = Neighbours(_last_of(previous), None)
+    before = AdjacentBatches(_last_of(previous), None)
     try:
         order = find_order(lambda: _open(folder, name, name), ceiling_of(name), neighbours=before)
         if order.head is None:  # the name contradicts all of its batches
@@ -143,7 +148,7 @@ def _survey(folder: Path, name: str, previous: OffsetOrder | None) -> _Survey:
     return _Survey(folder, name, order)
 
 
-def _last_of(order: OffsetOrder | None) -> Batch | None:
+def _last_of(order: OffsetOrder | None) -> LocatedBatch | None:
     """Return the last batch of a segment, None if other bytes follow it."""
     return order.tail if order and order.tail and order.tail.end == order.size else None
 
@@ -248,7 +253,7 @@ def _with_neighbours(folder: Path, places: list[SegmentPlace]) -> list[SegmentPl
         assert place.order is not None
         before = done[-1].order if done else None
         after = places[n + 1].order if n + 1 < len(places) else None
-        neighbours = Neighbours(
+        neighbours = AdjacentBatches(
             _last_of(before),
             after.head if after and after.head and not after.head.position else None,
             newest=n + 1 == len(places),
@@ -289,6 +294,6 @@ def _in_order(order: OffsetOrder, floor: int, ceiling: int | None) -> bool:
     return order.head.low > floor and (ceiling is None or order.tail.high < ceiling)
 
 
-def _order_within(folder: Path, place: SegmentPlace, neighbours: Neighbours) -> OffsetOrder:
+def _order_within(folder: Path, place: SegmentPlace, neighbours: AdjacentBatches) -> OffsetOrder:
     ceiling = ceiling_of(place.target) if place.ceiling is None else place.ceiling
     return find_order(lambda: _open(folder, place.name, place.target), ceiling, place.floor, neighbours)

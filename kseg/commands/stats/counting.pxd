@@ -7,7 +7,6 @@ from kseg.format.record.columns cimport BatchColumns, RecordColumns
 cdef long long BAD, CODEC_MASK, TRANSACTIONAL, CONTROL, NO_TIMESTAMP, SECONDS_END, MICROSECONDS_BEGIN
 cdef long long V0_OVERHEAD, V1_OVERHEAD, V2_OVERHEAD
 
-
 cdef class Counts:
     cdef readonly long long[::1] batches, bytes, records, stored, inflated, unopened
     cdef public bint begun
@@ -17,7 +16,6 @@ cdef class Counts:
     cdef public long long pin_position, pin_offset, pin_producer
     cdef public long long null_keys, null_values, tombstones, key_bytes, value_bytes, headers
     cdef public dict producers, leader_epochs, odd_timestamps
-
 
 cpdef Py_ssize_t group_of(BatchColumns batches, Py_ssize_t row) except -1
 

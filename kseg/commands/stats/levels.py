@@ -9,14 +9,13 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby, repeat
+from itertools import groupby
 
-from kseg.commands.stats.one_file import SegmentStats, segment_stats
+from kseg.commands.stats.counted_file import SegmentStats, segment_stats
 from kseg.commands.stats.totals import Stats
 from kseg.findings import do_nothing
-from kseg.format.segment.several_processes import first_alone
+from kseg.format.segment.several_processes import Job, parts_of_files
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.process_pool import map_ordered, process_pool
 from kseg.format.storage.source import STDIN, SegmentFile, size_of
 from kseg.results import Settings
 
@@ -32,25 +31,20 @@ def stats_of(
 
 
 def _stats_of(listed: list[SegmentFile], settings: Settings, jobs: int, progress: Progress) -> Iterator[SegmentStats]:
-    sizes = [size_of(file) for file in listed]
-    known = [size for size in sizes if size is not None]
-    if jobs == 1 or len(known) < len(sizes):
-        for file in listed:
-            yield segment_stats(file, settings, progress)
-        return
-    done, jobs = yield from first_alone(
-        listed,
-        known,
-        jobs,
-        None,
-        progress,
+    job: Job[SegmentFile, tuple[SegmentFile, Settings], SegmentStats] = Job(
+        lambda file, size, pool: [(file, settings)],
+        _work,
         lambda file, meter: segment_stats(file, settings, meter.progress),
     )
-    if done < len(listed):
-        with process_pool(jobs) as pool:
-            for counted in map_ordered(pool, segment_stats, listed[done:], repeat(settings)):
-                progress(counted.stats.sums["file_bytes"])
+    with parts_of_files(listed, [size_of(file) for file in listed], jobs, job) as by_file:
+        for _, parts in by_file:
+            for part, counted in parts:
+                progress(counted.stats.sums["file_bytes"] if part else 0)
                 yield counted
+
+
+def _work(part: tuple[SegmentFile, Settings]) -> SegmentStats:
+    return segment_stats(*part)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from heapq import nlargest
 from operator import itemgetter
 
 from kseg.commands.stats import counting
+from kseg.format.storage.naming import is_snapshot
 
 #: Producers and leader epochs that are kept per file, partition or log directory; up to twice as many temporarily.
 MAX_PRODUCERS = 10_000
 MAX_LEADER_EPOCHS = 1_000
+#: Delays of retention that are kept across partitions: those of most bytes.
+MAX_DELAYS = 10
 
 #: The sums per magic and codec.
 GROUP_SUMS = ("batches", "bytes", "records", "stored", "inflated", "unopened")
@@ -26,13 +30,13 @@ SCALAR_SUMS = (
 
 
 @dataclass(slots=True)
-class OffsetRange:
+class CountedOffsets:
     """The smallest and the largest of some numbers; both None without numbers."""
 
     smallest: int | None = None
     largest: int | None = None
 
-    def add(self, other: OffsetRange) -> None:
+    def add(self, other: CountedOffsets) -> None:
         """Extend the range by another."""
         known = [value for value in (self.smallest, other.smallest) if value is not None]
         self.smallest = min(known, default=None)
@@ -49,6 +53,20 @@ class RetentionPin:
     position: int
     last_offset: int
     producer_id: int
+
+
+@dataclass(slots=True)
+class RetentionDelay:
+    """A batch that keeps later segments of its partition, whose timestamps are smaller, from being deleted by time.
+
+    A broker deletes segments from the oldest on, and stops at the first one that is too recent (``UnifiedLog``).
+    ``segments`` and ``bytes`` are those of the later segments, ``longest`` the longest delay in milliseconds.
+    """
+
+    pin: RetentionPin
+    segments: int = 0
+    bytes: int = 0
+    longest: int = 0
 
 
 @dataclass(slots=True)
@@ -93,22 +111,24 @@ class ProducerCount:
 class Stats:
     """Counts over one segment or many. ``parts`` are partitions, ``unread`` files that could not be read.
 
-    ``sums`` has the names of SCALAR_SUMS, ``segments``, ``legacy_segments``, ``file_bytes`` and ``lost_bytes``;
-    ``groups`` those of GROUP_SUMS by (magic, codec's name). Offsets and ``leader_epochs``, [batches, first offset,
-    last offset] by epoch, are valid within one partition only: they are None and empty across several. ``contents`` are
-    the bytes of keys and values by magic, ``sample`` those of a sample before and after compression by codec. ``frames``
-    are the requests and responses by kind and API: [frames, bytes]; the name of an unknown API is empty.
+    ``sums`` has the names of SCALAR_SUMS, ``segments``, ``legacy_segments``, ``file_bytes``, ``lost_bytes`` and
+    ``held_segments`` (those of ``delays``); ``groups`` those of GROUP_SUMS by (magic, codec's name). Offsets and
+    ``leader_epochs``, [batches, first offset, last offset] by epoch, are valid within one partition only: they are None
+    and empty across several. ``contents`` are the bytes of keys and values by magic, ``sample`` those of a sample before
+    and after compression by codec. ``frames`` are the requests and responses by kind and API: [frames, bytes]; the name
+    of an unknown API is empty.
     """
 
     deep: bool
     partitions: int = 0
     sums: Counter[str] = field(default_factory=Counter)
     groups: dict[tuple[int, str], Counter[str]] = field(default_factory=dict)
-    batch_size: OffsetRange = field(default_factory=OffsetRange)
-    records_per_batch: OffsetRange = field(default_factory=OffsetRange)
-    offsets: OffsetRange = field(default_factory=OffsetRange)
-    timestamps: OffsetRange = field(default_factory=OffsetRange)
+    batch_size: CountedOffsets = field(default_factory=CountedOffsets)
+    records_per_batch: CountedOffsets = field(default_factory=CountedOffsets)
+    offsets: CountedOffsets = field(default_factory=CountedOffsets)
+    timestamps: CountedOffsets = field(default_factory=CountedOffsets)
     pin: RetentionPin | None = None
+    delays: list[RetentionDelay] = field(default_factory=list)
     odd_timestamps: Counter[str] = field(default_factory=Counter)
     control_types: Counter[str] = field(default_factory=Counter)
     producers: ProducerCount = field(default_factory=ProducerCount)
@@ -136,6 +156,10 @@ class Stats:
         self.batch_size.add(other.batch_size)
         self.records_per_batch.add(other.records_per_batch)
         self.timestamps.add(other.timestamps)
+        if same_partition:
+            self._add_delay(other)
+        else:
+            self.delays = nlargest(MAX_DELAYS, (*self.delays, *other.delays), key=lambda delay: delay.bytes)
         if other.pin and (self.pin is None or other.pin.timestamp > self.pin.timestamp):
             self.pin = other.pin
         self.odd_timestamps.update(other.odd_timestamps)
@@ -150,12 +174,25 @@ class Stats:
         if same_partition or self.partitions == 1:
             self._add_offsets(other)
         else:
-            self.offsets, self.leader_epochs, self.leader_epochs_dropped = OffsetRange(), {}, 0
+            self.offsets, self.leader_epochs, self.leader_epochs_dropped = CountedOffsets(), {}, 0
+
+    def _add_delay(self, segment: Stats) -> None:
+        """Record the delay if the next segment of the partition is older than the largest timestamp before it."""
+        pin, own = self.pin, segment.pin
+        if pin is None or own is None or own.timestamp >= pin.timestamp or is_snapshot(own.file):
+            return
+        if not self.delays or self.delays[-1].pin is not pin:
+            self.delays.append(RetentionDelay(pin))
+        delay = self.delays[-1]
+        delay.segments += 1
+        delay.bytes += segment.sums["file_bytes"]
+        delay.longest = max(delay.longest, pin.timestamp - own.timestamp)
+        self.sums["held_segments"] += 1
 
     def _add_offsets(self, other: Stats) -> None:
         if self.offsets.largest is None:
             # If the first batch is a compressed wrapper, the first offset is unknown.
-            self.offsets = OffsetRange(other.offsets.smallest, other.offsets.largest)
+            self.offsets = CountedOffsets(other.offsets.smallest, other.offsets.largest)
         elif other.offsets.largest is not None:
             self.offsets.largest = max(self.offsets.largest, other.offsets.largest)
         for epoch, (batches, first, last) in other.leader_epochs.items():

@@ -1,6 +1,7 @@
 """Checks across the files of a folder and of a log directory.
 
-The results of a log directory's checkpoints come last, because they list all its partitions.
+The results of a log directory's checkpoints come last, because they list all its partitions. Stamps of files (size, time,
+inode) show whether a broker changed a file while it was validated.
 """
 
 from __future__ import annotations
@@ -15,22 +16,30 @@ from kseg.commands.validate.partition_checks import AFTER_THE_END, PartitionChec
 from kseg.commands.validate.partition_side_files import is_being_deleted
 from kseg.commands.validate.partition_state import Extent
 from kseg.errors import KsegError
-from kseg.findings import RULES, Finding, Report, do_nothing
+from kseg.findings import (
+    RULES,
+    Finding,
+    Report,
+    do_nothing,
+)
 from kseg.format.checks.offset_checks import gap_finding
 from kseg.format.checks.run_checks import new_collector, policy_for
-from kseg.format.log_loader.log_segment import DEFAULT_LIMITS
+from kseg.format.log_loader.loaded_files import RefusedError
+from kseg.format.log_loader.log_segment import DEFAULT_LIMITS, complete_swaps, delete_unfinished
 from kseg.format.log_loader.partition_files import Files
-from kseg.format.log_loader.refusals import RefusedError
-from kseg.format.log_loader.unfinished_files import complete_swaps, delete_unfinished
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.checkpoints import HARMLESS, walk_offset_checkpoint
-from kseg.format.sidefiles.log_dir_names import CLEAN_SHUTDOWN, CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS
-from kseg.format.sidefiles.reading import entries_of, positioned_entries_of
+from kseg.format.sidefiles.metadata_files import (
+    CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+)
 from kseg.format.sidefiles.registry import belongs_to_partition
+from kseg.format.sidefiles.side_file_reading import entries_of, positioned_entries_of
 from kseg.format.storage import local_files
-from kseg.format.storage.log_dir_lock import is_in_use
-from kseg.format.storage.naming import base_offset_of, is_snapshot, partition_of
-from kseg.format.storage.source import SegmentFile, local_size, topic_partition
+from kseg.format.storage.naming import INDEX_SUFFIXES, base_offset_of, is_in_use, is_snapshot, is_url, partition_of
+from kseg.format.storage.source import LATELY, SegmentFile, topic_partition
 from kseg.results import FileResult, Settings, Summary
 from kseg.text import count_of
 
@@ -127,7 +136,7 @@ class _FolderChecks:
         counts = result.summary
         if file.framing or counts.batches or not counts.bytes or result.found != {"zero-tail"}:
             return
-        log_dir = os.path.dirname(os.path.dirname(os.path.abspath(result.file)))
+        log_dir = os.path.dirname(os.path.dirname(local_files.absolute(result.file)))
         if known.get(HIGH_WATERMARKS, INT64_MAX) > (base_offset_of(result.file) or 0) and not is_in_use(log_dir):
             facts = {"bytes": counts.bytes}
             self._record_finding(result.file)(Finding("zero-segment", 0, counts.bytes, facts=facts))
@@ -150,7 +159,7 @@ class _FolderChecks:
         if self._folder is not None and (count := self._without_segments(self._folder)):
             why = f"{self._folder}: no segment found, but {count_of(count, 'side file')} of a partition"
             # The reports group the results by the folder of each.
-            yield FileResult(os.path.join(self._folder, ""), (), Summary(unread=1), why)
+            yield FileResult(os.path.join(self._folder, ""), (), Summary(unread=1), why, foreign=True)
 
     def _without_segments(self, folder: str) -> int:
         """Return the number of a partition's side files in a folder without a segment, otherwise 0."""
@@ -158,7 +167,7 @@ class _FolderChecks:
         if any(map(_has_batches, names)) or is_being_deleted(folder):
             return 0
         try:  # a running broker may just have created the log, or deleted the partition
-            if "://" not in folder and any(map(_has_batches, local_files.names_in(folder))):
+            if any(map(_has_batches, local_files.names_in(folder))):
                 return 0
         except (KsegError, OSError):
             return 0
@@ -202,9 +211,9 @@ class _FolderChecks:
         if folder == self._folder:
             return
         if self._checks and self._folder is not None and (extent := self._checks.extent):
-            partition = partition_of(os.path.basename(os.path.abspath(self._folder)))
+            partition = partition_of(os.path.basename(local_files.absolute(self._folder)))
             if partition and partition.state is None:
-                log_dir = os.path.dirname(os.path.abspath(self._folder))
+                log_dir = os.path.dirname(local_files.absolute(self._folder))
                 if self._newest:
                     self._extents[log_dir, partition.topic, partition.partition] = extent, self._newest
         self._folder, self._checks, self._newest = folder, None, None
@@ -224,14 +233,14 @@ class _FolderChecks:
 
         None without a checkpoint.
         """
-        log_dir = os.path.dirname(os.path.abspath(folder))
-        if "://" in folder or not local_files.exists(os.path.join(log_dir, LOG_STARTS)):
+        log_dir = os.path.dirname(local_files.absolute(folder))
+        if not local_files.exists(os.path.join(log_dir, LOG_STARTS)):
             return None
         return self._checkpoint_offsets(folder).get(LOG_STARTS, 0)
 
     def _checkpoint_offsets(self, folder: str) -> dict[str, int]:
         """Return the partition's offsets in the log directory's checkpoints, by checkpoint name."""
-        log_dir, name = os.path.split(os.path.abspath(folder))
+        log_dir, name = os.path.split(local_files.absolute(folder))
         partition = partition_of(name)
         offsets_by_name = (
             (name, self._checkpoint(os.path.join(log_dir, name)))
@@ -261,7 +270,7 @@ class _FolderChecks:
         suffixes = list(_INDEXES)[: 1 + timed]
         index_names = {name.removesuffix(".log") + suffix: suffix for suffix in suffixes}
         present = {os.path.basename(path) for path in file.indexes or ()}
-        present |= {name for name in index_names if local_size(os.path.join(folder, name)) is not None}
+        present |= {name for name in index_names if local_files.is_file(os.path.join(folder, name))}
         if file.active and base_offset_of(name) and result.summary.batches == 1:
             present.add(name.removesuffix(".log") + ".index")  # created with the second append to a rolled segment
         for index in [name for name in index_names if name not in present]:
@@ -280,7 +289,7 @@ class _FolderChecks:
 
     @staticmethod
     def _is_gone(path: str) -> bool:
-        return "://" not in path and local_size(path) is None
+        return not local_files.is_file(path)
 
     def _check_swaps(self, folder: str) -> None:
         """Report the segments that a broker would replace at its start."""
@@ -313,7 +322,7 @@ class _FolderChecks:
             return True
 
     def _check_checkpoint(self, path: str) -> None:
-        folder, name = os.path.split(os.path.abspath(path))
+        folder, name = os.path.split(local_files.absolute(path))
         if is_in_use(folder):
             return  # a broker writes it every few seconds: after a truncation it is out of date until the next write
         rule, what = AFTER_THE_END[name]
@@ -335,3 +344,55 @@ class _FolderChecks:
 
 def _has_batches(name: str) -> bool:
     return base_offset_of(name) is not None or is_snapshot(name)
+
+
+#: Size in bytes, modification time in ns, inode; None if the file does not exist.
+Stamp = tuple[int, int, int] | None
+# Seconds to wait for a write to finish, and between looks. A write is short, but the writer may wait for a processor.
+_PATIENCE = _STEP = 0.05
+# A broker writes a batch and then its index entries; on a busy machine, another process can run between the two.
+_PATIENCE_WITH_BROKER = 2.0
+
+
+def stamp_of(path: str) -> Stamp:
+    """Return the stamp of a local file, None for a URL. A file renamed to this path has another inode."""
+    if is_url(path):
+        return None  # objects of a store have no times that every store keeps
+    try:
+        status = local_files.status(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def stamps_of(file: SegmentFile) -> tuple[Stamp, ...]:
+    """Return the stamps of a file and of the indexes that are checked with it, in their order."""
+    return tuple(map(stamp_of, (file.path, *(file.indexes or ()))))
+
+
+def unchanged(file: SegmentFile, before: tuple[Stamp, ...]) -> bool:
+    """Return whether the stamps equal ``before`` and the same index files exist.
+
+    The first aborted transaction creates a .txnindex, and a compaction can remove it. A broker writes producer snapshots
+    in place, so a new one can be empty or incomplete for a moment. If a file was written within the last ``LATELY``
+    seconds, the function waits before it compares.
+    """
+    if file.indexes != indexes_of(file):
+        return False
+    now = stamps_of(file)
+    newest = max((stamp[1] for stamp in now if stamp), default=0)
+    if now == before and time.time_ns() - newest < LATELY * 1e9:
+        log_dir = os.path.dirname(os.path.dirname(local_files.absolute(file.path)))
+        until = time.monotonic() + (_PATIENCE_WITH_BROKER if is_in_use(log_dir) else _PATIENCE)
+        while now == before and time.monotonic() < until:
+            time.sleep(_STEP)
+            now = stamps_of(file)
+    return now == before
+
+
+def indexes_of(file: SegmentFile) -> tuple[str, ...] | None:
+    """Return the paths of the segment's indexes that exist now, or ``file.indexes`` if the file is not a segment."""
+    if file.indexes is None or base_offset_of(file.path) is None:
+        return file.indexes
+    stem = file.path.removesuffix(".log")
+    return tuple(stem + suffix for suffix in INDEX_SUFFIXES if local_files.is_file(stem + suffix))

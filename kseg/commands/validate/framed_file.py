@@ -12,7 +12,12 @@ from kseg.format.storage.file_access import Progress
 from kseg.format.storage.source import SegmentFile, Source
 from kseg.format.wire.framings import framing
 from kseg.format.wire.produce_verdict import PRODUCE_KIND
-from kseg.format.wire.record_sets import LOSING, UNDECODED, ReadSettings, RecordSet
+from kseg.format.wire.record_sets import (
+    LOSING,
+    UNDECODED,
+    ReadSettings,
+    RecordSet,
+)
 from kseg.format.wire.set_validation import TopicSettings
 from kseg.results import FindingCollector, Settings
 

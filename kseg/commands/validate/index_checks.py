@@ -19,13 +19,18 @@ from kseg.commands.validate.segment_facts import FactsCollector, SegmentFacts
 from kseg.commands.validate.txn_index_check import TxnIndexCheck
 from kseg.errors import UnreadableError, VanishedError
 from kseg.findings import Finding, Report, do_nothing
-from kseg.format.record.bounded_map import LIMIT
 from kseg.format.record.layout import INT64_MAX
-from kseg.format.segment.reader import Window
+from kseg.format.record.offset_evidence import LIMIT
+from kseg.format.segment.segment_reader import Window
 from kseg.format.sidefiles.index_columns import Columns
 from kseg.format.sidefiles.index_reader import IndexRun, offset_runs, time_runs
-from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, TimeEntry
-from kseg.format.sidefiles.stale_entries import StaleEntries
+from kseg.format.sidefiles.indexes import (
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    OffsetEntry,
+    StaleEntries,
+    TimeEntry,
+)
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import SegmentFile, Source, local_size, open_source
 from kseg.text import iso_time
@@ -229,6 +234,14 @@ class IndexChecks:
         self._sources: list[Source] = []
         base = base_offset_of(file.path) or 0
         opened = {os.path.splitext(path)[1]: (self._open(path), reported) for path, reported in reports.items()}
+        try:
+            self._begin(opened, base, report)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, opened: _Opened, base: int, report: Report) -> None:
+        """Read the first entries of the indexes."""
         stale = self._stale_entries(base)
         self._stale = stale.get(".timeindex")
         self._offsets = OffsetIndexCheck(offset_runs, *_arguments(opened, ".index", base, report), stale.get(".index"))

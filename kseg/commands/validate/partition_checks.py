@@ -10,16 +10,20 @@ import math
 import os
 from collections.abc import Callable, Mapping
 
-from kseg.commands.validate.missing_offsets import Gap, MissingOffsets
 from kseg.commands.validate.partition_side_files import PartitionSideFiles
-from kseg.commands.validate.partition_state import MAX_SPANS, Extent, PartitionState
+from kseg.commands.validate.partition_state import MAX_SPANS, Extent, Gap, MissingOffsets, PartitionState
 from kseg.commands.validate.segment_facts import SegmentFacts
 from kseg.findings import Finding, Report
 from kseg.format.checks.offset_checks import expected_offset_note
 from kseg.format.record.framing import increment_sequence
 from kseg.format.record.layout import LARGE_JUMP
-from kseg.format.sidefiles.log_dir_names import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
-from kseg.format.sidefiles.txn_index import ABORTED_TXN
+from kseg.format.sidefiles.indexes import ABORTED_TXN
+from kseg.format.sidefiles.metadata_files import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+)
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import base_offset_of, is_remote_log
 

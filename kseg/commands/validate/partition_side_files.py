@@ -10,15 +10,19 @@ from kseg.commands.validate.partition_state import PartitionState
 from kseg.commands.validate.segment_facts import EpochRun
 from kseg.errors import KsegError
 from kseg.findings import Finding, Report
+from kseg.format.log_loader.loaded_files import TOPIC_ID
 from kseg.format.log_loader.producers import stray_snapshots
-from kseg.format.log_loader.topic_id import TOPIC_ID
 from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, REMOTE_LEADER_EPOCHS, LeaderEpoch, walk_leader_epochs
-from kseg.format.sidefiles.log_dir_names import CLEAN_SHUTDOWN, META, RECOVERY_POINTS
-from kseg.format.sidefiles.producer_snapshot import ENTRY, HEADER, ProducerState, walk_snapshot
-from kseg.format.sidefiles.reading import entries_of, positioned_entries_of
+from kseg.format.sidefiles.metadata_files import CLEAN_SHUTDOWN, META, RECOVERY_POINTS
+from kseg.format.sidefiles.producer_snapshot import (
+    ENTRY,
+    HEADER,
+    ProducerState,
+    walk_snapshot,
+)
+from kseg.format.sidefiles.side_file_reading import entries_of, positioned_entries_of
 from kseg.format.storage import local_files
-from kseg.format.storage.log_dir_lock import is_in_use
-from kseg.format.storage.naming import is_index, partition_of, producer_snapshot_offset
+from kseg.format.storage.naming import is_in_use, is_index, partition_of, producer_snapshot_offset
 
 
 class PartitionSideFiles:
@@ -57,8 +61,8 @@ class PartitionSideFiles:
         ``newest`` is the last segment, ``log_start`` the partition's log start offset, None if unknown. A running broker
         has both in memory. Without a clean shutdown it reads the producers from the log.
         """
-        log_dir = os.path.dirname(os.path.abspath(self._folder))
-        if "://" in self._folder or is_in_use(log_dir):
+        log_dir = os.path.dirname(local_files.absolute(self._folder))
+        if is_in_use(log_dir):
             return
         clean = local_files.exists(os.path.join(log_dir, CLEAN_SHUTDOWN))
         producers = len(self._state.producers.all())
@@ -228,7 +232,7 @@ class PartitionSideFiles:
 
 def is_being_deleted(folder: str) -> bool:
     """Return whether a broker deletes the partition of this folder (``-delete``): its files vanish one by one."""
-    partition = partition_of(os.path.basename(os.path.abspath(folder)))
+    partition = partition_of(os.path.basename(local_files.absolute(folder)))
     return partition is not None and partition.state == "-delete"
 
 

@@ -1,12 +1,23 @@
-"""The state of a partition after some of its segments: what later segments and side files are checked against."""
+"""The state of a partition after some of its segments, and the offsets that are missing in and between them.
+
+Later segments and side files are checked against the state. Missing offsets are lost, or removed by compaction.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from kseg.commands.validate.segment_facts import EpochRun, SegmentFacts
-from kseg.format.record.bounded_map import LIMIT, BoundedMap
+from kseg.findings import Report
+from kseg.format.checks.offset_checks import gap_finding
+from kseg.format.record.offset_evidence import LIMIT, BoundedMap
+from kseg.format.sidefiles.metadata_files import CLEANER_OFFSETS, LOG_STARTS
+from kseg.format.storage import local_files
+from kseg.format.storage.naming import base_offset_of, is_index
 
 MAX_EPOCHS = 100_000
 MAX_SPANS = 10_000
@@ -66,3 +77,151 @@ class PartitionState:
                 self.open.setdefault(producer_id, first)
             else:
                 self.crowded = True
+
+
+MAX_GAPS = 1_000
+#: The number of gaps between batches that indicates compaction: damage leaves one gap.
+SEVERAL = 2
+
+
+class Gap(NamedTuple):
+    """Missing offsets ``first`` to ``last`` (inclusive), before byte ``position`` of the segment ``name``.
+
+    ``rule`` applies if the offsets are lost. If the gap is between segments, ``other`` is the previous segment, and
+    ``zeros`` is whether that one ends with zeros.
+    """
+
+    name: str
+    rule: str
+    position: int
+    first: int
+    last: int
+    other: str = ""
+    zeros: bool = False
+
+
+class MissingOffsets:
+    """The gaps of one partition. Its parameters are those of ``PartitionChecks``; ``state`` is the partition's."""
+
+    def __init__(
+        self,
+        folder: str,
+        names: set[str],
+        report_for: Callable[[str], Report],
+        known: Mapping[str, int],
+        state: PartitionState,
+        *,
+        compacted: bool,
+    ) -> None:
+        self._folder = folder
+        # Indexes without a segment: those of existing segments are not among the names.
+        self._orphans = sorted(name for name in names if is_index(name))
+        self._report_for = report_for
+        self._log_start = known.get(LOG_STARTS, 0)
+        self._cleaned = known.get(CLEANER_OFFSETS)
+        self._state = state
+        self._compacted = compacted
+        self._gaps: list[Gap] = []
+        # First offsets of gaps between batches that another finding explains, by segment.
+        self._explained: dict[str, set[int]] = {}
+
+    def add_segment(self, name: str, base: int, facts: SegmentFacts) -> None:
+        """Add the gaps at the segment's start, as its name shows, and between its batches."""
+        if facts.disorder:
+            return
+        first = facts.first_offset
+        if first is not None and first > base and facts.intact_start and not facts.wrapped:
+            self.add(Gap(name, "missing-batches", 0, base, first - 1))
+        for position, begin, last in facts.missing:
+            self.add(Gap(name, "missing-batches", position, begin, last))
+
+    def add(self, gap: Gap) -> None:
+        if len(self._gaps) < MAX_GAPS:
+            self._gaps.append(gap)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether offsets are missing in the segments so far. The reason is only known after the last segment."""
+        return bool(self._gaps)
+
+    def report(self) -> dict[str, set[int]]:
+        """Report the missing offsets. Call it after the last segment.
+
+        Returns by segment the first offsets of the gaps between batches that another finding reports: the caller drops
+        their ``offset-gap``.
+        """
+        lost_within = {name: set(offsets) for name, offsets in self._explained.items()}
+        spans = self._state.spans
+        in_order = all(one[1] < min(other[0], base_offset_of(other[2]) or 0) for one, other in pairwise(spans))
+        for gap in self._gaps if in_order else filter(None, map(self._uncovered_part, self._gaps)):
+            lost, why = self._explain(gap.first, gap.last, gap.name)
+            if gap.zeros and gap.last >= self._log_start:
+                lost, why = True, "probably lost, because the file ends with zeros"
+            between = gap.rule == "segment-gap"
+            if lost or between:
+                rule = gap.rule if lost else "offset-gap"
+                other = {"other": gap.other} if between else {}
+                self._report_for(gap.name)(gap_finding(rule, gap.position, gap.first, gap.last, why, **other))
+            if lost and not between:
+                lost_within.setdefault(gap.name, set()).add(gap.first)
+        return lost_within
+
+    def _uncovered_part(self, gap: Gap) -> Gap | None:
+        """Return the gap without the offsets at its ends that other segments hold, or None if it is covered."""
+        first, last = gap.first, gap.last
+        for begin, end, name in sorted(self._state.spans):
+            if name != gap.name and begin <= first:
+                first = max(first, end + 1)
+        for begin, end, name in sorted(self._state.spans, reverse=True):
+            if name != gap.name and begin <= last <= end:
+                last = begin - 1
+        return gap._replace(first=first, last=last) if first <= last else None
+
+    def why(self, first: int, last: int, name: str) -> str:
+        """Return the reason why offsets ``first`` to ``last`` (inclusive) are not in the segment ``name``."""
+        return self._explain(first, last, name)[1]
+
+    def _explain(self, first: int, last: int, name: str) -> tuple[bool, str]:
+        """Return whether offsets that are missing in the segment ``name``, or before it, are lost, and the reason.
+
+        No file of a log directory stores whether a topic is compacted. The ``cleaner-offset-checkpoint`` lists only
+        compacted partitions. Only the cleaner leaves batches with fewer records than offsets, delete horizons, and many
+        gaps between batches. It removes records without a key, so such a record proves that it has not cleaned there.
+        """
+        state = self._state
+        if last < self._log_start:
+            return False, f"harmless, the log starts at offset {self._log_start}"
+        if self._cleaned is not None and last < self._cleaned:
+            return False, f"probably compacted, because the cleaner has reached offset {self._cleaned}"
+        if state.thinned:
+            return False, "probably compacted, because other batches have fewer records than offsets"
+        if self._cleaned is not None:
+            return (
+                False,
+                f"lost, or compacted by another broker, because the cleaner has only reached offset {self._cleaned}",
+            )
+        if self._compacted:
+            return False, "compacted or lost"
+        if orphan := self._orphan_within(first, last):
+            return True, f"lost, because {orphan} belongs to a missing segment"
+        if state.keyless_from is not None and state.keyless_from < (base_offset_of(name) or 0):
+            return True, "lost, because earlier records have no key, so the log was not compacted"
+        if state.keyless:
+            return True, "probably lost, because a compacted topic has no records without a key"
+        if state.gaps >= SEVERAL:
+            return False, f"probably compacted, because there are {state.gaps} gaps between batches"
+        if state.unopened:
+            return False, "compacted or lost (compressed v0 and v1 message sets were not decompressed)"
+        return True, "probably lost, because nothing indicates compaction"
+
+    def _orphan_within(self, first: int, last: int) -> str | None:
+        """Return the name of an index without a segment if its segment would hold some of these offsets."""
+        for name in self._orphans:
+            if first <= int(name[:20]) <= last and local_files.exists(os.path.join(self._folder, name)):
+                return None if local_files.exists(os.path.join(self._folder, f"{name[:20]}.log")) else name
+        return None
+
+    def explain(self, name: str, first: int) -> None:
+        """Remove the gap of the segment from offset ``first``, because another finding explains it."""
+        self._gaps = [gap for gap in self._gaps if (gap.name, gap.first) != (name, first)]
+        self._explained.setdefault(name, set()).add(first)

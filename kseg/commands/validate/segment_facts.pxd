@@ -4,10 +4,9 @@ cimport cython
 
 from kseg.format.record.columns cimport BatchColumns
 from kseg.format.record.framing cimport clamped, increment_sequence
-from kseg.format.record.bounded_map cimport BoundedMap
+from kseg.format.record.offset_evidence cimport BoundedMap
 
 cdef long long BAD, CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, HORIZON_BIT, NEVER, NONE, MOST
-
 
 cdef class FactsCollector:
     cdef object _offsets, _times

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kseg.format.checks.offset_checks import MAX_GAPS
-from kseg.format.record.bounded_map import LIMIT, BoundedMap
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.framing import clamped, increment_sequence
 from kseg.format.record.layout import CODEC_MASK, CONTROL, DELETE_HORIZON, INT64_MAX, NO_TIMESTAMP, TRANSACTIONAL
+from kseg.format.record.offset_evidence import LIMIT, BoundedMap
 
 # C globals when compiled (see the .pxd).
 BAD = CRC_BAD

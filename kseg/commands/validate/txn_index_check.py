@@ -6,14 +6,14 @@ Consumers that read committed must find each aborted transaction (``TransactionI
 from __future__ import annotations
 
 from kseg.findings import Finding, Report, do_nothing
-from kseg.format.record.bounded_map import LIMIT, BoundedMap
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT64_MAX
+from kseg.format.record.offset_evidence import LIMIT, BoundedMap
 from kseg.format.segment.deep_reader import DeepIterator
-from kseg.format.segment.reader import Window
+from kseg.format.segment.segment_reader import Window
 from kseg.format.segment.transaction_events import transaction_events
 from kseg.format.sidefiles.index_reader import walk_txn_index
-from kseg.format.sidefiles.txn_index import ABORTED_TXN, AbortedTxn
+from kseg.format.sidefiles.indexes import ABORTED_TXN, AbortedTxn
 from kseg.format.storage.source import Source, local_size, open_range
 
 

@@ -7,13 +7,19 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from kseg.commands.validate import file_stamps, framed_file, index_checks
-from kseg.errors import KsegError, VanishedError
+from kseg.commands.validate import folder_checks, framed_file, index_checks
+from kseg.errors import KsegError, NotASegmentError, UnreadableError, VanishedError
 from kseg.findings import do_nothing
-from kseg.format.checks.check_state import CheckState
+from kseg.format.checks.batch_checks import CheckState
 from kseg.format.checks.offset_checks import MAX_GAPS
-from kseg.format.checks.run_checks import AfterChunk, internal_topic_of, new_collector, run_checks, side_file_of
-from kseg.format.segment.reader import Window
+from kseg.format.checks.run_checks import (
+    AfterChunk,
+    internal_topic_of,
+    new_collector,
+    run_checks,
+    side_file_of,
+)
+from kseg.format.segment.segment_reader import Window
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import SegmentFile, Source, is_newest, open_source
@@ -46,17 +52,17 @@ def validate_segment(
     file = SegmentFile(file) if isinstance(file, str) else file
     if not file.listed:
         return _validate_once(file, settings, progress, watch)
-    before = file_stamps.stamps_of(file)
+    before = folder_checks.stamps_of(file)
     result = _validate_once(file, settings, progress, watch)
     for _ in range(MAX_RETRIES):
         if not result.suspicious:
             break
         # A truncation deletes later segments, and the file has become the newest; a roll adds one.
         active = base_offset_of(file.path) is not None and is_newest(file.path)
-        if active == file.active and file_stamps.unchanged(file, before):
+        if active == file.active and folder_checks.unchanged(file, before):
             break
-        file = replace(file, indexes=file_stamps.indexes_of(file), active=active)
-        before = file_stamps.stamps_of(file)
+        file = replace(file, indexes=folder_checks.indexes_of(file), active=active)
+        before = folder_checks.stamps_of(file)
         result = _validate_once(file, settings, progress, watch)
     return result
 
@@ -82,8 +88,8 @@ def _validate_once(file: SegmentFile, settings: Settings, progress: Progress, wa
         if file.listed and isinstance(error, VanishedError):
             return FileResult(file.path, (), Summary(), vanished=True)
         collector.summary.unread = 1
-        result = collector.result(str(error))
-    except BaseException:  # such as Ctrl-C, or a takeover by several processes
+        result = replace(collector.result(str(error)), foreign=isinstance(error, NotASegmentError))
+    except BaseException:  # such as Ctrl-C, or since several processes save time
         if with_indexes:
             with_indexes.close()
         raise
@@ -119,6 +125,10 @@ class SegmentWithIndexes:
             return replace(
                 result, indexes=tuple(FileResult(path, (), Summary(), vanished=True) for path in self._collectors)
             )
+        except UnreadableError as error:
+            self._indexes.close()
+            result.summary.unread = 1
+            return replace(result, unread=result.unread or str(error))
         if facts:
             facts = with_record_facts(facts, [self._history], opened=self._deep)
         unread = self._indexes.unread

@@ -1,14 +1,14 @@
-# C types for offset_checks.py.
-
 cimport cython
-
-from kseg.format.checks.check_state cimport CheckState
+from kseg.format.checks.batch_checks cimport CheckState
 from kseg.format.record.columns cimport BatchColumns
 from kseg.format.record.framing cimport clamped
 from kseg.format.record.offset_evidence cimport base_offset_proved_wrong
+from kseg.format.record.offset_evidence cimport BoundedMap
+from kseg.format.record.framing cimport clamped, increment_sequence
+
+# C types for offset_checks.py.
 
 cdef long long CODEC, REACH, JUMP
-
 
 @cython.locals(
     row=cython.Py_ssize_t, wrapper=cython.bint, first=cython.longlong, last=cython.longlong, previous=cython.longlong,
@@ -26,3 +26,17 @@ cpdef check_offset_range(BatchColumns batches, settings, CheckState state, repor
 
 @cython.locals(row=cython.Py_ssize_t, name=cython.longlong, last=cython.longlong)
 cpdef check_file_name(BatchColumns batches, settings, CheckState state, report)
+
+cdef long long CONTROL_BIT, TRANSACTIONAL_BIT, MOST
+
+@cython.locals(row=cython.Py_ssize_t)
+cpdef check_producers(BatchColumns batches, settings, CheckState state, report)
+
+cdef str _producer_contradiction(BatchColumns batches, Py_ssize_t row)
+
+@cython.locals(
+    producer_id=cython.longlong, epoch=cython.longlong, sequence=cython.longlong, control=cython.bint,
+    newest=cython.longlong, last=cython.longlong, known_epoch=cython.longlong, expected=cython.longlong,
+    gaps=cython.longlong, ended=cython.bint, coordinator=cython.bint,
+)
+cdef _check_sequence(BatchColumns batches, Py_ssize_t row, bint compacted, CheckState state, report)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from kseg.errors import KsegError
 from kseg.findings import Finding
-from kseg.format.checks.check_state import CheckSettings, CheckState
+from kseg.format.checks.batch_checks import CheckSettings, CheckState
 from kseg.format.checks.offset_checks import check_offsets, gap_before_part
-from kseg.format.checks.table import join_states
+from kseg.format.checks.run_checks import join_states
 from kseg.format.record import columns, framing
 from kseg.format.record.layout import RECORD_BATCH_OVERHEAD, SIZE_AT
 from kseg.format.storage.source import open_range

@@ -2,13 +2,12 @@
 
 cimport cython
 
-from kseg.format.checks.check_state cimport CheckState
+from kseg.format.checks.batch_checks cimport CheckState
 from kseg.format.record.columns cimport BatchColumns, RecordColumns
 from kseg.format.record.framing cimport clamped
-from kseg.format.record.headers cimport skip_headers
+from kseg.format.record.default_records cimport skip_headers
 
 cdef long long CODEC, CONTROL_BIT, APPEND_TIME, TRANSACTIONAL_BIT
-
 
 @cython.locals(
     batches=BatchColumns, offsets="long long[::1]", row=cython.Py_ssize_t, total=cython.longlong,

@@ -1,7 +1,7 @@
 """Checks of the records in a segment's batches.
 
 Compiled with the types of ``record_checks.pxd``. The facts in ``BatchColumns`` show whether a check needs to read the
-records of a batch. To add a check, see ``table``.
+records of a batch. To add a check, see ``run_checks``.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from kseg.findings import Finding, Report
-from kseg.format.checks.check_state import CheckSettings, CheckState, batch_finding
+from kseg.format.checks.batch_checks import CheckSettings, CheckState, batch_finding
 from kseg.format.checks.offset_checks import MUST_INCREASE, wrapper_gap
 from kseg.format.record import control_records
 from kseg.format.record.columns import BatchColumns
+from kseg.format.record.default_records import skip_headers
 from kseg.format.record.framing import clamped
-from kseg.format.record.headers import skip_headers
 from kseg.format.record.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
 from kseg.format.segment.records_chunk import Chunk
 from kseg.text import count_of

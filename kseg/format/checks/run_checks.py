@@ -1,4 +1,10 @@
-"""Run every check over one segment, window by window or at once."""
+"""The tables of the checks of batches and records, and their run over one segment, window by window or at once.
+
+To add a check, add a rule to ``rule_table.RULES``, its cause to ``rule_help.CAUSES``, a function, a row in BATCH_CHECKS
+or RECORD_CHECKS, and a damaged file in ``fixtures/findings``. validate, dump, repair, convert and parallel runs read
+these tables. Coordinators, controllers and brokers must be able to decode the records of internal topics: the last of
+these checks.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +13,25 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from kseg.findings import Policy, Report, Severity, do_nothing
-from kseg.format.checks import internal_topic_checks
-from kseg.format.checks.check_state import FUTURE_TOLERANCE_MS, CheckSettings, CheckState
-from kseg.format.checks.record_checks import check_wrapper_order, update_compaction_evidence
-from kseg.format.checks.table import BATCH_CHECKS, RECORD_CHECKS
-from kseg.format.internal_topics import recognise
+from kseg.findings import (
+    Policy,
+    Report,
+    Severity,
+    do_nothing,
+)
+from kseg.format.checks import batch_checks, offset_checks, record_checks
+from kseg.format.checks.batch_checks import FUTURE_TOLERANCE_MS, CheckSettings, CheckState
+from kseg.format.checks.record_checks import check_wrapper_order, record_finding, update_compaction_evidence
+from kseg.format.internal_topics import decode
+from kseg.format.internal_topics.decode import decoded_record, record_json
+from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.format.segment import outline
-from kseg.format.segment.buffers import borrowed
 from kseg.format.segment.deep_reader import DeepIterator
-from kseg.format.segment.reader import SegmentReader, Window
+from kseg.format.segment.input_buffer import borrowed
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.sidefiles import kraft_snapshot, registry
+from kseg.format.segment.segment_reader import SegmentReader, Window
+from kseg.format.sidefiles import metadata_files, registry
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of, is_snapshot
 from kseg.format.storage.source import SegmentFile, Source
@@ -27,6 +39,89 @@ from kseg.results import FindingCollector, Settings
 
 if TYPE_CHECKING:
     from kseg.format.checks.record_set_checks import RecordSetChecks
+
+
+def _stateless(before: CheckState, after: CheckState) -> bool:
+    return True
+
+
+class BatchCheck(NamedTuple):
+    """One check of batch headers.
+
+    ``run`` checks the next window of batches and reports its findings. It skips a batch that is not selected. A check
+    that compares a batch with earlier ones keeps its state in ``CheckState``. Then ``join`` returns whether the states
+    of two neighbouring parts of a file, each checked from the start, are those of one run over both. If not, one process
+    checks the file again. ``in_repair`` and ``in_conversion`` are whether these commands run the check on their source:
+    both check the order of offsets themselves, and repair corrects leader epochs.
+    """
+
+    run: Callable[[BatchColumns, CheckSettings, CheckState, Report], None]
+    join: Callable[[CheckState, CheckState], bool] = _stateless
+    in_repair: bool = True
+    in_conversion: bool = True
+
+
+class RecordCheck(NamedTuple):
+    """One check of the records in decoded batches. ``in_conversion`` is whether convert runs it on its source."""
+
+    run: Callable[[Chunk, CheckSettings, Report], None]
+    in_conversion: bool = True
+
+
+BATCH_CHECKS = (
+    BatchCheck(offset_checks.check_offsets, offset_checks.wrapper_offsets_join, in_conversion=False),
+    BatchCheck(offset_checks.check_offset_range, offset_checks.offset_ranges_join, in_conversion=False),
+    BatchCheck(offset_checks.check_file_name, in_conversion=False),
+    BatchCheck(batch_checks.check_size),
+    BatchCheck(batch_checks.check_counts),
+    BatchCheck(batch_checks.check_attributes),
+    BatchCheck(batch_checks.check_timestamps),
+    BatchCheck(batch_checks.check_leader_epochs, batch_checks.leader_epochs_join, in_repair=False),
+    BatchCheck(batch_checks.check_append_times, batch_checks.append_times_join),
+    BatchCheck(batch_checks.check_magic_order, batch_checks.magics_join, in_conversion=False),
+    BatchCheck(offset_checks.check_producers, offset_checks.producers_join),
+)
+
+RECORD_CHECKS = (
+    RecordCheck(record_checks.check_record_offsets, in_conversion=False),
+    RecordCheck(record_checks.check_max_timestamps),
+    RecordCheck(record_checks.check_oldest_timestamps, in_conversion=False),
+    RecordCheck(record_checks.check_keys, in_conversion=False),
+    RecordCheck(record_checks.check_record_attributes),
+    RecordCheck(record_checks.check_control_records),
+    RecordCheck(record_checks.check_header_keys),
+)
+
+
+def join_states(before: CheckState, after: CheckState) -> bool:
+    """Return whether two neighbouring parts of a file, each checked from the start, have the findings of one run.
+
+    If so, the producers of ``before`` are added to ``after``: the next part can continue them. This excludes offsets: the
+    caller runs ``check_offsets`` over the first batch of the later part.
+    """
+    if not all(check.join(before, after) for check in BATCH_CHECKS):
+        return False
+    after.producers.young = {**before.producers.young, **after.producers.young}
+    return True
+
+
+def check_internal_records(topic: str, chunk: Chunk, report: Report) -> None:
+    """Report ``internal-record`` for each record that cannot be decoded.
+
+    Unknown types, versions and tags are valid: a newer version of Kafka wrote them.
+    """
+    writer = record_json(topic)
+    for row in range(chunk.first, chunk.stop):
+        rows = chunk.rows(row) if chunk.batches.record_total[row] else range(0)
+        i = rows.start
+        while i < rows.stop:
+            # The writer accepts only valid records.
+            i = writer.first_unwritten(chunk, row, i, rows.stop) if writer else i
+            decoded = decoded_record(topic, chunk, i) if i < rows.stop else None
+            if decoded and decoded.fault:
+                report(record_finding("internal-record", chunk, i, topic=topic, why=decoded.fault))
+            i += 1
+
 
 #: Called with each chunk of decoded batches after their checks.
 AfterChunk = Callable[[Chunk], None]
@@ -71,7 +166,7 @@ class SegmentChecks:
         self._report = report
         self._topic = topic
         self._record_set = record_set
-        self._ends = kraft_snapshot.SnapshotEnds() if limits.deep and is_snapshot(name) else None
+        self._ends = metadata_files.SnapshotEnds() if limits.deep and is_snapshot(name) else None
 
     def check_batches(self, window: Window) -> None:
         """Check the headers of the next window of batches."""
@@ -89,7 +184,7 @@ class SegmentChecks:
         if self._record_set:
             self._record_set.check_records(chunk, self._report)
         if self._topic:
-            internal_topic_checks.check_internal_records(self._topic, chunk, self._report)
+            check_internal_records(self._topic, chunk, self._report)
         if self._ends:
             self._ends.append(chunk)
 
@@ -175,7 +270,7 @@ def _run(
 def internal_topic_of(path: str) -> str | None:
     """Return the internal topic that the segment's folder names, None for other topics."""
     # The names of internal topics begin with "__": segments in other folders do not need the decoders.
-    return recognise.internal_topic(path) if "__" in os.path.abspath(path) else None
+    return decode.internal_topic(path) if "__" in os.path.abspath(path) else None
 
 
 def check_settings(name: str, settings: Settings) -> CheckSettings:

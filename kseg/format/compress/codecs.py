@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from kseg.lazy import imported
+from kseg.engine import imported
 
 Buffer = bytes | bytearray | memoryview
 
@@ -81,7 +81,7 @@ CODECS: dict[int, Codec] = {
     codec.id: codec
     for codec in (
         Codec(0, "none", "kseg.format.compress.uncompressed", b""),
-        Codec(1, "gzip", "kseg.format.compress.gzip_members", b"\x1f\x8b"),
+        Codec(1, "gzip", "kseg.format.compress.gzip_streams", b"\x1f\x8b"),
         # Snappy's raw blocks lack a signature; this is the one of snappy-java's frames.
         Codec(2, "snappy", "kseg.format.compress.snappy_blocks", b"\x82SNAPPY\x00"),
         Codec(3, "lz4", "kseg.format.compress.lz4_frames", b"\x04\x22\x4d\x18"),

@@ -7,8 +7,8 @@ from typing import Any
 
 from lz4 import frame
 
+from kseg.engine import optional
 from kseg.format.compress.codecs import Buffer, CodecError, DecompressionLimit, one_line
-from kseg.lazy import optional
 
 # Measured for a batch of 15 kB, 41 kB decompressed: cramjam's blocks into a given buffer 14 us, its decompress_into of
 # the frame 19 us, lz4.frame.decompress_chunk in a reused context 29 us, lz4.block 32 us. Without cramjam, lz4.frame is used.

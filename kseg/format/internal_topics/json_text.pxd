@@ -9,14 +9,12 @@ cdef long long TEXT, NUMBER, BOOL, UUID, STRING, BYTES, ITEMS, STRUCTURE, TAGS
 cdef Py_ssize_t CAPACITY, _SHORT
 cdef const unsigned char[::1] _DIGITS, _URL_SAFE, _NULL, _TRUE, _FALSE, _BRACKETS, _COMMA
 
-
 cdef class JsonProgram:
     cdef readonly list words
     cdef readonly str pieces
     cdef const long long[::1] steps
     cdef readonly Py_ssize_t count
     cdef const unsigned char[::1] text
-
 
 cdef class JsonText:
     cdef unsigned char[::1] out

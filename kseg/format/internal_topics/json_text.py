@@ -1,9 +1,9 @@
 """Write Kafka's messages as JSON directly from their bytes, without an object per field.
 
-Compiled with the types of ``json_text.pxd``. A definition becomes a program: a list of steps, each with two arguments. The
-text is that of ``to_json(jsonable(reader.read(…)))``. Some contents have no steps: tagged fields, numbers with a fraction,
-and texts other than ASCII or with escapes. The caller reads such a message with ``reader``, and so a message that is not
-valid.
+Compiled with the types of ``json_text.pxd``. A definition becomes a program: a list of steps, each with two arguments.
+The text is that of ``to_json(jsonable(reader.read(…)))``. Some contents have no steps: tagged fields, numbers with a
+fraction, and texts other than ASCII or with escapes. The caller reads such a message with ``message_reader``, and so a
+message that is not valid.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from kseg.format.messages.definitions import Definition, Field
+from kseg.format.messages.definitions import Definition, MessageField
 from kseg.format.record.columns import RecordColumns
 from kseg.format.record.memory import put_number
 
@@ -81,7 +81,7 @@ def parts_of(definition: Definition, version: int) -> list[_Part] | None:
         return None
 
 
-def _structure(fields: tuple[Field, ...], version: int, flexible: bool) -> Iterator[_Part]:
+def _structure(fields: tuple[MessageField, ...], version: int, flexible: bool) -> Iterator[_Part]:
     present = [field for field in fields if version in field.versions and version not in field.tagged]
     yield "{"
     for n, field in enumerate(present):
@@ -92,7 +92,7 @@ def _structure(fields: tuple[Field, ...], version: int, flexible: bool) -> Itera
         yield TAGS, 0, 0, []
 
 
-def _field(field: Field, version: int, message_flexible: bool) -> Iterator[_Part]:
+def _field(field: MessageField, version: int, message_flexible: bool) -> Iterator[_Part]:
     flexible = message_flexible if field.flexible is None else version in field.flexible
     nullable = version in field.nullable
     item = field.type.removeprefix("[]")

@@ -1,8 +1,16 @@
-"""A keyed state, to which records are applied: put, merge, remove."""
+"""A keyed state to which records are applied, and metadata records of the cluster applied to it.
+
+A keyed state, to which records are applied: put, merge, remove.
+
+Apply metadata records of the cluster and of tiered storage to their state.
+
+Follows Kafka's ``MetadataDelta`` and ``RemoteLogMetadataCache``: a record replaces an item, changes some of its fields,
+or removes it together with the items that depend on it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -79,3 +87,145 @@ class State:
 def _place(entity: str, key: Data) -> tuple[str, str]:
     # The fields of a key are in the order of its definition.
     return entity, repr(key)
+
+
+Change = Callable[[State, Data, RecordPlace], None]
+
+#: The numbers in BrokerRegistrationChangeRecord; 0 means unchanged.
+_SWITCHES = ("fenced", "inControlledShutdown")
+_NO_LEADER_CHANGE = -2
+_NO_RECOVERY_CHANGE = -1
+#: RemoteLogSegmentState and RemotePartitionDeleteState after the deletion.
+_SEGMENT_GONE, _PARTITION_GONE = 3, 2
+_TOPIC_RESOURCE = 2  # ConfigResource.Type
+
+
+def put(entity: str, *fields: str) -> Change:
+    """Return a change that replaces the item whose key consists of the given fields."""
+    return lambda state, data, at: state.put(entity, *_split(data, fields), at)
+
+
+def remove(entity: str, *fields: str) -> Change:
+    """Return a change that removes the item."""
+
+    def change(state: State, data: Data, at: RecordPlace) -> None:
+        state.remove(entity, _split(data, fields)[0])
+
+    return change
+
+
+def apply_unless(gone: Callable[[Data], bool], entity: str, *fields: str) -> Change:
+    """Return a change that replaces the item, or removes it if the record marks it as removed."""
+    kept, dropped = put(entity, *fields), remove(entity, *fields)
+    return lambda state, data, at: (dropped if gone(data) else kept)(state, data, at)
+
+
+def _split(data: Data, fields: tuple[str, ...]) -> tuple[Data, Data]:
+    rest = {name: value for name, value in data.items() if name not in fields}
+    return {name: data[name] for name in fields}, rest
+
+
+def _remove_topic(state: State, data: Data, at: RecordPlace) -> None:
+    topic = state.remove("topic", {"topicId": data["topicId"]})
+    state.remove_where("partition", lambda item: item.key["topicId"] == data["topicId"])
+    if topic:
+        name = topic.data["name"]
+        state.remove_where("config", lambda item: _is_of(item, name))
+
+
+def _is_of(config: Item, topic: str) -> bool:
+    return bool(config.key["resourceType"] == _TOPIC_RESOURCE and config.key["resourceName"] == topic)
+
+
+def _change_partition(state: State, data: Data, at: RecordPlace) -> None:
+    key, changed = _split(data, ("topicId", "partitionId"))
+    known = state.get("partition", key)
+    fields = {name: value for name, value in changed.items() if value is not None}
+    if fields.get("leaderRecoveryState") == _NO_RECOVERY_CHANGE:
+        del fields["leaderRecoveryState"]
+    if fields.get("leader") == _NO_LEADER_CHANGE:
+        del fields["leader"]
+    if known and "leaderEpoch" in known.data:
+        # PartitionRegistration.merge: the record does not contain them.
+        fields["leaderEpoch"] = known.data["leaderEpoch"] + ("leader" in fields)
+        fields["partitionEpoch"] = known.data["partitionEpoch"] + 1
+    state.merge("partition", key, fields, at)
+
+
+def _clear_elr(state: State, data: Data, at: RecordPlace) -> None:
+    topics = {
+        item.key["topicId"] for item in state if item.entity == "topic" and item.data["name"] == data["topicName"]
+    }
+    state.change_where(
+        "partition",
+        lambda item: not data["topicName"] or item.key["topicId"] in topics,
+        lambda fields: {**fields, "eligibleLeaderReplicas": [], "lastKnownElr": []},
+    )
+
+
+def _change_broker(state: State, data: Data, at: RecordPlace) -> None:
+    key, fields = _split(data, ("brokerId",))
+    switches = {name: fields[name] > 0 for name in _SWITCHES if fields.get(name)}
+    others = {name: value for name, value in fields.items() if name not in _SWITCHES and value is not None}
+    state.merge("broker", key, {**others, **switches}, at)
+
+
+def _fence(fenced: bool) -> Change:
+    return lambda state, data, at: state.merge("broker", {"brokerId": data["id"]}, {"fenced": fenced}, at)
+
+
+#: Record name -> change. Records that do not affect the state are left out.
+CLUSTER: Mapping[str, Change] = {
+    "AccessControlEntry": put("acl", "id"),
+    "BrokerRegistrationChange": _change_broker,
+    "ClearElr": _clear_elr,
+    "ClientQuota": apply_unless(lambda data: bool(data["remove"]), "quota", "entity", "key"),
+    "Config": apply_unless(lambda data: data["value"] is None, "config", "resourceType", "resourceName", "name"),
+    "DelegationToken": put("delegation token", "tokenId"),
+    "FeatureLevel": apply_unless(lambda data: not data["featureLevel"], "feature", "name"),
+    "FenceBroker": _fence(True),
+    "Partition": put("partition", "topicId", "partitionId"),
+    "PartitionChange": _change_partition,
+    "ProducerIds": put("producer ids"),
+    "RegisterBroker": put("broker", "brokerId"),
+    "RegisterController": put("controller", "controllerId"),
+    "RemoveAccessControlEntry": remove("acl", "id"),
+    "RemoveDelegationToken": remove("delegation token", "tokenId"),
+    "RemoveTopic": _remove_topic,
+    "RemoveUserScramCredential": remove("scram credential", "name", "mechanism"),
+    "Topic": put("topic", "topicId"),
+    "UnfenceBroker": _fence(False),
+    "UnregisterBroker": remove("broker", "brokerId"),
+    "UnregisterController": remove("controller", "controllerId"),
+    "UserScramCredential": put("scram credential", "name", "mechanism"),
+    "ZkMigrationState": put("zk migration"),
+}
+
+
+def _segment(state: State, data: Data, at: RecordPlace) -> None:
+    state.put("remote segment", *_split(data, ("remoteLogSegmentId",)), at)
+
+
+def _change_segment(state: State, data: Data, at: RecordPlace) -> None:
+    key, fields = _split(data, ("remoteLogSegmentId",))
+    if fields["remoteLogSegmentState"] == _SEGMENT_GONE:
+        state.remove("remote segment", key)
+    elif state.get("remote segment", key):  # the broker ignores updates of a segment that it does not know
+        state.merge("remote segment", key, fields, at)
+
+
+def _change_remote_partition(state: State, data: Data, at: RecordPlace) -> None:
+    key, fields = _split(data, ("topicIdPartition",))
+    if fields["remotePartitionDeleteState"] != _PARTITION_GONE:
+        state.put("remote partition", key, fields, at)
+        return
+    state.remove("remote partition", key)
+    place = data["topicIdPartition"]
+    state.remove_where("remote segment", lambda item: item.key["remoteLogSegmentId"]["topicIdPartition"] == place)
+
+
+REMOTE: Mapping[str, Change] = {
+    "RemoteLogSegmentMetadata": _segment,
+    "RemoteLogSegmentMetadataUpdate": _change_segment,
+    "RemotePartitionDeleteMetadata": _change_remote_partition,
+}

@@ -1,21 +1,42 @@
-"""A segment while a broker loads a log: ``LogSegment`` of Kafka 4.3, without its writing."""
+"""A segment while a broker loads a log, and the files of operations that the last stop interrupted.
+
+The segment is ``LogSegment`` of Kafka 4.3, without its writing. A broker deletes or completes the files of interrupted
+operations before it loads the log: ``LogLoader.removeTempFilesAndCollectSwapFiles`` and the passes of ``LogLoader.load``
+over swap files.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from kseg.format.log_loader import batch_rows
-from kseg.format.log_loader.batch_rows import IndexProgress
-from kseg.format.log_loader.broker_reader import BrokerReader, base_offset_of, last_offset, position_of
-from kseg.format.log_loader.leader_epochs import LeaderEpochCache
-from kseg.format.log_loader.partition_files import File, Files, file_name
+from kseg.format.log_loader import recovered_rows
+from kseg.format.log_loader.broker_reader import (
+    BrokerReader,
+    base_offset_of,
+    last_offset,
+    position_of,
+)
+from kseg.format.log_loader.loaded_files import LeaderEpochCache, RefusedError
+from kseg.format.log_loader.partition_files import (
+    AddStep,
+    File,
+    Files,
+    InvalidOffsetError,
+    OffsetIndex,
+    TimeIndex,
+    file_name,
+    fits,
+    offset_of,
+    offset_or_none,
+    wrapped,
+)
 from kseg.format.log_loader.producers import CorruptRecord, Producers
-from kseg.format.log_loader.refusals import RefusedError
-from kseg.format.log_loader.segment_indexes import InvalidOffsetError, OffsetIndex, TimeIndex, fits, wrapped
+from kseg.format.log_loader.recovered_rows import IndexProgress
 from kseg.format.record import layout
 from kseg.format.record.columns import BatchColumns
-from kseg.format.record.layout import INT32_MAX
+from kseg.format.record.layout import INT32_MAX, INT64_MAX
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
+from kseg.text import inclusive_range
 
 #: Kafka's default of segment.index.bytes.
 INDEX_BYTES = 10 << 20
@@ -26,7 +47,7 @@ _ABORTED = 34
 class OffsetOverflow(Exception):
     """An offset of the segment does not fit its indexes: Kafka's LogSegmentOffsetOverflowException."""
 
-    def __init__(self, segment: Segment, offset: int) -> None:
+    def __init__(self, segment: LogSegment, offset: int) -> None:
         super().__init__(offset)
         self.segment = segment
         self.offset = offset
@@ -42,7 +63,7 @@ class Limits(NamedTuple):
 DEFAULT_LIMITS = Limits()
 
 
-class Segment:
+class LogSegment:
     """The log of a base offset with its indexes, which are opened or created at their first use."""
 
     def __init__(self, files: Files, base_offset: int, limits: Limits, suffix: str = "") -> None:
@@ -160,7 +181,9 @@ class Segment:
         """Recover the batches of a window. Most change only the indexes."""
         row = 0
         while row < batches.count:
-            stop = batch_rows.end_of_plain(batches, row, self.base_offset, epochs.latest, producers.open_transactions)
+            stop = recovered_rows.end_of_plain(
+                batches, row, self.base_offset, epochs.latest, producers.open_transactions
+            )
             plain = stop > row
             stop = max(stop, row + 1)
             last = batches.last_offset[stop - 1]
@@ -213,9 +236,9 @@ class Segment:
         end = self.next_offset()
         return end > self.base_offset and not fits(wrapped(end - 1), self.base_offset)
 
-    def split(self, files: Files) -> list[Segment]:
+    def split(self, files: Files) -> list[LogSegment]:
         """Split it into segments whose offsets fit (``LocalLog.splitOverflowedSegment``). Raises RefusedError."""
-        made: list[Segment] = []
+        made: list[LogSegment] = []
         position = 0
         while position < self.log.size:
             reader = BrokerReader(self.log, position, verify=False)
@@ -225,7 +248,7 @@ class Segment:
             base = base_offset_of(self.log, first, 0)
             for kind in (".log", ".index", ".timeindex", ".txnindex"):
                 files.pop(file_name(base, kind) + ".cleaned", None)
-            piece = Segment(files, base, self._limits, ".cleaned")
+            piece = LogSegment(files, base, self._limits, ".cleaned")
             made.append(piece)
             copied = piece.copy_from(self.log, position)
             if not copied:
@@ -285,3 +308,44 @@ class _AbortedTransactions:
         self._last = last
         file = self._files.open(self._name)
         file.truncated(file.size + _ABORTED)
+
+
+def delete_unfinished(files: Files, add_step: AddStep) -> None:
+    """Delete files that are marked for deletion and files of unfinished operations. Raises RefusedError."""
+    first_cleaned = min((offset_of(name) for name in files if name.endswith(".cleaned")), default=INT64_MAX)
+    for name in sorted(files):
+        if name.endswith(".deleted") and not name.endswith(".checkpoint.deleted"):
+            delete(files, name, "a deletion did not finish", add_step)
+        elif name.endswith(".cleaned"):
+            delete(files, name, "the cleaner did not finish", add_step)
+        elif name.endswith(".swap") and offset_of(name) >= first_cleaned:
+            delete(
+                files,
+                name,
+                f"the split of a segment did not finish: a .cleaned file of offset {first_cleaned} exists",
+                add_step,
+            )
+
+
+def complete_swaps(files: Files, limits: Limits, add_step: AddStep) -> None:
+    """Give each complete .swap file its name, after the files that it replaces are deleted. Raises RefusedError,
+    UnreadableError.
+    """
+    first, end = INT64_MAX, -INT64_MAX - 1
+    for name in sorted(files):
+        if name.endswith(".log.swap"):
+            segment = LogSegment(files, offset_of(name), limits, ".swap")
+            first, end = min(first, segment.base_offset), max(end, segment.next_offset())
+    for name in sorted(files):
+        offset = None if name.endswith(".swap") else offset_or_none(name)
+        if offset is not None and first <= offset < end:
+            delete(files, name, f"a .swap file has {inclusive_range('offset', first, end - 1)}", add_step)
+    for name in sorted(name for name in files if name.endswith(".swap")):
+        add_step("rename-swap", name, f"renamed to {name.removesuffix('.swap')}")
+        files.rename(name, name.removesuffix(".swap"))
+
+
+def delete(files: Files, name: str, why: str, add_step: AddStep) -> None:
+    """Delete one file, and report it."""
+    add_step("delete-segment" if name.endswith(".log") else "delete-file", name, why)
+    del files[name]

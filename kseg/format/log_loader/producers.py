@@ -14,15 +14,27 @@ from typing import NamedTuple
 
 from kseg.format.compress import codecs
 from kseg.format.compress.codecs import CodecError, DecompressionLimit
-from kseg.format.log_loader import batch_rows
+from kseg.format.log_loader import recovered_rows
 from kseg.format.log_loader.broker_reader import BrokerReader
-from kseg.format.log_loader.partition_files import File, Files, file_name, offset_of
-from kseg.format.log_loader.refusals import RefusedError
+from kseg.format.log_loader.loaded_files import RefusedError
+from kseg.format.log_loader.partition_files import (
+    File,
+    Files,
+    file_name,
+    offset_of,
+)
 from kseg.format.record import framing, layout
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.crc import crc32c
 from kseg.format.record.layout import timestamp_or_none
-from kseg.format.sidefiles.producer_snapshot import CRC_BEGINS_AT, ENTRY, HEADER, VERSION, ProducerState, decoded
+from kseg.format.sidefiles.producer_snapshot import (
+    CRC_BEGINS_AT,
+    ENTRY,
+    HEADER,
+    VERSION,
+    ProducerState,
+    decoded,
+)
 
 #: The most open transactions that are kept. A broker has a few, but damage can create one per batch.
 MAX_OPEN = 100_000
@@ -107,7 +119,7 @@ class Producers:
             row = -1
             while True:
                 plain = row + 1
-                row = batch_rows.end_without_transactions(batches, plain, self.open_transactions)
+                row = recovered_rows.end_without_transactions(batches, plain, self.open_transactions)
                 self.add_data(batches, plain, row)
                 if row == batches.count:
                     break
@@ -139,7 +151,7 @@ class Producers:
         if row == stop:
             return
         last: dict[int, int] = {}
-        batch_rows.last_rows(batches, row, stop, last)
+        recovered_rows.last_rows(batches, row, stop, last)
         for producer_id, row in last.items():
             known = self.states.pop(producer_id, None)
             delta = batches.last_offset[row] - batches.base_offset[row]

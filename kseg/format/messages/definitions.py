@@ -42,7 +42,7 @@ class Versions:
 
 # Compared by identity, here and below: they are keys of caches, and all fields would be hashed at each look-up.
 @dataclass(frozen=True, slots=True, eq=False)
-class Field:
+class MessageField:
     """A field. ``type`` is a type of Kafka's protocol or the name of a structure, prefixed with ``[]`` for an array.
 
     In ``tagged`` versions the field follows the others, with the number ``tag``. ``flexible`` overrides the message's
@@ -56,7 +56,7 @@ class Field:
     tagged: Versions
     tag: int
     flexible: Versions | None
-    fields: tuple[Field, ...]
+    fields: tuple[MessageField, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +73,7 @@ class Definition:
     topic: str | None
     versions: Versions
     flexible: Versions
-    fields: tuple[Field, ...]
+    fields: tuple[MessageField, ...]
 
 
 @cache
@@ -116,8 +116,8 @@ def _definition(row: _Row) -> Definition:
     )
 
 
-def _field(row: _Row) -> Field:
-    return Field(
+def _field(row: _Row) -> MessageField:
+    return MessageField(
         row["name"],
         row["type"],
         Versions.parse(row.get("versions", "0+")),

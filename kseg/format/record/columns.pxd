@@ -14,7 +14,6 @@ cdef class BatchColumns:
 
     cpdef begin_records(self, Py_ssize_t row, Py_ssize_t first_record)
 
-
 cdef class RecordColumns:
     cdef readonly Py_ssize_t capacity
     cdef public Py_ssize_t count
@@ -23,7 +22,6 @@ cdef class RecordColumns:
 
     cdef _reserve(self, Py_ssize_t capacity)
     cpdef grow(self)
-
 
 cdef class PartialBatch:
     cdef public long long rows, index, previous, bits, largest, disorder, null_keys, header_total, invalid_keys

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from kseg.format.messages import definitions, reader
-from kseg.format.messages.cursor import Cursor, MalformedMessage
+from kseg.format.messages import definitions, message_reader
+from kseg.format.messages.message_reader import Cursor, MalformedMessage
 
 _EPOCH = struct.Struct(">i")
 _CAPITAL = re.compile("([A-Z])")
@@ -106,7 +106,7 @@ def _fields(name: str, value: bytes | None) -> dict[str, object]:
     message = definitions.definition(definitions.RECORDS, _MESSAGES[name], version)
     if message is None:
         return {"version": version}
-    fields: dict[str, object] = _snake_cased(reader.known(reader.decode(message, version, value)))
+    fields: dict[str, object] = _snake_cased(message_reader.known(message_reader.decode(message, version, value)))
     return fields
 
 

@@ -9,7 +9,6 @@ cdef bint INSTRUCTIONS
 cdef unsigned int ALL_ONES
 cdef const unsigned int[::1] CRC32_TABLE, CRC32C_TABLE
 
-
 @cython.locals(crcs="unsigned int[::1]", byte=cython.Py_ssize_t, crc=cython.uint, i=cython.Py_ssize_t)
 cpdef table(unsigned int polynomial)
 

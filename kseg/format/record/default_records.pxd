@@ -1,16 +1,27 @@
-# C types for default_records.py.
-
 cimport cython
-
+from kseg.format.record.memory cimport is_utf8
+from kseg.format.record.framing cimport finish_varint
 from kseg.format.record.columns cimport BatchColumns, PartialBatch, RecordColumns
 from kseg.format.record.framing cimport clamped, wrapped_sum
-from kseg.format.record.headers cimport skip_headers
 from kseg.format.record.legacy_records cimport split_messages
-from kseg.format.record.varints cimport finish_varint
+
+# C types for default_records.py.
+
+@cython.locals(
+    valid=cython.bint, byte=cython.ulonglong, size=cython.longlong, key_at=cython.Py_ssize_t, end=cython.Py_ssize_t,
+    bits=cython.uint,
+)
+cpdef (Py_ssize_t, bint) skip_headers(
+    const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t stop, long long count
+) except *
+
+@cython.locals(byte=cython.ulonglong, size=cython.longlong)
+cpdef (long long, Py_ssize_t) header_field(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t stop) except *
+
+cdef int check_range(Py_ssize_t size, Py_ssize_t at, Py_ssize_t stop) except -1
 
 cdef Py_ssize_t RECORD_BATCH_OVERHEAD
 cdef long long MOST_HEADERS, LARGE, SUM_LIMIT, MIN_INT64, CODEC_MASK, LOG_APPEND_TIME, MIN_RECORD_SIZE
-
 
 @cython.locals(at=cython.Py_ssize_t)
 cpdef Py_ssize_t split_uncompressed(

@@ -5,7 +5,7 @@ cimport cython
 from kseg.format.record.crc cimport crc32_of, crc32c_of
 from kseg.format.record.columns cimport BatchColumns, RecordColumns
 from kseg.format.record.framing cimport wrapped_sum
-from kseg.format.record.headers cimport header_field
+from kseg.format.record.default_records cimport header_field
 from kseg.format.record.memory cimport copy_bytes
 
 cdef Py_ssize_t SIZE_AT, LOG_OVERHEAD, MAGIC_AT, LEGACY_CRC_AT, LEGACY_ATTRIBUTES_AT, V1_TIMESTAMP_AT
@@ -13,7 +13,6 @@ cdef Py_ssize_t V0_KEY_AT, V1_KEY_AT, PARTITION_LEADER_EPOCH_AT, CRC_AT, ATTRIBU
 cdef Py_ssize_t BASE_TIMESTAMP_AT, MAX_TIMESTAMP_AT, PRODUCER_ID_AT, PRODUCER_EPOCH_AT, BASE_SEQUENCE_AT
 cdef Py_ssize_t RECORD_COUNT_AT, RECORD_BATCH_OVERHEAD
 cdef long long LOG_APPEND_TIME, INT32_MAX, SUM_LIMIT
-
 
 @cython.locals(raw=cython.ulonglong, size=cython.longlong)
 cpdef long long varint_size(long long value) noexcept

@@ -12,8 +12,8 @@ from typing import Any
 from kseg.format.record import layout
 from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.record.crc import crc32_of, crc32c_of
+from kseg.format.record.default_records import header_field
 from kseg.format.record.framing import wrapped_sum
-from kseg.format.record.headers import header_field
 from kseg.format.record.memory import copy_bytes
 
 COMPILED = not __file__.endswith(".py")

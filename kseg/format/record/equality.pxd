@@ -8,7 +8,6 @@ from kseg.format.record.memory cimport equal_bytes
 
 cdef long long LOG_APPEND_TIME, BAD
 
-
 @cython.locals(
     n=cython.longlong, key_size=cython.longlong, value_size=cython.longlong, a=cython.Py_ssize_t,
     b=cython.Py_ssize_t,

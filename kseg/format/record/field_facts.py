@@ -1,7 +1,8 @@
 """The meaning of each field of Kafka's formats, and the KIP that added it.
 
 ``kseg explain`` shows these facts next to the bytes, and the documentation has them as tables. The names are those of
-``fields`` and of ``stored_fields``. Sources: the KIPs, and the classes of Kafka that VERSIONS and FILES name.
+``fields`` and of ``producer_snapshot.STORED_FIELDS``. Sources: the KIPs, and the classes of Kafka that VERSIONS and FILES
+name.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from kseg.text import count_of, iso_time
 Describe = Callable[[int], str]
 
 
-class Field(NamedTuple):
+class StoredField(NamedTuple):
     """``size`` bytes from index ``at`` of the data, Kafka's ``name`` for them, and their ``meaning`` in words.
 
     ``content`` marks bytes that are data of the user or were not decoded: they are shown with their text.
@@ -46,9 +46,9 @@ class FieldReader:
         self.data = data
         self.at = at
         self.end = end
-        self.fields: list[Field] = []
+        self.fields: list[StoredField] = []
 
-    def take(self) -> list[Field]:
+    def take(self) -> list[StoredField]:
         """Return the fields since the last call."""
         taken, self.fields = self.fields, []
         return taken
@@ -102,7 +102,7 @@ class FieldReader:
             self._add(self.end - self.at, "", meaning, content=True)
 
     def _add(self, size: int, name: str, meaning: str, *, content: bool = False) -> None:
-        self.fields.append(Field(self.at, size, name, meaning, content))
+        self.fields.append(StoredField(self.at, size, name, meaning, content))
         self.at += size
 
 
@@ -121,7 +121,7 @@ def describe_bytes(data: bytes | memoryview, size: int) -> str:
     return f"{count_of(size, 'byte')}, {kind}"
 
 
-def batch_fields(stored: bytes | memoryview) -> list[Field]:
+def batch_fields(stored: bytes | memoryview) -> list[StoredField]:
     """Return the header fields of a batch of any version. ``stored`` are its bytes in the log, perhaps not all of them.
 
     Of a v2 batch the payload is left out. A v0 or v1 batch is a message, with its key and its value.
@@ -193,7 +193,7 @@ def payload_meaning(payload: memoryview, codec: int, magic: int) -> str:
     return f"{count_of(len(payload), 'byte')}, compressed with {codec_name(codec)}"
 
 
-def message_set_fields(data: bytes | memoryview) -> Iterator[list[Field]]:
+def message_set_fields(data: bytes | memoryview) -> Iterator[list[StoredField]]:
     """Yield the fields of each message of a decompressed message set."""
     reader = FieldReader(data, 0, len(data))
     while reader.at < reader.end:
@@ -206,7 +206,7 @@ def message_set_fields(data: bytes | memoryview) -> Iterator[list[Field]]:
 
 def record_fields(
     data: bytes | memoryview, at: int, base_offset: int, base_timestamp: int, *, control: bool
-) -> Iterator[list[Field]]:
+) -> Iterator[list[StoredField]]:
     """Yield the fields of each record of a v2 payload, which begins at ``data[at]`` and ends with ``data``.
 
     ``control``: the records are control records, whose keys and values have fields of their own. The last item has the
@@ -257,7 +257,7 @@ def _describe_control(reader: FieldReader) -> None:
         meaning = {"type": f"malformed: {error}"}
     marker = meaning["type"] in ("ABORT", "COMMIT")
     known = {"key": ((2, "version"), (2, "type")), "value": ((2, "version"), (4, "coordinatorEpoch"))[: 1 + marker]}
-    found: list[Field] = []
+    found: list[StoredField] = []
     for field in reader.fields:
         parts = known.get(field.name)
         if parts is None or field.size < sum(size for size, _ in parts):

@@ -1,9 +1,8 @@
-# C types for framing.py.
-
 cimport cython
-
 from kseg.format.record.columns cimport BatchColumns
 from kseg.format.record.crc cimport crc32_of, crc32c_of
+
+# C types for framing.py.
 
 cdef Py_ssize_t SIZE_AT, LOG_OVERHEAD, MAGIC_AT, HEADER_SIZE_UP_TO_MAGIC
 cdef Py_ssize_t LEGACY_CRC_AT, LEGACY_ATTRIBUTES_AT, V1_TIMESTAMP_AT, V0_KEY_AT, V1_KEY_AT
@@ -14,7 +13,6 @@ cdef long long V0_MIN_SIZE, V1_MIN_SIZE, V2_MIN_SIZE
 cdef long long CODEC_MASK, HIGHEST_CODEC, HIGHEST_LEGACY_CODEC, V0_RESERVED, V1_RESERVED, V2_RESERVED
 cdef long long SUM_LIMIT, INT32_MAX, UNCHECKED, BAD, GOOD, SIGN_16, SIGN_32
 cdef unsigned long long SIGN_64
-
 
 @cython.locals(value=cython.longlong)
 cpdef long long read_int16(const unsigned char[::1] data, Py_ssize_t at) except? -99
@@ -64,3 +62,8 @@ cpdef bint plausible(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t en
 cpdef Py_ssize_t find_plausible(
     const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end, long long max_size
 ) except -1
+
+@cython.locals(raw=cython.ulonglong, byte=cython.ulonglong, shift=cython.int)
+cpdef (unsigned long long, Py_ssize_t) finish_varint(
+    const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end, unsigned long long first, int last_shift
+) except *

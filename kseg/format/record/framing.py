@@ -1,9 +1,9 @@
-# cython: boundscheck=False
-"""Frame batches: find their boundaries, read their headers into columns, and check their CRCs.
+"""Frame batches: find their boundaries, read their headers into columns, check their CRCs; and long varints.
 
 Compiled with the types of ``framing.pxd``. This module checks bounds itself, once for each number and each row. The
 compiler would check them for every byte, which took a tenth of the time of small batches. Each function works on many
-batches of a window, because a call with its buffer views costs more than a small batch.
+batches of a window, because a call with its buffer views costs more than a small batch. Varints of more than one byte are
+those of Kafka's ``ByteUtils.readVarint`` and ``readVarlong``; loops read one byte themselves.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from kseg.format.compress.codecs import highest_codec
 from kseg.format.record import layout
 from kseg.format.record.columns import CRC_BAD, CRC_GOOD, CRC_UNCHECKED, BatchColumns
 from kseg.format.record.crc import crc32_of, crc32c_of
+
+# cython: boundscheck=False
+
 
 # C constants when compiled.
 SIZE_AT = layout.SIZE_AT
@@ -299,3 +302,23 @@ def delta_fault(what: str, at: int, most: int, length: int) -> str:
     if at < 0:
         return f"{what} is not a varint of 1 to {most} bytes within the record's {length} bytes"
     return f"{what} is the end of the record, which has {length} bytes"
+
+
+def finish_varint(data: Any, at: int, end: int, first: int, last_shift: int) -> tuple[int, int]:
+    """Return (raw value, next byte) of a zig-zag varint whose first byte has its high bit set.
+
+    The next byte is -1 if the varint is not valid. ``last_shift`` is 28 for an int32 (at most five bytes) and 63 for an
+    int64.
+    """
+    raw = first - 128
+    shift = 7
+    while at < end and shift <= last_shift:
+        byte = data[at]
+        at += 1
+        if shift == 63 and byte > 1:
+            return 0, -1
+        if byte < 128:
+            return raw | byte << shift, at
+        raw |= (byte - 128) << shift
+        shift += 7
+    return 0, -1

@@ -10,7 +10,6 @@ cdef Py_ssize_t SIZE_AT, LOG_OVERHEAD, MAGIC_AT, HEADER_SIZE_UP_TO_MAGIC, LEGACY
 cdef Py_ssize_t LEGACY_ATTRIBUTES_AT, V1_TIMESTAMP_AT, V0_KEY_AT, V1_KEY_AT
 cdef long long MAX_FAULTS, MAX_INT64, V0_MIN_SIZE, CODEC_MASK, LOG_APPEND_TIME
 
-
 @cython.locals(
     key_at=cython.Py_ssize_t, key_size=cython.longlong, value_at=cython.Py_ssize_t, value_size=cython.longlong,
     i=cython.Py_ssize_t,

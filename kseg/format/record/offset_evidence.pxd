@@ -1,12 +1,10 @@
-# C types for offset_evidence.py.
-
 cimport cython
-
 from kseg.format.record.columns cimport BatchColumns
 from kseg.format.record.framing cimport clamped
 
-cdef long long CODEC, JUMP
+# C types for offset_evidence.py.
 
+cdef long long CODEC, JUMP
 
 @cython.locals(first=cython.longlong, last=cython.longlong, behind=cython.Py_ssize_t)
 cpdef bint base_offset_proved_wrong(
@@ -14,3 +12,16 @@ cpdef bint base_offset_proved_wrong(
 ) except -1
 
 cdef bint is_wrapper(BatchColumns batches, Py_ssize_t row) except -1
+
+cdef Py_ssize_t FULL
+
+cdef class BoundedMap:
+    cdef public dict young, old
+    cdef public bint forgot
+
+    cpdef get(self, number)
+    cpdef put(self, number, value)
+    cpdef drop(self, number)
+    cpdef forget(self)
+    cpdef dict all(self)
+    cpdef BoundedMap copy(self)

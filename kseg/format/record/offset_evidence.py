@@ -1,6 +1,13 @@
-"""Evidence for the offset of a batch in the batches around it, because no CRC covers the base offset."""
+"""Evidence for the offset of a batch in the batches around it, because no CRC covers the base offset.
+
+Also a map from numbers to values in bounded memory, such as the state of producers by their ids. It has two tables. When
+the young table is full, it becomes the old table, and the previous old table is dropped. So the ``LIMIT`` numbers that
+were stored last are always known, at most twice as many are held, and the time to store one is constant.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.framing import clamped
@@ -49,7 +56,7 @@ def out_of_reach(stored: int, expected: int) -> bool:
 def too_far_by_one_bit(last: int, previous: int) -> bool:
     """Return whether a batch ends far after ``previous``, the last offset before it, and would not with one bit less.
 
-    One flipped bit of its base offset explains that, and so does a compacted log with as large a gap: nothing is proved.
+    One flipped bit of its base offset explains that, and so does a compacted log with as large a gap: this proves nothing.
     """
     if last <= previous + JUMP:
         return False
@@ -64,3 +71,59 @@ def one_bit_apart(one: int, other: int) -> bool:
 def is_wrapper(batches: BatchColumns, row: int) -> bool:
     """Return whether a batch is a v0 or v1 wrapper, whose header lacks its first offset."""
     return batches.magic[row] < 2 and batches.attributes[row] & CODEC != 0
+
+
+#: Numbers that are never dropped. A broker drops a producer that was idle for a day, and with default settings its memory
+#: does not hold as many producers of one partition.
+LIMIT = 100_000
+
+# A C constant when compiled.
+FULL = LIMIT
+
+
+class BoundedMap:
+    """Values by number. ``old`` is empty until more than LIMIT numbers were stored.
+
+    ``forgot`` is whether a number was dropped.
+    """
+
+    def __init__(self) -> None:
+        self.young: dict[int, Any] = {}
+        self.old: dict[int, Any] = {}
+        self.forgot = False
+
+    def get(self, number: int) -> Any:
+        """Return the last value of a number, or None if the number is unknown or was dropped."""
+        found = self.young.get(number)
+        if found is None and self.old:
+            found = self.old.get(number)
+        return found
+
+    def put(self, number: int, value: Any) -> None:
+        """Store a value."""
+        if len(self.young) >= FULL and number not in self.young:
+            self.forgot = self.forgot or not self.old.keys() <= self.young.keys()
+            self.old = self.young
+            self.young = {}
+        self.young[number] = value
+
+    def drop(self, number: int) -> None:
+        """Remove a number."""
+        self.young.pop(number, None)
+        self.old.pop(number, None)
+
+    def forget(self) -> None:
+        """Remove all numbers."""
+        self.forgot = self.forgot or bool(self.young or self.old)
+        self.young = {}
+        self.old = {}
+
+    def all(self) -> dict[int, Any]:
+        """Return all known values as a new dict."""
+        return {**self.old, **self.young}
+
+    def copy(self) -> BoundedMap:
+        """Return an independent copy."""
+        copied = BoundedMap()
+        copied.young, copied.old, copied.forgot = dict(self.young), dict(self.old), self.forgot
+        return copied

@@ -24,7 +24,6 @@ OVERHEAD = HEADER.size + LENGTH.size
 KNOWN_MAGICS = (0, 1)
 #: The largest accepted length of a key or value in bytes.
 MAX_LENGTH = 256 * 1024 * 1024
-_CRC_END = 1 << 32
 
 
 class WideMessage(NamedTuple):

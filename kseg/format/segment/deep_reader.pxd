@@ -9,7 +9,6 @@ from kseg.format.record.columns cimport BatchColumns, RecordColumns
 cdef Py_ssize_t FULL_BYTES, FULL_ROWS, OVERHEAD
 cdef long long CODEC, HELD, RATIO
 
-
 cdef class DeepIterator:
     cdef object _report, _buffers, _large
     cdef long long _limit

@@ -15,12 +15,18 @@ from typing import Any
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.compress import codecs
 from kseg.format.compress.codecs import CodecError, DecompressionLimit
-from kseg.format.record import columns, default_records, framing, layout, legacy_records
+from kseg.format.record import (
+    columns,
+    default_records,
+    framing,
+    layout,
+    legacy_records,
+)
 from kseg.format.record.columns import BatchColumns, RecordColumns
-from kseg.format.segment import large_payload
-from kseg.format.segment.buffers import Buffers
-from kseg.format.segment.reader import Window
+from kseg.format.segment import input_buffer
+from kseg.format.segment.input_buffer import Buffers
 from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.segment_reader import Window
 from kseg.text import count_of
 
 #: The bytes that one batch may decompress to. A 1 MiB batch of zeros makes 1 GiB; real ratios seldom exceed 1:20.
@@ -80,7 +86,7 @@ class DeepIterator:
         self._records = self._buffers.records
         self._wrapper = RecordColumns(1)
         self._faults: list[tuple[str, int, int, Any]] = []
-        self._large: large_payload.LargePayload | None = None
+        self._large: input_buffer.LargePayload | None = None
 
     def chunks(self, window: Window) -> Iterator[Chunk]:
         """Yield the records of the window's selected batches (``BatchColumns.selected``), in the order of the file.
@@ -185,7 +191,7 @@ class DeepIterator:
             key = bytes(chunk.window.view[at : at + min(self._wrapper.key_size[0], _SHOWN_KEY)])
             self._faults.append(("wrapper-key", row, 0, key))
 
-    def _large_batch_chunks(self, window: Window, row: int, payload: large_payload.LargePayload) -> Iterator[Chunk]:
+    def _large_batch_chunks(self, window: Window, row: int, payload: input_buffer.LargePayload) -> Iterator[Chunk]:
         """Yield the chunks of a large batch.
 
         The batch is split twice: the first chunk already has the facts of the whole batch.
@@ -219,7 +225,7 @@ class DeepIterator:
                 chunk.payloads[row] = memoryview(payload.data)
                 yield chunk
 
-    def _count_records(self, batches: BatchColumns, row: int, payload: large_payload.LargePayload) -> bool:
+    def _count_records(self, batches: BatchColumns, row: int, payload: input_buffer.LargePayload) -> bool:
         """Set the facts of a large batch and collect its faults. Returns False if its payload can't be decompressed."""
         part = columns.PartialBatch(CHUNK_ROWS)
         found: list[tuple[str, int, int, Any]] = []
@@ -244,7 +250,7 @@ class DeepIterator:
         self,
         batches: BatchColumns,
         row: int,
-        payload: large_payload.LargePayload,
+        payload: input_buffer.LargePayload,
         part: columns.PartialBatch,
         faults: list[Any],
     ) -> Iterator[int]:
@@ -305,7 +311,7 @@ class DeepIterator:
         except DecompressionLimit:
             if memory_limit < self._limit:
                 pieces = partial(codecs.decompress_pieces, codec, compressed, limit=self._limit, magic=magic)
-                self._large = large_payload.LargePayload(pieces, memory_limit)
+                self._large = input_buffer.LargePayload(pieces, memory_limit)
                 return None
             self._faults.append(("decompression-limit", row, 0, self._limit))
             return None
@@ -378,9 +384,9 @@ def _undefined(codec: int, magic: int) -> str:
     return f", which v{magic} does not define" if codecs.CODECS[codec].first_magic > min(magic, 2) else ""
 
 
-def _in_memory(view: memoryview) -> large_payload.LargePayload:
+def _in_memory(view: memoryview) -> input_buffer.LargePayload:
     """Return a payload that is already in memory."""
-    return large_payload.LargePayload(lambda: iter((view,)), len(view))
+    return input_buffer.LargePayload(lambda: iter((view,)), len(view))
 
 
 def _set_no_records(batches: BatchColumns, row: int) -> None:

@@ -1,10 +1,69 @@
-"""A growable read buffer over a byte source."""
+"""The memory of readers: a growable buffer over a source, its reuse, and windows of large payloads.
+
+Buffers that a reader leaves to the next reader of the process.
+
+Without them, the allocation took 8 ms per segment: ten times as long as the validation of a segment of 2 MB.
+
+A growable read buffer over a byte source.
+
+The payload of a large batch, read in windows: a small file can decompress to more than fits in memory.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
 from kseg.errors import UnreadableError
 from kseg.findings import Finding, Report
+from kseg.format.compress.codecs import Buffer, DecompressionLimit
+from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.storage.source import Source
+
+
+class Buffers:
+    """The buffers of one SegmentReader and one DeepIterator: its window, its columns, and room for decompressed bytes."""
+
+    __slots__ = ("_batches", "_data", "_records", "room")
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._batches: BatchColumns | None = None
+        self._records: RecordColumns | None = None
+        self.room: memoryview | None = None
+
+    def data(self, size: int) -> bytearray:
+        """Return a buffer of at least that size in bytes. Its content is undefined."""
+        if len(self._data) < size:
+            self._data = bytearray(size)
+        return self._data
+
+    def batches(self, rows: int) -> BatchColumns:
+        """Return columns with room for at least ``rows`` batches."""
+        if self._batches is None or self._batches.capacity < rows:
+            self._batches = BatchColumns(rows)
+        return self._batches
+
+    @property
+    def records(self) -> RecordColumns:
+        """Return columns of records, which grow."""
+        if self._records is None:
+            self._records = RecordColumns(256)
+        return self._records
+
+
+_spare: list[Buffers] = []
+
+
+@contextmanager
+def borrowed() -> Iterator[Buffers]:
+    """Lend buffers until the end of the block. Nothing that was read into them may be used afterwards."""
+    buffers = _spare.pop() if _spare else Buffers()
+    yield buffers
+    # After an exception, a traceback could still refer to them.
+    _spare.append(buffers)
+
 
 #: How often the tail of a file is read again because the file was written to meanwhile.
 WRITES_FOLLOWED = 3
@@ -156,3 +215,59 @@ class InputBuffer:
                 raise UnreadableError(f"{self._source.name}: {why}") from error
             self._report(Finding("read-error", position=self.shift + self.end, facts={"why": why}))
             return 0
+
+
+#: The smallest size of a window in bytes, except for the last one.
+WINDOW = 2 * 1024 * 1024
+
+
+class LargePayload:
+    """A decompressed payload that is read from start to end, once or several times.
+
+    ``data`` is the current window, ``final`` whether the payload ends with it, ``size`` the number of bytes read so
+    far. ``record_limit`` is the largest size of one record in bytes.
+    """
+
+    def __init__(self, pieces: Callable[[], Iterator[Buffer]], record_limit: int) -> None:
+        self._open = pieces
+        self._record_limit = record_limit
+        self._pieces: Iterator[Buffer] = iter(())
+        self._next: Buffer | None = None
+        self.data: Any = b""
+        self.final = True
+        self.size = 0
+
+    def begin(self) -> None:
+        """Read the first window. Raises CodecError, like the other methods."""
+        self._pieces = self._open()
+        self.data = b""
+        self.size = 0
+        self._advance()
+        self.refill(0)
+
+    def refill(self, at: int) -> None:
+        """Replace the window by one that begins at its byte ``at`` and continues after its end.
+
+        Raises DecompressionLimit if a record is larger than ``record_limit``.
+        """
+        rest = memoryview(self.data)[at:]
+        if len(rest) > self._record_limit:
+            raise DecompressionLimit(self._record_limit)
+        kept: list[Buffer] = [rest] if len(rest) else []
+        size, wanted = len(rest), max(WINDOW, 2 * len(rest))
+        while size < wanted and self._next is not None:
+            kept.append(self._next)
+            size += len(self._next)
+            self._advance()
+        self.data = kept[0] if len(kept) == 1 else b"".join(kept)
+        self.final = self._next is None
+
+    def discard_rest(self) -> None:
+        """Read to the end, which proves that the compressed stream is complete."""
+        self.data = b""
+        while self._next is not None:
+            self._advance()
+
+    def _advance(self) -> None:
+        self._next = next(self._pieces, None)
+        self.size += len(self._next or b"")

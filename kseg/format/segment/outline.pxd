@@ -6,7 +6,6 @@ from kseg.format.record.columns cimport BatchColumns
 
 cdef long long BAD, CODEC_MASK, CODECS, BUCKETS, FAR, SIZES
 
-
 cdef class OutlineCounter:
     cdef public long long width
     cdef readonly long long[::1] codec_bytes, largest, records, times, first, last, sizes, bytes_by_codec

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Protocol
 
-from kseg.format.record.byte_search import ByteClasses, Needle, records_with
+from kseg.format.record.memory import ByteClasses, Needle, records_with
 from kseg.format.segment.records_chunk import Chunk
 
 

@@ -1,19 +1,217 @@
-"""The records of a run of batches: in columns, and as objects for display."""
+"""The records of a run of batches: in columns, as objects and as rows of the row schema.
+
+Batches, records and headers as objects, with Kafka's field names in snake case.
+
+Most work uses columns (``BatchColumns``, ``RecordColumns``). Objects are made one at a time, for what is shown or
+returned.
+
+Batches and records as rows of the row schema, and the text encodings of bytes.
+
+The records of a run of batches: in columns, and as objects for display.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import base64
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from kseg.format.record import control_records, layout
+from kseg.format.compress.codecs import codec_name
+from kseg.format.record import columns, control_records, framing, layout
 from kseg.format.record.columns import BatchColumns, RecordColumns
-from kseg.format.record.default_records import MAX_HEADERS
+from kseg.format.record.control_records import ControlRecord
+from kseg.format.record.default_records import MAX_HEADERS, header_field
 from kseg.format.record.framing import increment_sequence
-from kseg.format.record.headers import header_field
-from kseg.format.segment import objects
-from kseg.format.segment.reader import Window
+from kseg.format.segment.segment_reader import Window
+from kseg.schema import BATCH_COLUMNS, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A record header (KIP-82). Bytes of ``key`` that are not UTF-8 are surrogate escapes."""
+
+    key: str
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record, with its first 10,000 headers. ``position`` is the byte where its batch begins.
+
+    ``timestamp`` is in epoch milliseconds, None if it is missing. ``sequence`` is None in v0 and v1, and -1 if the
+    producer is not idempotent. ``control`` is the decoded marker of a control record, otherwise None.
+    """
+
+    position: int
+    offset: int
+    timestamp: int | None
+    timestamp_type: str | None
+    sequence: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+    control: ControlRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBatch:
+    """A v2 record batch, or a v0 or v1 message (a compressed message set if ``compression`` isn't none).
+
+    ``position`` is a byte of the file, ``size`` the whole size in bytes. Timestamps are epoch milliseconds. Fields that
+    the version lacks are None. The ``base_offset`` of a compressed message set is None: only decompression shows it.
+    ``crc_valid`` is None if the CRC was not checked.
+    """
+
+    position: int
+    size: int
+    magic: int
+    base_offset: int | None
+    last_offset: int
+    record_count: int | None
+    compression: str
+    timestamp_type: str | None
+    base_timestamp: int | None
+    max_timestamp: int | None
+    crc: int
+    crc_valid: bool | None
+    producer_id: int | None
+    producer_epoch: int | None
+    base_sequence: int | None
+    partition_leader_epoch: int | None
+    transactional: bool | None
+    control: bool | None
+    delete_horizon: int | None
+
+    @property
+    def last_sequence(self) -> int | None:
+        """The sequence of the last record; wraps after Int.MAX like ``DefaultRecordBatch.incrementSequence``."""
+        if self.base_sequence is None or self.base_sequence < 0 or self.base_offset is None:
+            return self.base_sequence
+        return framing.increment_sequence(self.base_sequence, self.last_offset - self.base_offset)
+
+
+def timestamp_type(magic: int, attributes: int) -> str | None:
+    """Return ``CreateTime`` or ``LogAppendTime``, None for v0."""
+    if not magic:
+        return None
+    return layout.TIMESTAMP_TYPES[1 if attributes & layout.LOG_APPEND_TIME else 0]
+
+
+def record_batch(batches: columns.BatchColumns, row: int) -> RecordBatch:
+    """Return one row of the columns as an object."""
+    magic, attributes = batches.magic[row], batches.attributes[row]
+    codec = attributes & layout.CODEC_MASK
+    modern = magic >= 2
+    state = batches.crc_state[row]
+    base_timestamp = layout.timestamp_or_none(batches.base_timestamp[row])
+    return RecordBatch(
+        position=batches.position[row],
+        size=batches.size[row],
+        magic=magic,
+        base_offset=batches.base_offset[row] if modern or not codec else None,
+        last_offset=batches.last_offset[row],
+        record_count=batches.record_count[row] if modern else None,
+        compression=codec_name(codec),
+        timestamp_type=timestamp_type(magic, attributes),
+        base_timestamp=base_timestamp if modern else None,
+        max_timestamp=layout.timestamp_or_none(batches.max_timestamp[row]),
+        crc=batches.crc[row],
+        crc_valid=None if state == columns.CRC_UNCHECKED else state == columns.CRC_GOOD,
+        producer_id=batches.producer_id[row] if modern else None,
+        producer_epoch=batches.producer_epoch[row] if modern else None,
+        base_sequence=batches.base_sequence[row] if modern else None,
+        partition_leader_epoch=batches.partition_leader_epoch[row] if modern else None,
+        transactional=bool(attributes & layout.TRANSACTIONAL) if modern else None,
+        control=bool(attributes & layout.CONTROL) if modern else None,
+        delete_horizon=base_timestamp if modern and attributes & layout.DELETE_HORIZON else None,
+    )
+
+
+_BATCH_NAMES = tuple(column.name for column in BATCH_COLUMNS[2:])
+
+#: Returns bytes as (text, name of the encoding to add to the row, or None).
+Encoder = Callable[[bytes], tuple[Any, str | None]]
+
+
+def _auto(data: bytes) -> tuple[str, str | None]:
+    try:
+        return data.decode(), None
+    except UnicodeDecodeError:
+        return base64.b64encode(data).decode(), "base64"
+
+
+ENCODERS: Mapping[str, Encoder] = {
+    "auto": _auto,
+    "utf8": lambda data: (data.decode("utf-8", "replace"), None),
+    "hex": lambda data: (data.hex(), None),
+    "base64": lambda data: (base64.b64encode(data).decode(), None),
+}
+
+
+def unchanged(data: bytes) -> tuple[bytes, None]:
+    """Return the bytes themselves: the encoder of rows that ``encoded`` encodes later."""
+    return data, None
+
+
+def encoded(row: Row, encode: Encoder) -> Row:
+    """Return a row with its bytes encoded as text."""
+    found: Row = {}
+    for name, value in row.items():
+        if isinstance(value, bytes):
+            _put(found, name, value, encode)
+        else:
+            headers = name == "headers" and isinstance(value, list)
+            found[name] = [encoded(header, encode) for header in value] if headers else value
+    return found
+
+
+def batch_row(file: str, batch: RecordBatch) -> Row:
+    """Return a batch as a row of BATCH_COLUMNS."""
+    return {"kind": "batch", "file": file, **{name: getattr(batch, name) for name in _BATCH_NAMES}}
+
+
+def record_row(file: str, record: Record, encode: Encoder) -> Row:
+    """Return a record as a row of RECORD_COLUMNS.
+
+    ``key_encoding`` and ``value_encoding`` are added if the encoder names an encoding.
+    """
+    row: Row = {
+        "kind": "record",
+        "file": file,
+        "position": record.position,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "timestamp_type": record.timestamp_type,
+        "sequence": record.sequence,
+    }
+    _put(row, "key", record.key, encode)
+    _put(row, "value", record.value, encode)
+    row["headers"] = header_rows(record.headers, encode)
+    row["control"] = record.control.as_dict() if record.control else None
+    return row
+
+
+def header_rows(headers: Iterable[Header], encode: Encoder) -> list[Row]:
+    """Return headers as the list in a record's row."""
+    found: list[Row] = []
+    for header in headers:
+        # Kafka replaces bytes of a header key that are not UTF-8; a check reports them.
+        entry: Row = {"key": header.key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")}
+        _put(entry, "value", header.value, encode)
+        found.append(entry)
+    return found
+
+
+def _put(row: Row, name: str, data: bytes | None, encode: Encoder) -> None:
+    if data is None:
+        row[name] = None
+        return
+    row[name], encoding = encode(data)
+    if encoding:
+        row[f"{name}_encoding"] = encoding
 
 
 class ColumnLists(NamedTuple):
@@ -88,12 +286,12 @@ class Chunk:
             self._bytes(row, records.value_at[i], records.value_size[i]),
         )
 
-    def headers(self, i: int, most: int | None = MAX_HEADERS) -> tuple[objects.Header, ...]:
+    def headers(self, i: int, most: int | None = MAX_HEADERS) -> tuple[Header, ...]:
         """Return the headers of record ``i`` in their order, at most the first ``most``."""
         if not self.lists.header_count[i]:
             return ()
         return tuple(
-            objects.Header(str(key, "utf-8", "surrogateescape"), None if value is None else bytes(value))
+            Header(str(key, "utf-8", "surrogateescape"), None if value is None else bytes(value))
             for key, value in islice(self.header_fields(i), most)
         )
 
@@ -123,17 +321,17 @@ class Chunk:
         except control_records.MalformedControlRecord as error:
             return control_records.ControlRecord("MALFORMED", -1, -1, {"error": str(error)})
 
-    def record(self, i: int, most_headers: int | None = MAX_HEADERS, *, contents: bool = True) -> objects.Record:
+    def record(self, i: int, most_headers: int | None = MAX_HEADERS, *, contents: bool = True) -> Record:
         """Return record ``i`` with its first ``most_headers`` headers. Without ``contents``, key, value and headers are
         left out.
         """
         batches = self.batches
         row = self.records.batch[i]
-        return objects.Record(
+        return Record(
             position=batches.position[row],
             offset=self.lists.offset[i],
             timestamp=layout.timestamp_or_none(self.lists.timestamp[i]),
-            timestamp_type=objects.timestamp_type(batches.magic[row], batches.attributes[row]),
+            timestamp_type=timestamp_type(batches.magic[row], batches.attributes[row]),
             sequence=self.sequence(i, row),
             key=self.key(i) if contents else None,
             value=self.value(i) if contents else None,

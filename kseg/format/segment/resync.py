@@ -16,12 +16,12 @@ from kseg.format.record.layout import (
     RECORD_BATCH_OVERHEAD,
     SIZE_AT,
 )
-from kseg.format.segment import header_scan
-from kseg.format.segment.batch_chain import BatchChain
+from kseg.format.segment import batch_evidence
 from kseg.format.segment.batch_evidence import (
     LIKELY,
     LOOK_AHEAD,
     NOTHING,
+    BatchChain,
     how_likely_batch_begins,
     is_valid_batch_of,
     is_wrapper,
@@ -148,9 +148,9 @@ def _inspect(buffer: InputBuffer, max_size: int) -> DamagedBatch:
     size, magic = framing.read_int32(data, at + SIZE_AT), data[at + MAGIC_AT]
     legal = framing.smallest_size(min(magic, 2)) <= size <= max_size
     if magic >= 2:
-        likely = header_scan.is_likely_header(data, at, buffer.end)
+        likely = batch_evidence.is_likely_header(data, at, buffer.end)
     else:
-        implied = header_scan.implied_size(data, at, buffer.end, magic)
+        implied = batch_evidence.implied_size(data, at, buffer.end, magic)
         likely = framing.plausible(data, at, buffer.end, max_size) or (
             implied > 0 and how_likely_batch_begins(buffer, implied, max_size) > 0
         )
@@ -226,7 +226,7 @@ def _prove_legacy(buffer: InputBuffer, damaged: DamagedBatch) -> ResyncResult | 
     """
     if damaged.size is None or damaged.magic > 1:
         return None
-    size = header_scan.implied_size(buffer.data, buffer.start, buffer.end, damaged.magic)
+    size = batch_evidence.implied_size(buffer.data, buffer.start, buffer.end, damaged.magic)
     if not 0 < size <= PROOF_REACH or size == LOG_OVERHEAD + damaged.size or not legacy_crc_holds(buffer, 0, size):
         return None
     return with_proved_size(buffer, damaged, size)

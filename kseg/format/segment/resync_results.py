@@ -19,9 +19,8 @@ from kseg.format.record.layout import (
     RECORD_COUNT_AT,
     SIZE_AT,
 )
-from kseg.format.segment import header_scan
-from kseg.format.segment.batch_chain import BatchChain
-from kseg.format.segment.batch_evidence import LOOK_AHEAD, is_valid_batch, is_wrapper
+from kseg.format.segment import batch_evidence
+from kseg.format.segment.batch_evidence import LOOK_AHEAD, BatchChain, is_valid_batch, is_wrapper
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.segment.resync_search import ResyncScan
 from kseg.text import count_of
@@ -133,7 +132,8 @@ def bad_content(buffer: InputBuffer, damaged: DamagedBatch, size: int) -> Resync
     if (
         note
         and after
-        and header_scan.zero_run_end(buffer.data, buffer.start + size, buffer.end) >= min(header_scan.ZERO_RUN, after)
+        and batch_evidence.zero_run_end(buffer.data, buffer.start + size, buffer.end)
+        >= min(batch_evidence.ZERO_RUN, after)
     ):
         why = f"expected {count_of(size, 'byte')}, found {size - zeros:,} and zeros after them"
         torn = _description("truncated-tail", buffer, size, damaged.magic, {"bytes": size - zeros, "why": why})

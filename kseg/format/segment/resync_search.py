@@ -27,9 +27,14 @@ from kseg.format.record.layout import (
     RECORD_BATCH_OVERHEAD,
     SIZE_AT,
 )
-from kseg.format.segment import header_scan
-from kseg.format.segment.batch_chain import BatchChain
-from kseg.format.segment.batch_evidence import LOOK_AHEAD, how_likely_batch_begins, is_valid_batch, last_offset_of
+from kseg.format.segment import batch_evidence
+from kseg.format.segment.batch_evidence import (
+    LOOK_AHEAD,
+    BatchChain,
+    how_likely_batch_begins,
+    is_valid_batch,
+    last_offset_of,
+)
 from kseg.format.segment.input_buffer import InputBuffer
 
 # At most this many bytes of the damaged batch stay in the buffer, to be read when its length is proved. A larger batch
@@ -130,7 +135,7 @@ class ResyncScan:
         buffer = self._buffer
         self._limit = self._until = until
         step = FIRST_STEP
-        if buffer.fill(header_scan.ZERO_RUN) or buffer.available:
+        if buffer.fill(batch_evidence.ZERO_RUN) or buffer.available:
             self._skip_first_zeros()
         while not self._is_settled():
             self._discard_candidates()
@@ -180,7 +185,8 @@ class ResyncScan:
                 continue
             stop, shift = min(horizon, zeros + 1), buffer.shift
             head = (
-                header_scan.find_header(buffer.data, self.at - shift, stop - shift, buffer.end, self._max_size) + shift
+                batch_evidence.find_header(buffer.data, self.at - shift, stop - shift, buffer.end, self._max_size)
+                + shift
             )
             if head >= stop:
                 self.at = stop
@@ -193,36 +199,38 @@ class ResyncScan:
 
     def _next_zeros(self, horizon: int) -> int:
         buffer = self._buffer
-        end = min(buffer.end, horizon - buffer.shift + header_scan.ZERO_RUN)
-        return header_scan.find_zeros(buffer.data, self.at - buffer.shift, end) + buffer.shift
+        end = min(buffer.end, horizon - buffer.shift + batch_evidence.ZERO_RUN)
+        return batch_evidence.find_zeros(buffer.data, self.at - buffer.shift, end) + buffer.shift
 
     def _skip_first_zeros(self) -> None:
         """Handle zeros at the start of the damaged place: the run includes the first byte."""
         buffer = self._buffer
         if (
-            header_scan.find_zeros(buffer.data, buffer.start, min(buffer.end, buffer.start + header_scan.ZERO_RUN))
+            batch_evidence.find_zeros(
+                buffer.data, buffer.start, min(buffer.end, buffer.start + batch_evidence.ZERO_RUN)
+            )
             == buffer.start
         ):
             self.at = self.began
-        elif buffer.available < header_scan.ZERO_RUN and not any(buffer.view[buffer.start : buffer.end]):
+        elif buffer.available < batch_evidence.ZERO_RUN and not any(buffer.view[buffer.start : buffer.end]):
             self.zeros = self.last_zeros = (self.began, self.began + buffer.available)
 
     def _skip_zeros(self, begin: int) -> None:
         """Move to the end of a run of zeros, except for those that the next batch may begin with."""
         buffer = self._buffer
-        end = begin + header_scan.zero_run_end(buffer.data, begin - buffer.shift, buffer.end)
-        if begin == self.last_zeros[1] - header_scan.ZEROS_IN_HEAD:
+        end = begin + batch_evidence.zero_run_end(buffer.data, begin - buffer.shift, buffer.end)
+        if begin == self.last_zeros[1] - batch_evidence.ZEROS_IN_HEAD:
             begin = self.last_zeros[0]
         elif self._proof is not None:
             # A batch can itself end with a zero: the header count of the last record.
-            for end_position in range(begin, min(begin + header_scan.ZERO_RUN, end) + 1):
+            for end_position in range(begin, min(begin + batch_evidence.ZERO_RUN, end) + 1):
                 if self._proof.holds(end_position):
                     self.proved = end_position - self.began
                     return
         self.last_zeros = (begin, end)
         if end - begin > self.zeros[1] - self.zeros[0]:
             self.zeros = self.last_zeros
-        self.at = max(end - header_scan.ZEROS_IN_HEAD, self.at + 1)
+        self.at = max(end - batch_evidence.ZEROS_IN_HEAD, self.at + 1)
 
     def _add_candidate(self) -> None:
         """Check the header at ``at``: whether it ends the damaged batch, or begins a chain to continue with."""
@@ -252,7 +260,7 @@ class ResyncScan:
                 return  # only the later one does not fit the offsets
             only_best_misfits = chain.continues(self._floor) and not best.continues(self._floor)
             begin, end, data = best.end - self._buffer.shift, chain.position - self._buffer.shift, self._buffer.data
-            soon = best.follows_soon(self._least, self.began) and not header_scan.is_rest_of_batch(data, begin, end)
+            soon = best.follows_soon(self._least, self.began) and not batch_evidence.is_rest_of_batch(data, begin, end)
             outweighed = (chain.closed and not soon) or len(chain.batches) >= len(best.batches)
             if (
                 (self._declared_end is not None and best.end > self._declared_end)
@@ -277,7 +285,7 @@ class ResyncScan:
             return True
         at = end_position - buffer.shift
         zeros = buffer.view[
-            max(chain.end - buffer.shift, at - header_scan.ZERO_RUN) : min(at + header_scan.ZERO_RUN, buffer.end)
+            max(chain.end - buffer.shift, at - batch_evidence.ZERO_RUN) : min(at + batch_evidence.ZERO_RUN, buffer.end)
         ]
         if any(zeros) or not chain.closed or self._floor is None:
             return False

@@ -8,7 +8,7 @@ from kseg.format.record import framing
 from kseg.format.record.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, SIZE_AT
 from kseg.format.segment import batch_evidence
 from kseg.format.segment.input_buffer import InputBuffer
-from kseg.format.segment.reader import MAX_ENTRY_SIZE
+from kseg.format.segment.segment_reader import MAX_ENTRY_SIZE
 from kseg.format.storage.naming import is_snapshot
 from kseg.format.storage.source import open_range
 

@@ -6,7 +6,6 @@ from kseg.format.record.columns cimport BatchColumns, RecordColumns
 
 cdef long long CONTROL_BIT, TRANSACTIONAL_BIT
 
-
 @cython.locals(row=cython.Py_ssize_t, members=cython.longlong)
 cpdef bint has_transactions(BatchColumns batches)
 

@@ -13,8 +13,8 @@ from kseg.format.record import control_records
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CONTROL, TRANSACTIONAL
 from kseg.format.segment.deep_reader import DeepIterator
-from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.segment_reader import SegmentReader, Window
 
 # C constants when compiled.
 CONTROL_BIT = CONTROL

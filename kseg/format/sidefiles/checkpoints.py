@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.record.layout import INT32_MAX, INT64_MAX
-from kseg.format.sidefiles.reading import lines
+from kseg.format.sidefiles.side_file_reading import lines
 from kseg.format.storage.source import Source
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"

@@ -8,7 +8,6 @@ cdef split_offsets(int[::1] words, long long base, long long[::1] offsets, long 
 @cython.locals(row=cython.Py_ssize_t, high=cython.longlong, low=cython.longlong)
 cdef split_times(int[::1] words, long long base, long long[::1] timestamps, long long[::1] offsets)
 
-
 cdef class Order:
     cdef long long _lowest_first, _lowest_second, _step, _first, _second
 

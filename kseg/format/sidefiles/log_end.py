@@ -9,11 +9,12 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from kseg.errors import KsegError
+from kseg.errors import NotASegmentError, VanishedError
+from kseg.findings import fail_on_read_error
 from kseg.format.record import columns
 from kseg.format.record.layout import INT64_MAX
-from kseg.format.segment.reader import SegmentReader
-from kseg.format.sidefiles import index_lookup
+from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.sidefiles import index_reader
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import open_range
 
@@ -39,17 +40,18 @@ def last_valid_batch(
     ``before``.
 
     Up to offset ``beyond`` batches count whatever these limits. ``known`` is an end found earlier that is within the
-    limits. Without such a batch, or if the file was deleted, the result is ``known`` or the segment's start.
+    limits. Without such a batch, or if the file was deleted, the result is ``known`` or the segment's start. Raises
+    UnreadableError.
     """
     least = known or LogEnd(base_offset_of(path) or 0, 0)
     entries = [
         entry
-        for entry in index_lookup.offset_entries(path, size)
+        for entry in index_reader.offset_entries(path, size)
         if entry.offset < below and entry.log_position < before
     ]
     if before < INT64_MAX:
         entries = entries[:-1]  # the batch of the last entry may end after ``before``
-    if entries and entries[-1].log_position > least.position and index_lookup.may_hold(path, size, entries[-1]):
+    if entries and entries[-1].log_position > least.position and index_reader.may_hold(path, size, entries[-1]):
         found = _read_batches(path, size, LogEnd(-1, entries[-1].log_position), below, before, beyond)
         if found.offset >= 0:
             return found
@@ -57,7 +59,10 @@ def last_valid_batch(
 
 
 def _read_batches(path: str, size: int, mark: LogEnd, below: int, before: int, beyond: int) -> LogEnd:
-    with suppress(KsegError), SegmentReader(open_range(path, mark.position, size)) as reader:
+    with (
+        suppress(VanishedError, NotASegmentError),
+        SegmentReader(open_range(path, mark.position, size), report=fail_on_read_error(path)) as reader,
+    ):
         for window in reader.windows():
             batches = window.batches
             for row in range(batches.count):

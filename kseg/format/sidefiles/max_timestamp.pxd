@@ -4,10 +4,8 @@ cimport cython
 
 from kseg.format.record.columns cimport BatchColumns
 
-
 cdef class MaxTimestamp:
     cdef public long long timestamp, offset
-
 
 @cython.locals(largest=cython.longlong)
 cpdef Py_ssize_t next_index_entry(

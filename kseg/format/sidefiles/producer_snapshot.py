@@ -1,8 +1,10 @@
-"""Producer snapshots (``.snapshot``): the broker's state of each producer before an offset (KIP-98, KIP-360).
+"""Producer snapshots (``.snapshot``), and the stored fields of all binary side files for ``kseg dump --format hex``.
+
+A snapshot has the broker's state of each producer before an offset (KIP-98, KIP-360)::
 
     snapshot := version:int16 crc:uint32 count:int32 entry*     -- CRC-32C of all bytes after it
 
-The number in the name is the first offset that the state does not include. Source:
+The number in the name is the first offset that the state does not include. Integers are big-endian. Source:
 ``ProducerStateManager.readSnapshot``.
 """
 
@@ -10,13 +12,13 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.record.crc import crc32c
 from kseg.format.record.layout import timestamp_or_none
-from kseg.format.sidefiles.reading import blocks, new_buffer
+from kseg.format.sidefiles.side_file_reading import blocks, new_buffer
 from kseg.format.storage.source import Source
 from kseg.text import count_of
 
@@ -120,3 +122,27 @@ def packed(producers: Iterable[ProducerState]) -> bytes:
     entries = [ENTRY.pack(*(-1 if field is None else field for field in producer)) for producer in producers]
     body = COUNT.pack(len(entries)) + b"".join(entries)
     return HEADER.pack(VERSION, crc32c(body), len(entries))[:CRC_BEGINS_AT] + body
+
+
+class StoredFields(NamedTuple):
+    """(size in bytes, Kafka's name) of the fields before the first entry, and of the fields of each entry."""
+
+    header: tuple[tuple[int, str], ...]
+    entry: tuple[tuple[int, str], ...]
+
+
+#: The kind of a side file's rows (``SideFile.kind``) -> its fields. All other kinds are text.
+STORED_FIELDS: Mapping[str, StoredFields] = {
+    "offset_index_entry": StoredFields((), ((4, "relativeOffset"), (4, "position"))),
+    "time_index_entry": StoredFields((), ((8, "timestamp"), (4, "relativeOffset"))),
+    "aborted_transaction": StoredFields(
+        (), ((2, "version"), (8, "producerId"), (8, "firstOffset"), (8, "lastOffset"), (8, "lastStableOffset"))
+    ),
+    "producer_state": StoredFields(
+        ((2, "version"), (4, "crc"), (4, "entries")),
+        (
+            (8, "producerId"), (2, "epoch"), (4, "lastSequence"), (8, "lastOffset"), (4, "offsetDelta"), (8, "timestamp"),
+            (4, "coordinatorEpoch"), (8, "currentTxnFirstOffset"),
+        ),
+    ),
+}  # fmt: skip

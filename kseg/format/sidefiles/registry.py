@@ -10,17 +10,20 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from kseg.errors import NotASegmentError, UnreadableError
 from kseg.findings import Report
 from kseg.format.record.framing import increment_sequence
 from kseg.format.record.layout import NO_TIMESTAMP
-from kseg.format.sidefiles import checkpoints, index_reader, metadata_files, producer_snapshot
-from kseg.format.sidefiles.indexes import OffsetEntry, TimeEntry
+from kseg.format.sidefiles import (
+    checkpoints,
+    index_reader,
+    metadata_files,
+    producer_snapshot,
+)
+from kseg.format.sidefiles.indexes import AbortedTxn, OffsetEntry, TimeEntry
 from kseg.format.sidefiles.producer_snapshot import ProducerState
-from kseg.format.sidefiles.txn_index import AbortedTxn
 from kseg.format.storage.naming import (
     ID,
     INDEX_SUFFIXES,
@@ -32,14 +35,14 @@ from kseg.format.storage.naming import (
     partition_of,
     snapshot_id,
 )
-from kseg.format.storage.source import SegmentFile, Source, check_complete, segments_in, walk_folders
+from kseg.format.storage.source import SegmentFile, Source, check_complete, folders_at, path_in, segments_in
 from kseg.schema import Column
 
 #: Yields (byte, entry) of each entry of a source. Parameters: the source, the offset in its name (0 without one), a report.
 Walk = Callable[[Source, int, Report], Iterator[tuple[int, Any]]]
 
 
-#: What a command does with a file of a partition.
+#: The treatment by a command of a file of a partition.
 COPY, REBUILD, LEAVE_OUT = "copy", "rebuild", "leave out"
 
 
@@ -157,9 +160,9 @@ SIDE_FILES = (
             Column("last_sequence", "int", "last sequence of its last batch; -1 is none"),
             Column("last_offset", "int", "last offset of its last batch; -1 is none"),
             Column("offset_delta", "int", "last offset of that batch minus its first"),
-            Column("timestamp", "int", "timestamp of its last batch or marker, epoch ms"),
+            Column("timestamp", "int?", "timestamp of its last batch or marker, epoch ms"),
             Column("coordinator_epoch", "int", "coordinator epoch of its last marker; -1 is none"),
-            Column("current_txn_first_offset", "int", "first offset of its open transaction; null is none"),
+            Column("current_txn_first_offset", "int?", "first offset of its open transaction; null is none"),
         ),
         # Snapshots before the first loss are kept: a later one describes lost batches, too.
         _snapshot_line, suffix=".snapshot", handling=Handling(upgrade=REBUILD, repair=REBUILD),
@@ -207,9 +210,9 @@ SIDE_FILES = (
             Column("leader_id", "int", "id of the leader; -1 is none"),
             Column("leader_epoch", "int", "current leader epoch"),
             Column("voted_id", "int", "id that this node voted for; -1 is none"),
-            Column("voted_directory_id", "text", "directory id that this node voted for; version 1 only"),
-            Column("applied_offset", "int", "applied offset; version 0 only"),
-            Column("current_voters", "object", "ids of the voters; version 0 only"),
+            Column("voted_directory_id", "text?", "directory id that this node voted for; version 1 only"),
+            Column("applied_offset", "int?", "applied offset; version 0 only"),
+            Column("current_voters", "json", "ids of the voters; version 0 only"),
         ),
         in_partition=True, handling=Handling(repair=COPY),
     ),
@@ -217,8 +220,8 @@ SIDE_FILES = (
         "clean shutdown mark", "clean_shutdown", r"\.kafka_cleanshutdown",
         _nameless(metadata_files.walk_clean_shutdown),
         (
-            Column("version", "int", "version of the file; null before Kafka 3.8"),
-            Column("broker_epoch", "int", "epoch of the broker; null before Kafka 3.8"),
+            Column("version", "int?", "version of the file; null before Kafka 3.8"),
+            Column("broker_epoch", "int?", "epoch of the broker; null before Kafka 3.8"),
         ),
     ),
 )  # fmt: skip
@@ -227,7 +230,7 @@ SIDE_FILES = (
 COMMON = (
     Column("kind", "text", "the kind of the row"),
     Column("file", "text", "the path as it was given"),
-    Column("position", "int", "first byte of the entry in the file"),
+    Column("position", "count", "first byte of the entry in the file"),
 )
 
 SUFFIXES: Mapping[str, str] = {
@@ -335,7 +338,7 @@ def _folder_state(name: str) -> str | None:
 
 
 def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFile]:
-    """Yield the segments and side files of a folder and all folders below it.
+    """Yield the segments and side files of a folder or URL and all folders below it; a path to a file is that file.
 
     The indexes of a segment are in its SegmentFile. ``unknown`` is called with each other file, including those with a
     suffix such as ``.deleted``: they are not part of the log. A folder that cannot be listed is yielded, too: opening it
@@ -343,7 +346,11 @@ def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFil
     """
     empty = True
     unlisted: list[str] = []
-    for folder, names in walk_folders(path, unlisted.append):
+    folders = folders_at(path, unlisted.append)
+    if folders is None:
+        yield SegmentFile(path)
+        return
+    for folder, names in folders:
         present = set(names)
         of_segments: set[str] = set()
         for file in segments_in(folder, names):
@@ -351,7 +358,7 @@ def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFil
             stem = os.path.basename(file.path).removesuffix(".log")
             indexes = [stem + suffix for suffix in INDEX_SUFFIXES if stem + suffix in present]
             of_segments.update(indexes)
-            yield replace(file, indexes=tuple(str(folder / name) for name in indexes))
+            yield replace(file, indexes=tuple(path_in(folder, name) for name in indexes))
         for file in _side_files_in(folder, [name for name in names if name not in of_segments], unknown):
             empty = False
             yield file
@@ -361,10 +368,10 @@ def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFil
         raise UnreadableError(f"{path}: no segment found (a .log file named by 20 digits), and no side file")
 
 
-def _side_files_in(folder: Path, names: list[str], unknown: Callable[[str], None]) -> Iterator[SegmentFile]:
+def _side_files_in(folder: str, names: list[str], unknown: Callable[[str], None]) -> Iterator[SegmentFile]:
     logs = set(logs_among(names))
     for name in names:
         if _side_file(name):
-            yield SegmentFile(str(folder / name), indexes=(), listed=True)
+            yield SegmentFile(path_in(folder, name), indexes=(), listed=True)
         elif not (name in logs or snapshot_id(name) or name in _OTHERS):
-            unknown(str(folder / name))
+            unknown(path_in(folder, name))

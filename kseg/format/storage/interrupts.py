@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from _thread import interrupt_main
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -50,13 +52,27 @@ def raised() -> Iterator[None]:
     """
     taken = [number for number, handler in handlers().items() if handler != signal.SIG_IGN]
     restore(dict.fromkeys(taken, _interrupt))
+    hook = sys.unraisablehook
+    sys.unraisablehook = partial(_raise_again, hook)
     try:
         yield
     except KeyboardInterrupt as error:
         _close_generators(error)
         raise
     finally:
+        sys.unraisablehook = hook
         restore(dict.fromkeys(taken, signal.SIG_DFL))
+
+
+def _raise_again(hook: Callable[[Any], object], dropped: sys.UnraisableHookArgs) -> None:
+    """Raise a signal again that came in a destructor or in a callback of a weak reference: Python drops exceptions there.
+
+    Not in this function, which Python calls in the same place. After ``raised`` no handler is left, and nothing is raised.
+    """
+    if isinstance(dropped.exc_value, Interrupted):
+        threading.Timer(0.01, interrupt_main, [dropped.exc_value.exit_code - 128]).start()
+    else:
+        hook(dropped)
 
 
 def _close_generators(error: BaseException) -> None:

@@ -1,4 +1,4 @@
-"""The names of Kafka's files and folders, and their meaning.
+"""The names of Kafka's files and folders, and the lock of a log directory on which a broker of this machine runs.
 
 Every rule about a file name is here, except for the names of side files, which are rows of ``sidefiles.registry``.
 Sources: ``LogFileUtils``, ``LocalLog``, ``Snapshots`` of Kafka.
@@ -6,11 +6,22 @@ Sources: ``LogFileUtils``, ``LocalLog``, ``Snapshots`` of Kafka.
 
 from __future__ import annotations
 
+import os
 import re
+import struct
+import sys
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from kseg.engine import lazy
 from kseg.format.record.layout import INT32_MAX, INT64_MAX
+from kseg.format.storage import file_access
+
+if TYPE_CHECKING:
+    from kseg.extras import archive as archive
+else:
+    # The reader of paths into archives. A run that meets no such path works without it.
+    archive = lazy("kseg.extras.archive")
 
 #: The first part of the name of each file of a segment: its base offset.
 OFFSET = r"(\d{20})"
@@ -35,6 +46,7 @@ _IN_ARCHIVE = re.compile(rf"-(?:/|$)|.*{_ARCHIVE}(?:/|$)", re.IGNORECASE | re.DO
 _SEGMENT = re.compile(OFFSET + rf"(?:{_REMOTE})?\.log" + r"(?:\.deleted|\.cleaned|\.swap)?$")
 _KRAFT_SNAPSHOT = re.compile(OFFSET + r"-(\d{10})\.checkpoint$")
 _SEGMENT_STEM = re.compile(r"(?:^|/)" + OFFSET + r"\Z")
+_URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 # A URL with this ending is a file; others need a request to find out.
 _FILE = re.compile(r"/\d{20}[^/]*$|\.log$")
 # The suffixes of folders that a broker deletes, moves between disks, or does not know (LocalLog).
@@ -114,6 +126,11 @@ def is_segment_stem(path: str) -> bool:
     return _SEGMENT_STEM.search(path) is not None
 
 
+def is_url(path: str) -> bool:
+    """Return whether a path is a URL."""
+    return _URL.match(path) is not None
+
+
 def is_file_url(url: str) -> bool:
     """Return whether a URL is that of a file by its name: a segment, or a file named like one."""
     return _FILE.search(url) is not None
@@ -137,3 +154,38 @@ def remote_partition_of(name: str) -> Partition | None:
     """Parse the name of a folder in Kafka's reference tiered storage, ``<topic>-<partition>-<topic id>``."""
     match = _REMOTE_FOLDER.fullmatch(name)
     return Partition(match[1], int(match[2]), None) if match else None
+
+
+# struct flock of Linux, 64 bit: l_type, l_whence, l_start, l_len, l_pid.
+_FLOCK = struct.Struct("hhqqi4x")
+
+
+def is_in_use(log_dir: str) -> bool:
+    """Whether another process holds the lock of a log dir (``.lock``, Kafka's ``FileLock``), as every broker does.
+
+    The lock is queried (F_GETLK), never taken. False if it is unknown: without a ``.lock``, for a broker on another
+    machine, and on systems other than Linux, where a warning says so.
+    """
+    if sys.platform != "linux":
+        if os.path.exists(os.path.join(log_dir, ".lock")):
+            file_access.current().warn(
+                f"{log_dir}: kseg detects a running broker on Linux only: with one, findings about checkpoints can "
+                "disappear within seconds"
+            )
+        return False
+    try:
+        import fcntl  # Windows has no such module
+    except ImportError:
+        return False
+    try:
+        handle = os.open(os.path.join(log_dir, ".lock"), os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        requested = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+        kind = _FLOCK.unpack(fcntl.fcntl(handle, fcntl.F_GETLK, requested))[0]
+    except (OSError, struct.error):
+        return False
+    finally:
+        os.close(handle)
+    return bool(kind != fcntl.F_UNLCK)

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from kseg.engine import lazy
 from kseg.errors import KsegError
 from kseg.findings import do_nothing
 from kseg.format.storage import file_access, interrupts
 from kseg.format.storage.file_access import Progress
-from kseg.lazy import lazy
 
 if TYPE_CHECKING:
     import multiprocessing
@@ -87,7 +87,7 @@ class _Processes:
 
     def submit(self, work: Callable[..., Any], /, *args: Any) -> Future[Any]:
         # Until _begin a worker would handle signals as its parent does. A worker that is not in the list is not killed.
-        with interrupts.delayed(), interrupts.blocked():
+        with interrupts.delayed(), interrupts.blocked(), _without_collections():
             future = self._executor.submit(work, *args)
             self.workers.update(self._executor._processes)  # a broken executor forgets them
         return future
@@ -116,6 +116,21 @@ class _Processes:
             done = self._counter.get_obj().value  # without the lock, which a killed worker may hold
             self._progress(done - self._reported)
             self._reported = done
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Fork workers in this block whose garbage collector is off until ``_begin``.
+
+    A collection in a worker that was forked next to the threads of other libraries has crashed on their objects.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 @contextmanager
@@ -165,6 +180,7 @@ def _begin(parent: int, rate: float | None, counter: Any) -> None:
     global _counter
     _counter = counter
     gc.freeze()  # a collection would copy the pages of the parent's objects, and could free those of its threads
+    gc.enable()
     interrupts.ignore()
     file_access.current().limit.rate = rate
     _end_with_parent(parent)

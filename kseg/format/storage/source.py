@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from kseg.errors import KsegError, UnreadableError, UsageError
-from kseg.format.compress import file_streams
-from kseg.format.storage import archive, file_access, local_files, sparse, standard_input
+from kseg.errors import UnreadableError, UsageError, VanishedError
+from kseg.format.compress import gzip_streams
+from kseg.format.storage import (
+    file_access,
+    file_type,
+    local_files,
+    remote_files,
+)
+from kseg.format.storage.local_files import open_file, skip_special
 from kseg.format.storage.naming import (
+    archive,
     base_offset_of,
     is_file_url,
     is_log,
@@ -30,14 +35,13 @@ from kseg.format.storage.naming import (
     partition_of,
     remote_partition_of,
 )
-from kseg.format.storage.special_files import open_file, skip_special
+from kseg.format.storage.naming import is_url as is_url
 
 STDIN = "-"
 # The suffixes of compressed files.
 _COMPRESSED = (".gz", ".zst")
 #: Seconds since the last write within which a file counts as being written.
 LATELY = 2.0
-_URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
 class Source:
@@ -45,8 +49,8 @@ class Source:
 
     A live segment grows while it is read: nothing after ``size`` is read until ``refresh`` updates it. A ``bounded``
     source, a range of a file, does not grow. ``split_end`` is set for a split of a file (``open_split``): batches that
-    begin there or later belong to the next split. Until ``lift_end`` is called, ``size`` equals it. ``start`` is the
-    position of the first byte (0 for a whole file), ``size`` the position of the end, ``position`` the current one.
+    begin there or later belong to the next split. ``size`` equals it until a reader completes its last batch. ``start`` is
+    the position of the first byte (0 for a whole file), ``size`` the position of the end, ``position`` the current one.
     """
 
     def __init__(self, name: str, raw: Any, size: int | None, start: int = 0, *, bounded: bool = False) -> None:
@@ -69,12 +73,7 @@ class Source:
             view = view[: max(0, self.size - self.position)]
         if not len(view):
             return 0
-        try:
-            count: int = self._raw.readinto(view[: self._limit.read_size(len(view))]) or 0
-        except (OSError, MemoryError):
-            raise
-        except Exception as error:  # raised by the file system of a URL
-            raise OSError(_reason(error, self.name)) from error
+        count: int = self._raw.readinto(view[: self._limit.read_size(len(view))]) or 0
         self.position += count
         self._limit.wait_for(count)
         return count
@@ -118,7 +117,7 @@ class Source:
         if time.time() - os.fstat(handle).st_mtime > LATELY:
             return False
         at = os.lseek(handle, 0, os.SEEK_CUR)
-        os.lseek(handle, position, os.SEEK_SET)  # Windows has no pread
+        os.lseek(handle, position, os.SEEK_SET)  # Windows lacks pread
         try:
             again = os.read(handle, len(view))
         finally:
@@ -129,19 +128,19 @@ class Source:
         return True
 
     def holes(self, begin: int, end: int) -> int | None:
-        """Return the bytes in holes of a range of a local file (``sparse.hole_bytes``); None for other sources."""
+        """Return the bytes in holes of a range of a local file (``local_files.hole_bytes``); None for other sources."""
         if not isinstance(self._raw, io.FileIO) or self.size is None:
             return None
-        return sparse.hole_bytes(self._raw.fileno(), begin, end)
+        return local_files.hole_bytes(self._raw.fileno(), begin, end)
 
     def skip_zeros(self, position: int, unit: int) -> int:
         """Skip zeros from ``position`` on, in multiples of ``unit`` bytes; return the new position.
 
-        See ``sparse.end_of_zeros``. The zeros before ``position`` must have been read. Only local files are skipped in.
+        See ``local_files.end_of_zeros``. The zeros before ``position`` must have been read. Only local files are skipped in.
         """
         if not isinstance(self._raw, io.FileIO) or self.size is None:
             return position
-        end, sampled = sparse.end_of_zeros(self._raw.fileno(), position, self.size)
+        end, sampled = local_files.end_of_zeros(self._raw.fileno(), position, self.size)
         self._limit.wait_for(sampled)
         end = position + (end - position) // unit * unit
         self._raw.seek(end)
@@ -176,14 +175,12 @@ def open_source(path: str | os.PathLike[str] | BinaryIO, *, listed: bool = False
 
 def _open(name: str, *, listed: bool) -> Source:
     if name == STDIN:
-        return Source(STDIN, standard_input.unpacked(STDIN)[0], None)
-    if _URL.match(name):
-        return _open_url(name)
+        return Source(STDIN, file_type.unpacked(STDIN)[0], None)
     raw = open_file(name, named=not listed)
     if name.endswith(_COMPRESSED):
-        kind = file_streams.compression_of(_head_of(raw))
+        kind = gzip_streams.compression_of(_head_of(raw))
         if kind:
-            return Source(name, file_streams.decompressed(raw, kind), None)
+            return Source(name, gzip_streams.decompressed(raw, kind), None)
     status = os.fstat(raw.fileno()) if isinstance(raw, io.FileIO) else raw.status
     return Source(name, raw, status.st_size if stat.S_ISREG(status.st_mode) else None)
 
@@ -191,48 +188,16 @@ def _open(name: str, *, listed: bool) -> Source:
 def _head_of(raw: Any) -> bytes:
     """Return the first bytes of a file, which are read again later; none if the file is a pipe."""
     try:
-        head: bytes = raw.read(file_streams.SIGNATURE_SIZE)
+        head: bytes = raw.read(gzip_streams.SIGNATURE_SIZE)
         raw.seek(0)
     except OSError:
         return b""
     return head
 
 
-def _open_url(url: str) -> Source:
-    with _remote(url) as (filesystem, path):
-        size = filesystem.size(path)
-        return Source(url, filesystem.open(path, "rb"), size)
-
-
-def _reason(error: Exception, url: str) -> str:
-    """Return the reason of an error of a remote file system as one line, with class and cause if the text lacks them."""
-    text = " ".join((getattr(error, "strerror", None) or str(error)).split())
-    if text and text not in url:
-        return text
-    cause = error.__cause__ or error.__context__
-    return ": ".join([type(error).__name__, *([" ".join(str(cause).split()) or type(cause).__name__] if cause else [])])
-
-
-@contextmanager
-def _remote(url: str) -> Iterator[tuple[Any, str]]:
-    """Yield the file system of a URL and the path on it; turn its exceptions into UnreadableError."""
-    try:
-        import fsspec  # may be missing
-    except ImportError as error:
-        raise UsageError(f"{url}: URLs need fsspec: pip install fsspec") from error
-    try:
-        yield fsspec.url_to_fs(url)
-    except (KsegError, MemoryError):
-        raise
-    except (
-        Exception
-    ) as error:  # each file system has its own exceptions: NoCredentialsError, EndpointConnectionError, …
-        raise UnreadableError(f"{url}: {_reason(error, url)}") from error
-
-
 def topic_partition(path: str) -> tuple[str | None, int | None]:
     """Return topic and partition of a file by the name of its folder, such as ``orders-3``; None for other names."""
-    folder = path.rpartition("/")[0] if _URL.match(path) else os.path.dirname(os.path.abspath(path))
+    folder = path.rpartition("/")[0] if is_url(path) else os.path.dirname(os.path.abspath(path))
     name = os.path.basename(folder)
     partition = partition_of(name) or remote_partition_of(name)
     return partition[:2] if partition and path != STDIN else (None, None)
@@ -247,7 +212,7 @@ def open_range(path: str, start: int, end: int) -> Source:
 def open_split(path: str, start: int, end: int) -> Source:
     """Open a local segment to read the batches that begin in positions ``start`` to ``end``. Raises UnreadableError.
 
-    A SegmentReader can read past ``end`` to complete the last batch: see ``Source.lift_end``.
+    A SegmentReader can read past ``end`` to complete the last batch.
     """
     source = open_range(path, start, end)
     source.split_end = end
@@ -256,13 +221,24 @@ def open_split(path: str, start: int, end: int) -> Source:
 
 def local_size(path: str) -> int | None:
     """Return the size of a regular local file in bytes, None for anything else, also if it is compressed."""
-    if path == STDIN or path.endswith(_COMPRESSED) or _URL.match(path):
+    if path == STDIN or path.endswith(_COMPRESSED) or is_url(path):
         return None
     try:
         status = local_files.status(path)
     except (OSError, ValueError):
         return None
     return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def stored_size(path: str) -> int | None:
+    """Return the size in bytes of a local file or of one at a URL, None as ``local_size``. Raises UnreadableError."""
+    if not is_url(path):
+        return local_size(path)
+    try:
+        with remote_files.open_file(path) as file:
+            return file.status.st_size
+    except VanishedError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,20 +268,27 @@ def find_segments(path: str) -> Iterator[SegmentFile]:
     Folders come by name, segments by offset. A folder that cannot be listed is yielded, too: opening it fails with the
     reason. Raises UnreadableError if there are none.
     """
-    remote = _URL.match(path) and not is_file_url(path)
-    folder = is_folder(path)
     unlisted: list[str] = []
-    folders = _walk_remote(path) if remote else list(walk_folders(path, unlisted.append)) if folder else None
+    folders = folders_at(path, unlisted.append)
     if folders is None:
         yield SegmentFile(path)
         return
     found = [file for folder, names in folders for file in segments_in(folder, names)]
     found += map(SegmentFile, unlisted)
     yield from found
-    if folder:
-        check_complete(path)
+    check_complete(path)
     if not found:
         raise UnreadableError(f"{path}: no segment found (a .log file named by 20 digits)")
+
+
+def folders_at(path: str, unlisted: Callable[[str], object]) -> list[tuple[str, list[str]]] | None:
+    """Return a folder or the folder of a URL, and all folders below it, with their files as ``walk_folders`` does.
+
+    None if the path is not a folder.
+    """
+    if is_url(path):
+        return None if is_file_url(path) else remote_files.walk(path)
+    return [(str(folder), names) for folder, names in walk_folders(path, unlisted)] if is_folder(path) else None
 
 
 def once_each(files: Iterable[SegmentFile]) -> list[SegmentFile]:
@@ -318,7 +301,7 @@ def once_each(files: Iterable[SegmentFile]) -> list[SegmentFile]:
     real_folders: dict[str, str] = {}
 
     def place_of(path: str) -> str:
-        if path == STDIN or _URL.match(path):
+        if path == STDIN or is_url(path):
             return path
         folder, name = os.path.split(path)
         if folder not in real_folders:
@@ -344,21 +327,16 @@ def check_exists(path: str) -> None:
         open_source(path).close()
 
 
-def is_url(path: str) -> bool:
-    """Return whether a path is a URL."""
-    return _URL.match(path) is not None
-
-
 def is_folder(path: str) -> bool:
     """Return whether a path is a local folder, an archive, or a folder in one."""
     if path == STDIN:
-        return standard_input.unpacked(STDIN)[1]
-    return not _URL.match(path) and local_files.is_folder(path)
+        return file_type.unpacked(STDIN)[1]
+    return not is_url(path) and local_files.is_folder(path)
 
 
 def check_complete(folder: str) -> None:
     """Raise UnreadableError if a folder is in an archive that is damaged or incomplete, so that files can be missing."""
-    if may_be_in_archive(folder):
+    if may_be_in_archive(folder) and not is_url(folder):
         archive.check_complete(folder)
 
 
@@ -419,22 +397,10 @@ def check_single_log_dir(path: str) -> None:
         raise UsageError(f"{path} holds log directories, {found[0]}{more}: give one log directory")
 
 
-def _walk_remote(url: str) -> list[tuple[str, list[str]]] | None:
-    """Return the folders of a URL, as walk_folders; None if it is not a folder."""
-    folders: dict[str, list[str]] = {}
-    with _remote(url) as (filesystem, path):
-        if "::" in url or not filesystem.isdir(path):
-            return None
-        for name in sorted(filesystem.find(path)):
-            folder, _, file = filesystem.unstrip_protocol(name).rpartition("/")
-            folders.setdefault(folder, []).append(file)
-    return list(folders.items())
-
-
 def size_of(file: SegmentFile) -> int | None:
     """Return the size of a local file in bytes, 0 if it was deleted, None for anything else."""
     size = local_size(file.path)
-    return 0 if size is None and file.listed and not _URL.match(file.path) else size
+    return 0 if size is None and file.listed and not is_url(file.path) else size
 
 
 def total_size(files: Iterable[SegmentFile]) -> int | None:
@@ -452,7 +418,12 @@ def is_newest(path: str) -> bool:
         return False
 
 
-def segments_in(folder: Path | str, names: list[str]) -> Iterator[SegmentFile]:
+def path_in(folder: str, name: str) -> str:
+    """Return the path of a file in a folder, or its URL."""
+    return f"{folder}/{name}" if is_url(folder) else str(Path(folder) / name)
+
+
+def segments_in(folder: str, names: list[str]) -> Iterator[SegmentFile]:
     """Yield the segments and KRaft snapshots among the files of a folder."""
     logs = logs_among(names)
     for name in logs:

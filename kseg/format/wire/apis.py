@@ -18,9 +18,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from kseg.format.messages.cursor import Cursor, MalformedMessage
-from kseg.format.messages.definitions import APIS, Definition, definition, named
-from kseg.format.messages.reader import jsonable, read
+from kseg.format.messages.definitions import (
+    APIS,
+    Definition,
+    definition,
+    named,
+)
+from kseg.format.messages.message_reader import Cursor, MalformedMessage, jsonable, read
 from kseg.schema import Row
 
 #: The first fields of every request (API key, API version, correlation id) and of every response.

@@ -28,7 +28,13 @@ from kseg.format.wire.apis import (
     record_sets,
     topic_names,
 )
-from kseg.format.wire.record_sets import BytesSource, Framing, ReadSettings, RecordSet, WirePart
+from kseg.format.wire.record_sets import (
+    BytesSource,
+    Framing,
+    ReadSettings,
+    RecordSet,
+    WirePart,
+)
 from kseg.schema import BATCH_COLUMNS, RECORD_COLUMNS, Column, Row
 from kseg.text import count_of
 
@@ -48,25 +54,25 @@ _NAMES = 100_000
 
 #: The columns of requests and responses, and of the records in them.
 FRAME_COLUMNS = (
-    Column("kind", "text", "request, response, batch or record"),
+    Column("kind", "text", "request, response, batch or record", values=("request", "response")),
     Column("file", "text", "the path as it was given"),
-    Column("position", "int", "first byte of the frame or the batch"),
-    Column("size", "int", "size in bytes; of a frame, without the 4 bytes of the size field"),
-    Column("api_key", "int", "number of the API; null for a response without its request"),
-    Column("api_name", "text", "name of the API"),
-    Column("api_version", "int", "version of the API"),
+    Column("position", "count", "first byte of the frame or the batch"),
+    Column("size", "count", "size in bytes; of a frame, without the 4 bytes of the size field"),
+    Column("api_key", "int?", "number of the API; null for a response without its request"),
+    Column("api_name", "text?", "name of the API"),
+    Column("api_version", "int?", "version of the API"),
     Column("correlation_id", "int", "the same for a request, its response and their records"),
-    Column("client_id", "text", "client id; of a request only"),
-    Column("body", "object", "the decoded body; if it cannot be decoded, at most 1 MiB as base64"),
-    Column("body_encoding", "text", "base64, or null"),
-    Column("frame", "int", "first byte of the frame that contains the records"),
+    Column("client_id", "[text?]", "client id; of a request only"),
+    Column("body", "json", "the decoded body; if it cannot be decoded, at most 1 MiB as base64"),
+    Column("body_encoding", "[text]", "base64, or null", values=("base64",)),
+    Column("frame", "[count]", "first byte of the frame that contains the records"),
     Column(
         "topic",
-        "text",
+        "[text?]",
         "topic of the records; if only an id is known, the name from an earlier Metadata response, or null",
     ),
-    Column("topic_id", "text", "topic id of the records, in versions that have one"),
-    Column("partition", "int", "partition of the records"),
+    Column("topic_id", "[text?]", "topic id of the records, in versions that have one"),
+    Column("partition", "[int?]", "partition of the records"),
 )
 
 

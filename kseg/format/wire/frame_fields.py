@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kseg.format.compress.codecs import CodecError, codec_name, decompress, is_plain
-from kseg.format.messages.definitions import APIS, Field, definition
+from kseg.format.messages.definitions import APIS, MessageField, definition
 from kseg.format.record import fields as record_fields
 from kseg.format.record import layout
 from kseg.format.record.fields import (
@@ -36,26 +36,26 @@ _UUID_SIZE = 16
 MAX_PARTS = 1000
 
 
-class Part(NamedTuple):
+class FramePart(NamedTuple):
     """Fields with a title. Their positions count from ``data[0]``, which is byte ``shift`` of the file."""
 
     title: str
-    fields: list[record_fields.Field]
+    fields: list[record_fields.StoredField]
     data: bytes | memoryview
     shift: int
 
 
-def request_parts(stored: memoryview, position: int, row: Row | None) -> Iterator[Part]:
+def request_parts(stored: memoryview, position: int, row: Row | None) -> Iterator[FramePart]:
     """Yield the parts of a request with its size. ``row`` is None for bytes that may not be a request."""
     return _frame_parts("Request", stored, position, row)
 
 
-def response_parts(stored: memoryview, position: int, row: Row | None) -> Iterator[Part]:
+def response_parts(stored: memoryview, position: int, row: Row | None) -> Iterator[FramePart]:
     """Yield the parts of a response with its size; ``row`` has its API, if that is known."""
     return _frame_parts("Response", stored, position, row)
 
 
-def _frame_parts(kind: str, stored: memoryview, position: int, row: Row | None) -> Iterator[Part]:
+def _frame_parts(kind: str, stored: memoryview, position: int, row: Row | None) -> Iterator[FramePart]:
     reader = FieldReader(stored, 0, len(stored))
     records: list[tuple[str, int, int]] = []
     try:
@@ -68,7 +68,7 @@ def _frame_parts(kind: str, stored: memoryview, position: int, row: Row | None) 
     except UnexpectedBytesError as error:
         reader.rest(f"not decoded: {error}")
     reader.rest("body, not decoded: the API or its version is unknown")
-    yield Part("", reader.fields, stored, position)
+    yield FramePart("", reader.fields, stored, position)
     for name, at, size in records:
         yield from set_parts(f"{name}: ", stored[at : at + size], position + at)
 
@@ -99,7 +99,7 @@ class _Walk:
         self._flexible = flexible
         self._records = records
 
-    def structure(self, fields: tuple[Field, ...], path: str) -> None:
+    def structure(self, fields: tuple[MessageField, ...], path: str) -> None:
         """Read a structure; ``path`` is its name, which begins the names of its fields."""
         version = self._version
         present = [field for field in fields if version in field.versions]
@@ -109,7 +109,7 @@ class _Walk:
         if self._flexible:
             self._tags({field.tag: field for field in present if version in field.tagged}, path)
 
-    def _tags(self, known: dict[int, Field], path: str) -> None:
+    def _tags(self, known: dict[int, MessageField], path: str) -> None:
         for _ in range(self._uvarint(f"{path}.numTaggedFields")):
             tag = self._uvarint(f"{path}.tag")
             size = self._uvarint(f"{path}.taggedFieldSize")
@@ -120,7 +120,7 @@ class _Walk:
             reader.rest("" if tag not in known else "not decoded: bytes after the tagged field")
             reader.end = end
 
-    def _field(self, field: Field, name: str) -> None:
+    def _field(self, field: MessageField, name: str) -> None:
         flexible = self._flexible if field.flexible is None else self._version in field.flexible
         item = field.type.removeprefix("[]")
         if item != field.type:
@@ -136,7 +136,7 @@ class _Walk:
         else:
             self._value(field, item, name, flexible)
 
-    def _value(self, field: Field, item: str, name: str, flexible: bool) -> None:
+    def _value(self, field: MessageField, item: str, name: str, flexible: bool) -> None:
         reader, short = self._reader, _short(name)
         if item in _INTEGERS:
             describe = _api_name if name == "header.requestApiKey" else str
@@ -183,7 +183,7 @@ def _api_name(key: int) -> str:
     return f"{key}: {Api(key, 0).name or 'unknown'}"
 
 
-def message_parts(stored: memoryview, position: int, row: Row | None) -> Iterator[Part]:
+def message_parts(stored: memoryview, position: int, row: Row | None) -> Iterator[FramePart]:
     """Yield the parts of a message without offset and size."""
     reader = FieldReader(stored, 0, len(stored))
     try:
@@ -196,12 +196,12 @@ def message_parts(stored: memoryview, position: int, row: Row | None) -> Iterato
     except UnexpectedBytesError as error:
         reader.rest(f"not decoded: {error}")
         value = None
-    yield Part("", reader.fields, stored, position)
+    yield FramePart("", reader.fields, stored, position)
     if value is not None:
         yield from _inner_parts(value, attributes, magic)
 
 
-def wide_parts(stored: memoryview, position: int, row: Row | None) -> Iterator[Part]:
+def wide_parts(stored: memoryview, position: int, row: Row | None) -> Iterator[FramePart]:
     """Yield the fields of a message of the tutorial's format, whose CRC has 64 bits and covers the value only."""
     reader = FieldReader(stored, 0, len(stored))
     try:
@@ -212,7 +212,7 @@ def wide_parts(stored: memoryview, position: int, row: Row | None) -> Iterator[P
         _key_and_value(reader, attributes, 0)
     except UnexpectedBytesError as error:
         reader.rest(f"not decoded: {error}")
-    yield Part("", reader.fields, stored, position)
+    yield FramePart("", reader.fields, stored, position)
 
 
 def _key_and_value(reader: FieldReader, attributes: int, magic: int) -> memoryview | None:
@@ -234,7 +234,7 @@ def _crc(stored: int, computed: int, kind: str, row: Row | None) -> str:
     return f"0x{stored % (1 << 64):08x}, {state}"
 
 
-def set_parts(title: str, stored: memoryview, position: int) -> Iterator[Part]:
+def set_parts(title: str, stored: memoryview, position: int) -> Iterator[FramePart]:
     """Yield the batches and records of a record set."""
     at = count = 0
     while at < len(stored) and count < MAX_PARTS:
@@ -242,15 +242,15 @@ def set_parts(title: str, stored: memoryview, position: int) -> Iterator[Part]:
         size = layout.LOG_OVERHEAD + max(declared, 0) if len(stored) - at >= layout.LOG_OVERHEAD else len(stored)
         batch = stored[at : at + size]
         header = record_fields.batch_fields(batch)
-        yield Part(f"{title}batch at {position + at}", header, batch, position + at)
+        yield FramePart(f"{title}batch at {position + at}", header, batch, position + at)
         yield from _record_parts(batch, header, position + at)
         at += size
         count += 1
     if at < len(stored):
-        yield Part(f"{title}{count_of(len(stored) - at, 'more byte')} not shown", [], b"", 0)
+        yield FramePart(f"{title}{count_of(len(stored) - at, 'more byte')} not shown", [], b"", 0)
 
 
-def _record_parts(batch: memoryview, header: list[record_fields.Field], position: int) -> Iterator[Part]:
+def _record_parts(batch: memoryview, header: list[record_fields.StoredField], position: int) -> Iterator[FramePart]:
     """Yield the records of a batch in a frame."""
     if len(batch) <= layout.LEGACY_ATTRIBUTES_AT or not header or header[-1].name == "":
         return  # incomplete
@@ -263,28 +263,28 @@ def _record_parts(batch: memoryview, header: list[record_fields.Field], position
     attributes = int.from_bytes(batch[layout.ATTRIBUTES_AT :][:2], "big")
     data, shift, at = batch, position, layout.RECORD_BATCH_OVERHEAD
     if codec := attributes & layout.CODEC_MASK:
-        payload = record_fields.Field(at, len(batch) - at, "records", payload_meaning(batch[at:], codec, 2), True)
-        yield Part("", [payload], batch, position)
+        payload = record_fields.StoredField(at, len(batch) - at, "records", payload_meaning(batch[at:], codec, 2), True)
+        yield FramePart("", [payload], batch, position)
         inflated = _inflated(batch[at:], codec, 2)
         if isinstance(inflated, str):
-            yield Part(inflated, [], b"", 0)
+            yield FramePart(inflated, [], b"", 0)
             return
         data, shift, at = inflated, 0, 0
     base_offset = int.from_bytes(batch[:8], "big", signed=True)
     base_timestamp = int.from_bytes(batch[layout.BASE_TIMESTAMP_AT :][:8], "big", signed=True)
     control = bool(attributes & layout.CONTROL)
     for n, found in enumerate(record_fields.record_fields(data, at, base_offset, base_timestamp, control=control)):
-        yield Part(f"record {n}{', decompressed' if codec else ''}", found, data, shift)
+        yield FramePart(f"record {n}{', decompressed' if codec else ''}", found, data, shift)
 
 
-def _inner_parts(value: memoryview, attributes: int, magic: int) -> Iterator[Part]:
+def _inner_parts(value: memoryview, attributes: int, magic: int) -> Iterator[FramePart]:
     """Yield the messages in a compressed v0 or v1 message."""
     inflated = _inflated(value, attributes & layout.CODEC_MASK, magic)
     if isinstance(inflated, str):
-        yield Part(inflated, [], b"", 0)
+        yield FramePart(inflated, [], b"", 0)
         return
     for n, found in enumerate(record_fields.message_set_fields(inflated)):
-        yield Part(f"message {n}, decompressed", found, inflated, 0)
+        yield FramePart(f"message {n}, decompressed", found, inflated, 0)
 
 
 def _inflated(payload: memoryview, codec: int, magic: int) -> memoryview | str:

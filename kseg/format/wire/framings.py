@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from kseg.engine import imported
 from kseg.errors import UsageError
 from kseg.format.storage.source import STDIN, SegmentFile, is_folder
-from kseg.lazy import imported
 
 if TYPE_CHECKING:
     from kseg.format.wire.record_sets import Framing

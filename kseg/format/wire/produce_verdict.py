@@ -32,8 +32,8 @@ from kseg.format.wire.leader_records import (
     UndecidedSetError,
     limited,
 )
-from kseg.format.wire.sent_batches import Batch, batches_of, check_codec
-from kseg.format.wire.set_validation import SetValidation, TopicSettings, Verdict
+from kseg.format.wire.record_sets import SentBatch, batches_of, check_codec
+from kseg.format.wire.set_validation import SetValidation, SetVerdict, TopicSettings
 from kseg.schema import Column, Row
 from kseg.text import count_of
 
@@ -53,27 +53,27 @@ _WITH_LAST_OFFSET = 27
 #: The columns of the verdicts on the record sets of produce requests.
 VERDICT_COLUMNS = (
     Column("file", "text", "the path as it was given"),
-    Column("position", "int", "first byte of the record set; null if the records are null"),
-    Column("size", "int", "size of the record set in bytes"),
-    Column("frame", "int", "first byte of the request"),
-    Column("api_version", "int", "version of the Produce request"),
+    Column("position", "count?", "first byte of the record set; null if the records are null"),
+    Column("size", "count?", "size of the record set in bytes"),
+    Column("frame", "count", "first byte of the request"),
+    Column("api_version", "count", "version of the Produce request"),
     Column("correlation_id", "int", "as in the request"),
-    Column("client_id", "text", "as in the request"),
-    Column("topic", "text", "name of the topic; null from version 13 on"),
-    Column("topic_id", "text", "topic id, from version 13 on"),
+    Column("client_id", "text?", "as in the request"),
+    Column("topic", "text?", "name of the topic; null from version 13 on"),
+    Column("topic_id", "text?", "topic id, from version 13 on"),
     Column("partition", "int", "the partition"),
     Column(
         "broker", "text", "the release whose verdict this is: 4.3, or 3.9 for versions below 3, which 4.x does not read"
     ),
-    Column("outcome", "text", "accepted, rewritten, rejected or undetermined"),
-    Column("error", "text", "Kafka's name of the error, if the set is rejected"),
+    Column("outcome", "text", "decision of a leader", values=("accepted", "rewritten", "rejected", "undetermined")),
+    Column("error", "text?", "Kafka's name of the error, if the set is rejected"),
     Column("why", "text", "the reason in one sentence; empty if the set is accepted as it is"),
-    Column("magic", "int", "version of the batch that is appended; null if none is"),
-    Column("compression", "text", "codec of that batch"),
-    Column("records", "int", "number of its records"),
-    Column("bytes", "int", "its size; null if the leader compresses it again"),
-    Column("max_timestamp", "ms", "its largest timestamp"),
-    Column("max_timestamp_index", "int", "index of the first record with it; null if no record has it"),
+    Column("magic", "int?", "version of the batch that is appended; null if none is"),
+    Column("compression", "text?", "codec of that batch"),
+    Column("records", "int?", "number of its records"),
+    Column("bytes", "count?", "its size; null if the leader compresses it again"),
+    Column("max_timestamp", "ms?", "its largest timestamp"),
+    Column("max_timestamp_index", "int?", "index of the first record with it; null if no record has it"),
 )
 
 
@@ -90,7 +90,7 @@ def verdict_rows(file: str, position: int, data: memoryview, message: Message, t
     ranges = [each["records"] for _, each in parts]
     if any(one is None for one in ranges):
         broker = broker_of(api.version)
-        found = [Verdict("undetermined", broker, "the records of a partition are null")] * len(parts)
+        found = [SetVerdict("undetermined", broker, "the records of a partition are null")] * len(parts)
     else:
         sets = [data[one.at : one.at + one.size] for one in ranges]
         found = judge_request(api.version, body["acks"], body.get("transactionalId"), sets, topic)
@@ -119,7 +119,7 @@ def broker_of(version: int) -> str:
 
 def judge_request(
     version: int, acks: int, transactional_id: str | None, sets: Sequence[memoryview], topic: TopicSettings
-) -> list[Verdict]:
+) -> list[SetVerdict]:
     """Return the verdict on each record set of a produce request of ``version``, in the order of the request.
 
     Some faults of one set let a broker reject the whole request.
@@ -129,19 +129,19 @@ def judge_request(
     try:
         _check_request(version, acks, transactional_id, sets, faults)
     except RejectedSetError as error:
-        return [Verdict("rejected", broker, f"{error.why}, which fails the whole request", error.error)] * len(sets)
+        return [SetVerdict("rejected", broker, f"{error.why}, which fails the whole request", error.error)] * len(sets)
     return [_judge_set(data, fault, topic, broker) for data, fault in zip(sets, faults, strict=True)]
 
 
-def _judge_set(data: memoryview, fault: RejectedSetError | None, topic: TopicSettings, broker: str) -> Verdict:
+def _judge_set(data: memoryview, fault: RejectedSetError | None, topic: TopicSettings, broker: str) -> SetVerdict:
     try:
         if fault:
             raise fault
         return _append(data, topic, broker)
     except RejectedSetError as error:
-        return Verdict("rejected", broker, error.why, error.error)
+        return SetVerdict("rejected", broker, error.why, error.error)
     except UndecidedSetError as error:
-        return Verdict("undetermined", broker, str(error))
+        return SetVerdict("undetermined", broker, str(error))
 
 
 def _check_request(
@@ -196,7 +196,7 @@ def _check_version(version: int, data: memoryview) -> None:
         raise RejectedSetError(INVALID_RECORD, why)
 
 
-def _transactional_producer(batch: Batch) -> set[tuple[int, int]]:
+def _transactional_producer(batch: SentBatch) -> set[tuple[int, int]]:
     """Return the producer of a transactional v2 batch (``ReplicaManager.handleProduceAppend``)."""
     size = len(batch.data)
     if size >= _WITH_PRODUCER_ID:
@@ -208,9 +208,9 @@ def _transactional_producer(batch: Batch) -> set[tuple[int, int]]:
     raise RejectedSetError(UNKNOWN_SERVER_ERROR, f"a batch has only {count_of(size, 'byte')}, fewer than its header")
 
 
-def _append(data: memoryview, topic: TopicSettings, broker: str) -> Verdict:
+def _append(data: memoryview, topic: TopicSettings, broker: str) -> SetVerdict:
     """Check the batches, then validate the records (``UnifiedLog.append``)."""
-    batches: list[Batch] = []
+    batches: list[SentBatch] = []
     source = 0
     for batch in batches_of(data):
         _check_batch(batch, topic.max_message_bytes)
@@ -218,13 +218,13 @@ def _append(data: memoryview, topic: TopicSettings, broker: str) -> Verdict:
         limited(len(batches))
         batches.append(batch)
     if not batches:
-        return Verdict("accepted", broker, "the set has no complete batch, so nothing is appended")
+        return SetVerdict("accepted", broker, "the set has no complete batch, so nothing is appended")
     setting = topic.compression_type
     names = {codec.name: codec.id for codec in CODECS.values()} | {"uncompressed": 0, "producer": source}
     return SetValidation(batches, source, names[setting], topic, broker).verdict()
 
 
-def _check_batch(batch: Batch, limit: int) -> None:
+def _check_batch(batch: SentBatch, limit: int) -> None:
     """Check one batch (``UnifiedLog.analyzeAndValidateRecords``)."""
     data, size = batch.data, len(batch.data)
     if batch.magic >= 2:

@@ -33,7 +33,7 @@ from kseg.format.wire.leader_records import (
     plain_records,
     varint,
 )
-from kseg.format.wire.sent_batches import Batch
+from kseg.format.wire.record_sets import SentBatch
 
 #: The default of ``message.timestamp.after.max.ms`` since Kafka 4.0 (KIP-1030).
 FUTURE_MS = 3_600_000
@@ -57,7 +57,7 @@ class TopicSettings:
     compacted: bool = False
 
 
-class Verdict(NamedTuple):
+class SetVerdict(NamedTuple):
     """The result of a record set at a leader.
 
     ``outcome`` is "accepted" (the leader changes only the header), "rewritten", "rejected" with ``error``, the name in
@@ -82,7 +82,9 @@ class Verdict(NamedTuple):
 class SetValidation:
     """The validation of a set (``LogValidator``). ``source`` and ``target`` are codecs."""
 
-    def __init__(self, batches: Sequence[Batch], source: int, target: int, topic: TopicSettings, broker: str) -> None:
+    def __init__(
+        self, batches: Sequence[SentBatch], source: int, target: int, topic: TopicSettings, broker: str
+    ) -> None:
         self._batches = batches
         self._first = batches[0]
         self._source = source
@@ -99,7 +101,7 @@ class SetValidation:
         self._bytes = RECORD_BATCH_OVERHEAD
         self._size: int | None = len(self._first.data)
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> SetVerdict:
         """Return the verdict. Raises RejectedSetError and UndecidedSetError."""
         first = self._first
         self._converting = not self._source and not self._target and any(batch.magic != 2 for batch in self._batches)
@@ -121,7 +123,7 @@ class SetValidation:
         changed = [] if first.magic == 2 else [f"magic {first.magic} becomes 2"]
         if self._source != self._target:
             changed.append(f"{codec_name(self._source)} becomes {codec_name(self._target)}")
-        return Verdict(
+        return SetVerdict(
             "accepted" if in_place else "rewritten",
             self._broker,
             ", ".join(changed),
@@ -142,7 +144,7 @@ class SetValidation:
             for record in _records_of(batch, Reader.UNCOMPRESSED):
                 _check_fault(record)
 
-    def _check_header(self, batch: Batch) -> None:
+    def _check_header(self, batch: SentBatch) -> None:
         """``LogValidator.validateBatch``."""
         if batch.magic != self._first.magic:
             why = f"a batch has magic {batch.magic}, but the first has magic {self._first.magic}"
@@ -164,7 +166,7 @@ class SetValidation:
             why = f"the base sequence of producer {header.producer_id} is {header.base_sequence}"
             raise RejectedSetError(INVALID_RECORD, why)
 
-    def _check_records(self, batch: Batch, in_place: bool) -> None:
+    def _check_records(self, batch: SentBatch, in_place: bool) -> None:
         """``LogValidator.validateRecord`` for each record of a batch; the faults are reported after the last one."""
         reader = Reader.SKIPPING if in_place and batch.codec else _reader(batch)
         error: RejectedSetError | None = None
@@ -177,7 +179,7 @@ class SetValidation:
         if error:
             raise error
 
-    def _is_plain(self, batch: Batch) -> bool:
+    def _is_plain(self, batch: SentBatch) -> bool:
         """Count the records of a batch that stays as it is, and return True, or return False if one may have a fault."""
         found = None if batch.append_time else plain_records(batch.data, _payload_of(batch))
         before, after = self._timestamp_limits()
@@ -196,7 +198,7 @@ class SetValidation:
             after = FUTURE_MS if self._broker != "3.9" else INT64_MAX
         return INT64_MAX if before is None else before, after
 
-    def _record_fault(self, batch: Batch, record: LeaderRecord, index: int) -> RejectedSetError | None:
+    def _record_fault(self, batch: SentBatch, record: LeaderRecord, index: int) -> RejectedSetError | None:
         if record.magic != batch.magic:
             why = f"record {index} has magic {record.magic}, but its message set has magic {batch.magic}"
             _check_fault(record)  # Kafka's error message prints the sizes of key and value
@@ -209,7 +211,7 @@ class SetValidation:
             return RejectedSetError(INVALID_RECORD, f"record {index} has no key, but the topic is compacted")
         return self._timestamp_fault(batch, record, index)
 
-    def _timestamp_fault(self, batch: Batch, record: LeaderRecord, index: int) -> RejectedSetError | None:
+    def _timestamp_fault(self, batch: SentBatch, record: LeaderRecord, index: int) -> RejectedSetError | None:
         """``LogValidator.validateTimestamp`` of a topic with CreateTime."""
         timestamp = record.timestamp
         if timestamp == -1:
@@ -299,7 +301,7 @@ class SetValidation:
             raise RejectedSetError("INVALID_PRODUCER_EPOCH", why)
 
 
-def _records_of(batch: Batch, reader: Reader) -> Iterator[LeaderRecord]:
+def _records_of(batch: SentBatch, reader: Reader) -> Iterator[LeaderRecord]:
     """Yield the records of a batch. Raises RejectedSetError and UndecidedSetError."""
     header = batch.header
     if header:
@@ -311,11 +313,11 @@ def _records_of(batch: Batch, reader: Reader) -> Iterator[LeaderRecord]:
         yield legacy_record(batch.data[LOG_OVERHEAD:])
 
 
-def _reader(batch: Batch) -> Reader:
+def _reader(batch: SentBatch) -> Reader:
     return Reader.COMPRESSED if batch.codec else Reader.UNCOMPRESSED
 
 
-def _payload_of(batch: Batch) -> BatchPayload:
+def _payload_of(batch: SentBatch) -> BatchPayload:
     """Return the decompressed records of a v2 batch; of others, all after the header."""
     stored = batch.data[RECORD_BATCH_OVERHEAD if batch.header else LOG_OVERHEAD :]
     return decompressed(batch.codec, stored, batch.magic) if batch.header and batch.codec else BatchPayload(stored)

@@ -13,14 +13,21 @@ from kseg.format.record.bare_message import OVERHEAD, BareMessage, computed_crc,
 from kseg.format.record.layout import CODEC_MASK, LOG_OVERHEAD
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.storage.source import Source
-from kseg.format.wire.record_sets import BytesSource, Framing, ReadSettings, RecordSet, SetReport, WirePart
-from kseg.format.wire.unframed import ROOM, Layout, walk
+from kseg.format.wire.record_sets import (
+    BytesSource,
+    Framing,
+    ReadSettings,
+    RecordSet,
+    SetReport,
+    WirePart,
+)
+from kseg.format.wire.unframed import ROOM, MessageLayout, walk
 from kseg.format.wire.wide_crc import COLUMNS
 from kseg.schema import BATCH_COLUMNS, Row
 
 # The magic, and the attributes that are defined in it.
 _CANDIDATE = re.compile(rb"(?=.{4}(?:\0[\0-\x07]|\x01[\0-\x0f]))", re.DOTALL)
-_LAYOUT = Layout(OVERHEAD, read_message, is_proved, _CANDIDATE)
+_SINGLE_LAYOUT = MessageLayout(OVERHEAD, read_message, is_proved, _CANDIDATE)
 _HEADER = struct.Struct(">qiI")  # offset, size, CRC
 # Columns of a segment's row that a leader assigns: a single message lacks them.
 _OFFSETS = ("offset", "base_offset", "last_offset")
@@ -56,7 +63,7 @@ class BareSet(RecordSet):
 
 def _messages(source: Source, report: Report, reading: ReadSettings) -> Iterator[WirePart]:
     buffer = InputBuffer(source, ROOM, report)
-    for found in walk(buffer, _LAYOUT, report):
+    for found in walk(buffer, _SINGLE_LAYOUT, report):
         yield _as_set(source.name, buffer, found, report, reading.verify_crc)
 
 

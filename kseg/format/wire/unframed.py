@@ -1,6 +1,6 @@
 """Read messages that follow each other without boundaries, also after damage.
 
-After a wrong length, the next message is where a valid CRC proves one. A ``Layout`` describes one kind of message.
+After a wrong length, the next message is where a valid CRC proves one. A ``MessageLayout`` describes one kind of message.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ M = TypeVar("M", bound=_Bounds)
 
 
 @dataclass(frozen=True, slots=True)
-class Layout(Generic[M]):
+class MessageLayout(Generic[M]):
     """A layout of messages: the smallest size in bytes, and functions that read a message and that prove one by its CRC.
 
     ``candidate`` matches, without consuming bytes, wherever a message may begin.
@@ -46,7 +46,7 @@ class Layout(Generic[M]):
     candidate: re.Pattern[bytes]
 
 
-def walk(buffer: InputBuffer, layout: Layout[M], report: Report) -> Iterator[M]:
+def walk(buffer: InputBuffer, layout: MessageLayout[M], report: Report) -> Iterator[M]:
     """Yield each message in order, also those with a wrong CRC; the buffer then begins with the message.
 
     Reports the bytes that are not messages.
@@ -63,7 +63,7 @@ def walk(buffer: InputBuffer, layout: Layout[M], report: Report) -> Iterator[M]:
             buffer.start = found.end
 
 
-def _next(buffer: InputBuffer, layout: Layout[M]) -> M | NeedMoreBytes | Fault:
+def _next(buffer: InputBuffer, layout: MessageLayout[M]) -> M | NeedMoreBytes | Fault:
     """Return the message at the start of the buffer, after reading as many bytes as it needs.
 
     Returns NeedMoreBytes if the file ends within it.
@@ -74,7 +74,7 @@ def _next(buffer: InputBuffer, layout: Layout[M]) -> M | NeedMoreBytes | Fault:
             return found
 
 
-def _skip_bytes(buffer: InputBuffer, layout: Layout[M], fault: NeedMoreBytes | Fault, report: Report) -> None:
+def _skip_bytes(buffer: InputBuffer, layout: MessageLayout[M], fault: NeedMoreBytes | Fault, report: Report) -> None:
     """Report bytes that cannot be read, and continue at the next proved message, if there is one."""
     began = buffer.position
     found = _seek(buffer, layout)
@@ -89,7 +89,7 @@ def _skip_bytes(buffer: InputBuffer, layout: Layout[M], fault: NeedMoreBytes | F
         report(Finding("truncated-tail", *place, facts={**facts, "why": why}))
 
 
-def _skip_zeros(buffer: InputBuffer, layout: Layout[M], report: Report) -> None:
+def _skip_zeros(buffer: InputBuffer, layout: MessageLayout[M], report: Report) -> None:
     began = buffer.position
     # As many zeros are kept as a header begins with.
     while buffer.fill(layout.overhead + 1) and buffer.position - began < MAX_UNKNOWN_STREAM:
@@ -105,7 +105,7 @@ def _skip_zeros(buffer: InputBuffer, layout: Layout[M], report: Report) -> None:
     report(Finding("zero-tail", began, end, facts={"bytes": end - began, "note": buffer.describe_zeros(began, end)}))
 
 
-def _seek(buffer: InputBuffer, layout: Layout[M]) -> bool:
+def _seek(buffer: InputBuffer, layout: MessageLayout[M]) -> bool:
     """Move the start of the buffer to the next proved message and return True, or to the file's end and return False."""
     while True:
         buffer.fill(SEARCH_REACH)
@@ -119,7 +119,7 @@ def _seek(buffer: InputBuffer, layout: Layout[M]) -> bool:
         buffer.start = buffer.end - _OVERLAP
 
 
-def _next_proved(buffer: InputBuffer, layout: Layout[M]) -> int | None:
+def _next_proved(buffer: InputBuffer, layout: MessageLayout[M]) -> int | None:
     """Return the position in the buffer where the next proved message begins."""
     data, end, effort = buffer.data, buffer.end, _SEARCH_EFFORT
     for match in layout.candidate.finditer(data, buffer.start + 1, end):

@@ -13,11 +13,11 @@ from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.storage.source import Source
 from kseg.format.wire.record_sets import Framing, ReadSettings
-from kseg.format.wire.unframed import ROOM, Layout, walk
+from kseg.format.wire.unframed import ROOM, MessageLayout, walk
 from kseg.schema import BATCH_COLUMNS, RECORD_COLUMNS, Row
 
 # The upper four bytes of a CRC are 0.
-_LAYOUT = Layout(OVERHEAD, read_message, is_proved, re.compile(rb"(?=\0{4}.{4}[\0\x01])", re.DOTALL))
+_WIDE_LAYOUT = MessageLayout(OVERHEAD, read_message, is_proved, re.compile(rb"(?=\0{4}.{4}[\0\x01])", re.DOTALL))
 
 #: The columns of a message: those of a record, and the columns of a batch that apply.
 COLUMNS = (
@@ -32,7 +32,7 @@ def messages(source: Source, report: Report, reading: ReadSettings) -> Iterator[
     ``compression`` is the codec in the attributes. The value is decompressed if it is really compressed.
     """
     buffer = InputBuffer(source, ROOM, report)
-    for found in walk(buffer, _LAYOUT, report):
+    for found in walk(buffer, _WIDE_LAYOUT, report):
         yield _row(source.name, buffer, found, report, reading.verify_crc)
 
 

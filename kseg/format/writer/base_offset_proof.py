@@ -6,8 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 
 from kseg.format.record.offset_evidence import one_bit_apart, out_of_reach
-from kseg.format.writer.increasing_offsets import most_in_order
-from kseg.format.writer.located_batches import FAR, Batch
+from kseg.format.writer.increasing_offsets import FAR, LocatedBatch, most_in_order
 
 
 class BaseOffsetProof:
@@ -21,8 +20,8 @@ class BaseOffsetProof:
     """
 
     def __init__(
-        self, block: list[Batch], floor: int, name: int | None, limit: int, before: Batch | None, after: Batch | None,
-        newest: bool,
+        self, block: list[LocatedBatch], floor: int, name: int | None, limit: int, before: LocatedBatch | None,
+        after: LocatedBatch | None, newest: bool,
     ) -> None:  # fmt: skip
         self._block = block
         self._floor = floor
@@ -36,7 +35,7 @@ class BaseOffsetProof:
         self._highest: int | None = None
         self._copies: Counter[tuple[int, int]] | None = None
 
-    def is_proved(self, n: int) -> Batch | None:
+    def is_proved(self, n: int) -> LocatedBatch | None:
         """Return batch ``n`` with the offsets that are proved, None if the evidence is not enough or it has them."""
         batch = self._block[n]
         if batch.inner >= 0 and one_bit_apart(batch.stored, batch.inner):
@@ -73,7 +72,9 @@ class BaseOffsetProof:
         alike = sum(one.crc == batch.crc for one in self._block) > 1
         return None if alike or self._may_be_moved(n, FAR) else proved
 
-    def _place(self, n: int, batch: Batch, before: Batch | None, after: Batch | None) -> int | None:
+    def _place(
+        self, n: int, batch: LocatedBatch, before: LocatedBatch | None, after: LocatedBatch | None
+    ) -> int | None:
         """Return the only first offset that the adjacent batches leave, None if there is none or it is the stored one."""
         if before and before.end != batch.position:
             before = None
@@ -144,12 +145,12 @@ class BaseOffsetProof:
             return self._highest
         return self._highest_of(self._block[:n] + self._block[n + 1 :])
 
-    def _highest_of(self, block: list[Batch]) -> int:
+    def _highest_of(self, block: list[LocatedBatch]) -> int:
         kept = zip(block, most_in_order(block, self._floor), strict=True)
         return max((one.high for one, stays in kept if stays), default=-1)
 
 
-def _sequences_fit(batch: Batch, before: Batch | None, after: Batch | None) -> bool:
+def _sequences_fit(batch: LocatedBatch, before: LocatedBatch | None, after: LocatedBatch | None) -> bool:
     """Return whether both neighbours are of the batch's producer, and its sequence lies between theirs."""
     if batch.producer is None or before is None or after is None:
         return False
@@ -160,20 +161,20 @@ def _sequences_fit(batch: Batch, before: Batch | None, after: Batch | None) -> b
     )
 
 
-def _times_fit(batch: Batch, before: Batch | None, after: Batch | None) -> bool:
+def _times_fit(batch: LocatedBatch, before: LocatedBatch | None, after: LocatedBatch | None) -> bool:
     """Return whether the timestamps of a batch lie between those of its neighbours."""
     if before is None or after is None:
         return False
     return before.first_time <= batch.first_time and batch.last_time <= after.last_time
 
 
-def _times_contradict(batch: Batch, before: Batch | None, after: Batch | None) -> bool:
+def _times_contradict(batch: LocatedBatch, before: LocatedBatch | None, after: LocatedBatch | None) -> bool:
     """Return whether all timestamps of a batch are earlier than those before it, or later than those after it."""
     early = before is not None and 0 <= batch.last_time < before.first_time
     return early or (after is not None and 0 <= after.last_time < batch.first_time)
 
 
-def _strictly_between(batch: Batch, before: Batch | None, after: Batch | None) -> bool:
+def _strictly_between(batch: LocatedBatch, before: LocatedBatch | None, after: LocatedBatch | None) -> bool:
     """Return whether all timestamps of a batch are later than those before it, and earlier than those after it.
 
     A batch that was moved here does not fit so well: its timestamps are those of another place.

@@ -1,26 +1,48 @@
-"""Read the batches of a segment for a conversion: decoded, checked, and in runs of the same kind."""
+"""The batches of a segment for a conversion: decoded, checked, in runs of the same kind, and compared with the output.
+
+Read the batches of a segment for a conversion: decoded, checked, and in runs of the same kind.
+
+Run the checks of ``kseg validate`` that reading does not include over the source of a conversion.
+
+Read the output of a conversion back and compare it with the source, record by record.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from kseg.findings import Finding, Report, do_nothing
+from kseg.errors import KsegError
+from kseg.findings import (
+    RULES,
+    Finding,
+    Report,
+    Severity,
+    Verdict,
+    do_nothing,
+)
+from kseg.format.checks.batch_checks import CheckState
 from kseg.format.checks.offset_checks import (
     MUST_INCREASE,
     indexed_base_offset,
     misplaced_offset_finding,
     offset_range_finding,
 )
-from kseg.format.record import encoder
-from kseg.format.record.columns import CRC_BAD, BatchColumns
+from kseg.format.checks.run_checks import BATCH_CHECKS, RECORD_CHECKS, check_settings, new_collector
+from kseg.format.record import encoder, equality
+from kseg.format.record.columns import CRC_BAD, BatchColumns, RecordColumns
 from kseg.format.record.framing import clamped
 from kseg.format.record.layout import INT32_MAX, INT64_MAX, SIZE_AT
 from kseg.format.segment.deep_reader import DeepIterator
-from kseg.format.segment.reader import SegmentReader, Window
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.writer import batch_offsets, batch_rows, conversion_kinds
+from kseg.format.segment.segment_reader import SegmentReader, Window
+from kseg.format.sidefiles.registry import recognise
+from kseg.format.storage.source import SegmentFile, open_source
+from kseg.format.writer import conversion_kinds, rewritten_rows
 from kseg.format.writer.offset_order import IN_ORDER, OffsetOrder
+from kseg.results import Settings
 
 InspectWindow = Callable[[BatchColumns], None]
 
@@ -49,7 +71,7 @@ def validated_chunks(
             batches = chunk.batches
             opened(chunk)
             if not chunk.resumed:
-                last_offset = batch_offsets.check_offsets_in_batch(
+                last_offset = rewritten_rows.check_offsets_in_batch(
                     batches, chunk.records, chunk.first, chunk.stop, last_offset, faults
                 )
             for fault in faults:
@@ -87,13 +109,13 @@ def mark_out_of_range(batches: BatchColumns, ceiling: int, report: Report) -> in
     if ceiling > INT64_MAX:
         return 0
     found = 0
-    row = batch_rows.first_reaching(batches, 0, ceiling)
+    row = rewritten_rows.first_reaching(batches, 0, ceiling)
     while row < batches.count:
         if batches.crc_state[row] != CRC_BAD:
             batches.intact[row] = 0
             found += 1
             report(offset_range_finding(batches, row, ceiling))
-        row = batch_rows.first_reaching(batches, row + 1, ceiling)
+        row = rewritten_rows.first_reaching(batches, row + 1, ceiling)
     return found
 
 
@@ -217,3 +239,121 @@ def runs_of(chunk: Chunk, target: int, *, copies: bool) -> Iterator[BatchRun]:
             end = batches.first_record[stop - 1] + batches.record_total[stop - 1]
         yield BatchRun(chunk, kind, row, stop, i, end)
         row = stop
+
+
+_BATCH_CHECKS = tuple(check for check in BATCH_CHECKS if check.in_conversion)
+_RECORD_CHECKS = tuple(check for check in RECORD_CHECKS if check.in_conversion)
+#: Errors in the header of a batch with valid records: the error is reported, and the batch is converted.
+_KEPT = frozenset({"leader-epoch-regression", "negative-leader-epoch", "max-timestamp-mismatch"})
+
+
+class SourceChecks:
+    """Reports the errors of a segment to ``report`` while it is converted. ``name`` is its path.
+
+    ``history`` is the state of the checks, which connects the ranges of a segment.
+    """
+
+    def __init__(self, name: str, report: Report) -> None:
+        self.history = CheckState()
+        self._limits = check_settings(name, Settings())
+        self._report = report
+        self._dropped: set[int] = set()
+
+    def checked(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        """Yield the chunks, with faulty batches marked as not intact."""
+        for chunk in chunks:
+            batches = chunk.batches
+            if not chunk.first and not chunk.resumed:
+                self._dropped.clear()
+                for check in _BATCH_CHECKS:
+                    check.run(batches, self._limits, self.history, self._record_finding)
+            for record_check in _RECORD_CHECKS:
+                record_check.run(chunk, self._limits, self._record_finding)
+            for row in range(chunk.first, chunk.stop if self._dropped else chunk.first):
+                if batches.position[row] in self._dropped:
+                    batches.intact[row] = 0
+            yield chunk
+
+    def _record_finding(self, finding: Finding) -> None:
+        if RULES[finding.rule].severity < Severity.ERROR:
+            return
+        if finding.rule not in _KEPT:
+            self._dropped.add(finding.position or 0)
+        self._report(finding)
+
+
+def side_file_error(path: Path) -> Verdict | None:
+    """Return the first error that ``kseg validate`` finds in a side file, None if there is none."""
+    file = SegmentFile(str(path))
+    collector = new_collector(file, Settings())
+    known = recognise(file.path)
+    with suppress(KsegError):
+        if known:
+            with open_source(file.path) as source:
+                for _ in known.side.walk(source, known.base_offset, collector):
+                    pass
+    return next((verdict for verdict in collector.verdicts if verdict.severity >= Severity.ERROR), None)
+
+
+class ReadBackError(KsegError):
+    """The output differs from its source, and is deleted."""
+
+
+class _Records:
+    """The valid records of a segment, run by run: ``records`` from ``at`` to ``end`` of the current run remain."""
+
+    def __init__(self, chunks: Iterator[Chunk], target: int) -> None:
+        self._runs = self._all_runs(chunks, target)
+        self.data: Any = b""
+        self.records = RecordColumns(1)
+        self.batches = BatchColumns(1)
+        self.at = 0
+        self.end = 0
+
+    def more(self) -> bool:
+        """Read until at least one record remains; return False at the end."""
+        return self.at < self.end or next(self._runs, False)
+
+    def close(self) -> None:
+        """Close the generator of chunks, since an unfinished one and this object refer to each other."""
+        self._runs.close()
+
+    def _all_runs(self, chunks: Iterator[Chunk], target: int) -> Generator[bool, None, None]:
+        for chunk in chunks:
+            self.records, self.batches = chunk.records, chunk.batches
+            for run in runs_of(chunk, target, copies=False):
+                if run.kind in (conversion_kinds.PLAIN, conversion_kinds.PACKED) and run.end > run.i:
+                    self.data = payload_of(chunk, run.row)
+                    self.at, self.end = run.i, run.end
+                    yield True
+
+
+def compare(source: Iterator[Chunk], result: Iterator[Chunk], target: int, expected: int) -> None:
+    """Raise ReadBackError unless ``result`` has the ``expected`` records of ``source``.
+
+    Compares offset, timestamp and its type, key, value and headers, as far as version ``target`` can contain them.
+    """
+    with closing(_Records(source, target)) as left, closing(_Records(result, target)) as right:
+        _compare(left, right, target, expected)
+
+
+def _compare(left: _Records, right: _Records, target: int, expected: int) -> None:
+    done = 0
+    while right.more():
+        if not left.more():
+            raise ReadBackError(f"the result has more than the {done:,} records of the source")
+        count = min(left.end - left.at, right.end - right.at)
+        same = equality.count_same(
+            left.data, left.records, left.batches, left.at,
+            right.data, right.records, right.batches, right.at, count, target,
+        )  # fmt: skip
+        if same < count:
+            offset = left.records.offset[left.at + same]
+            raise ReadBackError(f"after reading back, the record at offset {offset} differs from the source")
+        left.at += count
+        right.at += count
+        done += count
+    if done != expected:
+        raise ReadBackError(f"could only read back {done:,} of {expected:,} records")
+    if left.more():
+        raise ReadBackError(f"the source has more than the {done} records of the result")

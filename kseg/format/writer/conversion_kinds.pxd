@@ -7,7 +7,6 @@ from kseg.format.record.columns cimport BatchColumns, RecordColumns
 cdef long long CODEC_MASK, CONTROL, NO_TIMESTAMP, BAD
 cdef int SKIPPED, COPIED, DROPPED, UNPACKED, COMPRESSED
 
-
 @cython.locals(magic=cython.longlong, attributes=cython.longlong)
 cpdef int classify(BatchColumns batches, Py_ssize_t row, long long target, bint copies) except -1
 

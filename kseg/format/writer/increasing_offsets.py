@@ -1,14 +1,156 @@
-"""Select the batches that stay: the most with increasing offsets, and of as many those that damage explains least.
+"""Select the batches that stay, the most with increasing offsets, from what is known of the place of each.
+
+Select the batches that stay: the most with increasing offsets, and of as many those that damage explains least.
 
 Where two selections are equal and one flipped bit explains either, both batches are left out: see ``undecided``.
+
+Read the offsets, timestamps and sequences of a segment's batches, as far as they help to find their order.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Container
+from collections.abc import Container, Iterator
+from typing import NamedTuple
 
-from kseg.format.writer.located_batches import FAR, Batch
+from kseg.format.record.columns import CRC_BAD, BatchColumns
+from kseg.format.record.framing import clamped, increment_sequence
+from kseg.format.record.layout import CODEC_MASK, CONTROL, DELETE_HORIZON
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.segment_reader import SegmentReader, Window
+
+# Two batches of one log that are next to each other have fewer offsets missing between them.
+FAR = 1 << 16
+
+
+class LocatedBatch(NamedTuple):
+    """The offsets of one batch, and what shows whether they are right.
+
+    ``position`` and ``end`` (exclusive) are bytes of the file. ``low`` and ``high`` are the first and the last offset.
+    ``stored`` is the number in the base offset field. ``first_inner`` and ``inner`` are the first and the last offset in a
+    v0 wrapper, -1 for other batches. ``doubtful``: the size field was overwritten, so the base offset before it may be
+    overwritten, too.
+    """
+
+    position: int
+    end: int
+    low: int
+    high: int
+    stored: int
+    crc: int
+    first_time: int
+    last_time: int
+    producer: tuple[int, int] | None
+    sequence: int
+    next_sequence: int
+    first_inner: int
+    inner: int
+    doubtful: bool = False
+
+    def beginning_at(self, low: int) -> LocatedBatch:
+        """Return the batch with ``low`` as its first offset."""
+        high = low + self.high - self.low
+        # Of a wrapper the last offset is stored.
+        stored = high if self.stored == self.high else low
+        return self._replace(low=low, high=high, stored=stored, first_inner=-1, inner=-1)
+
+    def with_inner_offsets(self) -> LocatedBatch:
+        """Return the v0 wrapper with the offsets of its messages, which are absolute."""
+        low = min(self.first_inner, self.inner) if self.first_inner >= 0 else self.low
+        return self._replace(low=low, high=self.inner, stored=self.inner)
+
+    def one_bit_places(self) -> Iterator[tuple[int, int]]:
+        """Return the first and the last offset that each flip of one bit in the base offset field results in."""
+        for bit in range(63):
+            by = (self.stored ^ 1 << bit) - self.stored
+            if self.low + by >= 0:
+                yield self.low + by, self.high + by
+
+
+def batches_of(reader: SegmentReader) -> Iterator[LocatedBatch]:
+    """Return the batches with a valid CRC whose own offsets don't contradict each other."""
+    opener = DeepIterator()
+    for window in reader.windows():
+        batches = window.batches
+        wrapped: dict[int, tuple[int, int]] = {}
+        if _has_wrappers(batches):
+            for chunk in opener.chunks(window):
+                wrapped.update(_wrapped_offsets(chunk))
+        columns = [memoryview(getattr(batches, name))[: batches.count].tolist() for name in _Header._fields]
+        for row, fields in enumerate(zip(*columns, strict=True)):
+            header = _Header._make(fields)
+            if header.crc_state != CRC_BAD and header.last_offset >= clamped(header.base_offset):
+                yield _batch_of(header, wrapped.get(row))
+
+
+def _has_wrappers(batches: BatchColumns) -> bool:
+    if min(memoryview(batches.magic)[: batches.count], default=2) >= 2:
+        return False
+    return any(batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK for row in range(batches.count))
+
+
+def _wrapped_offsets(chunk: Chunk) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Return the first and the last offset in each v0 and v1 wrapper, by row."""
+    batches = chunk.batches
+    for row in range(chunk.first, chunk.stop):
+        wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
+        # A v0 wrapper whose own offset is not that of its last message does not count as intact.
+        if wrapper and batches.record_sum[row] and (batches.intact[row] or not batches.magic[row]):
+            yield row, (batches.first_record_offset[row], batches.last_record_offset[row])
+
+
+class _Header(NamedTuple):
+    """The columns that a Batch is made from. Lists of them are read faster than each number of a column."""
+
+    position: int
+    size: int
+    magic: int
+    attributes: int
+    base_offset: int
+    last_offset: int
+    crc: int
+    crc_state: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+def batch_at(window: Window, row: int, wrapped: tuple[int, int] | None) -> LocatedBatch:
+    """Return the batch in ``row``; ``wrapped`` are the first and the last offset in it if it is a v0 or v1 wrapper."""
+    return _batch_of(_Header._make(getattr(window.batches, name)[row] for name in _Header._fields), wrapped)
+
+
+def _batch_of(header: _Header, wrapped: tuple[int, int] | None) -> LocatedBatch:
+    high = header.last_offset
+    low = high if header.magic < 2 else clamped(header.base_offset)
+    first_inner = inner = -1
+    if wrapped is not None:
+        low = min(wrapped[0], high)
+        if header.magic == 0:
+            first_inner, inner = wrapped
+    producer = None
+    if header.producer_id >= 0 and not header.attributes & CONTROL and header.base_sequence >= 0:
+        producer = header.producer_id, header.producer_epoch
+    horizon = header.magic >= 2 and header.attributes & DELETE_HORIZON
+    return LocatedBatch(
+        position=header.position,
+        end=header.position + header.size,
+        low=low,
+        high=high,
+        stored=header.base_offset,
+        crc=header.crc,
+        first_time=-1 if horizon else header.base_timestamp,
+        last_time=header.max_timestamp,
+        producer=producer,
+        sequence=header.base_sequence,
+        next_sequence=increment_sequence(header.base_sequence, high - low + 1),
+        first_inner=first_inner,
+        inner=inner,
+    )
+
 
 # The score of a selection. A smaller unit counts only between selections that are equal in all larger ones.
 ONE_BATCH = 1 << 96
@@ -21,7 +163,7 @@ AFTER_LOST_BYTES = -1
 _SUSPICIOUS = 64
 
 
-def too_high(batch: Batch, before: int, lost: int, least: int, most: int) -> bool:
+def too_high(batch: LocatedBatch, before: int, lost: int, least: int, most: int) -> bool:
     """Return whether one flipped bit explains that offsets are missing before a batch, and lost bytes don't.
 
     ``before`` is the last offset before it, ``lost`` the number of bytes lost next to it. If more than ``least`` offsets
@@ -33,7 +175,7 @@ def too_high(batch: Batch, before: int, lost: int, least: int, most: int) -> boo
     return bool(damaged and gap >= _SUSPICIOUS and least < gap <= bit + most and batch.stored & bit)
 
 
-def suspects(block: list[Batch], floor: int, size: int | None) -> set[int]:
+def suspects(block: list[LocatedBatch], floor: int, size: int | None) -> set[int]:
     """Return the batches whose base offset is too high by one bit, if the log is dense.
 
     It is if no other offsets are missing between adjacent batches: compaction leaves holes. ``size`` is the end of the
@@ -56,12 +198,14 @@ def suspects(block: list[Batch], floor: int, size: int | None) -> set[int]:
     return found
 
 
-def block_density(batch: Batch) -> float:
+def block_density(batch: LocatedBatch) -> float:
     """Return the number of offsets per byte of a batch."""
     return (batch.high - batch.low + 1) / max(batch.end - batch.position, 1)
 
 
-def most_in_order(block: list[Batch], floor: int, name: int | None = None, doubted: Container[int] = ()) -> list[bool]:
+def most_in_order(
+    block: list[LocatedBatch], floor: int, name: int | None = None, doubted: Container[int] = ()
+) -> list[bool]:
     """Return which batches of a block stay, all with offsets above ``floor``.
 
     Batches that contradict no other stay without being compared. ``name`` is the offset in the segment's name if the block
@@ -87,7 +231,12 @@ def most_in_order(block: list[Batch], floor: int, name: int | None = None, doubt
 
 
 def _select_in_zone(
-    block: list[Batch], zone: list[int], kept: list[bool], last: set[int], following: int, doubted: Container[int]
+    block: list[LocatedBatch],
+    zone: list[int],
+    kept: list[bool],
+    last: set[int],
+    following: int,
+    doubted: Container[int],
 ) -> None:
     """Mark which batches of a zone stay.
 
@@ -131,7 +280,7 @@ def _select_in_zone(
         n = before[n]
 
 
-def _demerits(block: list[Batch], n: int, floor: int, far: set[int]) -> int:
+def _demerits(block: list[LocatedBatch], n: int, floor: int, far: set[int]) -> int:
     """Return what speaks against the offsets of a batch.
 
     Bytes were lost right before it, so its base offset may be among them. Or one flipped bit explains why the batch does
@@ -141,7 +290,7 @@ def _demerits(block: list[Batch], n: int, floor: int, far: set[int]) -> int:
     return AFTER_LOST_BYTES * lost + ONE_BIT_WRONG * _is_one_bit_wrong(block, n, floor, far)
 
 
-def _is_one_bit_wrong(block: list[Batch], n: int, floor: int, far: Container[int] = ()) -> bool:
+def _is_one_bit_wrong(block: list[LocatedBatch], n: int, floor: int, far: Container[int] = ()) -> bool:
     """Return whether a batch does not fit between its neighbours in the file, and does with one bit flipped.
 
     The batches ``far`` and copies of the batch are skipped.
@@ -158,7 +307,7 @@ def _is_one_bit_wrong(block: list[Batch], n: int, floor: int, far: Container[int
     return any(low < first and last < high for first, last in block[n].one_bit_places())
 
 
-def _far_by_one_bit(block: list[Batch], zone: list[int], floor: int) -> set[int]:
+def _far_by_one_bit(block: list[LocatedBatch], zone: list[int], floor: int) -> set[int]:
     """Return the batches far above the others, if not more than these, that are near them with one bit cleared."""
     ordered = sorted(zone, key=lambda n: block[n].low)
     below, highest = 0, floor
@@ -178,7 +327,7 @@ def _far_by_one_bit(block: list[Batch], zone: list[int], floor: int) -> set[int]
     }
 
 
-def undecided(block: list[Batch], kept: list[bool], floor: int, doubted: Container[int] = ()) -> set[int]:
+def undecided(block: list[LocatedBatch], kept: list[bool], floor: int, doubted: Container[int] = ()) -> set[int]:
     """Return the batches of which one is wrong, and nothing shows which: two neighbours in the file, one of them kept.
 
     Each fits without the other, and each fits next to the other with one bit flipped. They do not join the batches around

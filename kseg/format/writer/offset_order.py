@@ -15,13 +15,20 @@ from kseg.findings import Finding
 from kseg.format.record.columns import CRC_BAD
 from kseg.format.record.layout import INT32_MAX, INT64_MAX
 from kseg.format.record.offset_evidence import one_bit_apart
-from kseg.format.segment.reader import SegmentReader, Window
+from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source
-from kseg.format.writer import batch_rows
+from kseg.format.writer import rewritten_rows
 from kseg.format.writer.base_offset_proof import BaseOffsetProof
-from kseg.format.writer.increasing_offsets import most_in_order, suspects, too_high, undecided
-from kseg.format.writer.located_batches import Batch, batch_at, batches_of
+from kseg.format.writer.increasing_offsets import (
+    LocatedBatch,
+    batch_at,
+    batches_of,
+    most_in_order,
+    suspects,
+    too_high,
+    undecided,
+)
 
 # More offsets per lost byte are not expected.
 _DENSE = 64
@@ -47,8 +54,8 @@ class OffsetOrder:
     corrected: dict[int, int]
     doubtful: set[int] = field(default_factory=set)
     undecided: set[int] = field(default_factory=set)
-    head: Batch | None = None
-    tail: Batch | None = None
+    head: LocatedBatch | None = None
+    tail: LocatedBatch | None = None
     size: int = 0
     beyond: bool = False
 
@@ -57,24 +64,24 @@ IN_ORDER = OffsetOrder({}, {})
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours:
+class AdjacentBatches:
     """The last batch of the segment before, and the first batch of the segment after.
 
     None if the segment is missing, or if the batch is not at the end of its file that is adjacent. ``newest``: no segment
     follows. The newest segment is never compacted, so its first batch has the offset of its name.
     """
 
-    before: Batch | None = None
-    after: Batch | None = None
+    before: LocatedBatch | None = None
+    after: LocatedBatch | None = None
     newest: bool = False
 
-    def contradicts(self, first: Batch, name: int | None) -> bool:
+    def contradicts(self, first: LocatedBatch, name: int | None) -> bool:
         """Return whether the first batch begins after the offset that the segment's first batch must have."""
         joins = self.newest and self.before is not None and self.before.high + 1 == name
         return joins and first.position == 0 and name is not None and first.low > name
 
 
-NO_NEIGHBOURS = Neighbours()
+NO_NEIGHBOURS = AdjacentBatches()
 
 
 def ceiling_of(path: str) -> int | None:
@@ -87,7 +94,7 @@ def find_order(
     open_segment: Callable[[], Source],
     ceiling: int | None = None,
     floor: int = -1,
-    neighbours: Neighbours = NO_NEIGHBOURS,
+    neighbours: AdjacentBatches = NO_NEIGHBOURS,
 ) -> OffsetOrder:
     """Read a segment, and return which of its batches can't stay where they are with the offsets they have.
 
@@ -104,7 +111,7 @@ def find_order(
             overwritten.add(finding.position or 0)
 
     with SegmentReader(open_segment(), report=note_overwritten_size) as reader:
-        ends: list[Batch] = []
+        ends: list[LocatedBatch] = []
         ascends = _ascends(reader, ceiling, floor, ends) and not overwritten and not _leaps(reader, floor, ends)
         if ascends and not (ends and neighbours.contradicts(ends[0], reader.name_offset)):
             head, tail = (ends[0], ends[-1]) if ends else (None, None)
@@ -112,7 +119,7 @@ def find_order(
     found = _Found(ceiling, floor, neighbours)
     with SegmentReader(open_segment(), report=note_overwritten_size) as reader:
         found.name = reader.name_offset
-        block: list[Batch] = []
+        block: list[LocatedBatch] = []
         for batch in batches_of(reader):
             block.append(batch if batch.position not in overwritten else batch._replace(doubtful=True))
             if len(block) == COMPARED:
@@ -127,12 +134,12 @@ def find_order(
     )  # fmt: skip
 
 
-def _ascends(reader: SegmentReader, ceiling: int | None, floor: int, ends: list[Batch]) -> bool:
+def _ascends(reader: SegmentReader, ceiling: int | None, floor: int, ends: list[LocatedBatch]) -> bool:
     """Return whether all offsets increase, as far as headers show it; ``ends`` receives the first and last batches."""
     last_offset = max((reader.name_offset or 0) - 1, floor)
     limit = INT64_MAX if ceiling is None else min(ceiling, INT64_MAX)
     for window in reader.windows():
-        ascends, last_offset = batch_rows.offsets_ascend(window.batches, last_offset, limit)
+        ascends, last_offset = rewritten_rows.offsets_ascend(window.batches, last_offset, limit)
         if not ascends:
             return False
         if not ends:
@@ -141,7 +148,7 @@ def _ascends(reader: SegmentReader, ceiling: int | None, floor: int, ends: list[
     return True
 
 
-def _leaps(reader: SegmentReader, floor: int, ends: list[Batch]) -> bool:
+def _leaps(reader: SegmentReader, floor: int, ends: list[LocatedBatch]) -> bool:
     """Return whether the last batch may be too high. No batch after it shows that."""
     if not ends:
         return False
@@ -150,13 +157,13 @@ def _leaps(reader: SegmentReader, floor: int, ends: list[Batch]) -> bool:
     return too_high(ends[-1], before, lost + reader.position - ends[-1].end, 0, _DENSE * lost)
 
 
-def _first_valid(window: Window) -> list[Batch]:
+def _first_valid(window: Window) -> list[LocatedBatch]:
     """Return the first batch of a window with a good CRC, if there is one."""
     rows = (row for row in range(window.batches.count) if window.batches.crc_state[row] != CRC_BAD)
     return [batch_at(window, row, None) for row in islice(rows, 1)]
 
 
-def _keep_last(window: Window, ends: list[Batch]) -> None:
+def _keep_last(window: Window, ends: list[LocatedBatch]) -> None:
     """Put the last two batches of a window with a good CRC at the end of ``ends``, which holds three at most."""
     rows = (row for row in range(window.batches.count - 1, -1, -1) if window.batches.crc_state[row] != CRC_BAD)
     last = [batch_at(window, row, None) for row in islice(rows, 2)][::-1]
@@ -173,18 +180,18 @@ class _Found:
 
     ceiling: int | None
     last: int
-    neighbours: Neighbours
+    neighbours: AdjacentBatches
     name: int | None = None
     previous: dict[int, int] = field(default_factory=dict)
     corrected: dict[int, int] = field(default_factory=dict)
     doubtful: set[int] = field(default_factory=set)
     undecided: set[int] = field(default_factory=set)
-    head: Batch | None = None
-    tail: Batch | None = None
+    head: LocatedBatch | None = None
+    tail: LocatedBatch | None = None
     size: int | None = None
     beyond: bool = False
 
-    def decide(self, block: list[Batch], stop: int) -> None:
+    def decide(self, block: list[LocatedBatch], stop: int) -> None:
         """Decide which of the first ``stop`` batches stay. ``size`` is set if the block holds the segment's last batch."""
         limit = 1 << 63 if self.ceiling is None else self.ceiling
         late = self.head is None and block and self.neighbours.contradicts(block[0], self.name)
@@ -221,13 +228,13 @@ class _Found:
                 self.corrected[block[n].position] = corrected[n]
             self._keep([moved[n]])
 
-    def _keep(self, batches: list[Batch]) -> None:
+    def _keep(self, batches: list[LocatedBatch]) -> None:
         if batches:
             self.head = self.head or batches[0]
             self.tail = batches[-1]
             self.last = batches[-1].high
 
-    def _correct(self, moved: list[Batch], limit: int) -> dict[int, int]:
+    def _correct(self, moved: list[LocatedBatch], limit: int) -> dict[int, int]:
         """Correct the base offsets of a block that are proved wrong; return the number added to each."""
         # The adjacent batches of other segments are compared with as if they were in this file.
         before = self.neighbours.before if self.head is None else None
@@ -246,7 +253,7 @@ class _Found:
         return corrected
 
 
-def _all_in_order(block: list[Batch], last_offset: int, limit: int) -> bool:
+def _all_in_order(block: list[LocatedBatch], last_offset: int, limit: int) -> bool:
     for batch in block:
         if batch.doubtful or batch.low <= last_offset or batch.high >= limit or batch.inner not in (-1, batch.high):
             return False
@@ -254,7 +261,7 @@ def _all_in_order(block: list[Batch], last_offset: int, limit: int) -> bool:
     return True
 
 
-def _before_name(block: list[Batch], name: int) -> set[int]:
+def _before_name(block: list[LocatedBatch], name: int) -> set[int]:
     """Return the batches that end before the offset in the segment's name and do not join the batch after them.
 
     If most batches do so, the name is wrong, unless the file begins with batches of that name.
@@ -268,7 +275,7 @@ def _before_name(block: list[Batch], name: int) -> set[int]:
     return strays
 
 
-def _begins_with_name(block: list[Batch], first_stray: int, name: int) -> bool:
+def _begins_with_name(block: list[LocatedBatch], first_stray: int, name: int) -> bool:
     """Return whether the file begins with the batch at offset ``name``, or with several in order after it (compacted).
 
     Batches of an earlier segment can follow these, however many they are.
@@ -278,7 +285,7 @@ def _begins_with_name(block: list[Batch], first_stray: int, name: int) -> bool:
     return block[0].low == name or (first_stray > 1 and _all_in_order(block[:first_stray], name - 1, 1 << 63))
 
 
-def _doubtful(block: list[Batch], kept: list[int], floor: int, name: int | None) -> set[int]:
+def _doubtful(block: list[LocatedBatch], kept: list[int], floor: int, name: int | None) -> set[int]:
     """Return the doubtful batches of those that are ``kept``, without those that join the batch before or after."""
     found = set()
     for at, n in enumerate(kept):

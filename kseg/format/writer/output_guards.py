@@ -1,4 +1,4 @@
-"""Source and target folders of ``convert`` and ``repair``: their content, and checks of the folders that are replaced."""
+"""Source and target folders of ``convert`` and ``repair``: their content, the checks of replaced folders, and new files."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError
-from kseg.format.log_loader.log_segment import DEFAULT_LIMITS
+from kseg.format.log_loader.loaded_files import RefusedError
+from kseg.format.log_loader.log_segment import DEFAULT_LIMITS, complete_swaps, delete_unfinished
 from kseg.format.log_loader.partition_files import Files
-from kseg.format.log_loader.refusals import RefusedError
-from kseg.format.log_loader.unfinished_files import complete_swaps, delete_unfinished
-from kseg.format.segment.reader import SegmentReader
+from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles import registry
 from kseg.format.storage.atomic_write import NewFile, check_absent, is_result, writing
+from kseg.format.storage.local_files import open_file, skip_special
 from kseg.format.storage.naming import is_log, is_remote_log, logs_among
 from kseg.format.storage.source import check_single_log_dir, open_source
-from kseg.format.storage.special_files import open_file, skip_special
 from kseg.text import count_of
 
 
@@ -196,3 +195,18 @@ def copy_file(source: Path, target: Path) -> None:
     with writing(target), open_file(str(source), named=False) as original, NewFile(target) as copy:
         shutil.copyfileobj(original, copy.file)
         copy.sync(os.stat(source).st_mtime_ns)
+
+
+class DamagedError(KsegError):
+    """The source is damaged, and ``skip_damaged`` is not set."""
+
+
+def index_paths(log: Path) -> tuple[Path, Path]:
+    """Return the paths of the offset index and the time index of a log."""
+    stem = log.name.removesuffix(".log")
+    return log.with_name(stem + ".index"), log.with_name(stem + ".timeindex")
+
+
+def txn_index_path(log: Path) -> Path:
+    """Return the path of the transaction index of a log."""
+    return index_paths(log)[0].with_suffix(".txnindex")

@@ -26,7 +26,7 @@ from kseg.format.sidefiles import registry
 from kseg.format.storage.atomic_write import is_result
 from kseg.format.storage.naming import is_log, is_segment_stem, partition_of
 from kseg.format.storage.source import STDIN, is_url, open_source
-from kseg.format.writer.targets import index_paths
+from kseg.format.writer.output_guards import index_paths
 
 # A broker reads the number before these suffixes, and does not start if there is none (LogLoader, ProducerStateManager).
 _PARSED = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".deleted", ".cleaned", ".swap")

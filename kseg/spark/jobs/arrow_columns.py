@@ -10,7 +10,7 @@ from kseg.errors import UsageError
 from kseg.format.record.columns import RecordColumns
 from kseg.format.record.layout import NO_TIMESTAMP
 from kseg.format.writer.records_builder import with_length
-from kseg.report.arrow_parts import pa, pc
+from kseg.report.arrow_table import pa, pc
 
 # Approximate bytes of a record besides key, value and headers: lengths, deltas, attributes.
 _RECORD_OVERHEAD = 21

@@ -9,14 +9,13 @@ from pathlib import Path
 
 from kseg import schema
 from kseg.commands.validate.folder_checks import check_folders
+from kseg.extras.views.view_table import VIEWS
+from kseg.extras.views.whole_files import result_and_row
 from kseg.format.storage.atomic_write import whole_file
 from kseg.format.storage.process_pool import Pool, map_ordered
 from kseg.format.storage.source import SegmentFile, local_size
-from kseg.report.arrow_parts import ParquetWriter
-from kseg.report.arrow_table import BATCH_ROWS, arrow_schema, from_rows
+from kseg.report.arrow_table import BATCH_ROWS, ParquetWriter, arrow_schema, from_rows
 from kseg.results import FileResult, Settings
-from kseg.views.segment_summary import result_and_row
-from kseg.views.view_table import VIEWS
 
 #: The views that are written, each to a file with its name.
 WRITTEN = ("findings", "segments")

@@ -1,19 +1,19 @@
 """Find the rows of a DataFrame that are not records to write: damage, control records, aborted and undecided
 transactions.
 
-These columns of the records view show them: ``damage``, ``control``, ``transaction_state`` and ``transactional``. All
-rows of a DataFrame without these columns are written.
+These columns of the records view show them: ``damage``, ``control``, ``transaction_state`` and ``transactional``. A
+DataFrame that reads log segments needs them, or must read with isolation=read_committed. All rows of others are written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 
 from kseg.errors import UsageError
-from kseg.report.arrow_parts import pa, pc
+from kseg.report.arrow_table import pa, pc
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -48,6 +48,50 @@ def check_kinds(drop: Collection[str], as_data: Collection[str]) -> None:
                 raise UsageError(f"{option}: expected a list of {', '.join(KINDS)}, got {kinds!r}")
     if _NEVER_DATA in as_data:
         raise UsageError("as_data: damage has no content; use drop=['damage']")
+
+
+def check_source(df: DataFrame, as_data: Collection[str]) -> None:
+    """Raise UsageError if a DataFrame reads log segments, and lacks the columns that show which rows are not records."""
+    if not any(map(_is_all_kinds, _reads_of_segments(df))):
+        return
+    names = {"control": {"control"}, "transactional": {"transaction_state", "transactional"}}
+    for kind, columns in names.items():
+        if columns.isdisjoint(df.columns) and kind not in as_data:
+            raise UsageError(
+                f"the rows are read from log segments, and a column is missing that shows which are not records: "
+                f"keep {' or '.join(sorted(columns))}, or read with isolation=read_committed"
+            )
+
+
+def _is_all_kinds(options: Mapping[str, str]) -> bool:
+    return (
+        options.get("view", "records") == "records"
+        and options.get("isolation") != "read_committed"
+        and "as" not in options
+    )
+
+
+def _reads_of_segments(df: Any) -> Iterator[dict[str, str]]:
+    """Yield the options of each read of log segments in the plan, with names in lower case."""
+    if hasattr(df, "_jdf"):
+        leaves = df._jdf.queryExecution().analyzed().collectLeaves()
+        for leaf in (leaves.apply(number) for number in range(leaves.size())):
+            if leaf.getClass().getSimpleName() == "DataSourceV2Relation" and leaf.table().name() == "kseg":
+                yield {name.lower(): value.lower() for name, value in leaf.options().items()}
+        return
+    for read in _connect_reads(df._plan.to_proto(df.sparkSession.client)):  # Spark Connect
+        if read.format.lower() == "kseg":
+            yield {name.lower(): value.lower() for name, value in read.options.items()}
+
+
+def _connect_reads(message: Any) -> Iterator[Any]:
+    """Yield the reads of data sources in a plan of Spark Connect."""
+    if message.DESCRIPTOR.full_name == "spark.connect.Read.DataSource":
+        yield message
+    for field, value in message.ListFields():
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            for one in value if field.label == field.LABEL_REPEATED else [value]:
+                yield from _connect_reads(one)
 
 
 def kind_column(df: DataFrame, as_data: Collection[str]) -> Column:

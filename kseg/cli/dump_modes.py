@@ -1,0 +1,173 @@
+"""The modes of ``kseg dump`` that show no rows of segments: ``--as`` and ``--effective``.
+
+``kseg dump --as``: files that are not segments, read as the given kind.
+
+``kseg dump --effective``: the selection of partitions, and the exit code.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kseg.cli.messages import FAILED, note, note_output, until_reader_closes
+from kseg.cli.record_options import files_of
+from kseg.commands.dump.dumped_rows import Item, first_rows
+from kseg.commands.dump.framed_dump import dump_framed, framed_bytes
+from kseg.commands.dump.row_filter import RowFilter
+from kseg.errors import UsageError
+from kseg.findings import Report
+from kseg.format.internal_topics.decode import BY_FOLDER, internal_topic
+from kseg.format.internal_topics.effective_state import Owner, effective
+from kseg.format.storage.local_files import special_kind_at
+from kseg.format.storage.source import STDIN, SegmentFile, find_segments, once_each, open_source, topic_partition
+from kseg.format.wire.framings import framed_files, framing
+from kseg.report.effective_report import EffectivePartition
+from kseg.report.formats import DUMP, EFFECTIVE, FRAMED, View, check_format, destination, write
+from kseg.text import count_of
+
+if TYPE_CHECKING:
+    from kseg.cli.spark_session import SparkOutcome
+
+
+def show_framed(
+    paths: tuple[str, ...],
+    shallow: bool | None,
+    result: tuple[str | None, str],
+    options: Mapping[str, Any],
+    keep: RowFilter,
+    outcome: SparkOutcome,
+) -> int:
+    """Dump files with the given framings. ``result`` is the output path and the format.
+
+    Returns the exit code. Raises UsageError.
+    """
+    output, name = result
+    for of_logs in ("spark", "follow", "effective", "decode"):
+        if options[of_logs]:
+            raise UsageError(f"--as cannot be combined with --{of_logs}")
+    files = framed_files(paths, options["framings"])
+    kinds = [framing(str(file.framing)) for file in files]
+    own, *others = {kind.columns for kind in kinds}
+    if others:
+        raise UsageError("these kinds of --as have different rows: dump them separately")
+    kind = FRAMED if own else DUMP
+    check_format(kind, name)
+    if own and keep != RowFilter():
+        raise UsageError("--offsets and other filters support segments and message sets only")
+    # Requests and responses are deep by default; a message set is shallow by default, like a segment.
+    deep = bool(own) if shallow is None else not shallow
+    if keep.keys and not deep:
+        raise UsageError("--key selects records: add --deep")
+
+    def show(file: SegmentFile) -> Iterator[Any]:
+        outcome.begin(file)
+        text, crcs = name == "text", not options["no_crc"]
+        dumped: Iterator[Item] = (
+            framed_bytes(file, outcome, verify_crc=crcs)
+            if own and name == "hex"
+            else dump_framed(file, outcome, keep, deep=deep, headings=text, verify_crc=crcs, check=True)
+        )
+        yield from outcome.attempt(dumped)
+
+    with until_reader_closes(), destination(output, to_the_end=False) as out:
+        view = View(deep=deep, encoding=options["encoding"], terminal=out.isatty())
+        shown = outcome.counted(first_rows(chain.from_iterable(map(show, files)), options["limit"]))
+        columns = [kinds[0].columns if deep else kinds[0].shallow_columns] if own else []
+        write(kind, name, out, shown, *columns, view=view)
+        if outcome.failed and not outcome.rows:
+            raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
+    note_output(output, count_of(outcome.written, "row"))
+    return outcome.exit_code()
+
+
+#: The options of ``kseg dump`` that can be combined with --effective: the others select or format records.
+_ALLOWED = {
+    "paths",
+    "shallow",
+    "format_name",
+    "output",
+    "decode",
+    "effective",
+    "max_rate",
+    "group",
+    "txn",
+    "partitions",
+}
+
+
+def show_effective(
+    paths: Sequence[str],
+    result: tuple[str | None, str],
+    decode_as: str | None,
+    outcome: SparkOutcome,
+    context: click.Context,
+    owner: Owner | None = None,
+) -> int:
+    """Write the effective state of each partition of an internal topic; return the exit code.
+
+    ``result`` is the output path and the format. With ``owner`` the state has only its records. Raises UsageError.
+    """
+    output, name = result
+    _check_options(context)
+    check_format(EFFECTIVE, name)
+    files = once_each(chain.from_iterable(outcome.attempt(_readable(path)) for path in paths))
+    if not files:
+        return FAILED
+    if owner is not None:
+        files = files_of(owner, files, decode_as or BY_FOLDER, context.params["partitions"])
+    folders: dict[str, list[SegmentFile]] = {}
+    for file in files:  # files of one folder can be given in any order, mixed with others
+        folders.setdefault(_folder(file), []).append(file)
+    topics = {folder: internal_topic(found[0].path, decode_as or BY_FOLDER) for folder, found in folders.items()}
+    if not any(topics.values()):
+        raise UsageError("--effective needs folders of internal topics; for other folder names add --decode TOPIC")
+    others = sum(topic is None for topic in topics.values())
+    if others:
+        note(f"skipped folders that do not belong to an internal topic: {others}")
+
+    def partitions() -> Iterator[EffectivePartition]:
+        for folder, topic in topics.items():
+            if topic is not None:
+                yield from outcome.attempt(_partition(folder, topic, folders[folder], outcome, owner))
+
+    with destination(output) as out:
+        write(EFFECTIVE, name, out, partitions())
+    return outcome.exit_code()
+
+
+def _check_options(context: click.Context) -> None:
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
+        if given and parameter.name not in _ALLOWED:
+            raise UsageError(f"--effective cannot be combined with {parameter.opts[0]}: it reads whole partitions")
+
+
+def _readable(path: str) -> Iterator[SegmentFile]:
+    """Yield the segments of a path. Raises UnreadableError for a missing file, before its topic is examined."""
+    for file in find_segments(path):
+        if not file.listed and file.path != STDIN and special_kind_at(file.path) is None:
+            open_source(file.path).close()
+        yield file
+
+
+def _folder(file: SegmentFile) -> str:
+    return STDIN if file.path == STDIN else os.path.dirname(file.path) or "."
+
+
+def _partition(
+    folder: str, topic: str, files: Sequence[SegmentFile], outcome: SparkOutcome, owner: Owner | None
+) -> Iterator[EffectivePartition]:
+    def report_of(path: str) -> Report:
+        outcome.file = path
+        return outcome
+
+    found = effective(topic, [file.path for file in files], report_of, owner)
+    if owner is not None and not found.spaces():
+        return  # another partition than the owner's
+    outcome.rows = True
+    yield EffectivePartition(folder, topic, topic_partition(files[0].path)[1], found)

@@ -1,0 +1,82 @@
+"""``kseg lag``: options and exit codes. 1: damage, or an offset outside of its log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from kseg.cli import common
+from kseg.cli.common import parallel_map
+from kseg.cli.messages import FAILED, FOUND, fail, note_output
+from kseg.cli.outcome import FindingNotes
+from kseg.cli.progress import progress_bar
+from kseg.commands.lag import (
+    OUTSIDE,
+    Commit,
+    LogDirs,
+    lags,
+    offsets_replicas,
+    read_commits,
+)
+from kseg.errors import UsageError
+from kseg.format.internal_topics.decode import CONSUMER_OFFSETS
+from kseg.format.storage.source import check_exists, find_segments, is_folder, is_url, local_size, once_each
+from kseg.report.formats import LAG, destination, write
+from kseg.report.lag_report import LagTotal, summary_line
+
+
+@click.command()
+@common.paths
+@click.option("--group", "groups", multiple=True, metavar="GROUP", help="List this group. Can be given several times.")
+@common.output_format(LAG)
+@common.output
+@common.jobs
+@common.max_rate
+def lag(paths: tuple[str, ...], groups: tuple[str, ...], format_name: str, output: str | None, jobs: int) -> int:
+    """List the lag of consumer groups, as kafka-consumer-groups --describe does, but offline.
+
+    PATHs are the log directories of all brokers. The committed offsets are those in __consumer_offsets, the log ends those
+    of the replicas with the highest end. The lag is the difference.
+
+    Exit codes: 0 all offsets are in their logs, 1 an offset is outside of its log or damage was found, 2 the command
+    failed.
+    """
+    for path in filter(is_url, paths):
+        raise UsageError(f"{path}: lag reads local log directories only: give a folder")
+    for path in paths:
+        check_exists(path)
+    common.check_outputs()
+    files = once_each(file for path in paths for file in find_segments(path))
+    found = LogDirs(files)
+    replicas = offsets_replicas(found)
+    if not replicas:
+        raise UsageError(f"no partition of {CONSUMER_OFFSETS} found: give the log directories of all brokers")
+    notes, total = FindingNotes(), LagTotal()
+    failed = False
+    for file in files:
+        if is_folder(file.path):
+            failed = bool(fail(f"{file.path}: the folder cannot be listed"))
+    size = sum(local_size(path) or 0 for replica in replicas for path in replica.segments)
+
+    def commits() -> Iterator[Commit]:
+        nonlocal failed
+        for read in each(read_commits, replicas):
+            for file, finding in read.findings:
+                notes(file, finding)
+            if read.unread:
+                failed = bool(fail(read.unread))
+            yield from (commit for commit in read.commits if not groups or commit.group in groups)
+
+    with (
+        destination(output) as out,
+        progress_bar(size) as progress,
+        parallel_map(jobs, len(replicas), size, progress) as each,
+    ):
+        write(LAG, format_name, out, total.counted(lags(found, commits())), total)
+    note_output(output, summary_line(total))
+    for group in sorted(set(groups) - total.groups):
+        failed = bool(fail(f"group {group}: no committed offset found"))
+    if failed:
+        return FAILED
+    return FOUND if notes.errors or any(total.statuses[status] for status in OUTSIDE) else 0

@@ -1,0 +1,108 @@
+"""The findings of commands that write rows, on stderr, and the exit codes that follow.
+
+The outcome of a command that writes rows: its findings on stderr, and its exit code.
+
+The findings of commands other than ``kseg validate``, as messages on stderr.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from kseg.cli.messages import FAILED, FOUND, fail, note
+from kseg.commands.dump.dumped_rows import (
+    EmptyFile,
+    FileStart,
+    Item,
+    row_count,
+)
+from kseg.errors import KsegError, UsageError, VanishedError
+from kseg.findings import (
+    READ_ERROR,
+    RULES,
+    Finding,
+    Policy,
+    Severity,
+    Verdict,
+    is_noted,
+    unreadable,
+)
+from kseg.format.checks.run_checks import policy_for
+from kseg.format.storage.source import SegmentFile
+from kseg.results import MAX_PER_RULE, Settings
+
+
+class FindingNotes:
+    """Prints warnings and errors, a limited number per rule and file. ``errors`` counts the errors.
+
+    ``policy`` is the policy of the file that is read; None uses the severities of the rule table.
+    """
+
+    def __init__(self) -> None:
+        self.errors = 0
+        self.policy: Policy | None = None
+        self._printed: Counter[tuple[str, str]] = Counter()
+
+    def __call__(self, path: str, finding: Finding) -> None:
+        if not is_noted(finding, self.policy):
+            return
+        rule = RULES[finding.rule]
+        severity = self.policy.severity(rule) if self.policy else rule.severity
+        self.errors += severity >= Severity.ERROR
+        self._printed[path, rule.name] += 1
+        if self._printed[path, rule.name] == MAX_PER_RULE + 1:
+            note(f"{path}: {rule.name}: more of them follow; `kseg validate` counts them")
+        elif self._printed[path, rule.name] <= MAX_PER_RULE:
+            message = Verdict(path, severity, finding).message
+            place = "" if finding.position is None else f" at byte {finding.position}"
+            note(f"{path}: {rule.name}{place}: {message}")
+
+
+class DumpOutcome:
+    """The outcome of a command that writes rows: prints findings on stderr, and has the exit code."""
+
+    def __init__(self) -> None:
+        self.file = ""
+        self.rows = False
+        self.written = 0
+        self.failed = False
+        self._notes = FindingNotes()
+
+    def begin(self, file: SegmentFile) -> None:
+        """The next file: its findings are weighed as ``kseg validate`` does."""
+        self.file, self._notes.policy = file.path, policy_for(file, Settings())
+
+    def __call__(self, finding: Finding) -> None:
+        if finding.rule == READ_ERROR:  # rows are missing that the file may have
+            self.failure(unreadable(self.file, finding), listed=False)
+            return
+        self._notes(self.file, finding)
+
+    def counted(self, items: Iterator[Item]) -> Iterator[Item]:
+        """Yield the items, and count the rows among them."""
+        for item in items:
+            self.written += row_count(item)
+            self.rows |= not isinstance(item, (FileStart, EmptyFile))
+            yield item
+
+    def attempt(self, rows: Iterator[Any], *, listed: bool = False) -> Iterator[Any]:
+        """Yield the rows. A file that cannot be read is one line on stderr; a ``listed`` file may have been deleted."""
+        try:
+            yield from rows
+        except UsageError:
+            raise
+        except KsegError as error:
+            self.failure(error, listed=listed)
+
+    def failure(self, error: KsegError, *, listed: bool) -> None:
+        """Print why a file cannot be read."""
+        if not (listed and isinstance(error, VanishedError)):
+            self.failed = True
+            fail(str(error))
+
+    def exit_code(self) -> int:
+        if not (self.rows or self.failed):
+            note("no rows")
+        return FAILED if self.failed else FOUND if self._notes.errors else 0

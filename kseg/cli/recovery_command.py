@@ -1,0 +1,146 @@
+"""``kseg recovery``: options, exit codes. 1: the broker would lose data or producers, fail, or take a log dir offline."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+
+import click
+
+from kseg.cli import common
+from kseg.cli.common import parallel_map
+from kseg.cli.messages import FAILED, FOUND, fail, note_output
+from kseg.cli.progress import progress_bar
+from kseg.cli.this_run import this_run
+from kseg.commands.recovery import (
+    Broker,
+    Each,
+    RecoveryRequest,
+    owner_of,
+    places_of,
+    plan,
+)
+from kseg.errors import KsegError, UsageError
+from kseg.format.log_loader.log_segment import INDEX_BYTES
+from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
+from kseg.format.storage.source import find_segments, is_url, size_of
+from kseg.report.formats import RECOVERY, destination, write
+from kseg.report.recovery_report import Plans, RecoveryTotal, summary_line
+
+
+@click.command()
+@common.paths
+@click.option(
+    "--clean/--unclean",
+    default=None,
+    help="Assume this shutdown. Default: .kafka_cleanshutdown.",
+)
+@click.option("--index-interval", type=common.WholeNumber(min=0), default=4096, show_default=True, metavar="BYTES",
+              help="Set index.interval.bytes of the topics.")  # fmt: skip
+@click.option("--index-bytes", type=common.WholeNumber(min=12), default=INDEX_BYTES, show_default=True, metavar="BYTES",
+              help="Set segment.index.bytes of the topics.")  # fmt: skip
+@common.output_format(RECOVERY)
+@common.output
+@common.details(
+    "List the steps for every partition in the table.", "List only what is lost and what to do in the table."
+)
+@common.jobs
+@common.max_rate
+def recovery(
+    paths: tuple[str, ...],
+    clean: bool | None,
+    index_interval: int,
+    index_bytes: int,
+    format_name: str,
+    output: str | None,
+    jobs: int,
+    verbose: bool,
+    quiet: bool,
+) -> int:
+    """Predict the start of a broker (Kafka 4) on a log directory or a partition folder.
+
+    Lists the files that the broker would delete, truncate, rename and rebuild, and the bytes, records and offsets that
+    would be lost. Changes nothing.
+
+    Exit codes: 0 nothing would be lost, 1 data or the state of producers would be lost or the broker could not use the
+    log directory, 2 the prediction failed.
+    """
+    for path in filter(is_url, paths):
+        raise UsageError(f"{path}: recovery reads local log directories only: give a folder")
+    common.check_outputs()
+    detail = common.detail_of(verbose, quiet)
+    total = RecoveryTotal()
+    request = RecoveryRequest(clean, index_interval, index_bytes)
+    sizes = _log_bytes(paths)
+
+    def unread(why: str) -> None:
+        fail(why)
+        total.unread += 1
+
+    def with_progress(plans: Plans) -> Iterator[LogDirPlan | PartitionPlan]:
+        for made in plans:
+            progress(sizes[os.path.normpath(made.folder)])
+            yield made
+
+    with (
+        destination(output) as out,
+        progress_bar(sum(sizes.values())) as progress,
+        parallel_map(jobs, len(sizes), sizes.total(), progress) as each,
+    ):
+        plans = with_progress(plans_of(paths, request, unread, each))
+        write(RECOVERY, format_name, out, total.counted(plans), total, detail=detail, run=this_run)
+    note_output(output, summary_line(total))
+    if total.unread or total.unseen:
+        return FAILED
+    return FOUND if total.harms else 0
+
+
+def plans_of(
+    paths: Iterable[str], request: RecoveryRequest, unread: Callable[[str], None], each: Each = map
+) -> Iterator[LogDirPlan | PartitionPlan]:
+    """Yield the plans for the log directories of one broker, each folder once. ``unread`` gets the errors of the others.
+
+    Log directories in a folder that is given are those of the brokers that their meta.properties name.
+    """
+    given = Broker()
+    brokers: dict[tuple[str | int | None, ...], Broker] = {}
+    seen: set[str] = set()
+
+    def places() -> Iterator[tuple[str, Broker]]:
+        for path in paths:
+            try:
+                found = places_of(path)
+            except KsegError as error:
+                unread(str(error))
+                seen.add(os.path.realpath(path))
+                continue
+            for place in found:
+                named = place == os.path.normpath(path)
+                yield place, given if named else brokers.setdefault(owner_of(place), Broker())
+
+    all_places = list(places())
+    for place, broker in all_places:
+        broker.add_place(place)
+    for place, broker in all_places:
+        if os.path.realpath(place) in seen:
+            continue
+        try:
+            for made in plan(place, request, unread, each):
+                if (folder := os.path.realpath(made.folder)) not in seen:
+                    seen.add(folder)
+                    yield broker.check_log_dirs(made)
+        except KsegError as error:
+            unread(str(error))
+            seen.add(os.path.realpath(place))
+
+
+def _log_bytes(paths: Iterable[str]) -> Counter[str]:
+    """Return the bytes of segments per folder: the maximum that has to be read."""
+    sizes: Counter[str] = Counter()
+    for path in paths:
+        with suppress(KsegError):
+            for file in find_segments(path):
+                sizes[os.path.normpath(os.path.dirname(file.path))] += size_of(file) or 0
+    return sizes

@@ -1,0 +1,203 @@
+"""``kseg sql``: options and exit codes.
+
+1: damage was skipped, or a recipe found a problem. 2: the statement is wrong, or a file could not be read.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kseg.cli import common
+from kseg.cli import spark_session as spark_runs
+from kseg.cli.messages import FAILED, FOUND, fail, note, until_reader_closes
+from kseg.cli.outcome import FindingNotes
+from kseg.cli.record_options import decode_options, decode_settings
+from kseg.errors import KsegError, UnreadableError, UsageError
+from kseg.extras.serialization import record_decoder
+from kseg.extras.sql import run
+from kseg.extras.sql.recipes import RECIPES, recipe_rows
+from kseg.extras.sql.statement import RECORDS, TABLES, import_libraries, table_rows
+from kseg.extras.views import planning, scan, split_rows
+from kseg.findings import Finding
+from kseg.format.checks.run_checks import policy_for
+from kseg.format.storage.source import STDIN, SegmentFile, is_url
+from kseg.report import sql_report as results
+from kseg.report.formats import SQL, destination, write
+from kseg.results import Settings
+from kseg.schema import CONTENT_COLUMNS
+from kseg.spark import sql as spark_sql
+
+if TYPE_CHECKING:
+    from kseg.extras.serialization.record_decoder import DecodeSettings
+
+
+_USAGE = "expected kseg sql STATEMENT PATH..."
+
+
+@click.command()
+@click.argument("arguments", metavar="[STATEMENT] PATH...", nargs=-1, type=common.PathText())
+@click.option("--file", "statement_file", metavar="FILE", type=common.InputPath(), help="Read the statement from FILE.")
+@click.option("--recipe", metavar="NAME", type=common.Choice(list(RECIPES)), help="Run a statement of --recipes.")
+@click.option("--recipes", is_flag=True, help="List the statements that have a name.")
+@click.option("--schema", is_flag=True, help="Show the tables and their columns.")
+@common.output_format(SQL)
+@common.output
+@click.option("--memory", type=common.WholeNumber(min=16), metavar="MIB",
+              help="Limit the memory of DuckDB. Default: 32, then 128 MiB.")  # fmt: skip
+@decode_options
+@common.no_crc
+@common.max_rate
+@common.spark
+def sql(
+    arguments: tuple[str, ...],
+    statement_file: str | None,
+    recipe: str | None,
+    recipes: bool,
+    schema: bool,
+    format_name: str,
+    output: str | None,
+    memory: int | None,
+    no_crc: bool,
+    spark: str | None,
+    **decoding: Any,
+) -> int:
+    """Query segments with SQL.
+
+    The tables are records, batches, findings, segments and transactions. Keys and values are text: UTF-8 as it is, other
+    bytes in base64. Decoded keys and values are further columns. Without STATEMENT it is read from standard input. Only the
+    tables, columns and bytes are read that the statement needs. The statement cannot access other files.
+
+    Exit codes: 0 success, 1 damage was skipped or a recipe found a problem, 2 the statement is wrong or a file could not
+    be read.
+    """
+    if schema or recipes:
+        common.check_outputs()
+        listed = table_rows() if schema else recipe_rows(statements=format_name != "table")
+        with until_reader_closes(), destination(output, to_the_end=False) as out:
+            write(SQL, format_name, out, *results.as_results(listed))
+        return 0
+    statement, paths = _statement(arguments, statement_file, recipe)
+    common.check_outputs(*paths)
+    outcome = _Outcome(recipe)
+    settings = decode_settings(decoding)
+    if spark and settings:
+        raise UsageError("--spark cannot be combined with options that decode keys and values")
+    if spark:
+        found = _on_spark(spark, statement, paths, not no_crc, outcome.damage)
+    else:
+        import_libraries()
+        scans = _scans(paths, not no_crc, settings, outcome)
+        found = run.run_statement(statement, scans, memory and memory << 20)
+    with found as (kind, batches), until_reader_closes(), destination(output, to_the_end=False) as out:
+        write(SQL, format_name, out, kind, outcome.counted(batches))
+    return outcome.exit_code()
+
+
+def _statement(arguments: tuple[str, ...], file: str | None, recipe: str | None) -> tuple[str, list[str]]:
+    """Return the statement and the paths. A first argument that is a path means that no statement is given."""
+    first = arguments[0] if arguments else ""
+    if recipe is not None and file is not None:
+        raise UsageError("--recipe cannot be combined with --file")
+    if recipe is not None:
+        text, paths = RECIPES[recipe].statement, list(arguments)
+    elif file is not None:
+        text, paths = _read(file), list(arguments)
+    elif first and (first == STDIN or is_url(first) or os.path.exists(first)):
+        text, paths = _read(STDIN), list(arguments[first == STDIN :])
+    else:
+        text, paths = first, list(arguments[1:])
+    if not paths:
+        raise UsageError(f"no PATH: {_USAGE}")
+    if not text.strip():
+        raise UsageError(f"the statement is empty: {_USAGE}")
+    return text, paths
+
+
+def _read(file: str) -> str:
+    if file == STDIN and (sys.stdin is None or sys.stdin.isatty()):
+        raise UsageError(f"no statement: {_USAGE}, or give it with --file or on standard input")
+    try:
+        return (sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()).decode()
+    except OSError as error:
+        raise UnreadableError(f"{file}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file}: byte {error.start} is not UTF-8: expected a statement of SQL") from error
+
+
+def _scans(
+    paths: list[str], verify_crc: bool, settings: DecodeSettings | None, outcome: _Outcome
+) -> dict[str, scan.Scan]:
+    """Return the tables. Raises UnreadableError for a path that is missing, and UsageError for standard input."""
+    notices = split_rows.Notices(outcome.finding, outcome.unread)
+    decoder = record_decoder.record_decoder(settings) if settings else None
+    decoded = tuple(column for side in (decoder.sides if decoder else ()) for column in CONTENT_COLUMNS[side])
+    given: dict[str, Any] = {"mode": "dropmalformed", "verify_crc": verify_crc, "decoding": settings}
+    asked = [
+        planning.Request(tuple(paths), name, (*columns, *decoded) if name == RECORDS else columns, **given)
+        for name, columns in TABLES.items()
+    ]
+    planning.check_paths(asked[0])
+    return {one.view: scan.Scan(one, notices) for one in asked}
+
+
+@contextmanager
+def _on_spark(
+    master: str, statement: str, paths: list[str], verify_crc: bool, report: Callable[[str], object]
+) -> Iterator[tuple[Any, Any]]:
+    with spark_runs.spark_session(master, paths) as session:
+        yield spark_sql.run_on_spark(session, statement, paths, verify_crc, report)
+
+
+class _Outcome:
+    """The outcome of a statement: prints findings once, though a table can be read twice, and has the exit code."""
+
+    def __init__(self, recipe: str | None) -> None:
+        self._recipe = recipe
+        self._rows = 0
+        self._notes = FindingNotes()
+        self._seen: set[tuple[str, str, int | None]] = set()
+        self._unread: set[str] = set()
+        self._damaged = False
+
+    def finding(self, file: SegmentFile, finding: Finding) -> None:
+        place = (file.path, finding.rule, finding.position)
+        if place in self._seen:
+            return
+        if len(self._seen) < _MOST_SEEN:
+            self._seen.add(place)
+        self._notes.policy = policy_for(file, Settings())
+        self._notes(file.path, finding)
+
+    def damage(self, line: str) -> None:
+        """Print a line about damage that Spark skipped."""
+        self._damaged = True
+        note(line)
+
+    def unread(self, error: KsegError) -> None:
+        reason = str(error)
+        if reason not in self._unread:
+            self._unread.add(reason)
+            fail(reason)
+
+    def counted(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yield Arrow record batches and count their rows."""
+        for batch in batches:
+            self._rows += batch.num_rows
+            yield batch
+        if self._recipe and not self._rows:
+            note(f"{self._recipe}: no rows found")
+
+    def exit_code(self) -> int:
+        problems = self._rows if self._recipe and RECIPES[self._recipe].problem else 0
+        return FAILED if self._unread else FOUND if self._notes.errors or self._damaged or problems else 0
+
+
+#: Findings that are remembered; more of them can be printed twice.
+_MOST_SEEN = 100_000

@@ -1,0 +1,104 @@
+"""``kseg stats``: options and exit codes. 1: damage was found. 2: a file could not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from kseg.cli import common
+from kseg.cli.messages import FAILED, FOUND, fail, note, note_output
+from kseg.cli.outcome import FindingNotes
+from kseg.cli.progress import progress_bar
+from kseg.cli.this_run import this_run
+from kseg.commands.stats.counted_file import SegmentStats
+from kseg.commands.stats.levels import levels, sorted_by_folder, stats_of
+from kseg.errors import KsegError
+from kseg.findings import Policy, Severity
+from kseg.format.storage.source import SegmentFile, find_segments, once_each, total_size
+from kseg.format.wire.framings import framed_files
+from kseg.report.formats import STATS, destination, write
+from kseg.report.wording import omitted_findings
+from kseg.results import Settings
+from kseg.text import count_of
+
+
+@click.command()
+@common.paths
+@click.option("--shallow/--deep", default=True,
+              help="Read headers only, or all records. Default: shallow.")  # fmt: skip
+@common.framings
+@common.output_format(STATS)
+@common.output
+@click.option("--top", type=common.WholeNumber(min=0), default=10, show_default=True, metavar="N",
+              help="List the N largest producers.")  # fmt: skip
+@common.details("List every segment in the table.", "Print only the total, without a table.")
+@common.no_crc
+@common.jobs
+@common.max_rate
+def stats(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | None, **options: Any) -> int:
+    """Count the content of segments per segment, partition and log directory.
+
+    Counts batches, records, bytes, versions, codecs, timestamps, keys, tombstones, producers, leader epochs and
+    transactions; with --as also requests and responses by API. Shows the batch that delays time retention. Skips
+    damage, and reports it on stderr.
+    """
+    settings = Settings(deep=not shallow, verify_crc=not options["no_crc"])
+    detail = common.detail_of(options["verbose"], options["quiet"])
+    common.check_outputs()
+    outcome = _Outcome()
+    files = framed_files(paths, options["framings"]) if options["framings"] else _segments(paths, outcome)
+    with destination(output) as out, progress_bar(total_size(files)) as progress:
+        counted = stats_of(files, settings, options["jobs"], progress)
+        counts = levels(outcome.noted(counted), settings.deep)
+        write(STATS, format_name, out, counts, options["top"], detail=detail, run=this_run)
+        if outcome.failed and not outcome.read:
+            raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
+    note_output(output, f"{count_of(outcome.read, 'file' if options['framings'] else 'segment')} counted")
+    return outcome.exit_code()
+
+
+def _segments(paths: tuple[str, ...], outcome: _Outcome) -> list[SegmentFile]:
+    """Return the segments of the paths by folder; print why a path could not be listed."""
+    files: list[SegmentFile] = []
+    for path in paths:
+        try:
+            files += find_segments(path)
+        except KsegError as error:
+            outcome.unread(str(error))
+    return sorted_by_folder(once_each(files))
+
+
+class _Outcome:
+    """The outcome of counting: prints findings on stderr, and has the exit code."""
+
+    def __init__(self) -> None:
+        self.failed = False
+        self.read = 0
+        self._errors = 0
+        self._notes = FindingNotes()
+
+    def unread(self, why: str) -> None:
+        fail(why)
+        self.failed = True
+
+    def noted(self, counted: Iterator[SegmentStats]) -> Iterator[SegmentStats]:
+        """Yield the same statistics, and print their findings."""
+        for one in counted:
+            for verdict in one.result.verdicts:
+                # As it was weighed for its file: zeros at the end of a sealed segment are an error.
+                self._notes.policy = Policy({verdict.rule.name: verdict.severity})
+                self._notes(verdict.file, verdict.finding)
+            for rule, more in omitted_findings(one.result):
+                if any(verdict.severity >= Severity.WARNING for verdict in one.result.verdicts if verdict.rule is rule):
+                    note(f"{one.result.file}: {rule.name}: {more:,} more")
+            self._errors += one.result.summary.errors
+            if one.result.unread:
+                self.unread(one.result.unread)
+            else:
+                self.read += 1
+            yield one
+
+    def exit_code(self) -> int:
+        return FAILED if self.failed else FOUND if self._errors else 0

@@ -1,0 +1,87 @@
+"""``kseg transactions``: options and exit codes. 1: a transaction hangs, or damage was found."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+import click
+
+from kseg.cli import common
+from kseg.cli.messages import FAILED, FOUND, fail, note_output
+from kseg.cli.outcome import FindingNotes
+from kseg.cli.this_run import this_run
+from kseg.commands.transactions import (
+    PartitionTransactions,
+    ReportFinding,
+    ReportUnread,
+    Transaction,
+    transactions_of,
+)
+from kseg.errors import KsegError
+from kseg.format.storage.source import SegmentFile, find_segments, once_each
+from kseg.report.formats import TRANSACTIONS, destination, write
+from kseg.report.transactions_report import TransactionsTotal, summary_line
+
+_STATES = common.Choice(["hanging", "open", "aborted", "committed"])
+
+
+@click.command()
+@common.paths
+@click.option("--state", "states", multiple=True, type=_STATES, default=("hanging", "open", "aborted"), show_default=True,
+              help="List transactions in this state.")  # fmt: skip
+@click.option("--max-age", type=common.WholeNumber(min=0), default=900, show_default=True, metavar="SECONDS",
+              help="Set the age from which an open transaction is hanging.")  # fmt: skip
+@common.output_format(TRANSACTIONS)
+@common.output
+@common.details("List every transaction and partition in the table.", "List only hanging transactions in the table.")
+def transactions(
+    paths: tuple[str, ...],
+    states: tuple[str, ...],
+    max_age: int,
+    format_name: str,
+    output: str | None,
+    verbose: bool,
+    quiet: bool,
+) -> int:
+    """List the transactions of partitions, and the last stable offset.
+
+    Reads the markers in the log, and the producer snapshot for transactions that started before the first segment. Prints
+    the command that aborts a hanging transaction.
+
+    Exit codes: 0 no hanging transaction, 1 a hanging transaction or damage, 2 the command failed.
+    """
+    common.check_outputs()
+    failed, detail = False, common.detail_of(verbose, quiet)
+    notes = FindingNotes()
+    total = TransactionsTotal()
+    now = time.time_ns() // 1_000_000
+    files: list[SegmentFile] = []
+    for path in paths:
+        try:
+            files += find_segments(path)
+        except KsegError as error:
+            failed = bool(fail(str(error)))
+    files = once_each(files)
+
+    def unread(why: KsegError) -> None:
+        nonlocal failed
+        failed = bool(fail(str(why)))
+
+    with destination(output) as out:
+        items = total.counted(items_of(files, now, max_age, notes, unread))
+        write(TRANSACTIONS, format_name, out, items, total, states, detail=detail, run=this_run)
+    note_output(output, summary_line(total))
+    if failed:
+        return FAILED
+    return FOUND if total.states["hanging"] or notes.errors else 0
+
+
+def items_of(
+    files: Iterable[SegmentFile], now: int, max_age: int, report: ReportFinding, unread: ReportUnread
+) -> Iterator[Transaction | PartitionTransactions]:
+    """Yield the transactions and states of all partitions. ``now`` is in epoch milliseconds, ``max_age`` in seconds."""
+    for folder, of_partition in groupby(files, key=lambda file: os.path.dirname(file.path)):
+        yield from transactions_of(folder or ".", of_partition, now, max_age * 1000, report, unread)

@@ -1,1 +1,0 @@
-"""``kseg audit``: questions to many log directories at once."""

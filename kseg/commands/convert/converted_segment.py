@@ -1,0 +1,361 @@
+"""Convert one segment chunk by chunk; each chunk is read back from the file and compared.
+
+The source is read once: the output is compared with the records while they are in memory. With ``rebatch`` a batch can
+contain records of many chunks, so the source is read a second time.
+
+The settings of a conversion, and which combinations are rejected.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from kseg.commands.convert.transcode import Conversion, Transcoder
+from kseg.errors import KsegError, UnreadableError, UsageError
+from kseg.findings import (
+    RULES,
+    Finding,
+    Severity,
+    Verdict,
+)
+from kseg.format.checks.batch_checks import CheckState
+from kseg.format.compress.codecs import CODECS
+from kseg.format.record.columns import CRC_BAD, BatchColumns
+from kseg.format.record.layout import INT32_MAX
+from kseg.format.segment.deep_reader import CLAIMED_VALUE, DeepIterator
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.segment.transaction_events import has_transactions
+from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES, IndexBuilder
+from kseg.format.storage.atomic_write import NewFile, writing
+from kseg.format.storage.file_access import Progress
+from kseg.format.storage.naming import base_offset_of
+from kseg.format.storage.source import Source, open_range, open_source
+from kseg.format.writer import rewritten_rows
+from kseg.format.writer.batch_runs import OffsetRangeFilter, ReadBackError, SourceChecks, compare, validated_chunks
+from kseg.format.writer.offset_order import (
+    IN_ORDER,
+    OffsetOrder,
+    ceiling_of,
+    find_order,
+)
+from kseg.format.writer.output_guards import DamagedError, index_paths
+from kseg.format.writer.records_builder import codec_id
+from kseg.format.writer.written_side_files import append_runs
+from kseg.text import unknown_name
+
+#: The conversions: versions accepted and version written. A conversion of a version to itself can change the codec.
+DIRECTIONS = {
+    **{f"v{a}-to-v{b}": (frozenset({a}), b) for a in range(3) for b in range(3)},
+    "any-to-v2": (frozenset({0, 1}), 2),
+}
+
+#: The largest batch size in bytes for ``rebatch``, far above usual values of max.message.bytes.
+MAX_REBATCH = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionPlan:
+    """A conversion. ``codec`` None keeps each batch's codec. ``rebatch`` (bytes before compression) None keeps batches."""
+
+    direction: str
+    codec: int | None = None
+    rebatch: int | None = None
+    skip_damaged: bool = False
+    force: bool = False
+    index_interval: int = INDEX_INTERVAL_BYTES
+
+    @classmethod
+    def of(
+        cls,
+        direction: str,
+        *,
+        compression: str = "keep",
+        rebatch: int | None = None,
+        lossy: bool = False,
+        skip_damaged: bool = False,
+        force: bool = False,
+    ) -> ConversionPlan:
+        """Return the plan for the command line's values. Raises UsageError for values that contradict each other."""
+        if direction not in DIRECTIONS:
+            raise UsageError(unknown_name("conversion", direction, DIRECTIONS))
+        sources, target = DIRECTIONS[direction]
+        if sources == {target} and compression == "keep":
+            raise UsageError(f"{direction} only changes the codec: add --compression")
+        if target < max(sources) and not lossy:
+            raise UsageError(
+                f"{direction} loses fields that v{target} does not have: add --lossy to allow and list that"
+            )
+        codec = None if compression == "keep" else codec_id(compression)
+        if codec is not None and CODECS[codec].first_magic > target:
+            raise UsageError(f"v{target} does not have {compression} (KIP-110): choose another --compression")
+        if rebatch is not None and target < 2:
+            raise UsageError("--rebatch needs v2 as the target: only v2 batches are packed")
+        if rebatch is not None and rebatch > MAX_REBATCH:
+            raise UsageError(
+                f"--rebatch: expected at most {MAX_REBATCH:,} bytes, because each batch is built in memory"
+            )
+        return cls(direction, codec, rebatch, skip_damaged, force)
+
+    @property
+    def sources(self) -> frozenset[int]:
+        """Return the versions that are converted; batches of the target's version are copied."""
+        return DIRECTIONS[self.direction][0]
+
+    @property
+    def target(self) -> int:
+        return DIRECTIONS[self.direction][1]
+
+    @property
+    def downwards(self) -> bool:
+        return self.target < max(self.sources)
+
+
+#: Called with the path of a source and a finding.
+Report = Callable[[str, Finding], None]
+#: A log and its two indexes before they are published.
+Files = tuple[NewFile, NewFile, NewFile]
+#: Fills the files from a source. Raises the errors of ``convert``.
+FillFiles = Callable[[str, Path, Files, ConversionPlan, Report, Progress], Conversion]
+
+
+def rewrite(
+    source: str, target: Path, files: Files, plan: ConversionPlan, report: Report, progress: Progress
+) -> Conversion:
+    """Convert the segment from its start to its end into the files."""
+    log, offsets, times = files
+    tally = Conversion(source, str(target))
+    proof = ReadBackCheck(log.path, (offsets.file, times.file), tally, plan)
+    # Without ``skip_damaged``, a batch that is out of order ends the conversion.
+    order = find_order(lambda: open_source(source), ceiling_of(source)) if plan.skip_damaged else IN_ORDER
+    transcribe(open_source(source), log.file, proof, tally, plan, report, progress, order)
+    proof.finish()
+    if proof.first_offset is not None:
+        tally.first_offset, tally.last_offset = proof.first_offset, proof.last_offset
+    return tally
+
+
+def convert_segment(
+    source: str, target: Path, plan: ConversionPlan, report: Report, progress: Progress, fill: FillFiles = rewrite
+) -> Conversion:
+    """Convert one segment into new, synced files: ``target`` and its indexes. Raises the errors of ``convert``."""
+    with ExitStack() as stack, writing(target):
+        log, offsets, times = (stack.enter_context(NewFile(path)) for path in (target, *index_paths(target)))
+        tally = fill(source, target, (log, offsets, times), plan, report, progress)
+        # Retention uses the modification time of a log without timestamps, and the cleaner keeps it.
+        modified = os.stat(source).st_mtime_ns if os.path.exists(source) else None
+        for new in (log, offsets, times):
+            new.sync(modified)
+    return tally
+
+
+def _parts(first: Chunk, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """Yield the remaining parts of a large batch, which was copied with its first part."""
+    yield first
+    for chunk in chunks:
+        yield chunk
+        if not chunk.unfinished:
+            return
+
+
+def transcribe(
+    source: Source, log: IO[bytes], proof: ReadBackCheck, tally: Conversion, plan: ConversionPlan, report: Report,
+    progress: Progress, order: OffsetOrder = IN_ORDER,
+) -> CheckState | None:  # fmt: skip
+    """Write the batches of a source to ``log`` in the target's version, and have each chunk compared.
+
+    ``order`` is the result of ``find_order`` for the whole segment. Returns the state of its checks, or
+    None if the source is damaged (``SegmentReader.damaged``).
+    """
+    damage = _DamagePolicy(tally.source, plan, report)
+
+    def write(data: memoryview) -> None:
+        log.write(data)
+        tally.bytes_after += len(data)
+        check_size(tally)
+
+    with SegmentReader(source, report=damage) as reader:
+        transcoder = Transcoder(plan.sources, plan.target, plan.codec, plan.rebatch, write, tally)
+        done = source.start
+        checks = SourceChecks(source.name, damage)
+        reach = OffsetRangeFilter(base_offset_of(source.name), damage)
+        chunks = checks.checked(validated_chunks(reader, damage, reach, order=order))
+        for chunk in chunks:
+            damage.check()
+            proof.expect(chunk)
+            written = tally.records
+            transcoder.convert_chunk(chunk)
+            if plan.rebatch is None:
+                log.flush()
+                whole = chunk.unfinished and tally.records - written > chunk.records.count
+                proof.compare(_parts(chunk, chunks) if whole else iter([chunk]))
+            progress(reader.position - done)
+            done = reader.position
+        progress(reader.position - done)
+        damage.check()
+        transcoder.finish()
+        tally.bytes_before = reader.position - source.start
+        tally.lost_bytes += reader.lost_bytes
+    if plan.rebatch is not None:
+        log.flush()
+        unreadable = _unreadable(tally.source)
+        with SegmentReader(open_source(tally.source), report=unreadable) as again:
+            reach = OffsetRangeFilter(base_offset_of(tally.source), unreadable)
+            chunks = validated_chunks(again, unreadable, reach, order=order)
+            proof.compare(SourceChecks(tally.source, unreadable).checked(chunks))
+    return None if reader.damaged else checks.history
+
+
+def check_size(tally: Conversion) -> None:
+    """Raise KsegError if the target is too large for index positions."""
+    if tally.bytes_after > INT32_MAX:
+        raise KsegError(f"{tally.target}: the result would exceed 2 GiB, the limit of a segment")
+
+
+class _DamagePolicy:
+    """Reports findings, and keeps the first one that ends the conversion."""
+
+    def __init__(self, source: str, plan: ConversionPlan, report: Report) -> None:
+        self._source = source
+        self._allowed = plan.skip_damaged
+        self._report = report
+        self._stop: KsegError | None = None
+
+    def __call__(self, finding: Finding) -> None:
+        if self._stop:
+            return
+        rule = RULES[finding.rule]
+        message = Verdict(self._source, rule.severity, finding).message
+        if rule.severity is Severity.FATAL:
+            self._stop = UnreadableError(f"{self._source}: {message}")
+        elif rule.name == "claimed-codec" and not _is_converted(finding):
+            self._stop = DamagedError(f"{self._source}: byte {finding.position}: {message}: run `kseg repair` first")
+        elif rule.severity >= Severity.ERROR and not self._allowed and not _is_converted(finding):
+            where = f"{self._source}: {rule.name} at byte {finding.position}: {message}"
+            self._stop = DamagedError(f"{where} (--skip-damaged skips damaged batches)")
+        else:
+            self._report(self._source, finding)
+
+    def check(self) -> None:
+        """Raise DamagedError if a finding ends the conversion."""
+        if self._stop:
+            raise self._stop
+
+
+def _is_converted(finding: Finding) -> bool:
+    """Return whether a batch with this error is converted: a v0 or v1 message is written without its claimed codec."""
+    return finding.rule == "claimed-codec" and finding.facts["what"] == CLAIMED_VALUE
+
+
+def _unreadable(source: str) -> Callable[[Finding], None]:
+    def report(finding: Finding) -> None:
+        if RULES[finding.rule].severity is Severity.FATAL:
+            raise UnreadableError(f"{source}: {finding.facts['why']}")
+
+    return report
+
+
+class ReadBackCheck:
+    """Reads the written log at ``path`` back, and builds the two ``indexes`` from it.
+
+    ``first_offset`` and ``last_offset`` are those of the source's batches.
+    """
+
+    def __init__(
+        self, path: Path, indexes: tuple[IO[bytes], IO[bytes]], tally: Conversion, plan: ConversionPlan
+    ) -> None:
+        self.first_offset: int | None = None
+        self.last_offset = -1
+        self._path = path
+        self._indexes = indexes
+        self._tally = tally
+        self._plan = plan
+        self._opener = DeepIterator(self._wrong)
+        self._builder: IndexBuilder | None = None
+        self._start = 0
+        self._position = 0
+        self._records = 0
+
+    def expect(self, chunk: Chunk) -> None:
+        """Record the first and the last offset of a chunk of the source."""
+        batches = chunk.batches
+        rows = range(chunk.first, chunk.stop)
+        sound = (row for row in rows if batches.intact[row] and batches.crc_state[row] != CRC_BAD)
+        if self.first_offset is None and (first := next(sound, None)) is not None:
+            self.first_offset = rewritten_rows.first_offset(batches, chunk.records, first)
+        backwards = (row for row in reversed(rows) if batches.intact[row] and batches.crc_state[row] != CRC_BAD)
+        if (last := next(backwards, None)) is not None:
+            self.last_offset = batches.last_offset[last]
+
+    def compare(self, source: Iterator[Chunk]) -> None:
+        """Check that the output since the last call has the records of ``source``. Raises ReadBackError."""
+        expected = self._tally.records - self._records
+        with self._reader() as result:
+            written = self._indexed(validated_chunks(result, self._wrong, opener=self._opener))
+            compare(source, written, self._plan.target, expected)
+            self._whole(result)
+
+    def read_framing(self) -> None:
+        """Check that the output since the last call, which was compared elsewhere, is complete. Raises ReadBackError."""
+        with self._reader() as result:
+            for window in result.windows():
+                # The first record's offset is needed only for files without a base offset in their name; v2 headers have it.
+                self._add(window.batches, 0, window.batches.count, window.batches.base_offset[0])
+            self._whole(result)
+
+    def finish(self) -> None:
+        """Write the last entries of the indexes."""
+        if self._builder is not None:
+            self._builder.finish()
+
+    def _reader(self) -> SegmentReader:
+        return SegmentReader(open_range(str(self._path), self._position, self._tally.bytes_after), report=self._wrong)
+
+    def _whole(self, result: SegmentReader) -> None:
+        tally = self._tally
+        if result.position != tally.bytes_after:
+            raise ReadBackError(
+                f"{tally.target}: could only read back {result.position:,} of {tally.bytes_after:,} bytes"
+            )
+        self._position, self._records = tally.bytes_after, tally.records
+
+    def _wrong(self, finding: Finding) -> None:
+        rule = RULES[finding.rule]
+        if rule.severity >= Severity.ERROR:
+            message = Verdict(self._tally.target, rule.severity, finding).message
+            where = f"{self._tally.target}: after reading back: {rule.name} at byte {finding.position}"
+            raise ReadBackError(f"{where}: {message}")
+
+    def _indexed(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        for chunk in chunks:
+            batches, records = chunk.batches, chunk.records
+            first_offset = records.offset[0] if records.count else batches.base_offset[chunk.first]
+            if not chunk.resumed:
+                self._add(batches, chunk.first, chunk.stop, first_offset)
+            yield chunk
+
+    def _add(self, batches: BatchColumns, first: int, stop: int, first_offset: int) -> None:
+        """Index the batches ``first`` to ``stop``, whose first record has ``first_offset``."""
+        if self._builder is None:
+            self._start = self._named_offset(first_offset)
+            self._builder = IndexBuilder(self._start, *self._indexes, self._plan.index_interval)
+        append_runs(self._tally.leader_epochs, batches, first, stop)
+        self._tally.transactional = self._tally.transactional or has_transactions(batches)
+        for offset in (batches.last_offset[first], batches.last_offset[stop - 1]):
+            if not 0 <= offset - self._start <= INT32_MAX:
+                # LogSegmentOffsetOverflowException, even if no index entry had that offset.
+                where = f"{self._tally.target}: offset {offset} does not fit a segment that starts at {self._start}"
+                raise KsegError(f"{where}: the segment would have to be split")
+        self._builder.add(batches, first, stop)
+
+    def _named_offset(self, otherwise: int) -> int:
+        for name in (self._tally.target, self._tally.source):
+            named = base_offset_of(name)
+            if named is not None:
+                return named
+        return otherwise

@@ -1,0 +1,131 @@
+"""``kseg dump --as``: the rows of files other than logs, and of the record sets in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kseg.commands.dump.dumped_rows import (
+    BatchItem,
+    DamagedBytes,
+    FileStart,
+    Item,
+    RecordsItem,
+    WireRow,
+    checks_of,
+    dump_reader,
+)
+from kseg.commands.dump.row_filter import RowFilter
+from kseg.errors import NotASegmentError
+from kseg.findings import Finding, Report
+from kseg.format.checks.record_set_checks import RecordSetChecks
+from kseg.format.segment.records_chunk import batch_row, record_row, unchanged
+from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.storage.source import SegmentFile, local_size, open_source
+from kseg.format.wire.framings import framing
+from kseg.format.wire.record_sets import ReadSettings, RecordSet
+from kseg.schema import BATCH_COLUMNS, PRODUCER_COLUMNS, Row
+
+
+def dump_framed(
+    file: SegmentFile,
+    report: Report,
+    keep: RowFilter,
+    *,
+    deep: bool,
+    headings: bool,
+    verify_crc: bool,
+    check: bool = False,
+) -> Iterator[Item]:
+    """Yield the rows of one file by its framing, a FileStart first. Raises UnreadableError and NotASegmentError.
+
+    Rows of record sets with a place have the columns of the place; others are like a segment's rows. ``check`` is that of
+    ``dump_segment``.
+    """
+    assert file.framing
+    with open_source(file.path) as source:
+        yield FileStart(file.path, None)
+        for part in framing(file.framing).walk(source, report, ReadSettings(verify_crc, file.requests)):
+            if not isinstance(part, RecordSet):
+                yield WireRow(file.path, part if deep or part["kind"] != "record" else _as_batch_item(part))
+                continue
+            judged = part.report_for(report)
+            reader = SegmentReader(part.source, report=judged, verify_crc=verify_crc)
+            record_set = RecordSetChecks(sent=part.sent)
+            checks = checks_of(file.path, reader, judged, deep=deep, record_set=record_set) if check else None
+            try:
+                rows = dump_reader(
+                    file.path,
+                    reader,
+                    judged,
+                    keep,
+                    deep=deep,
+                    headings=headings,
+                    checks=checks,
+                )
+                for item in rows:
+                    yield from _placed(item, part)
+            except NotASegmentError:
+                if not part.place:
+                    raise
+                judged(part.without_batches)
+        source.check_not_empty()
+
+
+def framed_bytes(
+    file: SegmentFile, report: Report, *, verify_crc: bool
+) -> Iterator[FileStart | WireRow | DamagedBytes]:
+    """Yield the frames or messages of one file, and between them the bytes that are not one.
+
+    Records in frames are read for their findings only. Raises the errors of ``dump_framed``.
+    """
+    found: list[Finding] = []
+    end = 0
+
+    def collected(finding: Finding) -> None:
+        found.append(finding)
+        report(finding)
+
+    def gap(stop: int) -> Iterator[DamagedBytes]:
+        if stop > end:
+            inside = tuple(one for one in found if one.position is not None and end <= one.position < stop)
+            yield DamagedBytes(file.path, end, stop, inside, file.framing or "")
+
+    kind = framing(str(file.framing))
+    for item in dump_framed(file, collected, RowFilter(), deep=True, headings=False, verify_crc=verify_crc, check=True):
+        if isinstance(item, FileStart):
+            yield item
+        elif isinstance(item, WireRow) and item.row["position"] >= end and item.row.get("frame") is None:
+            position, size = item.row["position"], item.row["size"]
+            yield from gap(position)
+            end = position + size + kind.size_field
+            yield replace(item, framing=file.framing or "")
+    yield from gap(local_size(file.path) or end)
+
+
+def framed_rows(file: SegmentFile, report: Report, *, deep: bool, verify_crc: bool) -> Iterator[Row]:
+    """Yield the rows of one file by its framing, with raw bytes. Raises the errors of ``dump_framed``."""
+    for item in dump_framed(file, report, RowFilter(), deep=deep, headings=False, verify_crc=verify_crc):
+        if isinstance(item, WireRow):
+            yield {"topic": None, "partition": None, **item.row}  # not those of the folder's name
+        elif isinstance(item, BatchItem):
+            yield batch_row(item.file, item.batch)
+        elif isinstance(item, RecordsItem):
+            batch = item.batch
+            own = {column.name: getattr(batch, column.name) for column in PRODUCER_COLUMNS}
+            yield from ({**record_row(item.file, record, unchanged), **own} for record in item.records())
+
+
+def _placed(item: BatchItem | RecordsItem, part: RecordSet) -> Iterator[Item]:
+    if not part.place:
+        yield item
+    elif isinstance(item, BatchItem):
+        yield WireRow(item.file, part.placed_row(batch_row(item.file, item.batch)))
+    else:
+        for record in item.records():
+            yield WireRow(item.file, part.placed_row(record_row(item.file, record, unchanged)))
+
+
+def _as_batch_item(message: Row) -> Row:
+    """Return the row of a batch for a single message, without its record columns."""
+    return {**{column.name: message.get(column.name) for column in BATCH_COLUMNS}, "kind": "batch"}

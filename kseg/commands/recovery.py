@@ -1,0 +1,354 @@
+"""``kseg recovery`` as a library: the plans for a log directory and its partitions, or for one partition folder.
+
+Source: ``LogManager.loadLogs`` of Kafka 4.3.
+
+Check the ``meta.properties`` of log directories as a KRaft broker does before it loads any log.
+
+Source: ``MetaPropertiesEnsemble`` and ``KafkaRaftServer.initializeLogDirs`` of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from kseg.errors import KsegError, UnreadableError
+from kseg.format.log_loader.loaded_files import MAX_TEXT, OfflineError, RefusedError, read_offsets
+from kseg.format.log_loader.log_segment import INDEX_BYTES
+from kseg.format.log_loader.partition_files import File
+from kseg.format.log_loader.plan import (
+    FAILURES,
+    LOSE_METADATA,
+    LogDirPlan,
+    PartitionPlan,
+    Step,
+)
+from kseg.format.log_loader.recovery_plan import METADATA_TOPIC, BrokerStart, plan_partition
+from kseg.format.sidefiles.checkpoints import CheckpointOffset
+from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
+from kseg.format.sidefiles.metadata_files import (
+    CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    META,
+    RECOVERY_POINTS,
+    MetaProperties,
+    walk_meta_properties,
+)
+from kseg.format.sidefiles.side_file_reading import entries_of
+from kseg.format.storage import local_files
+from kseg.format.storage.local_files import skip_special
+from kseg.format.storage.naming import (
+    Partition,
+    base_offset_of,
+    is_log,
+    is_remote_log,
+    is_snapshot,
+    logs_among,
+    partition_of,
+)
+from kseg.format.storage.source import log_dirs_in
+from kseg.text import count_of
+
+# DirectoryId: UNASSIGNED, LOST, MIGRATING and 97 more values are reserved.
+_RESERVED = 100
+_SHOWN = {"cluster_id": "cluster.id", "node_id": "node.id", "directory_id": "directory.id"}
+
+
+def read_identity(log_dir: str) -> MetaProperties:
+    """Return the cluster, node and directory ids of a log directory.
+
+    Raises OfflineError if a broker can't read the file, RefusedError if the file names no cluster or node.
+    """
+    path = os.path.join(log_dir, META)
+    if not local_files.exists(path):
+        raise RefusedError("it does not exist: the log directory is not formatted", META)
+    try:
+        found: MetaProperties = entries_of(path, partial(walk_meta_properties, needs_node=False))[0]
+    except ValueError as error:
+        raise OfflineError(str(error), META) from error
+    if found.directory_id is not None and _number(found.directory_id) < _RESERVED:
+        raise RefusedError(f"directory.id {found.directory_id} is reserved", META)
+    for field in ("node_id", "cluster_id"):
+        if getattr(found, field) is None:
+            raise RefusedError(f"{_SHOWN[field]} is missing", META)
+    return found
+
+
+def _number(directory_id: str) -> int:
+    """Return the 128 bits of an id in the base64 of ``Uuid.toString``."""
+    return int.from_bytes(base64.urlsafe_b64decode(directory_id + "=" * (-len(directory_id) % 4)))
+
+
+def conflicts(one: MetaProperties, other: MetaProperties) -> Iterator[str]:
+    """Yield the reasons why two log directories can't belong to one broker."""
+    for field in ("cluster_id", "node_id"):
+        if getattr(one, field) != getattr(other, field):
+            yield f"{_SHOWN[field]} is {getattr(one, field)}, but {getattr(other, field)} in another log directory"
+    if one.directory_id is not None and one.directory_id == other.directory_id:
+        yield f"another log directory has the same directory.id {one.directory_id}"
+
+
+_CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS)
+_OF_A_LOG_DIR = {CLEAN_SHUTDOWN, RECOVERY_POINTS, META}
+# The cache of tiered storage is not a partition; the broker knows its name.
+_PASSED_OVER = frozenset({"remote-log-index-cache"})
+
+_METADATA_FOLDER = f"{METADATA_TOPIC}-0"
+#: Observed in six of eight starts of 20 s. An upgrade from before Kafka 3.7 has none.
+_NEW_ID = "directory.id is missing; if the cluster knows an earlier one, partitions can stay without a leader"
+#: Observed with a combined broker and controller. A broker fetches the log from controllers that are other nodes.
+_NO_METADATA = (
+    "the metadata log is missing: unless it is in another log directory, or the controllers are other nodes, the broker "
+    "starts without topics and renames {} to -stray"
+)
+_Offsets = dict[tuple[str, int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryRequest:
+    """The settings of a prediction. ``clean`` overrides the log directory's state of the last shutdown; None keeps it.
+
+    ``index_interval`` and ``index_bytes`` are the topics' index.interval.bytes and segment.index.bytes.
+    """
+
+    clean: bool | None = None
+    index_interval: int = INDEX_INTERVAL_BYTES
+    index_bytes: int = INDEX_BYTES
+
+
+#: ``map``, or a function like it that uses other processes.
+Each = Callable[
+    [Callable[[str, BrokerStart], PartitionPlan | str], Iterable[str], Iterable[BrokerStart]],
+    Iterable[PartitionPlan | str],
+]
+
+
+class Broker:
+    """The partitions, ids and metadata that only one log directory of a broker may have."""
+
+    def __init__(self) -> None:
+        self._homes: dict[Partition, str] = {}
+        self._identities: dict[str, MetaProperties] = {}
+        self._metadata_dir: str | None = None
+        self._has_metadata = False
+
+    def add_place(self, place: str) -> None:
+        """Record whether a log directory of the broker has its metadata log. Call it for all before ``check_log_dirs``."""
+        self._has_metadata = self._has_metadata or _has_metadata_log(place)
+
+    def check_log_dirs(self, made: LogDirPlan | PartitionPlan) -> LogDirPlan | PartitionPlan:
+        """Return the plan, with one more step if another log directory keeps the broker from starting."""
+        if isinstance(made, LogDirPlan):
+            steps = self._of_log_dir(made.folder)
+            if not (made.fails or any(step.action in FAILURES for step in steps)):
+                steps += self._without_metadata(made)
+            return replace(made, steps=(*made.steps, *steps)) if steps else made
+        partition = partition_of(os.path.basename(made.folder))
+        if partition is None or partition.state in ("-delete", "-stray") or made.fails:
+            return made
+        other = self._homes.setdefault(partition, made.folder)
+        if other == made.folder or any(step.action == "mark-stray" for step in made.steps):
+            return made
+        step = Step("refuse", os.path.basename(made.folder), f"{other} has the same partition")
+        return replace(made, steps=(*made.steps, step))
+
+    def _without_metadata(self, made: LogDirPlan) -> list[Step]:
+        """Return a step if no log directory of the broker tells it which topics exist."""
+        identified = self._identities.get(made.folder)
+        if self._has_metadata or not identified or identified.version != 1:
+            return []
+        partitions = filter(None, map(partition_of, _entries(made.folder)[0]))
+        found = sum(each.state in (None, "-future") and each.topic != METADATA_TOPIC for each in partitions)
+        return (
+            [Step(LOSE_METADATA, _METADATA_FOLDER, _NO_METADATA.format(count_of(found, "partition folder")))]
+            if found
+            else []
+        )
+
+    def _of_log_dir(self, folder: str) -> list[Step]:
+        steps: list[Step] = []
+        if local_files.exists(os.path.join(folder, _METADATA_FOLDER)):
+            if self._metadata_dir is not None:
+                steps.append(Step("refuse", _METADATA_FOLDER, f"{self._metadata_dir} has it, too"))
+            self._metadata_dir = self._metadata_dir or folder
+        try:
+            identity = read_identity(folder)
+        except RefusedError:
+            return steps
+        for other in self._identities.values():
+            steps += [Step("refuse", META, why) for why in conflicts(identity, other)]
+        self._identities[folder] = identity
+        return steps
+
+
+def plan(
+    path: str, requested: RecoveryRequest, unread: Callable[[str], object], each: Each = map
+) -> Iterator[LogDirPlan | PartitionPlan]:
+    """Yield the plan for a log directory, then the plans of its partitions; or the plan for a partition folder.
+
+    ``path`` is a folder that ``places_of`` returned.
+
+    ``unread`` is called with the reason for each partition that cannot be read. Raises UnreadableError if that is ``path``.
+    """
+    path = os.path.normpath(path)
+    folders, files = _entries(path)
+    alone = _is_partition(path, folders, files)
+    log_dir = os.path.dirname(os.path.abspath(path)) if alone else path
+    steps: list[Step] = []
+    unreadable = _check_identity(log_dir, steps)
+    if unreadable and not alone:
+        # The broker ends before it loads any log.
+        yield LogDirPlan(path, bool(requested.clean), tuple(steps), sum(bool(partition_of(name)) for name in folders))
+        return
+    starts = _starts(log_dir, requested, steps)
+    if alone:
+        yield plan_partition(path, starts.of(partition_of(os.path.basename(os.path.abspath(path)))))
+        return
+    folders = [name for name in folders if name not in _PASSED_OVER]
+    steps += [Step("refuse", name, "it is not a partition folder") for name in folders if not partition_of(name)]
+    folders = [name for name in folders if partition_of(name)]
+    yield LogDirPlan(path, starts.clean, tuple(steps), len(folders))
+    partitions = [os.path.join(path, name) for name in folders]
+    for made in each(_attempt, partitions, [starts.of(partition_of(name)) for name in folders]):
+        if isinstance(made, str):
+            unread(made)
+        else:
+            yield made
+
+
+def _attempt(folder: str, start: BrokerStart) -> PartitionPlan | str:
+    """Return the plan for a partition, or why it cannot be read."""
+    try:
+        return plan_partition(folder, start)
+    except KsegError as error:
+        return str(error)
+
+
+@dataclass(frozen=True, slots=True)
+class _BrokerStarts:
+    clean: bool
+    requested: RecoveryRequest
+    recovery_points: _Offsets
+    log_starts: _Offsets
+
+    def of(self, partition: Partition | None) -> BrokerStart:
+        key = (partition.topic, partition.partition) if partition else ("", -1)
+        requested = self.requested
+        recovery_point, log_start = self.recovery_points.get(key, 0), self.log_starts.get(key, 0)
+        return BrokerStart(self.clean, recovery_point, log_start, requested.index_interval, requested.index_bytes)
+
+
+def _starts(log_dir: str, requested: RecoveryRequest, steps: list[Step]) -> _BrokerStarts:
+    found = local_files.exists(os.path.join(log_dir, CLEAN_SHUTDOWN))
+    if found:
+        steps.append(Step("delete-file", CLEAN_SHUTDOWN, "a crash after the start must not look like a clean shutdown"))
+    offsets = {name: _read_offsets(log_dir, name, steps) for name in _CHECKPOINTS}
+    recovery_points, log_starts = (
+        {(entry.topic, entry.partition): entry.offset for entry in offsets[name]}
+        for name in (RECOVERY_POINTS, LOG_STARTS)
+    )
+    return _BrokerStarts(found if requested.clean is None else requested.clean, requested, recovery_points, log_starts)
+
+
+def _read_offsets(log_dir: str, name: str, steps: list[Step]) -> list[CheckpointOffset]:
+    """Return the entries of a checkpoint, none if a broker treats it as empty."""
+    path = os.path.join(log_dir, name)
+    if not local_files.exists(path) or not skip_special(log_dir, [name]):
+        return []
+    try:
+        return read_offsets(File.at(path).read(0, MAX_TEXT + 1), name)
+    except OfflineError as error:
+        steps.append(Step("offline", name, f"{error.why}; until then the broker treats it as empty"))
+    except RefusedError as error:
+        steps.append(Step("pass-over", name, f"{error.why}; the broker treats it as empty"))
+    return []
+
+
+def _check_identity(log_dir: str, steps: list[Step]) -> bool:
+    """Check the ids, and return whether a broker can't read them.
+
+    A folder of partitions without a log directory's files may be a copy of some partitions. ``kseg repair`` writes their
+    log starts.
+    """
+    names = {CLEAN_SHUTDOWN, META, *_CHECKPOINTS} - {LOG_STARTS}
+    if not any(local_files.exists(os.path.join(log_dir, name)) for name in names):
+        return False
+    try:
+        if read_identity(log_dir).directory_id is None:
+            steps.append(Step("write-directory-id", META, _NEW_ID))
+    except OfflineError as error:
+        # KafkaRaftServer needs the ids of the log directory that has the metadata log.
+        ends = local_files.exists(os.path.join(log_dir, _METADATA_FOLDER))
+        why = f"{error.why}; the log directory has {_METADATA_FOLDER}" if ends else error.why
+        steps.append(Step("refuse" if ends else "offline", META, why))
+        return True
+    except RefusedError as error:
+        steps.append(Step("refuse", META, error.why))
+    return False
+
+
+def _entries(path: str) -> tuple[list[str], set[str]]:
+    """Return the sorted names of the folders in a folder, and the names of its files."""
+    try:
+        entries = local_files.entries(path)
+    except OSError as error:
+        raise UnreadableError(f"{path}: {error.strerror or error}") from error
+    folders = sorted(name for name, kind in entries if kind == "folder")
+    return folders, {name for name, kind in entries if kind != "folder"}
+
+
+def _is_partition(path: str, folders: list[str], files: set[str]) -> bool:
+    if files & _OF_A_LOG_DIR:
+        return False
+    if partition_of(os.path.basename(os.path.abspath(path))) and not any(partition_of(name) for name in folders):
+        return True
+    return any(base_offset_of(name) is not None for name in files)
+
+
+def places_of(path: str) -> list[str]:
+    """Return the folders to plan: the path if it is a log directory or a partition, or else the log directories in it.
+
+    Raises UnreadableError if there are none.
+    """
+    path = os.path.normpath(path)
+    folders, files = _entries(path)
+    if any(map(is_remote_log, logs_among(sorted(files)))):
+        raise UnreadableError(f"{path}: its segments are of remote storage: a broker does not load them at its start")
+    if files & _OF_A_LOG_DIR or any(base_offset_of(name) is not None for name in files):
+        return [path]
+    found = log_dirs_in(path, frozenset(_OF_A_LOG_DIR))
+    # A log directory can have folders that are not partitions: it is one broker's all the same.
+    if path in found or (not found and _is_partition(path, folders, files)):
+        return [path]
+    if not found:
+        named = next(filter(partition_of, folders), None)
+        why = f"{named} holds no segment" if named else "neither a log directory nor a partition folder"
+        raise UnreadableError(f"{path}: {why}")
+    return found
+
+
+def _has_metadata_log(log_dir: str) -> bool:
+    """Return whether a folder has a metadata log with a record or a snapshot."""
+    folder = os.path.join(log_dir, _METADATA_FOLDER)
+    try:
+        names = [name for name, kind in local_files.entries(folder) if kind != "folder"]
+        return any(
+            is_snapshot(name) or (is_log(name) and os.path.getsize(os.path.join(folder, name))) for name in names
+        )
+    except OSError:
+        # An error of the disk is not a missing log.
+        return local_files.exists(folder)
+
+
+def owner_of(log_dir: str) -> tuple[str | int | None, ...]:
+    """Return what identifies the broker of a log directory: its cluster and node, or the folder if that is unknown."""
+    try:
+        identity = read_identity(log_dir)
+    except RefusedError:
+        return (log_dir,)
+    return identity.cluster_id, identity.node_id

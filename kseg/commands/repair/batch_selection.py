@@ -1,0 +1,225 @@
+"""Decide which batches of a segment ``kseg repair`` keeps, corrects and drops.
+
+A batch is kept if its CRC is right, all its records can be read, its offsets are in order, and no check of ``kseg validate``
+finds an error in it. It is copied byte for byte. A correction needs proof in the file, or must not affect data: a size or
+magic that the CRC proves, a base offset that the adjacent batches prove, a largest timestamp that the records prove, and
+leader epochs that are negative or decrease. No CRC covers leader epochs; each becomes that of an adjacent batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import IO
+
+from kseg.commands.repair.kept_batches import CopiedBatches, KeptBatches, has_readable_records, repack_readable_records
+from kseg.commands.repair.repair_losses import (
+    BatchFindings,
+    Errors,
+    ReportLine,
+    SegmentRepair,
+)
+from kseg.commands.repair.repaired_checkpoints import NO_EVIDENCE, EpochCorrector, EpochEvidence
+from kseg.commands.repair.segment_places import SegmentPlace
+from kseg.findings import (
+    RULES,
+    Policy,
+    Severity,
+    do_nothing,
+)
+from kseg.format.checks.batch_checks import CheckSettings, CheckState
+from kseg.format.checks.run_checks import BATCH_CHECKS, RECORD_CHECKS
+from kseg.format.record import framing
+from kseg.format.record.columns import BatchColumns
+from kseg.format.record.layout import (
+    INT32_MAX,
+    LOG_OVERHEAD,
+)
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.segment_reader import SegmentReader, Window
+from kseg.format.storage.file_access import Progress
+from kseg.format.storage.source import Source
+from kseg.format.writer import rewritten_rows
+from kseg.format.writer.batch_runs import mark_out_of_range, validated_chunks
+from kseg.format.writer.offset_order import OffsetOrder
+
+EPOCH_RULES = ("leader-epoch-regression", "negative-leader-epoch")
+
+
+class SegmentSalvage:
+    """Reads one segment and writes its valid batches to ``out``, which must be seekable (None: only report).
+
+    ``ceiling`` is the first offset of the next segment, or the first offset without a 32-bit relative offset. ``place`` is
+    the segment's place in its partition. With ``salvage_records``, a batch with a right CRC and a fault in its records is
+    replaced by a batch with the records before the fault.
+    """
+
+    def __init__(
+        self,
+        out: IO[bytes] | None,
+        tally: SegmentRepair,
+        limits: CheckSettings,
+        policy: Policy,
+        ceiling: int | None,
+        report: ReportLine,
+        *,
+        salvage_records: bool = False,
+        place: SegmentPlace | None = None,
+        epochs: EpochEvidence = NO_EVIDENCE,
+    ) -> None:
+        self.findings = BatchFindings(tally.source, policy)
+        self._tally = tally
+        self._limits = limits
+        self._salvage_records = salvage_records
+        self._ceiling = ceiling
+        self._history = CheckState()
+        is_error = {rule: policy.severity(RULES[rule]) >= Severity.ERROR for rule in EPOCH_RULES}
+        corrector = EpochCorrector(out, tally, report, around=epochs, negative=is_error["negative-leader-epoch"])
+        self._kept = KeptBatches(
+            out, tally, self.findings, report, corrector if any(is_error.values()) else None,
+            name_offset=limits.name_offset, following=place.following if place else None,
+        )  # fmt: skip
+
+    @property
+    def copied(self) -> CopiedBatches | None:
+        """Return the batches of the result if each of them is a v2 batch that was copied unchanged, otherwise None."""
+        tally, copied = self._tally, self._kept.copied
+        return copied if copied.count == tally.kept and not tally.mended else None
+
+    def run(self, source: Source, order: OffsetOrder, progress: Progress = do_nothing) -> None:
+        """Read the segment and write its batches; ``order`` is the result of ``find_order`` for it.
+
+        Raises KsegError from reading and OSError from writing.
+        """
+        done = source.start
+        reader = SegmentReader(source, report=self.findings, by_name=False)
+        for window in self._checked_chunks(reader, order):
+            self._kept.write(window)
+            progress(reader.position - done)
+            done = reader.position
+        progress(reader.position - done)
+        self._kept.finish(reader.position)
+        self._tally.bytes_before = reader.position
+
+    def _checked_chunks(self, reader: SegmentReader, order: OffsetOrder) -> Iterator[Window]:
+        """Yield the windows, in which the batches to keep are selected."""
+        for chunk in validated_chunks(reader, self.findings, self._mark_misfits, self._keep_batch, order=order):
+            self._check_records(chunk)
+            if chunk.stop == chunk.batches.count and not chunk.unfinished:
+                self._check_batches(chunk.window)
+                yield chunk.window
+
+    def _keep_batch(self, chunk: Chunk) -> None:
+        """Check batches by their records before a fault, if these are kept."""
+        batches = chunk.batches
+        # Not all records of a large batch are in memory.
+        large = chunk.payload_size is not None
+        for row in range(chunk.first, chunk.stop if self._salvage_records and not large else chunk.first):
+            if not batches.selected[row] or batches.intact[row]:
+                continue
+            if has_readable_records(batches, row) and self.findings.leaves_readable_records(batches.position[row]):
+                batches.intact[row] = 1
+
+    def _check_records(self, chunk: Chunk) -> None:
+        for check in RECORD_CHECKS:
+            check.run(chunk, self._limits, self.findings)
+        batches, findings, tally = chunk.batches, self.findings, self._tally
+        row = chunk.first
+        while True:
+            row, records = rewritten_rows.next_faulty(batches, row, chunk.stop, findings.at)
+            tally.records += 0 if chunk.resumed else records
+            if row == chunk.stop:
+                break
+            if not batches.intact[row] or findings.drops_batch(batches.position[row]):
+                batches.selected[row] = 0
+                tally.records -= batches.record_sum[row] if chunk.resumed else 0
+            elif not chunk.resumed:
+                tally.records += batches.record_sum[row]
+                if findings.leaves_readable_records(batches.position[row]):
+                    self._kept.repacked[batches.position[row]] = repack_readable_records(chunk, row)
+            row += 1
+        if tally.first_offset is None and not chunk.resumed:
+            self._begin(chunk)
+
+    def _begin(self, chunk: Chunk) -> None:
+        """Record the first offset of the segment, if a batch of the chunk is selected."""
+        batches = chunk.batches
+        row = next((row for row in range(chunk.first, chunk.stop) if batches.selected[row]), None)
+        if row is None:
+            return
+        legacy = batches.magic[row] < 2  # wrappers do not have their first offset
+        self._tally.first_offset = batches.first_record_offset[row] if legacy else batches.base_offset[row]
+        if self._ceiling is None:
+            self._ceiling = self._tally.first_offset + INT32_MAX + 1
+
+    def _mark_misfits(self, batches: BatchColumns) -> None:
+        """Deselect batches at or after the ceiling before the order is checked: later batches would seem to go back."""
+        if self._ceiling is not None:
+            self._tally.misfits += mark_out_of_range(batches, self._ceiling, self.findings)
+
+    def _check_batches(self, window: Window) -> None:
+        """Run the checks of validate over the selected batches, and drop those with an error in the policy."""
+        batches = window.batches
+        before = _copy(self._history)
+        errors = Errors(self.findings)
+        for check in _CHECKS:
+            check.run(batches, self._limits, self._history, errors)
+        if errors.found:
+            # A dropped batch must not affect the checks of later batches.
+            self._history = before
+            self._check_batches_singly(window)
+
+    def _check_batches_singly(self, window: Window) -> None:
+        batches, history = window.batches, self._history
+        one = BatchColumns(1)
+        one.count = 1
+        for row in range(batches.count):
+            if not batches.selected[row]:
+                continue
+            framing.read_header(
+                window.data, batches.at[row], batches.size[row] - LOG_OVERHEAD, batches.magic[row], one, 0
+            )
+            one.position[0] = batches.position[row]
+            producer = one.producer_id[0]
+            known, before = history.producers.get(producer), [getattr(history, name) for name in _REMEMBERED]
+            errors = Errors(self.findings)
+            for check in _CHECKS:
+                check.run(one, self._limits, history, errors)
+            if errors.found:
+                self._drop(batches, errors, row)
+                for name, value in zip(_REMEMBERED, before, strict=True):
+                    setattr(history, name, value)
+                if known is not None:
+                    history.producers.put(producer, known)
+                else:
+                    history.producers.drop(producer)
+
+    def _drop(self, batches: BatchColumns, errors: Errors, first: int = 0) -> None:
+        """Deselect the batches that have errors, from row ``first``."""
+        if not errors.found:
+            return
+        about = {finding.position: finding for finding in errors.found}
+        for row in range(first, batches.count):
+            finding = about.pop(batches.position[row], None)
+            if finding is not None:
+                batches.selected[row] = 0
+                self._tally.records -= batches.record_sum[row]
+                self.findings(finding)
+            if not about:
+                return
+
+
+# Leader epochs in disorder are corrected, see ``EpochCorrector``.
+_CHECKS = tuple(check for check in BATCH_CHECKS if check.in_repair)
+# The state that is restored after a dropped batch, besides its producer's state.
+_REMEMBERED = tuple(
+    name for name in dir(CheckState()) if name[0] != "_" and isinstance(getattr(CheckState(), name), (bool, int))
+)
+
+
+def _copy(history: CheckState) -> CheckState:
+    """Return a copy that further checks do not change."""
+    copied = CheckState()
+    copied.producers = history.producers.copy()
+    for name in _REMEMBERED:
+        setattr(copied, name, getattr(history, name))
+    return copied

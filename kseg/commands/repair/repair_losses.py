@@ -1,0 +1,253 @@
+"""The report of a repair: lost, corrected and partly kept batches, the result of a segment, and findings by position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from kseg.errors import UnreadableError
+from kseg.findings import (
+    RULES,
+    Finding,
+    Policy,
+    Severity,
+    Verdict,
+)
+
+#: Errors after which a batch is kept: the right value is known, or does not matter.
+PROVED = frozenset({"invalid-size", "unknown-magic"})
+#: Wrong fields that a CRC covers: the records show the right value, and the batch gets a new CRC.
+REWRITTEN = frozenset({"max-timestamp-mismatch", "claimed-codec"})
+_CORRECTABLE = PROVED | REWRITTEN
+# Bytes that begin with a readable header, and can hold more batches after the first.
+_SEVERAL = frozenset({"lost-bytes", "truncated-tail"})
+#: Faults in the records of a batch after which the records before are still readable.
+SALVAGEABLE = frozenset({"malformed-record", "record-count-mismatch", "truncated-wrapper"})
+
+
+@dataclass(frozen=True, slots=True)
+class LostRange:
+    """A byte range of the source that is not in the result: ``position`` to ``end`` (exclusive).
+
+    ``offset`` and ``last_offset`` (inclusive) are its lost offsets, None if they are unknown.
+    """
+
+    kind: ClassVar[str] = "lost"
+
+    file: str
+    position: int
+    end: int
+    offset: int | None
+    last_offset: int | None
+    rule: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectedBatch(LostRange):
+    """A byte range of the source that is corrected in the result."""
+
+    kind: ClassVar[str] = "mended"
+
+
+@dataclass(frozen=True, slots=True)
+class PartlyKeptBatch(LostRange):
+    """A batch whose records before a fault are in the result, in a new batch; the records after them are lost.
+
+    ``records`` were kept, from ``kept_offset`` to ``last_kept_offset``; ``offset`` is None if no lost offset is known.
+    """
+
+    kind: ClassVar[str] = "salvaged"
+
+    records: int
+    kept_offset: int
+    last_kept_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LostOffsets(LostRange):
+    """Offsets between two segments of a partition that the source does not have."""
+
+    kind: ClassVar[str] = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetGap(LostRange):
+    """Offsets that the result lacks between two kept batches, if the lost ranges there don't name them all.
+
+    With the lost ranges, ``kseg validate --baseline REPORT`` knows which missing offsets the repair caused.
+    """
+
+    kind: ClassVar[str] = "gap"
+
+
+#: Called with each lost or corrected range in file order (a leader epoch can be reported one batch later).
+ReportLine = Callable[[LostRange], None]
+
+
+@dataclass(slots=True)
+class SegmentRepair:
+    """The result of one segment. Sizes are in bytes; ``kept`` and ``dropped`` count batches, ``records`` the kept records.
+
+    Of the kept batches, ``mended`` were corrected, and of ``salvaged`` only the records before a fault are kept.
+
+    ``first_lost_offset`` is the first offset at which the result differs from the log, None if nothing was lost.
+    ``first_offset`` and ``last_offset`` are those of the kept batches. ``zeros`` are bytes of a preallocated tail,
+    ``lost_to`` is the position after the last lost range in the source, ``misfits`` are batches with offsets after the
+    segment's end. ``epochs_mended`` batches got another leader epoch, ``last_epoch`` is the last one, and
+    ``leader_epochs`` are [epoch, first offset, last offset] of the kept batches. ``legacy``: some are v0 or v1.
+    """
+
+    source: str
+    target: str
+    kept: int = 0
+    dropped: int = 0
+    records: int = 0
+    mended: int = 0
+    salvaged: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    lost_bytes: int = 0
+    lost_ranges: int = 0
+    zeros: int = 0
+    lost_to: int = 0
+    misfits: int = 0
+    first_offset: int | None = None
+    last_offset: int | None = None
+    first_lost_offset: int | None = None
+    epochs_mended: int = 0
+    last_epoch: int = -1
+    leader_epochs: list[list[int]] = field(default_factory=list)
+    legacy: bool = False
+
+
+@dataclass(slots=True)
+class RepairResult:
+    """The result of a repair.
+
+    ``left_out`` are the files of a folder that were not copied. ``open_transactions`` are (partition folder, producer id,
+    first offset) of transactions without an end. ``failed`` has one line per partition of a log directory that could not be
+    repaired; these are not written. ``missing`` are offsets between segments that the source does not have. ``log_starts``
+    has one line per log start of a log directory's partitions: the offset, and its source.
+    """
+
+    segments: list[SegmentRepair] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    open_transactions: list[tuple[str, int, int]] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    missing: list[LostOffsets] = field(default_factory=list)
+    log_starts: list[str] = field(default_factory=list)
+
+    @property
+    def lost(self) -> bool:
+        return any(segment.lost_ranges or segment.salvaged for segment in self.segments)
+
+
+def _is_proved(finding: Finding) -> bool:
+    """Return whether the reader corrected the batch when it made the finding."""
+    return finding.rule in PROVED or (finding.rule == "non-monotonic-offset" and "expected" in finding.facts)
+
+
+def _is_correctable(finding: Finding) -> bool:
+    return finding.rule in _CORRECTABLE or _is_proved(finding)
+
+
+class BatchFindings:
+    """Findings by position, until reading has passed them. Raises UnreadableError for fatal ones."""
+
+    def __init__(self, file: str, policy: Policy) -> None:
+        self.at: dict[int, list[Finding]] = {}
+        # Findings below an error in the policy: a batch that can't be read is still dropped.
+        self._lowered: dict[int, Finding] = {}
+        self._file = file
+        self.policy = policy
+
+    def __call__(self, finding: Finding) -> None:
+        severity = self.policy.severity(RULES[finding.rule])
+        if severity is Severity.FATAL:
+            raise UnreadableError(f"{self._file}: {Verdict(self._file, severity, finding).message}")
+        # A batch is kept if the policy lowers its rule; a proved field must still be corrected.
+        if severity >= Severity.ERROR or _is_proved(finding) or finding.rule == "zero-tail":
+            self.at.setdefault(finding.position or 0, []).append(finding)
+        elif RULES[finding.rule].severity >= Severity.ERROR:
+            self._lowered.setdefault(finding.position or 0, finding)
+
+    def drops_batch(self, position: int) -> bool:
+        """Return whether the batch at that position has an error that can't be corrected."""
+        return not all(_is_correctable(finding) or finding.rule in SALVAGEABLE for finding in self.at.get(position, ()))
+
+    def leaves_readable_records(self, position: int) -> bool:
+        """Return whether the only error of the batch at that position leaves the records before it readable.
+
+        Correctable errors do not count: the largest timestamp becomes that of the kept records.
+        """
+        others = [finding for finding in self.at.get(position, ()) if not _is_correctable(finding)]
+        return bool(others) and all(finding.rule in SALVAGEABLE for finding in others)
+
+    def pop(self, begin: int, end: int) -> list[Finding]:
+        """Remove and return the first finding of each position from ``begin`` to ``end``."""
+        removed = {position: self.at.pop(position) for position in list(self.at) if begin <= position < end}
+        for position, finding in self._lowered.items():
+            if begin <= position < end:
+                removed.setdefault(position, [finding])
+        self.forget(end)
+        return [next((f for f in removed[at] if not _is_correctable(f)), removed[at][0]) for at in sorted(removed)]
+
+    def forget(self, end: int) -> None:
+        """Drop the findings before ``end``, which reading has passed."""
+        while self._lowered and (first := next(iter(self._lowered))) < end:
+            del self._lowered[first]
+
+
+def is_about_a_batch(finding: Finding) -> bool:
+    """Return whether a finding is about bytes that could be left out: a gap between two batches is not."""
+    return finding.position is None or finding.end != finding.position
+
+
+class Errors:
+    """Keeps the findings because of which a batch is dropped."""
+
+    def __init__(self, findings: BatchFindings) -> None:
+        self.found: list[Finding] = []
+        self.policy = findings.policy
+
+    def __call__(self, finding: Finding) -> None:
+        if is_about_a_batch(finding) and self.policy.severity(RULES[finding.rule]) >= Severity.ERROR:
+            self.found.append(finding)
+
+
+def lost_offsets(findings: Sequence[Finding], low: int, high: int | None) -> list[tuple[int | None, int | None]]:
+    """Return the first and the last lost offset of each of some adjacent ranges of a file.
+
+    ``low`` to ``high`` (None: unknown) are the offsets between the kept batches around the ranges. The offsets of a header
+    count if they are in this interval. Ranges without such a header share the remaining offsets: each has all of them. Both
+    offsets are None if none remain, or if their number is unknown.
+    """
+    plausible: list[tuple[int, int] | None] = []
+    begin = low
+    for finding in findings:
+        first, last = finding.offset, finding.last_offset
+        fits = last is not None and begin <= last and (high is None or last <= high)
+        if last is not None and fits and (first is None or begin <= first <= last):
+            plausible.append((begin if first is None else first, last))
+            begin = last + 1
+        else:
+            plausible.append(None)
+    if findings and high is not None and findings[-1].rule in _SEVERAL and (known := plausible[-1]) is not None:
+        plausible[-1] = known[0], high
+    lost: list[tuple[int | None, int | None]] = []
+    begin = low
+    for n, known in enumerate(plausible):
+        if known is not None:
+            begin = known[1] + 1
+            lost.append(known)
+            continue
+        end = next((one[0] - 1 for one in plausible[n:] if one is not None), high)
+        lost.append((begin, end) if end is not None and begin <= end else (None, None))
+    return lost
+
+
+def message(finding: Finding) -> str:
+    rule = RULES[finding.rule]
+    return Verdict("", rule.severity, finding).message

@@ -1,0 +1,305 @@
+"""The leader epochs and log starts of a repaired partition.
+
+Replace leader epochs that a broker can't use by those of adjacent batches. No CRC covers them.
+
+Write the ``log-start-offset-checkpoint`` of a repaired log directory.
+
+Without it, a broker starts each log at the base offset of its first segment: records that were deleted are readable again.
+Source: ``LogManager.checkpointLogStartOffsetsInDir``, ``LeaderEpochFileCache.truncateFromStart`` of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from kseg.commands.repair.repair_losses import CorrectedBatch, RepairResult, ReportLine, SegmentRepair
+from kseg.errors import KsegError
+from kseg.findings import Finding
+from kseg.format.checks.batch_checks import LARGEST_EPOCH_STEP
+from kseg.format.record.columns import BatchColumns
+from kseg.format.record.layout import INT32_MAX, INT64_MIN, NO_PARTITION_LEADER_EPOCH, PARTITION_LEADER_EPOCH_AT
+from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.sidefiles.checkpoints import VERSION, LeaderEpoch, walk_offset_checkpoint
+from kseg.format.sidefiles.metadata_files import LOG_STARTS, META
+from kseg.format.storage.atomic_write import whole_file
+from kseg.format.storage.naming import base_offset_of, partition_of
+from kseg.format.storage.source import open_source
+from kseg.format.writer import rewritten_rows, written_side_files
+from kseg.text import count_of
+
+_NONE = NO_PARTITION_LEADER_EPOCH
+#: The largest number of consecutive batches whose epochs wait for the next right epoch; 8 bytes each.
+MAX_WAITING = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEvidence:
+    """The leader epochs around a segment.
+
+    ``before`` is the last epoch of earlier segments, -1 for none. ``following`` returns the epochs of the first batches of
+    the next segment. ``stored`` are the entries of the leader-epoch-checkpoint.
+    """
+
+    before: int = _NONE
+    following: Callable[[], Sequence[int]] = tuple
+    stored: Sequence[LeaderEpoch] = ()
+
+    def disproves(self, epoch: int, before: int, last_offset: int) -> bool:
+        """Return whether the segment's last batch, alone with its epoch, can't have it; ``before`` is the epoch before it.
+
+        Either all following batches have lower epochs and the checkpoint lacks this epoch (or there are two such batches
+        and no checkpoint), or the checkpoint has the epoch before it at that offset, and one bit makes the difference or
+        the step is larger than elections can make it.
+        A broker writes a new epoch to the checkpoint before it writes the first batch (``LeaderEpochFileCache.assign``). An
+        epoch higher by 1 can be right if the checkpoint is an older copy.
+        """
+        known = [entry.epoch for entry in self.stored if entry.start_offset <= last_offset]
+        if epoch in known:
+            return False
+        following = self.following()
+        if following and all(max(before, 0) <= each < epoch for each in following):
+            return bool(known) or len(following) > 1
+        if following and following[0] >= epoch:
+            return False
+        before = before if before >= 0 or not known else known[-1]
+        bits = epoch ^ before
+        unlikely = bits & (bits - 1) == 0 or epoch - before > LARGEST_EPOCH_STEP
+        return known[-1:] == [before] and epoch > before + 1 and unlikely
+
+    def nearest(self, last_offset: int) -> int:
+        """Return the epoch for a batch with no other before it: that of the checkpoint, or the lowest of those after it."""
+        known = [entry.epoch for entry in self.stored if entry.start_offset <= last_offset]
+        return known[-1] if known else min(self.following())
+
+
+NO_EVIDENCE = EpochEvidence()
+
+
+@dataclass(slots=True)
+class _WrongEpoch:
+    """Consecutive batches with an impossible epoch; ``written`` are their positions in the result."""
+
+    epoch: int
+    rule: str
+    begin: int
+    end: int
+    first_offset: int
+    last_offset: int
+    written: array[int]
+
+
+class EpochCorrector:
+    """Corrects the leader epochs of one segment while its batches are written.
+
+    An epoch is wrong if it is lower than the one before, if all later epochs are lower, if it is the last one and ``around``
+    disproves it, and, with ``negative``, if it is below 0. It becomes the epoch before it, otherwise the next one, otherwise
+    0. ``around`` is the evidence of other files. With ``out`` None, epochs are only reported.
+    """
+
+    def __init__(
+        self,
+        out: IO[bytes] | None,
+        tally: SegmentRepair,
+        report: ReportLine,
+        *,
+        around: EpochEvidence,
+        negative: bool = True,
+    ) -> None:
+        self._out = out
+        self._tally = tally
+        self._report = report
+        self._negative = negative
+        # The last two epochs: they distinguish one wrong epoch from later epochs that are lower.
+        self._before = self._last = _NONE
+        self._around = around
+        self._earlier = around.before
+        self._place: _WrongEpoch | None = None  # the batch that has the last epoch
+        self._wrong: list[_WrongEpoch] = []
+
+    @property
+    def last(self) -> int:
+        """Return the last right epoch, from earlier segments if this one has none; -1 for none."""
+        return self._last if self._last >= 0 else self._earlier
+
+    def correct_window(self, batches: BatchColumns, row: int, stop: int, written: int) -> None:
+        """Correct the batches ``row`` to ``stop`` (exclusive), which are consecutive in the result from byte ``written``."""
+        shift = written - batches.position[row]
+        each = row - 1
+        while True:
+            steady = self._last >= 0 and not self._wrong and self._before == self._last
+            each = rewritten_rows.first_other_epoch(batches, each + 1, stop, self._last if steady else INT64_MIN)
+            if each == stop:
+                return
+            epoch = batches.partition_leader_epoch[each]
+            if epoch < 0 and not self._negative:
+                continue
+            begin = batches.position[each]
+            rule = "negative-leader-epoch" if epoch < 0 else "leader-epoch-regression"
+            place = _WrongEpoch(
+                epoch, rule, begin, begin + batches.size[each], batches.base_offset[each], batches.last_offset[each],
+                array("q", [begin + shift]),
+            )  # fmt: skip
+            self._next(epoch, place)
+
+    def finish(self) -> None:
+        """Correct the batches that wait for a later epoch, and the last batch if its epoch is proved wrong."""
+        last = self._place
+        earlier = self._before if self._before >= 0 else self._earlier
+        if (
+            last is not None
+            and self._before < self._last
+            and self._around.disproves(self._last, earlier, last.last_offset)
+        ):
+            self._wrong.insert(0, last)
+            self._last = earlier if earlier >= 0 else self._around.nearest(last.last_offset)
+        self._correct(max(self.last, 0))
+
+    def _next(self, epoch: int, place: _WrongEpoch) -> None:
+        if epoch < 0 or epoch < min(self._last, self._before):
+            self._wait(place)
+            return
+        if epoch < self._last:
+            # The last epoch is wrong: all earlier ones and this one are lower.
+            if self._place is not None:
+                self._wrong.insert(0, self._place)
+            self._correct(self._before if self._before >= 0 else self._lower_to(epoch))
+        else:
+            self._correct(self._last if self._last >= 0 else self._lower_to(epoch))
+            self._before = self._last
+        self._last, self._place = epoch, place
+
+    def _wait(self, place: _WrongEpoch) -> None:
+        last = self._wrong[-1] if self._wrong else None
+        if (
+            last is not None
+            and (last.epoch, last.end) == (place.epoch, place.begin)
+            and len(last.written) < MAX_WAITING
+        ):
+            last.end, last.last_offset = place.end, place.last_offset
+            last.written.extend(place.written)
+            return
+        if len(self._wrong) >= MAX_WAITING >> 8 or (last is not None and len(last.written) >= MAX_WAITING):
+            self._correct(max(self.last, 0))
+        self._wrong.append(place)
+
+    def _lower_to(self, epoch: int) -> int:
+        """Return the epoch for the first batches, before a batch of ``epoch``: that of earlier segments, if not higher."""
+        return self._earlier if 0 <= self._earlier <= epoch else epoch
+
+    def _correct(self, epoch: int) -> None:
+        for wrong in self._wrong:
+            count = len(wrong.written)
+            for written in wrong.written if self._out is not None else ():
+                assert self._out is not None
+                self._out.seek(written + PARTITION_LEADER_EPOCH_AT)
+                self._out.write(min(epoch, INT32_MAX).to_bytes(4, "big"))
+            self._tally.mended += count
+            self._tally.epochs_mended += count
+            what = f"leader epoch {wrong.epoch} is now {epoch}"
+            what += f" in {count} batches" if count > 1 else ""
+            self._report(
+                CorrectedBatch(
+                    self._tally.source, wrong.begin, wrong.end, wrong.first_offset, wrong.last_offset, wrong.rule, what
+                )
+            )
+        if self._out is not None and self._wrong:
+            self._out.seek(self._tally.bytes_after)
+        self._wrong.clear()
+
+
+_Key = tuple[str, int]
+
+
+def write_log_starts(source: Path, target: Path, result: RepairResult) -> bool:
+    """Write the log starts of the partitions in ``target``, and describe each in ``result``. Return whether there are any.
+
+    A line is that of the source's checkpoint. Without a readable one it is the start that the leader epochs prove. Lines of
+    other partitions that ``target`` has already are kept. Raises KsegError.
+    """
+    stored, whole = _read(source / LOG_STARTS)
+    starts: dict[_Key, int] = {}
+    unproved = 0
+    for folder, segments in _by_folder(result.segments).items():
+        partition = partition_of(folder.name)
+        if partition is None or partition.state is not None or not folder.is_dir():
+            continue
+        key = partition.topic, partition.partition
+        end = max(filter(None, map(_end_of, segments)), default=0)
+        start, why = stored.get(key), f"from {LOG_STARTS}"
+        if start is not None and start > end:
+            result.log_starts.append(f"{folder.name}: {start} is not kept, because the log ends at {end}")
+            start = None
+        if start is None and not whole:
+            start, why = _proved_start(source / folder.name, segments), "proved by the leader epochs"
+        if start is None:
+            unproved += not whole
+        else:
+            starts[key] = start
+            result.log_starts.append(f"{folder.name}: {start} ({why})")
+    if unproved and (source / META).exists():
+        result.log_starts.append(
+            f"nothing proves that of {count_of(unproved, 'partition')}: records that were deleted from the first segment "
+            "can become readable again"
+        )
+    if not starts:
+        return False
+    others = _read(target / LOG_STARTS)[0]
+    lines = [f"{topic} {number} {offset}" for (topic, number), offset in sorted({**others, **starts}.items())]
+    with whole_file(target / LOG_STARTS) as out:
+        out.write("".join(f"{line}\n" for line in (VERSION, len(lines), *lines)).encode())
+    return True
+
+
+def _read(path: Path) -> tuple[dict[_Key, int], bool]:
+    """Return the offsets in the readable lines of a checkpoint, and whether the file exists without an error."""
+    found: list[Finding] = []
+    offsets: dict[_Key, int] = {}
+    if not os.path.isfile(path):
+        return {}, False
+    try:
+        with open_source(str(path)) as source:
+            for _, entry in walk_offset_checkpoint(source, found.append):
+                offsets[entry.topic, entry.partition] = entry.offset
+    except KsegError:
+        return offsets, False
+    return offsets, not found and path.stat().st_size > 0
+
+
+def _by_folder(segments: Iterable[SegmentRepair]) -> dict[Path, list[SegmentRepair]]:
+    found: dict[Path, list[SegmentRepair]] = {}
+    for segment in segments:
+        if segment.target:
+            found.setdefault(Path(segment.target).parent, []).append(segment)
+    return found
+
+
+def _end_of(segment: SegmentRepair) -> int | None:
+    return base_offset_of(segment.target) if segment.last_offset is None else segment.last_offset + 1
+
+
+def _proved_start(source: Path, segments: Iterable[SegmentRepair]) -> int | None:
+    """Return a log start that the source's leader epochs prove, None without a proof.
+
+    The first epoch starts inside a batch only if records were deleted up to there: leaders and followers begin an epoch at
+    the base offset of a batch. A start at the base offset of a later batch proves nothing, because a follower that lost
+    its checkpoint begins a new one there.
+    """
+    entries = written_side_files.stored(source)
+    if not entries:
+        return None
+    epoch, start = entries[0]
+    for segment in segments:
+        if segment.first_offset is None or not segment.first_offset < start <= (segment.last_offset or 0):
+            continue
+        with SegmentReader(open_source(segment.target)) as reader:
+            for window in reader.windows():
+                rows = window.batches
+                for row in range(rows.count):
+                    if rows.magic[row] >= 2 and rows.base_offset[row] < start <= rows.last_offset[row]:
+                        return start if rows.partition_leader_epoch[row] == epoch else None
+    return None

@@ -1,0 +1,389 @@
+"""Repair the segments of one partition, and copy its side files that still apply."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from kseg.commands.repair.repair_losses import (
+    CorrectedBatch,
+    LostOffsets,
+    LostRange,
+    RepairResult,
+    ReportLine,
+    SegmentRepair,
+    message,
+)
+from kseg.commands.repair.repaired_checkpoints import EpochEvidence
+from kseg.commands.repair.repaired_segment import RepairPlan, repair_segment
+from kseg.commands.repair.segment_places import SegmentPlace, find_places
+from kseg.errors import NotASegmentError, UnreadableError, UsageError, VanishedError
+from kseg.findings import Finding
+from kseg.format.log_loader.loaded_files import RefusedError
+from kseg.format.record.columns import CRC_GOOD
+from kseg.format.record.layout import INT32_MAX
+from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS
+from kseg.format.sidefiles.index_reader import offset_entries, time_entries
+from kseg.format.sidefiles.indexes import AbortedTransactions
+from kseg.format.sidefiles.registry import COPY, REBUILD, handling_of
+from kseg.format.storage.atomic_write import check_absent, whole_folder
+from kseg.format.storage.file_access import Progress
+from kseg.format.storage.local_files import read_file
+from kseg.format.storage.naming import base_offset_of, producer_snapshot_offset, snapshot_id
+from kseg.format.storage.source import open_source
+from kseg.format.writer import written_side_files
+from kseg.format.writer.batch_runs import side_file_error
+from kseg.format.writer.output_guards import (
+    PartitionFolder,
+    check_earlier_result,
+    check_replaceable,
+    copy_file,
+    index_paths,
+    txn_index_path,
+)
+from kseg.format.writer.written_side_files import write_snapshots
+
+#: The number of batches of the next segment that show whether the last leader epoch of a segment is too high.
+_EPOCHS_AHEAD = 8
+ALL_ZEROS = "all bytes are zeros, and nothing shows whether batches were ever written"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRepair:
+    """The settings that all partitions of one call share."""
+
+    root: Path
+    plan: RepairPlan
+    report: ReportLine
+    progress: Progress
+    result: RepairResult
+
+    def repair(self, partition: PartitionFolder, target: Path) -> None:
+        plan = self.plan
+        if plan.dry_run:
+            self._repair_logs(partition, target, target)
+            return
+        if not plan.force:
+            check_absent([target])
+        check_replaceable([partition], [target])
+        check_earlier_result(target)
+        if plan.indexes_only and target.is_dir() and PartitionFolder(target).logs:
+            raise UsageError(f"{target} holds segments, and would hold only indexes: build them in a new folder")
+        with whole_folder(target, replace=plan.force) as folder:
+            segments = self._repair_logs(partition, folder, target)
+            for name, why in partition.deleted.items():
+                self._leave_out(partition.path / name, why)
+            for name in partition.names:
+                path = partition.path / name
+                if name in partition.logs or handling_of(name).repair == REBUILD:
+                    continue
+                if name.endswith(".swap") and f"{name[:20]}.log.swap" in partition.logs:
+                    continue  # its indexes are rebuilt
+                kept = _is_copied(name) and not plan.indexes_only
+                if kept and not (why := _error(path)):
+                    copy_file(path, folder / name)
+                else:
+                    self._leave_out(path, why if kept else "")
+            if not plan.indexes_only:
+                _write_epochs(partition, folder, segments)
+                self._write_snapshots(partition, folder, segments)
+            else:
+                rebuilt = [name for name in partition.names if name == LEADER_EPOCHS or _is_snapshot(name)]
+                for name in rebuilt:
+                    self._leave_out(partition.path / name)
+        with suppress(OSError):  # it is not empty
+            target.rmdir()
+
+    def _leave_out(self, path: Path, why: str = "") -> None:
+        self.result.left_out.append(f"{path.relative_to(self.root)}{f' ({why})' if why else ''}")
+
+    def _write_snapshots(self, partition: PartitionFolder, folder: Path, segments: list[SegmentRepair]) -> None:
+        """Write the producer snapshots of the kept batches. One of the source describes all batches before its offset."""
+        lost = [segment.first_lost_offset for segment in segments if segment.first_lost_offset is not None]
+        snapshots = _snapshots_of(partition)
+        errors = {path: _error(path) for path in snapshots}
+        valid = {
+            offset: path
+            for path, offset in snapshots.items()
+            if not errors[path] and offset <= min(lost, default=offset)
+        }
+        written: Sequence[str] = ()
+        try:
+            written = write_snapshots(folder, _log_end(segments), valid)
+        except RefusedError as error:
+            self._leave_out(partition.path / "*.snapshot", f"a broker cannot read the producers: {error.why}")
+        for path in snapshots:
+            if path.name not in written:
+                self._leave_out(path, errors[path])
+
+    def _repair_logs(self, partition: PartitionFolder, folder: Path, target: Path) -> list[SegmentRepair]:
+        txns = AbortedTransactions()
+        _add_open_transactions(txns, partition.path / (partition.logs[0].partition(".")[0] + ".snapshot"))
+        segments: list[SegmentRepair] = []
+        stored = written_side_files.stored(partition.path) or ()
+        last_epoch = floor = -1
+        places = _places(partition, self.plan)
+        named = {place.target for place in places if place.order is not None}
+        for n, place in enumerate(places):
+            if place.order is None and place.target in named and not (partition.path / place.name).stat().st_size:
+                self._leave_out(
+                    partition.path / place.name, f"empty: the batches of {place.target} are in another file"
+                )
+                continue
+            if place.order is None and not self.plan.indexes_only:
+                segments += self._without_batches(partition, folder, target, place)
+                continue
+            if place.target != place.name.removesuffix(".swap"):
+                self._report_renamed(partition, place)
+            path = folder / place.target
+            following = next((each.name for each in places[n + 1 :] if each.order is not None), None)
+            epochs = EpochEvidence(last_epoch, partial(_first_epochs, partition.path, following), stored)
+            segment = repair_segment(
+                str(partition.path / place.name), path, self.plan, self.report, self.progress,
+                txns=txns, place=place, epochs=epochs,
+            )  # fmt: skip
+            last_epoch = segment.last_epoch
+            if self.plan.indexes_only:
+                # Its place was found by its name alone.
+                last_offset, place = segment.last_offset, replace(place, floor=floor)
+                floor = floor if last_offset is None else last_offset
+            if segment.lost_bytes and not segment.kept and not self.plan.dry_run:
+                # No batch of it is kept, so the adjacent segments are the log.
+                for written in (path, *index_paths(path), txn_index_path(path)):
+                    written.unlink(missing_ok=True)
+            segment.target = str(target / place.target)
+            self._report_missing(place, segment, segments, partition)
+            segments.append(segment)
+        if not self.plan.indexes_only:
+            self._report_lost_end(partition, segments)
+        self.result.segments += segments
+        if not self.plan.dry_run:
+            self.result.open_transactions += [(target.name, *entry) for entry in txns.open.items()]
+        return segments
+
+    def _without_batches(
+        self, partition: PartitionFolder, folder: Path, target: Path, place: SegmentPlace
+    ) -> list[SegmentRepair]:
+        """Report a segment without its own batches: it is empty, a copy of another, or not a segment."""
+        source, name = partition.path / place.name, str((partition.path / place.name).relative_to(self.root))
+        base = base_offset_of(place.name) or 0
+        size = source.stat().st_size
+        if place.copied:
+            self.result.left_out.append(f"{name} (a copy of batches in {place.copied})")
+        elif size and not self._is_preallocated(partition, place, base):
+            missing_range = place.floor + 1, None if place.ceiling is None else place.ceiling - 1
+            why = place.why
+            if partition.logs == [place.name] and is_all_zeros(str(source)):
+                end = self._proved_end(partition, place, base)
+                missing_range, why = ((base, end - 1), _no_batch(end)) if end > base else (missing_range, ALL_ZEROS)
+            return [all_lost(source, missing_range, why, self.report)]
+        elif place.floor < base and (place.ceiling is None or base <= place.ceiling):
+            # A broker has created it without writing, or preallocated it, or the cleaner has removed all its batches.
+            empty = repair_segment(
+                str(source), folder / place.target, self.plan, self.report, txns=AbortedTransactions()
+            )
+            empty.target = str(target / place.target)
+            report_emptied(empty, base, self._proved_end(partition, place, base), place.ceiling, self.report)
+            return [empty]
+        else:
+            self.result.left_out.append(f"{name} (empty)")
+        return []
+
+    def _proved_end(self, partition: PartitionFolder, place: SegmentPlace, base: int) -> int:
+        """Return the log end that the side files of a segment without batches prove, ``base`` for none.
+
+        The snapshots of later segments prove nothing about this one.
+        """
+        end = indexed_end(str(partition.path / place.name), base)
+        return end if place.name != partition.logs[-1] else max(end, _end_of_snapshots(partition))
+
+    def _report_lost_end(self, partition: PartitionFolder, segments: list[SegmentRepair]) -> None:
+        """Report offsets after the last batch that a producer snapshot proves, unless the end of the log is lost anyway.
+
+        A broker that truncates a log removes the snapshots after its end (``ProducerStateManager.truncateAndReload``).
+        """
+        if not segments:
+            return
+        last, end, proved = segments[-1], _log_end(segments), _end_of_snapshots(partition)
+        if proved <= end or (last.lost_ranges and last.lost_to == last.bytes_before):
+            return
+        begin, why = (
+            last.bytes_before - last.zeros,
+            f"a producer snapshot shows that the log reached offset {proved - 1}",
+        )
+        self.report(LostRange(last.source, begin, last.bytes_before, end, proved - 1, "lost-bytes", why))
+        last.lost_ranges, last.lost_to = last.lost_ranges + 1, last.bytes_before
+        if last.first_lost_offset is None:
+            last.first_lost_offset = end
+
+    def _is_preallocated(self, partition: PartitionFolder, place: SegmentPlace, base: int) -> bool:
+        """Return whether a broker rolled the log to this segment of zeros, and has not written to it."""
+        newest = partition.logs[0] != place.name == partition.logs[-1]
+        return newest and place.floor + 1 == base and is_all_zeros(str(partition.path / place.name))
+
+    def _report_renamed(self, partition: PartitionFolder, place: SegmentPlace) -> None:
+        source = partition.path / place.name
+        first, last = place.offsets
+        why = f"its offsets begin at {first}: it is written as {place.target}"
+        self.report(CorrectedBatch(str(source), 0, source.stat().st_size, first, last, "file-name-mismatch", why))
+
+    def _report_missing(
+        self, place: SegmentPlace, segment: SegmentRepair, before: list[SegmentRepair], partition: PartitionFolder
+    ) -> None:
+        """Report offsets between the segment before and this one, unless they are losses that were reported."""
+        if not before or segment.first_offset is None:
+            return
+        other = before[-1]
+        # Before the first batches are segments without any: the log starts with the first of these.
+        end = place.floor + 1 or base_offset_of(before[0].source) or 0
+        first = base_offset_of(place.target) or 0
+        # Those of an emptied file reach the next segment.
+        ends_lost = other.lost_to == other.bytes_before and other.lost_ranges > 0
+        if end >= first or ends_lost:
+            return
+        deleted = f"{end:020}.log.deleted"
+        why = (
+            f"{deleted} is there"
+            if deleted in partition.names
+            else "compacted away, deleted, or lost before this repair"
+        )
+        facts = {"first": end, "last": first - 1, "other": os.path.basename(other.source), "why": why}
+        size = other.bytes_before
+        text = message(Finding("segment-gap", facts=facts))
+        missing = LostOffsets(other.source, size, size, end, first - 1, "segment-gap", text)
+        self.report(missing)
+        self.result.missing.append(missing)
+
+
+def _add_open_transactions(txns: AbortedTransactions, snapshot: Path) -> None:
+    """Add the transactions that were open at the start of the folder; their first batches can be in deleted segments."""
+    try:
+        txns.add_open(read_file(str(snapshot)))
+    except VanishedError:
+        return
+
+
+def _places(partition: PartitionFolder, plan: RepairPlan) -> list[SegmentPlace]:
+    """Return the places of a partition's segments; with ``indexes_only`` by their names alone."""
+    if plan.indexes_only:
+        return [SegmentPlace(name, name.removesuffix(".swap")) for name in partition.logs]
+    return find_places(partition.path, partition.logs)
+
+
+def is_all_zeros(path: str) -> bool:
+    """Return whether a file has bytes, and all are zeros."""
+    found: list[Finding] = []
+    try:
+        with SegmentReader(open_source(path), report=found.append) as reader:
+            return next(reader.windows(), None) is None and [each.rule for each in found] == ["zero-tail"]
+    except NotASegmentError:
+        return False
+
+
+def indexed_end(path: str, base: int) -> int:
+    """Return the log end that the indexes of an empty segment prove, ``base`` for none.
+
+    A broker that truncates the log, or deletes its records, removes the index entries after its end, and the cleaner
+    writes new indexes.
+    """
+    indexed = [entry.offset for entry in offset_entries(path, INT32_MAX)]
+    indexed += [entry.offset for entry in time_entries(path)]
+    return max((base, *(offset + 1 for offset in indexed)))
+
+
+def _no_batch(end: int) -> str:
+    return f"the file has no batch, but its indexes or a producer snapshot show that the log reached offset {end - 1}"
+
+
+def _end_of_snapshots(partition: PartitionFolder) -> int:
+    """Return the highest offset of the partition's valid producer snapshots, -1 without any."""
+    return max((offset for path, offset in _snapshots_of(partition).items() if not _error(path)), default=-1)
+
+
+def _snapshots_of(partition: PartitionFolder) -> dict[Path, int]:
+    """Return the offsets of the partition's producer snapshots by their paths."""
+    offsets = {partition.path / name: producer_snapshot_offset(name) for name in partition.names}
+    return {path: offset for path, offset in offsets.items() if offset is not None}
+
+
+def report_emptied(empty: SegmentRepair, base: int, end: int, ceiling: int | None, report: ReportLine) -> None:
+    """Report the loss of an empty segment whose side files prove that the log reached ``end``, and add it to ``empty``.
+
+    ``ceiling`` is the first offset of the next segment, None for the last one.
+    """
+    if end <= base:
+        return
+    why = _no_batch(end)
+    last = end - 1 if ceiling is None else max(end, ceiling) - 1
+    lost = all_lost(Path(empty.source), (base, last), why, report)
+    empty.lost_ranges, empty.lost_to = lost.lost_ranges, empty.bytes_before
+    empty.first_lost_offset = lost.first_lost_offset
+
+
+def all_lost(source: Path, missing_range: tuple[int, int | None], why: str, report: ReportLine) -> SegmentRepair:
+    """Report a segment without a single batch; ``missing_range`` is the range of missing offsets around it."""
+    size = source.stat().st_size
+    first, last = missing_range
+    known = last is None or first <= last
+    report(LostRange(str(source), 0, size, first if known else None, last if known else None, "lost-bytes", why))
+    return SegmentRepair(
+        str(source), "", bytes_before=size, lost_bytes=size, lost_ranges=1, lost_to=size,
+        first_lost_offset=first if known else None,
+    )  # fmt: skip
+
+
+def _is_snapshot(name: str) -> bool:
+    return producer_snapshot_offset(name) is not None
+
+
+def _is_copied(name: str) -> bool:
+    return handling_of(name).repair == COPY or snapshot_id(name) is not None
+
+
+def _error(path: Path) -> str:
+    """Return the error in a side file, an empty text if it has none."""
+    error = side_file_error(path)
+    return f"{error.rule.name}: {error.message}" if error else ""
+
+
+def _first_epochs(folder: Path, name: str | None) -> list[int]:
+    """Return the leader epochs of the first intact v2 batches of a segment, at most _EPOCHS_AHEAD."""
+    if name is None:
+        return []
+    try:
+        with SegmentReader(open_source(str(folder / name))) as reader:
+            batches = next(reader.windows()).batches
+    except (NotASegmentError, UnreadableError, StopIteration):
+        return []
+    found = (
+        batches.partition_leader_epoch[row]
+        for row in range(batches.count)
+        if batches.magic[row] >= 2 and batches.crc_state[row] == CRC_GOOD
+    )
+    return list(islice((epoch for epoch in found if epoch >= 0), _EPOCHS_AHEAD))
+
+
+def _log_end(segments: Sequence[SegmentRepair]) -> int:
+    """Return the offset after the last one of the result, or the name of an empty last segment."""
+    ends = [segment.last_offset + 1 for segment in segments if segment.last_offset is not None]
+    ends += [base for segment in segments if (base := base_offset_of(segment.target)) is not None]
+    return max(ends, default=0)
+
+
+def _write_epochs(partition: PartitionFolder, folder: Path, segments: list[SegmentRepair]) -> None:
+    """Copy the ``leader-epoch-checkpoint``, or write one that agrees with the kept batches."""
+    known = written_side_files.stored(partition.path)
+    corrected = any(segment.epochs_mended for segment in segments)
+    runs = written_side_files.merged_runs(segment.leader_epochs for segment in segments)
+    entries = written_side_files.merged(known or [], runs, _log_end(segments))
+    if known is not None and known == entries:
+        copy_file(partition.path / LEADER_EPOCHS, folder / LEADER_EPOCHS)
+    elif entries and (corrected or LEADER_EPOCHS in partition.names or not any(each.legacy for each in segments)):
+        # A broker has cleared a checkpoint when it appended v0 or v1 batches.
+        written_side_files.write(folder, entries)

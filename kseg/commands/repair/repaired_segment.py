@@ -1,0 +1,274 @@
+"""Repair one segment: copy its valid batches, validate the copy, and build its indexes."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from kseg.commands.repair.batch_selection import SegmentSalvage
+from kseg.commands.repair.kept_batches import CopiedBatches
+from kseg.commands.repair.repair_losses import ReportLine, SegmentRepair, is_about_a_batch
+from kseg.commands.repair.repaired_checkpoints import NO_EVIDENCE, EpochEvidence
+from kseg.commands.repair.segment_places import SegmentPlace
+from kseg.errors import KsegError
+from kseg.findings import Policy, Severity, do_nothing
+from kseg.format.checks.batch_checks import CheckState
+from kseg.format.checks.run_checks import check_settings, new_collector, run_checks
+from kseg.format.record.columns import BatchColumns
+from kseg.format.record.layout import INT32_MAX
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.segment_reader import Window
+from kseg.format.segment.transaction_events import Event, chunk_events, transaction_events
+from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES, AbortedTransactions, IndexBuilder
+from kseg.format.storage.atomic_write import NewFile, writing
+from kseg.format.storage.file_access import Progress
+from kseg.format.storage.naming import base_offset_of
+from kseg.format.storage.source import SegmentFile, open_source
+from kseg.format.writer.batch_runs import ReadBackError
+from kseg.format.writer.offset_order import find_order
+from kseg.format.writer.output_guards import DamagedError, index_paths, txn_index_path
+from kseg.format.writer.written_side_files import append_runs
+from kseg.results import Settings, Summary
+from kseg.text import count_of
+
+
+@dataclass(frozen=True, slots=True)
+class RepairPlan:
+    """The settings of a repair. A batch with a finding that is an error in ``policy`` is dropped."""
+
+    salvage_records: bool = False
+    indexes_only: bool = False
+    dry_run: bool = False
+    force: bool = False
+    policy: Policy = field(default_factory=Policy)
+    index_interval: int = INDEX_INTERVAL_BYTES
+
+
+def repair_segment(
+    source: str,
+    target: Path,
+    plan: RepairPlan,
+    report: ReportLine,
+    progress: Progress = do_nothing,
+    *,
+    txns: AbortedTransactions | None = None,
+    place: SegmentPlace | None = None,
+    epochs: EpochEvidence = NO_EVIDENCE,
+) -> SegmentRepair:
+    """Repair a segment, a path or a URL, into new, synced files: ``target`` and its indexes.
+
+    ``txns`` are the transactions that its partition's earlier segments left open, ``place`` is its place among the
+    partition's segments, ``epochs`` are the leader epochs that other files show. Raises UsageError, UnreadableError,
+    NotASegmentError, ReadBackError and other KsegError.
+    """
+    tally = SegmentRepair(source, str(target))
+    if plan.dry_run:
+        if plan.indexes_only:
+            _check_source(tally, _IndexWriter(tally, io.BytesIO(), io.BytesIO(), plan.index_interval), plan, progress)
+        else:
+            _salvage(None, tally, plan, report, place, progress, epochs)
+        return tally
+    indexes = index_paths(target)
+    transactions = txn_index_path(target)
+    targets = [*(() if plan.indexes_only else (target,)), *indexes, *((transactions,) if txns is not None else ())]
+    with ExitStack() as stack, writing(target):
+        new = {path: stack.enter_context(NewFile(path)) for path in targets}
+        modified = os.stat(source).st_mtime_ns if os.path.exists(source) else None
+        builder = _IndexWriter(tally, new[indexes[0]].file, new[indexes[1]].file, plan.index_interval)
+        if txns is not None:
+            builder.follow(txns, new[transactions].file)
+        if plan.indexes_only:
+            _check_source(tally, builder, plan, progress)
+        else:
+            half = _with_half_the_bytes(progress)
+            copied = _salvage(new[target], tally, plan, report, place, half, epochs)
+            new[target].sync(modified)
+            _read_back(target, tally, builder, plan, half, copied)
+        if txns is not None and not new[transactions].file.tell():
+            # A broker creates the index with its first entry.
+            new.pop(transactions).file.close()
+            transactions.unlink()
+        for path in new:
+            if path != target:
+                new[path].sync(modified)
+    return tally
+
+
+def _with_half_the_bytes(progress: Progress) -> Progress:
+    """Return a callback that counts half the bytes, because they are read twice."""
+    return lambda count: progress(count // 2)
+
+
+def _salvage(
+    log: NewFile | None,
+    tally: SegmentRepair,
+    plan: RepairPlan,
+    report: ReportLine,
+    place: SegmentPlace | None,
+    progress: Progress,
+    epochs: EpochEvidence,
+) -> CopiedBatches | None:
+    """Write the valid batches of a segment; return them if none was changed (``SegmentSalvage.copied``)."""
+    name = tally.source if place is None else tally.target
+    limits = check_settings(name, Settings(policy=plan.policy))
+    ceiling = None if place is None else place.ceiling
+    if ceiling is None:
+        named = _named_offset(tally)
+        ceiling = None if named is None else named + INT32_MAX + 1
+    out = None if log is None else log.file
+    salvage = SegmentSalvage(
+        out, tally, limits, plan.policy, ceiling, report,
+        salvage_records=plan.salvage_records, place=place, epochs=epochs,
+    )  # fmt: skip
+    order = place.order if place else None
+    if order is None:
+        order = find_order(lambda: open_source(tally.source), ceiling)
+    with open_source(tally.source) as source:
+        source.name = name
+        salvage.run(source, order, progress)
+    misnamed = _named_offset(tally) != base_offset_of(tally.source) or tally.misfits > 1
+    if tally.misfits > tally.kept * 2 and misnamed and place is None:
+        raise KsegError(
+            f"{tally.source}: the offset in the file name contradicts {count_of(tally.misfits, 'batch')} and fits "
+            f"{tally.kept:,}: give DST the right name"
+        )
+    return salvage.copied
+
+
+class _IndexWriter:
+    """Builds the indexes of a log from its batches as they are read, and records its offsets."""
+
+    def __init__(self, tally: SegmentRepair, offsets: IO[bytes], times: IO[bytes], interval: int) -> None:
+        self._tally = tally
+        self._files = offsets, times
+        self._interval = interval
+        self._builder: IndexBuilder | None = None
+        self._txns: AbortedTransactions | None = None
+        self._aborted: IO[bytes] = io.BytesIO()
+        self._opener = DeepIterator()
+
+    def follow(self, txns: AbortedTransactions, aborted: IO[bytes]) -> None:
+        """Build the index of aborted transactions, too."""
+        self._txns, self._aborted = txns, aborted
+
+    def append(self, chunk: Chunk) -> None:
+        """Index the next decoded batches. Raises KsegError if an index can't contain them."""
+        batches, tally = chunk.batches, self._tally
+        if chunk.resumed:
+            return
+        if tally.first_offset is None:
+            tally.first_offset = chunk.records.offset[0] if chunk.records.count else batches.base_offset[chunk.first]
+        self._append(batches, chunk.first, chunk.stop)
+        if self._txns is not None:
+            self._follow_events(batches, chunk_events(chunk, batches.selected))
+
+    def append_window(self, window: Window) -> None:
+        """Index the next batches, of which only the markers of transactions are decoded. Raises KsegError."""
+        self._append(window.batches, 0, window.batches.count)
+        if self._txns is not None:
+            self._follow_events(window.batches, transaction_events(window, self._opener))
+
+    def _append(self, batches: BatchColumns, first: int, stop: int) -> None:
+        tally = self._tally
+        if self._builder is None:
+            named = _named_offset(tally)
+            base = tally.first_offset if named is None else named
+            self._builder = IndexBuilder(base or 0, *self._files, self._interval)
+        tally.last_offset = batches.last_offset[stop - 1]
+        append_runs(tally.leader_epochs, batches, first, stop)
+        tally.legacy = tally.legacy or min(memoryview(batches.magic)[first:stop]) < 2
+        with self._fitting():
+            self._builder.add(batches, first, stop)
+
+    def _follow_events(self, batches: BatchColumns, events: Iterable[Event]) -> None:
+        assert self._txns is not None
+        for txn in self._txns.update(batches, events):
+            self._aborted.write(txn.pack())
+
+    def finish(self) -> None:
+        """Write the last entries of the indexes."""
+        if self._builder is not None:
+            with self._fitting():
+                self._builder.finish()
+
+    @contextmanager
+    def _fitting(self) -> Iterator[None]:
+        try:
+            yield
+        except KsegError as error:
+            offsets = f"offsets {self._tally.first_offset} to {self._tally.last_offset}"
+            raise KsegError(f"{self._tally.target}: {offsets} do not fit a segment of that name: {error}") from error
+
+
+def _read_back(
+    path: Path, tally: SegmentRepair, indexes: _IndexWriter, plan: RepairPlan, progress: Progress,
+    copied: CopiedBatches | None,
+) -> None:  # fmt: skip
+    """Validate and index the output. Raises ReadBackError for any error, and if the counts differ.
+
+    ``copied`` are its batches if all are copies. Their records are not decoded again: the source's are the same bytes.
+    """
+    # With its final name, because the name is checked, too.
+    found, error = _check(str(path), tally.target, indexes, plan, progress, copied)
+    if error:
+        raise ReadBackError(f"{tally.target}: after reading back: {error}")
+    records = found.records if copied is None else tally.records  # the CRC covers their number
+    if (found.batches, records, found.bytes) != (tally.kept, tally.records, tally.bytes_after):
+        raise ReadBackError(
+            f"{tally.target}: could only read back {found.batches:,} of {tally.kept:,} batches, {records:,} of "
+            f"{tally.records:,} records, {found.bytes:,} of {tally.bytes_after:,} bytes"
+        )
+
+
+def _check_source(tally: SegmentRepair, indexes: _IndexWriter, plan: RepairPlan, progress: Progress) -> None:
+    """Index an unchanged log. Raises DamagedError unless it is valid."""
+    found, error = _check(tally.source, tally.source, indexes, plan, progress)
+    if error:
+        raise DamagedError(f"{tally.source}: {error} (indexes need an undamaged log: repair without --indexes-only)")
+    tally.kept, tally.records = found.batches, found.records
+    tally.bytes_before = tally.bytes_after = found.bytes
+
+
+def _check(
+    path: str, name: str, indexes: _IndexWriter, plan: RepairPlan, progress: Progress,
+    copied: CopiedBatches | None = None,
+) -> tuple[Summary, str]:  # fmt: skip
+    """Run every check over a log named ``name``; return the counts and the text of the first error.
+
+    If the log must have the batches ``copied``, these are compared instead of decoding the records.
+    """
+    settings = Settings(policy=plan.policy, deep=copied is None)
+    checks = new_collector(SegmentFile(name), settings)
+    found = CopiedBatches()
+
+    def append_window(window: Window, _: CheckState) -> None:
+        found.append(window.batches, 0, window.batches.count)
+        indexes.append_window(window)
+
+    with open_source(path) as source:
+        source.name = name
+        if copied is None:
+            run_checks(source, settings, checks, progress, indexes.append)
+        else:
+            run_checks(source, settings, checks, progress, after_window=append_window)
+    indexes.finish()
+    for verdict in checks.result().verdicts:
+        if verdict.severity >= Severity.ERROR and is_about_a_batch(verdict.finding):
+            return checks.summary, f"{verdict.rule.name} at byte {verdict.finding.position}: {verdict.message}"
+    if copied is not None and found != copied:
+        return checks.summary, "the batches differ from those of the source"
+    return checks.summary, ""
+
+
+def _named_offset(tally: SegmentRepair) -> int | None:
+    for name in (tally.target, tally.source):
+        base_offset = base_offset_of(name)
+        if base_offset is not None:
+            return base_offset
+    return None

@@ -1,1 +1,0 @@
-"""``kseg transactions``: the transactions of a partition."""

@@ -1,0 +1,299 @@
+"""Avro values: fastavro reads them, with bounds for schemas and data that nobody has checked.
+
+fastavro's compiled reader recurses without a limit, so schemas that contain themselves use its Python reader. Schemas are
+rejected if a few bytes can have any number of values.
+
+Avro's types as JSON values: bytes in base64, decimals as text, times as ISO 8601.
+
+fastavro calls a function for each logical type. ``marked`` replaces the logical types of a schema, and the types that JSON
+does not have, by logical types of kseg's own, so that other users of fastavro in the same process are not affected.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date
+from io import BytesIO
+from typing import Any
+
+from kseg.extras.serialization.libraries import fastavro_python, fastavro_read, fastavro_schema
+from kseg.extras.serialization.plain import finite
+from kseg.extras.serialization.schema_set import Schema, SchemaError, one_line
+from kseg.text import calendar_time, count_of
+
+_PREFIX = "kseg-"
+#: The depth of a schema as JSON. Avro's schemas of this depth are not written by people.
+_MOST_DEPTH = 200
+_DAY_MS = 86_400_000
+_EPOCH = date(1970, 1, 1).toordinal()
+
+Convert = Callable[[Any, Mapping[str, Any]], Any]
+
+
+def _decimal(data: bytes, schema: Mapping[str, Any]) -> str:
+    """Return a decimal with all its digits: ``-12.50``."""
+    scale = schema.get("scale", 0)
+    unscaled = int.from_bytes(data, "big", signed=True)
+    if not isinstance(scale, int) or not 0 <= scale <= 10_000:
+        raise ValueError(f"a decimal with the scale {scale!r}")
+    digits = str(abs(unscaled)).rjust(scale + 1, "0")
+    sign = "-" if unscaled < 0 else ""
+    return f"{sign}{digits[:-scale]}.{digits[-scale:]}" if scale else f"{sign}{digits}"
+
+
+def _date(days: int, schema: Mapping[str, Any]) -> str | int:
+    try:
+        return date.fromordinal(_EPOCH + days).isoformat()
+    except (ValueError, OverflowError):
+        return days
+
+
+def _timestamp(digits: int, zone: str) -> Convert:
+    """Return the conversion of a number of 10^-digits seconds. Times outside of the years 1 to 9999 stay numbers."""
+    unit = 10 ** (digits - 3)
+
+    def convert(value: int, schema: Mapping[str, Any]) -> str | int:
+        milliseconds, rest = divmod(value, unit)
+        text = calendar_time(milliseconds)
+        if not text.endswith("Z"):
+            return value
+        return f"{text[:-1]}{rest:0{digits - 3}}{zone}" if digits > 3 else text[:-1] + zone
+
+    return convert
+
+
+def _time(digits: int) -> Convert:
+    def convert(value: int, schema: Mapping[str, Any]) -> str | int:
+        seconds, rest = divmod(value, 10**digits)
+        if not 0 <= seconds < _DAY_MS // 1000:
+            return value
+        return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest:0{digits}}"
+
+    return convert
+
+
+def _duration(data: bytes, schema: Mapping[str, Any]) -> dict[str, int]:
+    numbers = [int.from_bytes(data[at : at + 4], "little") for at in (0, 4, 8)]
+    return dict(zip(("months", "days", "milliseconds"), numbers, strict=True))
+
+
+def _bytes(data: bytes, schema: Mapping[str, Any]) -> str:
+    return base64.b64encode(data).decode()
+
+
+#: The conversions by Avro type and logical type. The empty logical type is for values without one.
+_CONVERSIONS: Mapping[str, Mapping[str, Convert]] = {
+    "bytes": {"": _bytes, "decimal": _decimal},
+    "fixed": {
+        "": _bytes,
+        "decimal": _decimal,
+        "duration": _duration,
+        "uuid": lambda data, schema: str(uuid.UUID(bytes=data)),
+    },
+    "float": {"": lambda value, schema: finite(value)},
+    "double": {"": lambda value, schema: finite(value)},
+    "int": {"date": _date, "time-millis": _time(3)},
+    "long": {
+        "time-micros": _time(6),
+        "timestamp-millis": _timestamp(3, "Z"),
+        "timestamp-micros": _timestamp(6, "Z"),
+        "timestamp-nanos": _timestamp(9, "Z"),
+        "local-timestamp-millis": _timestamp(3, ""),
+        "local-timestamp-micros": _timestamp(6, ""),
+        "local-timestamp-nanos": _timestamp(9, ""),
+    },
+}
+#: What fastavro calls for each of them, by the names that ``marked`` uses.
+LOGICAL_READERS = {
+    f"{avro_type}-{_PREFIX}{logical or 'plain'}": lambda data, writer=None, reader=None, convert=convert: convert(
+        data, writer or {}
+    )
+    for avro_type, known in _CONVERSIONS.items()
+    for logical, convert in known.items()
+}
+_FIXED_SIZES = {"duration": 12, "uuid": 16}
+
+
+def marked(node: Any, depth: int = 0) -> Any:
+    """Return a schema (parsed JSON) with kseg's logical types, and without what does not concern reading.
+
+    Raises SchemaError.
+    """
+    if depth > _MOST_DEPTH:
+        raise SchemaError(f"the schema is nested deeper than {_MOST_DEPTH} levels")
+    if isinstance(node, str):
+        return _primitive(node, {})
+    if isinstance(node, list):
+        return [marked(branch, depth + 1) for branch in node]
+    if not isinstance(node, dict) or "type" not in node:
+        raise SchemaError("the schema has a type that is not a name, a list or an object with a type")
+    kind = node["type"]
+    if not isinstance(kind, str):
+        return marked(kind, depth + 1)
+    if kind in ("record", "error"):
+        fields = node.get("fields")
+        if not isinstance(fields, list) or not all(isinstance(field, dict) and "type" in field for field in fields):
+            raise SchemaError("the schema has a record without valid fields")
+        kept = [{"name": field.get("name"), "type": marked(field["type"], depth + 1)} for field in fields]
+        return {**_named(node), "type": "record", "fields": kept}
+    if kind == "enum":
+        return {**_named(node), "type": kind, "symbols": node.get("symbols")}
+    if kind == "fixed":
+        return {**_named(node), "size": node.get("size"), **_primitive(kind, node)}
+    if kind in ("array", "map"):
+        content = "items" if kind == "array" else "values"
+        return {"type": kind, content: marked(node.get(content), depth + 1)}
+    return _primitive(kind, node)
+
+
+def _named(node: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: node[name] for name in ("name", "namespace") if node.get(name) is not None}
+
+
+def _primitive(kind: str, node: Mapping[str, Any]) -> Any:
+    known = _CONVERSIONS.get(kind, {})
+    logical = node.get("logicalType")
+    if kind == "fixed" and logical in _FIXED_SIZES and node.get("size") != _FIXED_SIZES[logical]:
+        logical = None
+    if not isinstance(logical, str) or logical not in known:
+        logical = ""
+    if logical not in known:
+        return kind
+    found = {"type": kind, "logicalType": f"{_PREFIX}{logical or 'plain'}"}
+    return {**found, "scale": node.get("scale", 0)} if logical == "decimal" else found
+
+
+#: The field of the record around every schema: fastavro prepares a record once, and other types at each call.
+_WRAPPED = "value"
+#: The values that a record may have for each byte that it needs at least, and without any byte.
+_VALUES_PER_BYTE, _FREE_VALUES = 8, 32
+
+
+def avro_reader(schema: Schema, references: Iterable[tuple[str, Schema]]) -> Callable[[bytes], Any]:
+    """Return a function that decodes one value: all of its bytes. It raises ValueError.
+
+    Raises SchemaError for a schema that cannot be used, and UsageError if fastavro is not installed.
+    """
+    prepared, recursive = _prepare(schema, references)
+    read: Any = fastavro_python.schemaless_reader if recursive else fastavro_read.schemaless_reader
+
+    def decode(data: bytes) -> Any:
+        source = BytesIO(data)
+        try:
+            value = read(source, prepared, None)[_WRAPPED]
+        except RecursionError:
+            raise ValueError("the value is nested too deeply") from None
+        except EOFError:
+            raise ValueError(f"the value is longer than its {count_of(len(data), 'byte')}") from None
+        except IndexError:
+            raise ValueError(
+                "the value has the number of a union branch or of an enum symbol that is not in the schema"
+            ) from None
+        except Exception as error:  # fastavro's errors do not share a base class
+            raise ValueError(f"not a value of the schema: {one_line(error)}") from None
+        if source.tell() != len(data):
+            raise ValueError(f"{count_of(len(data) - source.tell(), 'byte')} after the value")
+        return value
+
+    return decode
+
+
+def fingerprint(schema: Schema) -> bytes:
+    """Return the fingerprint in the single-object encoding (CRC-64-AVRO). Raises SchemaError."""
+    try:
+        canonical = fastavro_schema.to_parsing_canonical_form(_parsed(schema))
+        return bytes.fromhex(fastavro_schema.fingerprint(canonical, "CRC-64-AVRO"))
+    except _schema_errors() as error:
+        raise SchemaError(f"{schema.label} has no fingerprint: {one_line(error)}") from None
+
+
+def _prepare(schema: Schema, references: Iterable[tuple[str, Schema]]) -> tuple[Any, bool]:
+    """Return the schema as fastavro wants it, and whether it contains itself."""
+    fastavro_read.LOGICAL_READERS.update(LOGICAL_READERS)
+    named: dict[str, Any] = {}
+    try:
+        for _, other in references:
+            fastavro_schema.parse_schema(marked(_parsed(other)), named, _write_hint=False)
+        wrapper = {
+            "type": "record",
+            "name": "KsegValue",
+            "fields": [{"name": _WRAPPED, "type": marked(_parsed(schema))}],
+        }
+        prepared = fastavro_schema.parse_schema(wrapper, named)
+    except SchemaError as error:
+        raise SchemaError(f"{schema.label}: {error}") from None
+    except _schema_errors() as error:
+        raise SchemaError(
+            f"{schema.label} is not a valid Avro schema: {type(error).__name__}: {one_line(error)}"
+        ) from None
+    shape = _Shape(schema.label, named)
+    shape.measure(prepared)
+    return prepared, shape.recursive
+
+
+def _schema_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions that fastavro raises for an invalid schema; called only after one of them."""
+    return ValueError, KeyError, TypeError, AttributeError, RecursionError, fastavro_schema.SchemaParseException
+
+
+def _parsed(schema: Schema) -> Any:
+    try:
+        return json.loads(schema.text)
+    except (ValueError, RecursionError) as error:
+        if schema.text.isidentifier():
+            return schema.text  # a type without quotes
+        raise SchemaError(f"not JSON: {error}") from None
+
+
+class _Shape:
+    """Finds types that contain themselves, and values without bytes: both can make a value without an end."""
+
+    def __init__(self, label: str, named: dict[str, Any]) -> None:
+        self._label = label
+        self._named = named
+        self._measured: dict[str, tuple[int, int] | None] = {}
+        self.recursive = False
+
+    def measure(self, node: Any) -> tuple[int, int]:
+        """Return the least number of bytes of a value, and its number of values. Raises SchemaError."""
+        if isinstance(node, list):
+            return 1, 1 + max((self.measure(branch)[1] for branch in node), default=0)
+        kind = node["type"] if isinstance(node, dict) else node
+        if kind == "record":
+            return self._record(node)
+        if kind == "array" or kind == "map":
+            size, _ = self.measure(node["items" if kind == "array" else "values"])
+            if kind == "array" and not size:
+                raise SchemaError(f"{self._label} has an array of items without bytes, which can have any length")
+            return 1, 1
+        if kind in self._named and kind not in _SIZES:
+            return (
+                self._record(self._named[kind])
+                if self._named[kind]["type"] == "record"
+                else self.measure(self._named[kind])
+            )
+        return (node["size"] if kind == "fixed" else _SIZES.get(kind, 1)), 1
+
+    def _record(self, node: Any) -> tuple[int, int]:
+        name = node["name"]
+        if name in self._measured:
+            if (known := self._measured[name]) is None:
+                self.recursive = True
+                return 1, 1
+            return known
+        self._measured[name] = None
+        size, values = 0, 1
+        for field in node["fields"]:
+            of_field = self.measure(field["type"])
+            size, values = size + of_field[0], values + of_field[1]
+        if values > _FREE_VALUES + _VALUES_PER_BYTE * size:
+            raise SchemaError(f"{self._label} has a record with {values:,} values in {count_of(size, 'byte')}")
+        self._measured[name] = size, values
+        return size, values
+
+
+#: The least number of bytes of the primitive types; others need one.
+_SIZES = {"null": 0, "boolean": 1, "int": 1, "long": 1, "float": 4, "double": 8, "bytes": 1, "string": 1}

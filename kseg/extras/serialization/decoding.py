@@ -1,0 +1,284 @@
+"""Decode keys and values: with a deserializer that is named, or by the schema id that comes with the bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
+
+from kseg.errors import UsageError
+from kseg.extras.serialization import avro, protobuf, schema_set
+from kseg.extras.serialization.plain import PLAIN, parse_json
+from kseg.extras.serialization.schema_set import (
+    AVRO,
+    JSON,
+    PROTOBUF,
+    Schema,
+    SchemaError,
+    SchemaSet,
+    SchemaSource,
+    one_line,
+    referenced,
+)
+from kseg.text import one_of, unknown_name
+
+#: Decode values with a schema id, and leave other bytes as they are.
+AUTO = "auto"
+#: Deserializers of values with or without a schema id; without it, they use the schema of the topic's subject.
+_BY_SCHEMA = {"avro": AVRO, "protobuf": PROTOBUF, "json-schema": JSON}
+#: What ``--key-as`` and ``--value-as`` accept.
+NAMES = (AUTO, *_BY_SCHEMA, *PLAIN)
+
+#: The first bytes of values with a schema: of an id, and of Avro's single-object encoding.
+_FIRST_BYTES = (b"\0", schema_set.SINGLE_OBJECT[:1])
+#: The largest value that is decoded by a schema: a byte can become hundred bytes of Python objects.
+MOST_BYTES = 16 << 20
+_INT64 = 8
+#: The schemas whose readers are kept; data with random ids has many.
+_MOST_READERS = 10_000
+
+
+class DecodedValue(NamedTuple):
+    """A decoded key or value. ``value`` is what JSON has; ``kind`` is the deserializer, None if nothing was decoded.
+
+    ``error`` says why bytes were not decoded; then ``value`` is None.
+    """
+
+    kind: str | None = None
+    value: Any = None
+    schema_id: int | None = None
+    error: str | None = None
+
+
+#: Bytes that are left as they are without a reason: null, or bytes without a schema id.
+NOT_DECODED = DecodedValue()
+Headers = Iterable[tuple[Any, Any]]
+_References = list[tuple[str, Schema]]
+#: Decode bytes. The second argument are the bytes with message indexes from a header, None if the value begins with them.
+_Read = Callable[[bytes, bytes | None], Any]
+
+
+class Decoder(Protocol):
+    """Decodes the keys or the values of topics."""
+
+    def decode(self, topic: str | None, data: bytes | None, headers: Headers = ()) -> DecodedValue:
+        """Return a key or a value decoded; ``headers`` are those of its record, ``topic`` is None if it is not known."""
+
+
+def _unreadable(data: bytes, indexes: bytes | None) -> Any:
+    raise SchemaError("the value has no schema")
+
+
+class _Reader(NamedTuple):
+    """Reads the values of one schema from byte ``start``. ``read`` takes the bytes, and message indexes of a header.
+
+    ``known`` is False if no source has the schema.
+    """
+
+    kind: str | None
+    schema_id: int | None = None
+    start: int = 0
+    read: _Read = _unreadable
+    error: str | None = None
+    known: bool = True
+
+
+class FieldDecoder:
+    """Decodes keys or values with one of NAMES. ``side`` is "key" or "value".
+
+    ``avro:SUBJECT`` and ``protobuf:MESSAGE`` name the schema of bytes without a schema id. Raises UsageError for an unknown
+    name.
+    """
+
+    def __init__(self, side: str, name: str, schemas: SchemaSource | None = None) -> None:
+        kind, _, self._argument = name.partition(":")
+        if kind not in NAMES or (self._argument and kind not in _BY_SCHEMA):
+            raise UsageError(unknown_name("deserializer", name, NAMES))
+        self._side = side
+        self._kind = kind
+        self._plain = PLAIN[kind].decode if kind in PLAIN else None
+        self._schemas: SchemaSource = schemas or SchemaSet()
+        self._readers: dict[tuple[str | None, bytes, bool], _Reader] = {}
+        self._fingerprints: dict[bytes, Schema] | None = None
+        self._id_of_unnamed: schema_set.SchemaId | None = None
+
+    def decode(self, topic: str | None, data: bytes | None, headers: Headers = ()) -> DecodedValue:
+        """Return a key or a value decoded. Raises UsageError if a library is missing."""
+        if data is None:
+            return NOT_DECODED
+        if self._plain:
+            try:
+                return DecodedValue(self._kind, self._plain(data))
+            except ValueError as error:
+                return DecodedValue(self._kind, error=str(error))
+        if not headers:
+            if self._kind == AUTO and data[:1] not in _FIRST_BYTES:
+                return NOT_DECODED
+            reader = self._readers.get((topic, data[: schema_set.ID_END], False))  # the most frequent case
+            if reader and not reader.error and len(data) <= MOST_BYTES:
+                return self._read(reader, data, None)
+        prefix, indexes = _prefix(data), None
+        if headers and (stored := schema_set.header_of(self._side, headers)) is not None:
+            found = schema_set.read_header_id(stored)
+            if found:
+                prefix, indexes = stored[: found.end], stored[found.end :]
+        place = topic, prefix, indexes is not None
+        reader = self._readers.get(place) or self._keep(place)
+        if reader.read is _unreadable:
+            if not reader.known and self._kind == AUTO and indexes is None and len(data) == _INT64:
+                return NOT_DECODED  # more often a number, such as a time, than a value with an id that nobody knows
+            return DecodedValue(reader.kind, None, reader.schema_id, reader.error)
+        if len(data) > MOST_BYTES:
+            return DecodedValue(reader.kind, None, reader.schema_id, f"larger than {MOST_BYTES:,} bytes")
+        return self._read(reader, data, indexes)
+
+    def _read(self, reader: _Reader, data: bytes, indexes: bytes | None) -> DecodedValue:
+        try:
+            return DecodedValue(reader.kind, reader.read(data[reader.start :], indexes), reader.schema_id)
+        except (ValueError, SchemaError) as error:
+            return DecodedValue(reader.kind, None, reader.schema_id, one_line(error))
+
+    def _keep(self, place: tuple[str | None, bytes, bool]) -> _Reader:
+        if len(self._readers) >= _MOST_READERS:
+            self._readers.clear()
+        self._readers[place] = self._open(*place)
+        return self._readers[place]
+
+    def _open(self, topic: str | None, prefix: bytes, in_header: bool) -> _Reader:
+        """Return the reader for bytes with a prefix, which is empty without a schema id."""
+        if not prefix and self._kind == AUTO:
+            return _Reader(None)
+        subject = f"{topic}-{self._side}" if topic else ""
+        found = schema_set.read_header_id(prefix)
+        number = found.number if found else None
+        start = 0 if in_header else len(prefix)
+        try:
+            registered = self._registered(found, prefix, subject) if prefix else None
+            schema = registered or (self._unregistered(subject) if self._kind != AUTO else None)
+            if schema is None:
+                return _Reader(None, number, error=self._missing(found, prefix, subject), known=False)
+            if schema.type not in _TYPES:
+                raise SchemaError(f"{schema.label} has the type {schema.type!r}: expected {one_of(list(_TYPES))}")
+            kind, open_reads = _TYPES[schema.type]
+            message = self._argument if self._kind == "protobuf" and not registered else ""
+            with_id, bare = open_reads(schema, referenced(schema, self._schemas), message)
+            if registered:
+                return _Reader(kind, number or schema.id, start, with_id)
+            return _Reader(kind, schema.id, 0, _after_id_or_whole(with_id, bare, start) if start else bare)
+        except SchemaError as error:
+            return _Reader(None, number, error=one_line(error))
+
+    def _registered(self, found: schema_set.SchemaId | None, prefix: bytes, subject: str) -> Schema | None:
+        """Return the schema that the prefix names, by its id, its GUID or its fingerprint."""
+        if found is None:
+            return self._by_fingerprint().get(prefix[len(schema_set.SINGLE_OBJECT) :])
+        known = self._schemas.by_guid(found.guid) if found.guid else self._schemas.by_id(found.number or 0, subject)
+        return known or (self._unnamed_for(found) if self._kind == AUTO and self._side == "value" else None)
+
+    def _unnamed(self) -> list[Schema]:
+        """Return the schemas of files that were given without an id and a subject."""
+        return [schema for schema in self._schemas.all() if schema.id is None and schema.subject is None]
+
+    def _unnamed_for(self, found: schema_set.SchemaId) -> Schema | None:
+        """Return the only unnamed schema for the first id that no source has. Another id has another schema."""
+        unnamed = self._unnamed()
+        if len(unnamed) != 1:
+            return None
+        self._id_of_unnamed = self._id_of_unnamed or found
+        return unnamed[0] if self._id_of_unnamed == found else None
+
+    def _by_fingerprint(self) -> dict[bytes, Schema]:
+        if self._fingerprints is None:
+            self._fingerprints = {}
+            for schema in self._schemas.all():
+                if schema.type == AVRO:
+                    with suppress(SchemaError):
+                        self._fingerprints[avro.fingerprint(schema)] = schema
+        return self._fingerprints
+
+    def _unregistered(self, subject: str) -> Schema | None:
+        """Return the schema for bytes without a schema id: of the subject, or the only one of the type."""
+        wanted = _BY_SCHEMA[self._kind]
+        if self._kind == "avro" and self._argument:
+            return self._schemas.by_subject(self._argument)
+        schema = self._schemas.by_subject(subject)
+        if schema is None or schema.type != wanted:
+            others = [schema for schema in self._schemas.all() if schema.type == wanted]
+            schema = others[0] if len(others) == 1 else None
+        return schema
+
+    def _missing(self, found: schema_set.SchemaId | None, prefix: bytes, subject: str) -> str:
+        if not prefix:
+            return f"no schema id, and no schema of {self._argument or subject or 'its subject'}"
+        if found is None:
+            return f"no schema with the fingerprint {prefix[len(schema_set.SINGLE_OBJECT) :].hex()}"
+        hint = f": give --schema-file {found.number}=FILE" if found.number and self._unnamed() else ""
+        return f"schema {found.number or found.guid} is not known{hint}"
+
+
+def _prefix(data: bytes) -> bytes:
+    """Return the bytes that name the schema at the start of a value."""
+    if data[:1] == b"\0":
+        return data[: schema_set.ID_END] if schema_set.read_schema_id(data) else b""
+    is_object = data[:2] == schema_set.SINGLE_OBJECT and len(data) >= schema_set.SINGLE_OBJECT_END
+    return data[: schema_set.SINGLE_OBJECT_END] if is_object else b""
+
+
+def _after_id_or_whole(with_id: _Read, bare: _Read, start: int) -> _Read:
+    """Return a function that decodes the bytes after an unknown id, or else the whole value."""
+
+    def read(data: bytes, indexes: bytes | None) -> Any:
+        try:
+            return with_id(data[start:], indexes)
+        except (ValueError, SchemaError):
+            return bare(data, indexes)
+
+    return read
+
+
+def _avro(schema: Schema, references: _References, message: str) -> tuple[_Read, _Read]:
+    decode = avro.avro_reader(schema, references)
+
+    def read(data: bytes, indexes: bytes | None) -> Any:
+        return decode(data)
+
+    return read, read
+
+
+def _protobuf(schema: Schema, references: _References, message: str) -> tuple[_Read, _Read]:
+    compiled = protobuf.ProtobufSchema(schema, references)
+    bare = compiled.decoder(message) if message else None
+
+    def with_id(data: bytes, indexes: bytes | None) -> Any:
+        path, end = schema_set.read_message_indexes(data if indexes is None else indexes, 0)
+        return (bare or compiled.decoder(path))(data[end:] if indexes is None else data)
+
+    return with_id, lambda data, indexes: (bare or compiled.decoder((0,)))(data)
+
+
+def _json(schema: Schema, references: _References, message: str) -> tuple[_Read, _Read]:
+    def read(data: bytes, indexes: bytes | None) -> Any:
+        return parse_json(data)
+
+    return read, read
+
+
+#: By the type of a schema: the kind that results have, and a function that returns the readers of values that had a schema
+#: id, and of values that never had one. Adding a type is one row.
+_TYPES: Mapping[str, tuple[str, Callable[[Schema, _References, str], tuple[_Read, _Read]]]] = {
+    AVRO: ("avro", _avro),
+    PROTOBUF: ("protobuf", _protobuf),
+    JSON: ("json-schema", _json),
+}
+
+
+def check_schema(schema: Schema, schemas: SchemaSource) -> None:
+    """Raise SchemaError if a schema cannot be used, and UsageError if a library for it is missing."""
+    _TYPES[schema.type][1](schema, referenced(schema, schemas), "")
+    if schema.type == JSON:
+        try:
+            found = parse_json(schema.text.encode())
+        except ValueError as error:
+            raise SchemaError(f"{schema.label} is {error}") from None
+        if not isinstance(found, (dict, bool)):
+            raise SchemaError(f"{schema.label} is not a JSON Schema: expected an object, true or false")

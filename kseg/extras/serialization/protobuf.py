@@ -1,0 +1,255 @@
+"""Protobuf messages as JSON values, in Protobuf's own JSON mapping with the names of the ``.proto`` file.
+
+Schemas come as text, which a protoc process compiles, or as compiled descriptors.
+
+Compile ``.proto`` texts with protoc. It is a separate process: a hostile text can take long, or can end it.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from kseg.errors import UsageError
+from kseg.extras.serialization.libraries import (
+    descriptor_pb2,
+    descriptor_pool,
+    json_format,
+    message_factory,
+)
+from kseg.extras.serialization.schema_set import Schema, SchemaError, one_line
+
+_TIMEOUT = 30
+_ROOT = "kseg_schema.proto"
+_MOST_BYTES = 16 << 20
+#: Files that Confluent's registry knows, so that schemas can import them without a reference.
+_KNOWN_IMPORTS = {
+    "confluent/meta.proto": """syntax = "proto3"; package confluent; import "google/protobuf/descriptor.proto";
+        message Meta {
+          string doc = 1; map<string, string> params = 2; repeated string tags = 3; repeated Rule rules = 4;
+        }
+        message Rule { string name = 1; string doc = 2; string expr = 3; string sql = 4; }
+        """
+    + "\n".join(
+        f"extend google.protobuf.{name}Options {{ Meta {snake}_meta = 1088; }}"
+        for name, snake in (
+            ("File", "file"), ("Message", "message"), ("Field", "field"), ("Enum", "enum"), ("EnumValue", "enum_value"),
+        )
+    ),
+    "confluent/type/decimal.proto": """syntax = "proto3"; package confluent.type;
+        message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }""",
+}  # fmt: skip
+#: Warnings on stderr, of protoc's own libraries.
+_NOTE = re.compile(r"WARNING|[IW]\d{4} ")
+
+
+@lru_cache(maxsize=8)
+def compile_proto(label: str, text: str, imported: tuple[tuple[str, str], ...] = ()) -> bytes:
+    """Return the FileDescriptorSet of a ``.proto`` text, with its imports first.
+
+    ``imported`` has the names and texts of imports. Raises SchemaError if the text is not valid, and UsageError if there is
+    no protoc.
+    """
+    command = _protoc()
+    with tempfile.TemporaryDirectory(prefix="kseg-") as folder:
+        source = Path(folder) / "source"
+        for name, content in {**_KNOWN_IMPORTS, **dict(imported), _ROOT: text}.items():
+            _write(label, source, name, content)
+        result = Path(folder) / "result"
+        arguments = [f"-I{source}", f"--descriptor_set_out={result}", "--include_imports", _ROOT]
+        try:
+            done = subprocess.run(
+                [*command, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE, timeout=_TIMEOUT, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise SchemaError(f"{label}: protoc did not finish within {_TIMEOUT} s") from None
+        if done.returncode or not result.is_file():
+            raise SchemaError(f"{label} is not valid Protobuf: {_reason(done.stderr, done.returncode)}")
+        if result.stat().st_size > _MOST_BYTES:
+            raise SchemaError(f"{label}: its descriptors are larger than {_MOST_BYTES:,} bytes")
+        return result.read_bytes()
+
+
+def _protoc() -> list[str]:
+    if importlib.util.find_spec("grpc_tools"):
+        return [sys.executable, "-P", "-m", "grpc_tools.protoc"]  # -P: no modules from the current folder
+    if found := shutil.which("protoc"):
+        return [found]
+    raise UsageError("Protobuf schemas as text need protoc: pip install grpcio-tools")
+
+
+def _write(label: str, folder: Path, name: str, text: str) -> None:
+    """Write a file of an import; a name that leads out of the folder is rejected."""
+    parts = PurePosixPath(name).parts
+    if not parts or PurePosixPath(name).is_absolute() or ".." in parts or "\0" in name or len(name) > 1000:
+        raise SchemaError(f"{label} imports {name!r}, which is not a relative path")
+    if parts[:2] == ("google", "protobuf"):
+        return  # protoc has its own
+    path = folder.joinpath(*parts)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise SchemaError(f"{label} imports {name!r}: {error.strerror}") from None
+
+
+def _reason(messages: bytes, code: int) -> str:
+    """Return the first error of protoc, without the folder of the files and without the notes of its libraries."""
+    lines = messages.decode("utf-8", "replace").splitlines()
+    errors = [line for line in lines if ": " in line and not _NOTE.match(line)]
+    if code < 0 or not errors:
+        return f"protoc ended with {code}"
+    return re.sub(rf"\S*{re.escape(_ROOT)}:", "line ", errors[0]).strip()[:200]
+
+
+#: The files of Protobuf's well-known types, and the modules that have them.
+_WELL_KNOWN = {
+    f"google/protobuf/{name}.proto": f"google.protobuf.{name}_pb2"
+    for name in ("any", "descriptor", "duration", "empty", "field_mask", "struct", "timestamp", "wrappers")
+}
+#: The types of keys of maps, as numbers of ``FieldDescriptorProto.Type``: integers, bool and string.
+_KEY_TYPES = {3, 4, 5, 6, 7, 8, 9, 13, 15, 16, 17, 18}
+#: Decode the bytes of a message whose name or indexes are known.
+Decode = Callable[[bytes], Any]
+
+
+class ProtobufSchema:
+    """The messages of a compiled schema. Raises SchemaError if the schema cannot be used, UsageError without protobuf."""
+
+    def __init__(self, schema: Schema, references: Iterable[tuple[str, Schema]]) -> None:
+        self._label = schema.label
+        files = _descriptors(schema, references)
+        if not files.file:
+            raise SchemaError(f"{schema.label} has no Protobuf file")
+        self._root = files.file[-1]
+        self._pool = descriptor_pool.DescriptorPool()
+        self._decoders: dict[tuple[int, ...] | str, Decode] = {}
+        try:
+            for file in files.file:
+                _mark_maps(file.message_type)
+                self._pool.Add(file)
+            self._pool.FindFileByName(self._root.name)
+        except (TypeError, KeyError) as error:
+            raise SchemaError(f"{schema.label} is not a valid Protobuf schema: {one_line(error)}") from None
+
+    def decoder(self, message: tuple[int, ...] | str) -> Decode:
+        """Return a function that decodes a message, given by its indexes in the file or its full name.
+
+        The function raises ValueError. Raises SchemaError if the schema lacks the message.
+        """
+        if message not in self._decoders:
+            name = message if isinstance(message, str) else self._name_of(message)
+            try:
+                found = message_factory.GetMessageClass(self._pool.FindMessageTypeByName(name))
+            except (KeyError, TypeError) as error:
+                raise SchemaError(f"{self._label} has no message {name!r}: {one_line(error)}") from None
+            self._decoders[message] = _decode_with(found, self._pool)
+        return self._decoders[message]
+
+    def _name_of(self, indexes: tuple[int, ...]) -> str:
+        """Return the full name of a message: of a message of the file, of a message nested in that, and so on."""
+        names = [self._root.package] if self._root.package else []
+        messages = self._root.message_type
+        for index in indexes:
+            if not 0 <= index < len(messages):
+                raise SchemaError(f"{self._label} has no message with the indexes {list(indexes)}")
+            names.append(messages[index].name)
+            messages = messages[index].nested_type
+        return ".".join(names)
+
+
+def _mark_maps(messages: Iterable[Any]) -> None:
+    """Set the option ``map_entry`` of the entries of map fields: some writers of descriptors leave it out.
+
+    An entry has the name that protoc derives from the field. The bytes of a message are the same with and without it.
+    """
+    for message in messages:
+        entries = {entry.name: entry for entry in message.nested_type}
+        for field in message.field:
+            name = "".join(word[:1].upper() + word[1:] for word in field.name.split("_")) + "Entry"
+            is_own = field.label == field.LABEL_REPEATED and field.type_name.endswith(f"{message.name}.{name}")
+            if is_own and name in entries and _is_map_entry(entries[name]):
+                entries[name].options.map_entry = True
+        _mark_maps(message.nested_type)
+
+
+def _is_map_entry(message: Any) -> bool:
+    fields = sorted(message.field, key=lambda field: field.number)
+    shape = [(field.name, field.number, field.label == field.LABEL_OPTIONAL) for field in fields]
+    return shape == [("key", 1, True), ("value", 2, True)] and fields[0].type in _KEY_TYPES
+
+
+def _decode_with(message_class: Any, pool: Any) -> Decode:
+    def decode(data: bytes) -> Any:
+        try:
+            message = message_class.FromString(data)
+            return json_format.MessageToDict(
+                message,
+                preserving_proto_field_name=True,
+                always_print_fields_with_no_presence=True,
+                descriptor_pool=pool,
+            )
+        except RecursionError:
+            raise ValueError("the message is nested too deeply") from None
+        except Exception as error:  # DecodeError, and several errors of the JSON mapping
+            raise ValueError(f"not a message {message_class.DESCRIPTOR.full_name}: {one_line(error)}") from None
+
+    return decode
+
+
+def _descriptors(schema: Schema, references: Iterable[tuple[str, Schema]]) -> Any:
+    """Return the compiled files that a schema needs; its own file is the last. Raises SchemaError."""
+    files = descriptor_pb2.FileDescriptorSet()
+    if schema.descriptors:
+        _parse(files, schema.descriptors, schema.label)
+        return files
+    own = _compiled_text(schema.text)
+    if own is None:
+        sources = tuple((name, other.text) for name, other in references)
+        _parse(files, compile_proto(schema.label, schema.text, sources), schema.label)
+        return files
+    for name, other in references:
+        if (compiled := _compiled_text(other.text)) is None:
+            raise SchemaError(f"{schema.label} refers to {name!r}, which is not compiled as it is")
+        compiled.name = name
+        files.file.append(compiled)
+    _add_known_types(files, own)
+    files.file.append(own)
+    return files
+
+
+def _parse(files: Any, data: bytes, label: str) -> None:
+    try:
+        files.ParseFromString(data)
+    except Exception:  # DecodeError
+        raise SchemaError(f"{label} is not a set of Protobuf descriptors") from None
+
+
+def _compiled_text(text: str) -> Any:
+    """Return the file that a text is as base64, which clients other than Java's register, None for a ``.proto`` text."""
+    try:
+        return descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+    except Exception:  # not base64, or DecodeError, whose class differs between the implementations of protobuf
+        return None
+
+
+def _add_known_types(files: Any, own: Any) -> None:
+    """Put the files of Protobuf's well-known types that compiled files import before them."""
+    present = {file.name for file in files.file}
+    imported = {name for file in (*files.file, own) for name in file.dependency} - present
+    for name in sorted(imported & _WELL_KNOWN.keys()):
+        import_module(_WELL_KNOWN[name])
+        found = descriptor_pb2.FileDescriptorProto()
+        descriptor_pool.Default().FindFileByName(name).CopyToProto(found)
+        files.file.insert(0, found)

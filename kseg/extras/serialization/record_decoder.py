@@ -1,0 +1,293 @@
+"""The decoder of records, made from settings: which deserializers, and where schemas come from.
+
+``--decoder``: a function of the user's own decodes keys and values.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from uuid import UUID
+
+from kseg.errors import UsageError
+from kseg.extras.serialization import schema_sources
+from kseg.extras.serialization.decoding import (
+    AUTO,
+    NOT_DECODED,
+    DecodedValue,
+    Decoder,
+    FieldDecoder,
+    Headers,
+    check_schema,
+)
+from kseg.extras.serialization.plain import finite
+from kseg.extras.serialization.schema_set import (
+    AVRO,
+    Schema,
+    SchemaError,
+    SchemaSet,
+    SchemaSource,
+    SchemaSources,
+    one_line,
+)
+from kseg.extras.serialization.schema_sources import schemas_of_file
+from kseg.extras.serialization.schemas_topic import read_schemas_topic
+from kseg.findings import Report, do_nothing
+from kseg.format.record.layout import CONTROL
+from kseg.format.segment.records_chunk import Chunk
+from kseg.schema import CONTENT_COLUMNS, Row
+
+_MOST_DEPTH = 100
+#: Python writes whole numbers of up to 4,300 digits.
+_MOST_BITS = 13_288
+
+
+class FunctionDecoder:
+    """Calls ``decode(topic, side, data, headers)`` for each value that is not null; the result is its value as JSON.
+
+    ``place`` is "module:function" or "file.py:function". ``side`` is "key" or "value", ``data`` are bytes, and ``headers`` a
+    list of (text, bytes or None). An exception, also SystemExit, is the reason why a value was not decoded. Raises
+    UsageError if the function cannot be imported.
+    """
+
+    def __init__(self, side: str, place: str) -> None:
+        self._side = side
+        self._place = place
+        self._function = _imported(place)
+
+    def decode(self, topic: str | None, data: bytes | None, headers: Headers = ()) -> DecodedValue:
+        if data is None:
+            return NOT_DECODED
+        shown = [
+            (name if isinstance(name, str) else str(name, "utf-8", "replace"), None if value is None else bytes(value))
+            for name, value in headers
+        ]
+        try:
+            return DecodedValue(self._place, json_value(self._function(topic, self._side, data, shown)))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # the user's function can raise anything, and can call sys.exit
+            return DecodedValue(self._place, error=reason_of(error))
+
+
+def reason_of(error: BaseException) -> str:
+    """Return an exception of other people's code as one line."""
+    try:
+        return f"{type(error).__name__}: {one_line(error)}" if str(error) else type(error).__name__
+    except Exception:  # its __str__ fails
+        return type(error).__name__
+
+
+def json_value(value: Any, depth: int = 0) -> Any:
+    """Return a Python value as JSON has it: bytes in base64, decimals and times as text. Raises ValueError for others."""
+    if depth > _MOST_DEPTH:
+        raise ValueError(f"the result is nested deeper than {_MOST_DEPTH} levels")
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        raise ValueError("the result has a whole number of more than 4,000 digits")
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): json_value(content, depth + 1) for name, content in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_value(content, depth + 1) for content in value]
+    for known, convert in _CONVERSIONS.items():
+        if isinstance(value, known):
+            return convert(value)
+    raise ValueError(f"the result has a {type(value).__name__}, which JSON does not have")
+
+
+_CONVERSIONS: Mapping[type | tuple[type, ...], Callable[[Any], Any]] = {
+    float: finite,
+    (bytes, bytearray, memoryview): lambda value: base64.b64encode(value).decode(),
+    Decimal: str,
+    UUID: str,
+    (date, datetime, time): lambda value: value.isoformat(),
+}
+
+
+def _imported(place: str) -> Callable[..., Any]:
+    module, _, name = place.rpartition(":")
+    if not module or not name:
+        raise UsageError(f"--decoder: expected module:function or file.py:function, got {place!r}")
+    try:
+        found = _module(module)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the user's module can raise anything, and can call sys.exit
+        raise UsageError(f"--decoder {place}: {reason_of(error)}") from None
+    function = getattr(found, name, None)
+    if not callable(function):
+        raise UsageError(f"--decoder {place}: there is no function {name!r}")
+    return function  # type: ignore[no-any-return]
+
+
+def _module(name: str) -> ModuleType:
+    if not name.endswith(".py"):
+        return importlib.import_module(name)
+    spec = importlib.util.spec_from_file_location(Path(name).stem, name)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+_NAMES = {side: tuple(column.name for column in columns) for side, columns in CONTENT_COLUMNS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeSettings:
+    """How keys and values are decoded. The fields are the options of the command line.
+
+    ``key_as`` and ``value_as`` are names of ``decoding.NAMES``. ``schema_files`` are given to ``schemas_of_file``, and
+    ``schemas`` are paths with segments of the topic ``_schemas``. ``registry`` is a URL, and ``registry_ca`` a file with
+    certificates for it. Sources are asked in this order. A side that is not named is decoded with ``function`` (that of
+    FunctionDecoder), or as AUTO if a source of schemas is given.
+    """
+
+    key_as: str | None = None
+    value_as: str | None = None
+    schema_files: tuple[str, ...] = ()
+    schemas: tuple[str, ...] = ()
+    registry: str | None = None
+    registry_ca: str | None = None
+    function: str | None = None
+
+    @property
+    def has_schemas(self) -> bool:
+        """Return whether a source of schemas is given."""
+        return bool(self.schema_files or self.schemas or self.registry is not None)
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """Return the sides that are decoded: of "key" and "value"."""
+        both = self.has_schemas or self.function is not None
+        return tuple(
+            side for side, name in (("key", self.key_as), ("value", self.value_as)) if both or name is not None
+        )
+
+
+class RecordDecoder:
+    """Decodes the keys and the values of records. ``key`` or ``value`` is None if that side is not decoded."""
+
+    def __init__(self, key: Decoder | None, value: Decoder | None) -> None:
+        self.key = key
+        self.value = value
+        self.sides = tuple(side for side, decoder in (("key", key), ("value", value)) if decoder)
+
+    def of_record(self, topic: str | None, chunk: Chunk, i: int) -> tuple[DecodedValue, DecodedValue]:
+        """Return the decoded key and the decoded value of record ``i`` of a chunk. Control records are not decoded.
+
+        Raises UsageError if a library is missing.
+        """
+        return next(self.of_records(topic, chunk, chunk.records.batch[i], (i,)))
+
+    def of_records(
+        self, topic: str | None, chunk: Chunk, row: int, kept: Iterable[int]
+    ) -> Iterator[tuple[DecodedValue, DecodedValue]]:
+        """Yield what ``of_record`` returns for some records of batch ``row``."""
+        if chunk.batches.magic[row] >= 2 and chunk.batches.attributes[row] & CONTROL:
+            for _ in kept:
+                yield NOT_DECODED, NOT_DECODED
+            return
+        lists, data = chunk.lists, chunk.payload(row)
+        for i in kept:
+            headers = tuple(chunk.header_fields(i)) if lists.header_count[i] else ()
+            yield (
+                _decoded(self.key, topic, data, lists.key_at[i], lists.key_size[i], headers),
+                _decoded(self.value, topic, data, lists.value_at[i], lists.value_size[i], headers),
+            )
+
+    def by_side(self, both: tuple[DecodedValue, DecodedValue]) -> list[tuple[str, DecodedValue]]:
+        """Return the sides that are decoded, each with its key or value."""
+        return [(side, found) for side, found in zip(("key", "value"), both, strict=True) if side in self.sides]
+
+    def fields(self, topic: str | None, chunk: Chunk, i: int) -> Row:
+        """Return the columns of CONTENT_COLUMNS of record ``i`` of a chunk. Raises as ``of_record`` does."""
+        return self.row_of(self.of_record(topic, chunk, i))
+
+    def row_of(self, both: tuple[DecodedValue, DecodedValue]) -> Row:
+        """Return the columns of CONTENT_COLUMNS of a decoded key and a decoded value."""
+        row: Row = {}
+        for side, found in self.by_side(both):
+            decoded, kind, schema_id, error = _NAMES[side]
+            row[decoded], row[kind] = found.value, found.kind
+            row[schema_id], row[error] = found.schema_id, found.error
+        return row
+
+
+def _decoded(
+    decoder: Decoder | None, topic: str | None, data: memoryview, at: int, size: int, headers: Headers
+) -> DecodedValue:
+    if decoder is None or size < 0:
+        return NOT_DECODED
+    return decoder.decode(topic, bytes(data[at : at + size]), headers)
+
+
+def record_decoder(
+    settings: DecodeSettings, report: Callable[[str], Report] = lambda path: do_nothing
+) -> RecordDecoder | None:
+    """Return the decoder of records, None if the settings name none.
+
+    ``report`` returns the report callback for a segment of the topic with schemas. Raises UsageError and UnreadableError.
+    """
+    source = SchemaSources(_sources(settings, report))
+    others = _others(settings, source)
+    key, value = (
+        FieldDecoder(side, name, source) if name is not None else others(side) if others else None
+        for side, name in (("key", settings.key_as), ("value", settings.value_as))
+    )
+    return RecordDecoder(key, value) if key or value else None
+
+
+def _others(settings: DecodeSettings, source: SchemaSource) -> Callable[[str], Decoder] | None:
+    """Return what makes the decoder of a side that ``key_as`` or ``value_as`` does not name."""
+    if settings.function is not None:
+        return partial(FunctionDecoder, place=settings.function)
+    return partial(FieldDecoder, name=AUTO, schemas=source) if settings.has_schemas else None
+
+
+def _sources(settings: DecodeSettings, report: Callable[[str], Report]) -> Iterator[SchemaSource]:
+    if settings.schema_files:
+        yield SchemaSet(_of_files(settings.schema_files))
+    if settings.schemas:
+        state = read_schemas_topic(settings.schemas, report)
+        found = SchemaSet(state.all())
+        if not any(found.all()):
+            reason = f"; {state.unread[0]}" if state.unread else ""
+            raise UsageError(f"--schemas {', '.join(settings.schemas)}: there are no schemas{reason}")
+        yield found
+    if settings.registry is not None:
+        yield schema_sources.Registry(settings.registry, settings.registry_ca)
+    elif settings.registry_ca is not None:
+        raise UsageError("--registry-ca needs --registry")
+
+
+def _of_files(names: Iterable[str]) -> Iterator[Schema]:
+    """Yield the schemas of files. Raises UnreadableError, and UsageError for files that cannot be used."""
+    unnamed: dict[str, str] = {}
+    places: dict[int | str, str] = {}
+    for name in names:
+        found = list(schemas_of_file(name))
+        own = found[0]
+        try:
+            check_schema(own, SchemaSet(found))
+        except SchemaError as error:
+            raise UsageError(f"--schema-file {name}: {error}") from None
+        if own.id is None and own.subject is None and own.type != AVRO:  # Avro's can be found by their fingerprints
+            if own.type in unnamed:
+                raise UsageError(f"--schema-file {unnamed[own.type]} and {name}: give each as ID=FILE or SUBJECT=FILE")
+            unnamed[own.type] = name
+        place = own.subject if own.id is None else own.id
+        if place is not None and places.setdefault(place, name) != name:
+            raise UsageError(f"--schema-file {places[place]} and {name}: give each id and each subject once")
+        yield from found

@@ -1,0 +1,339 @@
+"""Schemas, and a set of schemas that is searched by id, GUID, subject and fingerprint.
+
+The bytes that serializers of schema registries put before a value, or into a header.
+
+Magic 0 and an id of four bytes, or magic 1 and a GUID of 16 bytes; Protobuf has the indexes of the message next. With the
+GUID in a header, the value lacks the prefix. Source: ``io.confluent.kafka.serializers.schema.id.SchemaId``.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+#: The schema types of registries. A record of a schema without a type is Avro's.
+AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
+#: The start of a subject in a context, ``:.NAME:subject``. Subjects of the default context lack it.
+_CONTEXT = ":."
+#: The characters of a reason that comes from a library, from a program or from data.
+_MOST_REASON = 300
+
+
+def one_line(error: object) -> str:
+    """Return the text of an error, which can contain parts of hostile data, as one line of limited length."""
+    return " ".join(str(error).split())[:_MOST_REASON] or type(error).__name__
+
+
+class SchemaError(Exception):
+    """A schema that is missing, cannot be read or cannot be used. ``str(error)`` is the reason in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A schema that another one imports: as ``name``, from a version of a subject."""
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A schema, and where it is registered. ``deleted`` is "", "soft", "hard", or "replaced" by another for the version.
+
+    ``descriptors`` is a serialized FileDescriptorSet, which replaces the text of a Protobuf schema. ``settings`` are the
+    metadata and the rules that a registry keeps with the schema.
+    """
+
+    type: str
+    text: str
+    id: int | None = None
+    guid: str | None = None
+    subject: str | None = None
+    version: int | None = None
+    references: tuple[Reference, ...] = ()
+    deleted: str = ""
+    descriptors: bytes = b""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def context(self) -> str:
+        """The context of the subject, "" for the default context."""
+        subject = self.subject or ""
+        return subject[1:].partition(":")[0] if subject.startswith(_CONTEXT) else ""
+
+    @property
+    def is_gone(self) -> bool:
+        """Return whether the registry no longer has it: it is hard-deleted or replaced."""
+        return self.deleted in ("hard", "replaced")
+
+    @property
+    def label(self) -> str:
+        """Return how messages name the schema."""
+        if self.id is not None:
+            return f"schema {self.id}"
+        return f"the schema of {self.subject}" if self.subject else "the schema"
+
+
+class SchemaSource(Protocol):
+    """A place to get schemas from. The methods raise SchemaError if the place cannot be read."""
+
+    def by_id(self, number: int, subject: str) -> Schema | None:
+        """Return the schema with an id; ``subject`` is the probable subject, which decides between contexts."""
+
+    def by_guid(self, guid: str) -> Schema | None:
+        """Return the schema with a GUID (lower case, with hyphens)."""
+
+    def by_subject(self, subject: str, version: int | None = None) -> Schema | None:
+        """Return a version of a subject, or its latest one."""
+
+    def all(self) -> Iterable[Schema]:
+        """Return the schemas that are known without asking anyone."""
+
+
+def guid_of(text: str, references: Iterable[Reference]) -> str:
+    """Return the GUID that Confluent's registry derives from a schema without metadata and rules.
+
+    Source: ``io.confluent.kafka.schemaregistry.client.rest.entities.Schema.updateHash``.
+    """
+    digest = hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False)
+    for reference in references:
+        digest.update((reference.name + reference.subject).encode("utf-8", "surrogatepass"))
+        digest.update((reference.version & 0xFFFFFFFF).to_bytes(4, "big"))
+    return str(uuid.UUID(bytes=digest.digest()))
+
+
+def schema_of(stored: Mapping[str, Any]) -> Schema:
+    """Return the schema of a registry's JSON: of its topic, or of its HTTP interface.
+
+    Raises ValueError, KeyError and TypeError for other JSON.
+    """
+    text = field_text(stored, "schema")
+    references = tuple(
+        Reference(field_text(reference, "name"), field_text(reference, "subject"), field_number(reference, "version"))
+        for reference in stored.get("references") or ()
+    )
+    settings = {name: stored[name] for name in ("metadata", "ruleSet") if stored.get(name)}
+    guid = stored.get("guid")
+    if digest := stored.get("md5"):
+        guid = str(uuid.UUID(bytes=base64.b64decode(digest)))
+    return Schema(
+        type=str(stored.get("schemaType") or AVRO).upper(),
+        text=text,
+        id=field_number(stored, "id") if stored.get("id") is not None else None,
+        guid=str(guid) if guid else None if settings else guid_of(text, references),
+        subject=stored.get("subject"),
+        version=stored.get("version"),
+        references=references,
+        deleted="soft" if stored.get("deleted") else "",
+        settings=settings,
+    )
+
+
+def field_text(record: Mapping[str, Any], name: str) -> str:
+    """Return a field that is a text. Raises KeyError and ValueError."""
+    if not isinstance(record[name], str):
+        raise ValueError(f"{name} is not a text")
+    found: str = record[name]
+    return found
+
+
+def field_number(record: Mapping[str, Any], name: str) -> int:
+    """Return a field that is a whole number. Raises KeyError and ValueError."""
+    if type(record[name]) is not int:
+        raise ValueError(f"{name} is not a number")
+    found: int = record[name]
+    return found
+
+
+class SchemaSet:
+    """Schemas in memory: those of files, or of a topic of a registry."""
+
+    def __init__(self, schemas: Iterable[Schema] = ()) -> None:
+        self._schemas: list[Schema] = []
+        self._by_id: defaultdict[int, list[Schema]] = defaultdict(list)
+        self._by_guid: dict[str, Schema] = {}
+        self._by_subject: defaultdict[str, list[Schema]] = defaultdict(list)
+        for schema in schemas:
+            self.add(schema)
+
+    def add(self, schema: Schema) -> None:
+        """Add a schema; of several with the same id or GUID, one that is not deleted is preferred."""
+        self._schemas.append(schema)
+        if schema.id is not None:
+            self._by_id[schema.id].append(schema)
+        if schema.guid and (schema.guid not in self._by_guid or not schema.deleted):
+            self._by_guid[schema.guid] = schema
+        if schema.subject is not None:
+            self._by_subject[schema.subject].append(schema)
+
+    def by_id(self, number: int, subject: str) -> Schema | None:
+        """Return the schema with an id: of the subject, else of the default context, else of another context."""
+        return min(
+            self._by_id.get(number, ()),
+            key=lambda schema: (_unqualified(schema.subject) != subject, schema.context, bool(schema.deleted)),
+            default=None,
+        )
+
+    def by_guid(self, guid: str) -> Schema | None:
+        return self._by_guid.get(guid)
+
+    def by_subject(self, subject: str, version: int | None = None) -> Schema | None:
+        found = self._by_subject.get(subject, ())
+        if version is not None:
+            return next((schema for schema in found if schema.version == version), None)
+        return max(found, key=lambda schema: (not schema.deleted, schema.version or 0), default=None)
+
+    def all(self) -> Iterator[Schema]:
+        return iter(self._schemas)
+
+
+class SchemaSources:
+    """Several sources: the first that has a schema returns it."""
+
+    def __init__(self, sources: Iterable[SchemaSource]) -> None:
+        self._sources = tuple(sources)
+
+    def by_id(self, number: int, subject: str) -> Schema | None:
+        return self._first(lambda source: source.by_id(number, subject))
+
+    def by_guid(self, guid: str) -> Schema | None:
+        return self._first(lambda source: source.by_guid(guid))
+
+    def by_subject(self, subject: str, version: int | None = None) -> Schema | None:
+        return self._first(lambda source: source.by_subject(subject, version))
+
+    def all(self) -> Iterator[Schema]:
+        for source in self._sources:
+            yield from source.all()
+
+    def _first(self, get: Callable[[SchemaSource], Schema | None]) -> Schema | None:
+        return next((schema for source in self._sources if (schema := get(source)) is not None), None)
+
+
+def _unqualified(subject: str | None) -> str:
+    """Return a subject without its context."""
+    if subject and subject.startswith(_CONTEXT):
+        return subject[1:].partition(":")[2]
+    return subject or ""
+
+
+#: The most schemas that one schema can refer to, directly and through others.
+_MOST_REFERENCES = 1000
+
+
+def referenced(schema: Schema, source: SchemaSource) -> list[tuple[str, Schema]]:
+    """Return the schemas that a schema needs, with the names it uses for them, each after those that it needs itself.
+
+    Raises SchemaError if one is missing, or if schemas refer to each other in a circle.
+    """
+    found: dict[str, Schema] = {}
+    open_names: set[str] = set()
+
+    def visit(current: Schema, depth: int) -> None:
+        for reference in current.references:
+            if reference.name in found:
+                continue
+            if reference.name in open_names:
+                raise SchemaError(f"{schema.label}: its references form a circle at {reference.name!r}")
+            if len(found) + depth > _MOST_REFERENCES or depth > 100:
+                raise SchemaError(f"{schema.label} refers to more than {_MOST_REFERENCES} schemas")
+            other = source.by_subject(reference.subject, reference.version) or _in_context(current, reference, source)
+            if other is None:
+                where = f"version {reference.version} of {reference.subject}"
+                raise SchemaError(f"{schema.label} refers to {reference.name!r}, and {where} is not known")
+            open_names.add(reference.name)
+            visit(other, depth + 1)
+            open_names.discard(reference.name)
+            found[reference.name] = other
+
+    visit(schema, 0)
+    return list(found.items())
+
+
+def _in_context(schema: Schema, reference: Reference, source: SchemaSource) -> Schema | None:
+    """Return the referenced schema of the same context: a reference can leave the context out."""
+    if not schema.context or reference.subject.startswith(_CONTEXT):
+        return None
+    return source.by_subject(f":{schema.context}:{reference.subject}", reference.version)
+
+
+#: The header with the schema id of a key or of a value.
+HEADERS = {"key": b"__key_schema_id", "value": b"__value_schema_id"}
+_MAGIC_ID, _MAGIC_GUID = 0, 1
+#: The first bytes of Avro's single-object encoding, and the end of the fingerprint after them.
+SINGLE_OBJECT, SINGLE_OBJECT_END = b"\xc3\x01", 10
+ID_END, _GUID_END = 5, 17
+#: Larger numbers are probably other data: registries count from 1.
+LARGEST_ID = 0x7FFFFFFF
+_MOST_INDEXES = 100
+_MOST_VARINT_BYTES = 5
+
+
+class SchemaId(NamedTuple):
+    """The id or the GUID of a schema, and the position after it."""
+
+    number: int | None
+    guid: str | None
+    end: int
+
+
+def read_schema_id(data: bytes) -> SchemaId | None:
+    """Return the schema id at the start of a value or of a header's value, None if there is none.
+
+    A GUID is accepted in a header only: a value that begins with 1 is more often other data.
+    """
+    if len(data) >= ID_END and data[0] == _MAGIC_ID:
+        number = int.from_bytes(data[1:ID_END], "big")
+        return SchemaId(number, None, ID_END) if 0 < number <= LARGEST_ID else None
+    return None
+
+
+def read_header_id(data: bytes) -> SchemaId | None:
+    """Return the schema id in the value of a header."""
+    if len(data) >= _GUID_END and data[0] == _MAGIC_GUID:
+        return SchemaId(None, str(uuid.UUID(bytes=data[1:_GUID_END])), _GUID_END)
+    return read_schema_id(data)
+
+
+def header_of(side: str, headers: Iterable[tuple[Any, Any]]) -> bytes | None:
+    """Return the value of the header with a schema id; ``side`` is "key" or "value"."""
+    wanted = HEADERS[side]
+    for key, value in headers:
+        name = key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key
+        if name == wanted and value is not None:
+            return bytes(value)
+    return None
+
+
+def read_message_indexes(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
+    """Return the path of a Protobuf message in its file, and the position after it. A 0 is short for the first message.
+
+    Raises SchemaError.
+    """
+    count, at = _zigzag(data, at)
+    if not count:
+        return (0,), at
+    if not 0 < count <= _MOST_INDEXES:
+        raise SchemaError(f"the list of message indexes has {count:,} entries")
+    found = []
+    for _ in range(count):
+        index, at = _zigzag(data, at)
+        found.append(index)
+    return tuple(found), at
+
+
+def _zigzag(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    for byte in data[at : at + _MOST_VARINT_BYTES]:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        at += 1
+        if not byte & 0x80:
+            return (value >> 1) ^ -(value & 1), at
+    raise SchemaError("the message indexes are cut or too long")

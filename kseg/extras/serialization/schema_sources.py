@@ -1,0 +1,243 @@
+"""Schemas of a schema registry, over HTTP: Confluent's interface, which Karapace, Redpanda and Apicurio have, too.
+
+Schemas of files: Avro (``.avsc``), Protobuf as text (``.proto``) or compiled, and JSON Schema.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import re
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, TypeVar
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+from kseg.errors import UnreadableError, UsageError
+from kseg.extras.serialization.schema_set import (
+    AVRO,
+    JSON,
+    PROTOBUF,
+    Reference,
+    Schema,
+    SchemaError,
+    one_line,
+    schema_of,
+)
+from kseg.text import escape_controls, one_of, os_error_text
+
+#: The environment variable with ``NAME:PASSWORD`` for the registry: a URL is visible in the list of processes.
+AUTH_VARIABLE = "KSEG_REGISTRY_AUTH"
+#: Seconds for a connection or for a silent one, and for a whole answer.
+_TIMEOUT, _MOST_SECONDS = 10, 30
+#: The bytes of an answer, and of a schema file.
+_MOST_BYTES = 16 << 20
+_MOST_ANSWERS = 10_000
+_PIECE = 64 * 1024
+
+
+_Name = TypeVar("_Name", str, int)
+
+
+class Registry:
+    """A registry at a URL, which can have a path such as ``/contexts/.NAME``.
+
+    Each answer is kept. After a failed connection the registry is not asked again, so that a run does not wait for each
+    value. ``ca_file`` has the certificates to trust instead of the system's. Raises UsageError for a wrong URL or file.
+    """
+
+    def __init__(self, url: str, ca_file: str | None = None) -> None:
+        try:
+            parts = urlsplit(url)
+            _ = parts.port  # raises ValueError for one that is not a number
+        except ValueError as error:
+            raise UsageError(f"--registry: {error}") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+            raise UsageError(f"--registry: expected http://HOST or https://HOST, got {shown!r}")
+        host = parts.netloc.rpartition("@")[2]
+        self._url = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
+        user = user or os.environ.get(AUTH_VARIABLE, "")
+        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        if user:
+            self._headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
+        try:
+            trusted = ssl.create_default_context(cafile=ca_file)
+        except OSError as error:
+            raise UsageError(f"--registry-ca {ca_file}: {error.strerror or error}") from None
+        self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=trusted), _NoRedirects)
+        self._answers: dict[str, Any] = {}
+        self._failed = ""
+
+    def by_id(self, number: int, subject: str) -> Schema | None:
+        return self._schema(f"schemas/ids/{number}", id=number)
+
+    def by_guid(self, guid: str) -> Schema | None:
+        return self._schema(f"schemas/guids/{guid}", guid=guid)
+
+    def by_subject(self, subject: str, version: int | None = None) -> Schema | None:
+        name = "latest" if version is None else version
+        return self._schema(f"subjects/{quote(subject, safe='')}/versions/{name}") if subject else None
+
+    def all(self) -> Iterable[Schema]:
+        return ()
+
+    def registered(self) -> Iterator[Schema]:
+        """Yield every version of every subject, also the soft-deleted ones. Raises SchemaError."""
+        subjects = "subjects?deleted=true&subjectPrefix=:*:"
+        if self._get(subjects) is None:
+            raise SchemaError(f"registry {self._url}: HTTP 404 for /subjects: expected the URL of a registry")
+        for subject in self._names(subjects, str):
+            place = f"subjects/{quote(subject, safe='')}/versions"
+            active = set(self._names(place, int))
+            for version in self._names(f"{place}?deleted=true", int):
+                schema = self._schema(f"{place}/{version}?deleted=true", subject=subject, version=version)
+                if schema is not None:
+                    yield replace(schema, deleted="" if version in active else "soft")
+
+    def _names(self, path: str, kind: type[_Name]) -> list[_Name]:
+        answer = self._get(path) or []
+        if not isinstance(answer, list) or not all(type(one) is kind for one in answer):
+            raise SchemaError(f"{self._url}/{path}: the answer is not a list of {kind.__name__}")
+        return answer
+
+    def _schema(self, path: str, **known: Any) -> Schema | None:
+        answer = self._get(path)
+        if answer is None:
+            return None
+        try:
+            return schema_of({**known, **answer})
+        except (ValueError, KeyError, TypeError) as error:
+            raise SchemaError(f"{self._url}/{path}: the answer is not a schema: {one_line(error)}") from None
+
+    def _get(self, path: str) -> Any:
+        """Return the JSON of an answer, None if the registry does not know the thing. Raises SchemaError."""
+        if self._failed:
+            raise SchemaError(self._failed)
+        if path not in self._answers:
+            if len(self._answers) >= _MOST_ANSWERS:
+                self._answers.clear()
+            self._answers[path] = self._request(path)
+        return self._answers[path]
+
+    def _request(self, path: str) -> Any:
+        request = urllib.request.Request(f"{self._url}/{path}", headers=self._headers)
+        try:
+            with self._opener.open(request, timeout=_TIMEOUT) as answer:
+                return json.loads(_bounded(answer))
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code == http.client.NOT_FOUND:
+                return None
+            raise self._failure(f"HTTP {error.code} {error.reason}") from None
+        except urllib.error.URLError as error:
+            raise self._failure(getattr(error.reason, "strerror", None) or str(error.reason)) from None
+        except TimeoutError:
+            raise self._failure(f"no answer within {_TIMEOUT} s") from None
+        except (ValueError, RecursionError):
+            raise self._failure("the answer is not JSON") from None
+        except (OSError, http.client.HTTPException) as error:
+            raise self._failure(str(error) or type(error).__name__) from None
+
+    def _failure(self, reason: str) -> SchemaError:
+        self._failed = f"registry {self._url}: {escape_controls(reason)[:200]}"
+        return SchemaError(self._failed)
+
+
+def _bounded(answer: Any) -> bytes:
+    """Return the bytes of an answer. Raises OSError for an answer that is too large or too slow."""
+    deadline = time.monotonic() + _MOST_SECONDS
+    data = bytearray()
+    while piece := answer.read1(_PIECE):
+        data += piece
+        if len(data) > _MOST_BYTES:
+            raise OSError(f"the answer is larger than {_MOST_BYTES:,} bytes")
+        if time.monotonic() > deadline:
+            raise OSError(f"the answer takes longer than {_MOST_SECONDS} s")
+    return bytes(data)
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: the password would go to another host."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+#: The types of schemas by the end of the file's name. An empty type is a set of Protobuf descriptors.
+_TYPES = {
+    ".avsc": AVRO,
+    ".avro": AVRO,
+    ".proto": PROTOBUF,
+    ".json": JSON,
+    ".desc": "",
+    ".protoset": "",
+    ".binpb": "",
+    ".pb": "",
+}
+#: An import of a ``.proto`` file. Protobuf's own files come with protoc.
+_IMPORT = re.compile(r'^\s*import\s+(?:public\s+|weak\s+)?"([^"\n]+)"\s*;', re.MULTILINE)
+_KNOWN_IMPORTS = "google/protobuf/"
+
+
+def schemas_of_file(given: str) -> Iterator[Schema]:
+    """Yield the schema of ``FILE``, ``SUBJECT=FILE`` or ``ID=FILE``, and after it the ``.proto`` files that it imports.
+
+    Raises UnreadableError and UsageError.
+    """
+    name, separator, path = given.rpartition("=")
+    if os.path.exists(given):
+        name, separator, path = "", "", given
+    if separator and not name:
+        raise UsageError(f"--schema-file: expected FILE, SUBJECT=FILE or ID=FILE, got {given!r}")
+    ending = os.path.splitext(path)[1].lower()
+    if ending not in _TYPES:
+        raise UsageError(f"--schema-file {path}: expected a name that ends with {one_of(list(_TYPES))}")
+    data = _read(path)
+    number = int(name) if name.isascii() and name.isdigit() else None
+    subject = name if name and number is None else None
+    kind = _TYPES[ending]
+    if not kind:
+        yield Schema(PROTOBUF, "", number, subject=subject, version=1, descriptors=data)
+        return
+    schema = Schema(kind, data.decode("utf-8", "replace"), number, subject=subject, version=1)
+    if kind != PROTOBUF:
+        yield schema
+        return
+    imported: dict[str, Schema] = {}
+    yield _with_imports(schema, os.path.dirname(path), imported)
+    yield from imported.values()
+
+
+def _with_imports(schema: Schema, folder: str, imported: dict[str, Schema]) -> Schema:
+    """Return the schema with references to the files that it imports; add these to ``imported``."""
+    references = []
+    for name in dict.fromkeys(_IMPORT.findall(schema.text)):
+        path = os.path.join(folder, name)
+        if name.startswith(_KNOWN_IMPORTS) or os.path.isabs(name) or not os.path.isfile(path):
+            continue  # protoc has it, or reports it
+        references.append(Reference(name, f"{folder}/{name}", 1))
+        if name not in imported:
+            other = Schema(PROTOBUF, "", subject=f"{folder}/{name}", version=1)
+            imported[name] = other  # before its own imports, which can form a circle
+            other = replace(other, text=_read(path).decode("utf-8", "replace"))
+            imported[name] = _with_imports(other, folder, imported)
+    return replace(schema, references=tuple(references))
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise UnreadableError(os_error_text(error)) from error
+    if len(data) > _MOST_BYTES:
+        raise UnreadableError(f"{path}: a schema file has at most {_MOST_BYTES:,} bytes")
+    return data

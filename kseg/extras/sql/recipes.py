@@ -1,0 +1,177 @@
+"""The statements of ``kseg sql --recipe``: questions to a log directory or to many. DuckDB and Spark run the same text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from textwrap import dedent
+
+from kseg.schema import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A statement with its purpose in one sentence. ``problem``: each row is a problem, which sets exit code 1."""
+
+    purpose: str
+    statement: str
+    problem: bool = False
+
+
+def _recipe(purpose: str, *parts: str, problem: bool = False) -> Recipe:
+    return Recipe(purpose, "\n".join(dedent(part).strip() for part in parts), problem)
+
+
+# Batches with a wrong CRC are not used: their fields can be wrong. KRaft snapshots repeat offsets of the log.
+_VALID = "crc_valid is not false and file not like '%.checkpoint'"
+
+# The first offset of a compressed v0 or v1 message is unknown before it is opened: the file's name has a lower bound.
+_SEGMENTS = f"""
+with segment as (
+    select topic, partition, file, regexp_replace(file, '[^/]*$', '') as folder,
+        min(coalesce(base_offset, try_cast(regexp_extract(file, '([0-9]{{20}})[^/]*$', 1) as bigint))) as first_offset,
+        max(last_offset) as last_offset
+    from batches
+    where {_VALID}
+    group by topic, partition, file
+), neighbours as (
+    select topic, partition, file, first_offset, last_offset,
+        lead(file) over in_folder as next_file, lead(first_offset) over in_folder as next_offset
+    from segment
+    window in_folder as (partition by folder order by file)
+)
+"""
+
+RECIPES: Mapping[str, Recipe] = {
+    "duplicates": _recipe(
+        "Find batches that repeat offsets of their folder, or sequences of their producer.",
+        # A group coordinator writes the offset commits of each transaction from sequence 0 on: no batch is repeated. Where
+        # the topic's name is unknown, a marker before such a batch shows it.
+        f"""
+        with batch as (
+            select topic, partition, file, position, coalesce(base_offset, last_offset) as first_offset, last_offset,
+                producer_id, producer_epoch, base_sequence, control, regexp_replace(file, '[^/]*$', '') as folder
+            from batches
+            where {_VALID}
+        ), in_folder as (
+            select *, max(last_offset) over (
+                partition by folder order by file, position rows between unbounded preceding and 1 preceding
+            ) as earlier_offset
+            from batch
+        ), of_producer as (
+            select *, lag(control) over (partition by folder, producer_id order by file, position) as after_marker
+            from batch
+            where producer_id >= 0 and (
+                control or base_sequence > 0
+                or base_sequence = 0 and (topic is null or topic <> '__consumer_offsets')
+            )
+        ), begun as (
+            select *, count(case when base_sequence = 0 and after_marker then 1 end) over (
+                partition by folder, producer_id, producer_epoch order by file, position
+            ) as beginnings
+            from of_producer
+            where not control
+        ), of_sequence as (
+            select *, first_value(last_offset) over (
+                partition by folder, producer_id, producer_epoch, beginnings, base_sequence order by file, position
+            ) as earlier_offset
+            from begun
+        )
+        select 'offset' as repeated, topic, partition, file, position, first_offset, last_offset,
+            producer_id, producer_epoch, base_sequence, earlier_offset
+        from in_folder
+        where first_offset <= earlier_offset
+        union all
+        select 'sequence' as repeated, topic, partition, file, position, first_offset, last_offset,
+            producer_id, producer_epoch, base_sequence, earlier_offset
+        from of_sequence
+        where last_offset <> earlier_offset
+        order by file, position, repeated
+        """,
+        problem=True,
+    ),
+    "gaps": _recipe(
+        "Find offsets between two segments that neither has, as after compaction or a loss.",
+        _SEGMENTS,
+        """
+        select topic, partition, file, next_file, last_offset + 1 as first_offset, next_offset - 1 as last_offset
+        from neighbours
+        where next_offset > last_offset + 1
+        order by file
+        """,
+    ),
+    "overlaps": _recipe(
+        "Find offsets that a segment and the next one both have.",
+        _SEGMENTS,
+        """
+        select topic, partition, file, next_file, next_offset as first_offset, last_offset
+        from neighbours
+        where next_offset <= last_offset
+        order by file
+        """,
+        problem=True,
+    ),
+    "legacy": _recipe(
+        "Count batches of v0 and v1 by segment: the segments to convert.",
+        f"""
+        select topic, partition, file, magic, count(*) as batches, cast(sum(size) as bigint) as bytes,
+            max(last_offset) as last_offset, max(max_timestamp) as max_timestamp
+        from batches
+        where magic < 2 and {_VALID}
+        group by topic, partition, file, magic
+        order by file, magic
+        """,
+    ),
+    "codecs": _recipe(
+        "Sum the bytes of batches by topic and codec: which topics are not compressed.",
+        f"""
+        select topic, compression, count(*) as batches, cast(sum(size) as bigint) as bytes
+        from batches
+        where {_VALID}
+        group by topic, compression
+        order by bytes desc, topic nulls first, compression
+        """,
+    ),
+    "top-producers": _recipe(
+        "List the 20 producer ids with the most bytes in batches, by topic.",
+        f"""
+        select topic, producer_id, cast(sum(size) as bigint) as bytes, count(*) as batches,
+            cast(sum(greatest(record_count, 0)) as bigint) as records, count(distinct partition) as partitions
+        from batches
+        where producer_id >= 0 and {_VALID}
+        group by topic, producer_id
+        order by bytes desc, topic nulls first, producer_id
+        limit 20
+        """,
+    ),
+    "top-keys": _recipe(
+        "List the 20 keys with the most bytes in keys and values, by topic.",
+        """
+        select topic, key, cast(sum(coalesce(key_size, 0) + coalesce(value_size, 0)) as bigint) as bytes,
+            count(*) as records, count(*) - count(value_size) as tombstones
+        from records
+        where control is null and file not like '%.checkpoint'
+        group by topic, key
+        order by bytes desc, topic nulls first, key nulls first
+        limit 20
+        """,
+    ),
+    "largest-records": _recipe(
+        "List the 20 records with the most bytes in key and value.",
+        """
+        select topic, partition, offset, coalesce(key_size, 0) + coalesce(value_size, 0) as bytes, file, position
+        from records
+        order by bytes desc, topic nulls first, partition nulls first, offset, file
+        limit 20
+        """,
+    ),
+}
+
+
+def recipe_rows(*, statements: bool) -> list[Row]:
+    """Return a row for each recipe, with its statement if requested."""
+    return [
+        {"recipe": name, "problem": one.problem, "purpose": one.purpose}
+        | ({"statement": one.statement} if statements else {})
+        for name, one in RECIPES.items()
+    ]

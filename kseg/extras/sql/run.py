@@ -1,0 +1,122 @@
+"""Run a statement over the views of logs with DuckDB, in bounded memory and without access to other files."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from kseg.extras.sql.statement import OutOfMemory, Statement, duckdb
+from kseg.extras.views.scan import Scan
+from kseg.report.arrow_table import BATCH_ROWS, pa
+
+#: The memory in bytes that DuckDB may use. A statement that needs more before its first row is run again with the next
+#: limit. Grouping, joining and most sorting of larger data uses temporary files.
+LIMITS = (32 << 20, 128 << 20)
+#: The bytes of temporary files.
+TEMPORARY = 16 << 30
+#: Threads of DuckDB. Reading segments takes longer than the usual statement, and only one thread can read. A second one took
+#: 10 to 40 MB of memory.
+THREADS = 1
+
+
+@contextmanager
+def run_statement(
+    text: str, tables: Mapping[str, Scan], memory: int | None = None
+) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+    """Yield the schema and the rows of one statement.
+
+    ``tables`` has a scan by the name of each table; only used ones are read. ``memory`` is in bytes, None for LIMITS. Raises
+    StatementError for a wrong statement, also while the rows are read. Temporary files are deleted at the end.
+    """
+    limits = LIMITS if memory is None else (memory,)
+    with tempfile.TemporaryDirectory(prefix="kseg-sql-") as folder, ExitStack() as opened:
+        for limit in limits:
+            connection = opened.enter_context(_connected(_settings(folder, limit), tables))
+            worker = opened.enter_context(_worker(connection))
+            running = _Running(connection, text, worker)
+            try:
+                schema, first = running.start()
+            except OutOfMemory:
+                if limit == limits[-1]:
+                    raise
+                opened.close()
+            else:
+                yield schema, running.batches(first)
+                return
+
+
+@contextmanager
+def _connected(settings: dict[str, Any], tables: Mapping[str, Scan]) -> Iterator[Any]:
+    """Yield a connection to an empty database with the tables."""
+    with duckdb.connect(":memory:", config=settings) as connection:
+        for setting in ("enable_external_access = false", "errors_as_json = true", "timezone = 'UTC'"):
+            connection.execute(f"set {setting}")
+        for name, scan in tables.items():
+            connection.register(name, scan)
+        connection.execute("set lock_configuration = true")
+        yield connection
+
+
+@contextmanager
+def _worker(connection: Any) -> Iterator[ThreadPoolExecutor]:
+    """Yield a thread that runs statements. It ends before the connection is closed: DuckDB refuses to close a busy one."""
+    with ThreadPoolExecutor(1) as worker:
+        try:
+            yield worker
+        finally:
+            last = worker.submit(int)  # runs when a statement that was interrupted has ended
+            while not last.done():
+                connection.interrupt()  # without effect on a statement that is about to begin
+                wait([last], timeout=0.1)
+
+
+class _Running:
+    """A statement that runs. Raises StatementError."""
+
+    def __init__(self, connection: Any, text: str, worker: ThreadPoolExecutor) -> None:
+        self._connection = connection
+        self._worker = worker
+        self._statement = Statement(connection, text)
+        self._rows: Any = None
+
+    def start(self) -> tuple[pa.Schema, pa.RecordBatch | None]:
+        """Return the schema and the first rows, None without rows."""
+        self._rows = self._call(self._open)
+        return self._rows.schema, self._call(next, self._rows, None)
+
+    def batches(self, batch: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:
+        """Yield all rows, of which ``batch`` has the first."""
+        while batch is not None:
+            yield batch
+            batch = self._call(next, self._rows, None)
+
+    def _open(self) -> Any:
+        try:
+            return self._connection.sql(self._statement.sql).arrow(BATCH_ROWS)
+        except (duckdb.BinderException, duckdb.CatalogException):
+            self._connection.execute(self._statement.sql)  # raises the same error, with its position in the statement
+            raise
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function in the other thread: DuckDB does not react to Ctrl-C, but this thread does."""
+        running = self._worker.submit(function, *arguments)
+        try:
+            return running.result()
+        # Arrow makes an ArrowException or an OSError of DuckDB's errors while rows are read.
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            raise self._statement.error(error) from error
+
+
+def _settings(folder: str, memory: int) -> dict[str, Any]:
+    return {
+        "memory_limit": f"{memory}B",
+        "threads": THREADS,
+        "temp_directory": folder,
+        "max_temp_directory_size": f"{TEMPORARY}B",
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        "python_enable_replacements": "false",
+    }

@@ -1,0 +1,166 @@
+"""The tables of ``kseg sql``, and a statement over them: its checks, and its errors as one line with a position.
+
+The tables are the views of logs, with keys, values and header values as text. DuckDB is imported at its first use.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kseg import schema
+from kseg.engine import lazy
+from kseg.errors import UsageError
+from kseg.extras.views.view_table import SIZES, VIEWS, as_text
+from kseg.report.arrow_table import pa
+from kseg.schema import Column
+from kseg.text import unknown_name
+
+if TYPE_CHECKING:
+    import duckdb as duckdb
+else:
+    duckdb = lazy("duckdb", needed="kseg sql needs DuckDB: pip install duckdb")
+
+
+def import_libraries() -> None:
+    """Import DuckDB and pyarrow. Raises UsageError, which says what to install, if one is missing.
+
+    pyarrow then uses the memory of the system, unless the environment says otherwise: its own pool holds up to 30 MB more.
+    """
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    duckdb.connect  # noqa: B018 - imports it
+    try:
+        pa.schema  # noqa: B018
+    except UsageError:
+        raise UsageError("kseg sql needs pyarrow: pip install pyarrow") from None
+
+
+RECORDS = "records"
+#: Table -> its columns.
+TABLES: Mapping[str, tuple[Column, ...]] = {
+    name: as_text((*view.columns, *(SIZES if name == RECORDS else ()))) for name, view in VIEWS.items()
+}
+#: The types of columns in DuckDB.
+TYPES: Mapping[str, str] = {
+    "int": "BIGINT",
+    "int32": "INTEGER",
+    "timestamp": "TIMESTAMP WITH TIME ZONE",
+    "bool": "BOOLEAN",
+    "text": "VARCHAR",
+    "texts": "VARCHAR[]",
+    "ints": "BIGINT[]",
+    "text_headers": 'STRUCT("key" VARCHAR, "value" VARCHAR)[]',
+    "object": "VARCHAR",
+}
+_WORD = re.compile(r"\w+")
+
+
+def tables_in(statement: str) -> list[str]:
+    """Return the tables whose names occur in a statement."""
+    words = {word.lower() for word in _WORD.findall(statement)}
+    return [name for name in TABLES if name in words]
+
+
+def table_rows() -> list[schema.Row]:
+    """Return a row for each column of each table."""
+    return [
+        {
+            "table": name,
+            "column": column.name,
+            "type": TYPES[column.type],
+            "meaning": column.meaning + (", as JSON" if column.type == "object" else ""),
+        }
+        for name, columns in TABLES.items()
+        for column in columns
+    ]
+
+
+#: A reserved word that is also a column, and what follows it where it is the clause of LIMIT.
+_OFFSET = re.compile(rb"offset\b", re.IGNORECASE)
+_ROWS_TO_SKIP = re.compile(rb"[0-9($?:]")
+_READING = ("SELECT", "EXPLAIN")
+#: What follows a message of DuckDB: a copy of the line, or the traceback of an error in the reader of a table.
+_MORE = re.compile(r"\n\nLINE \d|\n+Possible solutions|\. Detail: Python exception")
+_TABLE, _COLUMN = "MISSING_ENTRY", "COLUMN_NOT_FOUND"
+
+
+class StatementError(UsageError):
+    """A statement that DuckDB rejects, or that fails while it runs."""
+
+
+class OutOfMemory(StatementError):
+    """A statement that needs more memory than DuckDB may use."""
+
+
+class Statement:
+    """One reading statement. ``sql`` is its text for DuckDB.
+
+    ``offset`` is quoted where it is a column: DuckDB reserves the word, and Kafka's records have the column. Raises
+    StatementError for wrong syntax, for several statements, and for statements that don't read.
+    """
+
+    def __init__(self, connection: Any, text: str) -> None:
+        self._text = text.encode()
+        self._quoted = list(_offset_columns(text))
+        self.sql = _quote(self._text, self._quoted).decode()
+        try:
+            found = connection.extract_statements(self.sql)
+        except duckdb.Error as error:
+            raise self.error(error) from None
+        if len(found) != 1:
+            raise StatementError(f"expected one statement, got {len(found)}")
+        if found[0].type.name not in _READING:
+            raise StatementError(
+                f"expected SELECT, WITH, EXPLAIN, DESCRIBE, SUMMARIZE or SHOW, got {found[0].type.name}"
+            )
+
+    def error(self, error: Exception) -> StatementError:
+        """Return an error of DuckDB as one line: the place in the statement, the reason, and the nearest name."""
+        facts = _facts(error)
+        message = " ".join(_MORE.split(str(facts.get("exception_message", error)))[0].split())
+        name, subtype = facts.get("name", ""), facts.get("error_subtype")
+        if subtype == _TABLE and facts.get("type") == "Table":
+            message = unknown_name("table", name, TABLES)
+        elif subtype == _COLUMN:
+            known = [column.name for table in tables_in(self.sql) or TABLES for column in TABLES[table]]
+            known += str(facts.get("candidates", "")).split(",")
+            message = unknown_name("column", name, dict.fromkeys(known), "kseg sql --schema lists the columns")
+        elif facts.get("exception_type") == "Out of Memory":
+            return OutOfMemory(f"{message}: allow more with --memory")
+        position = facts.get("position")
+        return StatementError(message if position is None else f"{self._place(int(position))}: {message}")
+
+    def _place(self, position: int) -> str:
+        """Return the line and the column of a byte of ``sql`` in the given text; both count from 1."""
+        quotes = sum(2 for n, at in enumerate(self._quoted) if at + 2 * n < position)
+        before = self._text[: position - quotes].decode(errors="replace")
+        return f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}"
+
+
+def _offset_columns(text: str) -> Iterator[int]:
+    """Yield the byte positions at which the word ``offset`` is a column."""
+    source = text.encode()
+    starts = [at for at, _ in duckdb.tokenize(text)]
+    for at, following in zip(starts, [*starts[1:], len(source)], strict=True):
+        if _OFFSET.match(source, at) and not _ROWS_TO_SKIP.match(source, following):
+            yield at
+
+
+def _quote(source: bytes, positions: list[int]) -> bytes:
+    for at in reversed(positions):
+        end = at + len(b"offset")
+        source = source[:at] + b'"' + source[at:end] + b'"' + source[end:]
+    return source
+
+
+def _facts(error: Exception) -> dict[str, Any]:
+    """Return the fields of an error of DuckDB, which it writes as JSON with ``errors_as_json``."""
+    _, brace, fields = str(error).partition("{")
+    try:
+        found: dict[str, Any] = json.loads(brace + fields)
+    except ValueError:
+        return {}
+    return found

@@ -1,0 +1,340 @@
+"""Plan a read: find the files and byte ranges that can contain requested rows, and pack them into tasks of similar
+size.
+
+The request of a reader: paths, view, columns, and limits of rows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain, groupby, pairwise, zip_longest
+from typing import TYPE_CHECKING, Any
+
+from kseg.commands.transactions import CommittedOffsets, committed, open_at
+from kseg.errors import UnreadableError, UsageError
+from kseg.extras.views.view_table import FINDINGS, TRANSACTION_STATE, VIEWS
+from kseg.findings import do_nothing
+from kseg.format.sidefiles import index_reader
+from kseg.format.sidefiles.registry import find_files
+from kseg.format.storage import local_files
+from kseg.format.storage.naming import base_offset_of, is_snapshot
+from kseg.format.storage.source import (
+    STDIN,
+    SegmentFile,
+    find_segments,
+    is_folder,
+    local_size,
+    once_each,
+    open_source,
+    segments_in,
+    topic_partition,
+)
+from kseg.format.wire.framings import framed_files
+from kseg.schema import Column
+
+if TYPE_CHECKING:
+    from kseg.extras.serialization.record_decoder import DecodeSettings
+
+
+@dataclass(frozen=True, slots=True)
+class RowLimits:
+    """The requested rows. Ranges are half-open, timestamps in epoch milliseconds; None means unbounded."""
+
+    topics: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    first_offset: int | None = None
+    end_offset: int | None = None
+    since: int | None = None
+    until: int | None = None
+
+    def accepts_file(self, topic: str | None, partition: int | None) -> bool:
+        """Return whether files of the partition can contain requested rows."""
+        return (self.topics is None or topic in self.topics) and (
+            self.partitions is None or partition in self.partitions
+        )
+
+    def both(self, other: RowLimits) -> RowLimits:
+        """Return the intersection with other limits."""
+        return RowLimits(
+            _common(self.topics, other.topics),
+            _common(self.partitions, other.partitions),
+            _larger(self.first_offset, other.first_offset),
+            _smaller(self.end_offset, other.end_offset),
+            _larger(self.since, other.since),
+            _smaller(self.until, other.until),
+        )
+
+
+def _common(a: frozenset[Any] | None, b: frozenset[Any] | None) -> frozenset[Any] | None:
+    return b if a is None else a if b is None else a & b
+
+
+def _larger(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else max(a, b)
+
+
+def _smaller(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else min(a, b)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A checked request. ``columns`` are the requested columns of the view in order.
+
+    ``decode_as`` is the argument of ``internal_topic``; ``decoding`` has the deserializers of keys and values, for the
+    columns of CONTENT_COLUMNS. ``mode`` is what damage becomes: a row (permissive), nothing (dropmalformed) or an error
+    (failfast). ``split_bytes`` None adapts to the input.
+    """
+
+    paths: tuple[str, ...]
+    view: str = "records"
+    columns: tuple[Column, ...] = ()
+    decode_as: str | None = None
+    decoding: DecodeSettings | None = None
+    framing: str | None = None
+    requests: str | None = None
+    mode: str = "permissive"
+    isolation: str = "read_uncommitted"
+    limits: RowLimits = field(default_factory=RowLimits)
+    verify_crc: bool = True
+    split_bytes: int | None = None
+
+
+#: The cost of opening a file, in bytes of reading: without it, a split of tiny files would have thousands of files.
+FILE_COST = 256 * 1024
+#: The largest and the smallest size of a split in bytes. Lost tasks of this size are repeated soon. Smaller ones cost more:
+#: a task takes 10 to 60 ms (81 MB of LZ4 in splits of 8, 16 and 64 MiB: 1.3, 1.0 and 0.9 s of processor time). Between the
+#: limits a read has about SPLITS splits, so that a few slots end at about the same time.
+SPLIT_BYTES = 64 * 1024 * 1024
+LEAST_SPLIT_BYTES = 16 * 1024 * 1024
+SPLITS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSegment:
+    """A segment of a folder. ``size`` is in bytes, None if only reading shows it.
+
+    Its offsets are below ``end_offset``, the base offset of the next segment; None for the last one.
+    """
+
+    file: SegmentFile
+    size: int | None
+    end_offset: int | None
+
+    @property
+    def base_offset(self) -> int | None:
+        return base_offset_of(self.file.path)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRange:
+    """The batches of a file that begin in bytes ``start`` to ``end`` (None: the end of the file).
+
+    ``committed`` has the outcomes of transactions, None if the query doesn't need them.
+    """
+
+    file: SegmentFile
+    size: int | None
+    start: int = 0
+    end: int | None = None
+    committed: CommittedOffsets | None = None
+
+    @property
+    def bytes(self) -> int:
+        """The number of bytes to read; 0 if it is unknown."""
+        return (self.size if self.end is None else self.end) - self.start if self.size is not None else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The ranges that one task reads."""
+
+    pieces: tuple[SegmentRange, ...] = field(default=())
+
+
+def check_paths(request: Request) -> None:
+    """Raise UnreadableError or UsageError for the first path without a readable file, also among those of schemas."""
+    for path in request.decoding.schema_files if request.decoding else ():
+        open_source(path).close()
+    for path in request.decoding.schemas if request.decoding else ():
+        open_source(next(find_segments(path)).path).close()
+    for path in request.paths:
+        if path == STDIN and not is_folder(path):  # an archive is a folder
+            raise UsageError("standard input can be read only once: give files, folders or URLs")
+        if request.framing:
+            for file in framed_files([path], [request.framing]):
+                open_source(file.path, listed=True).close()
+            continue
+        if next(find_files(path, do_nothing) if request.view == FINDINGS else find_segments(path)).path == path:
+            with open_source(path, listed=True):
+                pass
+            if local_size(path) == 0:
+                with open_source(path) as source:
+                    source.check_not_empty()
+
+
+def plan(request: Request, limits: RowLimits) -> list[Split]:
+    """Return the splits of a read. Raises KsegError if a path can't be listed.
+
+    The segments view is split by file only, the findings and the transactions view by folder, because they need the other
+    files of a folder.
+    """
+    if request.framing:
+        files = framed_files(request.paths, [request.framing])
+        alone = ([SegmentRange(replace(file, requests=request.requests), local_size(file.path))] for file in files)
+        return list(pack_splits(alone, request.split_bytes or LEAST_SPLIT_BYTES))
+    if VIEWS[request.view].by_folder:
+        find = partial(find_files, unknown=do_nothing) if request.view == FINDINGS else find_segments
+        return list(pack_splits(_folder_units(request.paths, limits, find), request.split_bytes or SPLIT_BYTES))
+    by_folder = folders(request.paths, limits)
+    split_bytes = request.split_bytes or split_size(chain.from_iterable(by_folder.values()))
+    pieces: list[SegmentRange] = []
+    for path, folder in by_folder.items():
+        seen = _outcomes(request, limits, path, folder) if needs_outcomes(request) else None
+        for segment in folder:
+            if request.view == "segments":
+                pieces.append(SegmentRange(segment.file, segment.size))
+            elif _can_hold(segment, limits):
+                pieces += _pieces(segment, limits, split_bytes, seen)
+    return list(pack_splits(([piece] for piece in pieces), split_bytes))
+
+
+def _outcomes(request: Request, limits: RowLimits, folder: str, segments: Sequence[PlannedSegment]) -> CommittedOffsets:
+    """Return the outcomes of the transactions of a folder's whole log, also if only some of its segments are read.
+
+    Raises UsageError for a read_committed query of segments by name, if a transaction began before them: records from its
+    start on are in earlier segments, and a read of these did not return them, because the transaction was open.
+    """
+    given = [segment.file.path for segment in segments]
+    if all(segment.file.listed for segment in segments):
+        return committed(given)
+    try:
+        log = [file.path for file in segments_in(folder, local_files.names_in(folder))]
+    except OSError as error:
+        raise UnreadableError(f"{folder}: {error.strerror or error}") from error
+    by_name = {os.path.basename(path): path for path in (*log, *given) if not is_snapshot(path)}
+    names, named = sorted(by_name), {os.path.basename(path) for path in given}
+    for at, name in enumerate(names):
+        first = base_offset_of(name) or 0
+        alone = name in named and (not at or names[at - 1] not in named)
+        if alone and reads_committed(request) and (limits.first_offset or 0) < first:
+            begun = min(open_at(by_name[name], [by_name[other] for other in names[:at]]).values(), default=first)
+            if begun < first:
+                raise UsageError(
+                    f"{by_name[name]}: a transaction is open where this segment begins: read_committed needs the records "
+                    f"from offset {begun} on: load the folder with option offsets={begun}:"
+                )
+    return committed([by_name[name] for name in names])
+
+
+def _folder_units(
+    paths: Sequence[str], limits: RowLimits, find: Callable[[str], Iterator[SegmentFile]]
+) -> Iterator[list[SegmentRange]]:
+    """Yield the files of each folder. A file given as a path is alone."""
+    seen: set[str] = set()
+    for path in paths:
+        accepted = (file for file in find(path) if limits.accepts_file(*topic_partition(file.path)))
+        for _, files in groupby(accepted, key=lambda file: os.path.dirname(file.path)):
+            new = [file for file in files if file.path not in seen]
+            seen.update(file.path for file in new)
+            if new:
+                yield [SegmentRange(file, local_size(file.path)) for file in new]
+
+
+def split_size(segments: Iterable[PlannedSegment]) -> int:
+    """Return the size in bytes of the splits for these segments."""
+    size = sum(FILE_COST + (SPLIT_BYTES if segment.size is None else segment.size) for segment in segments)
+    return min(max(size // SPLITS, LEAST_SPLIT_BYTES), SPLIT_BYTES)
+
+
+def reads_committed(request: Request) -> bool:
+    """Return whether the query returns only records of committed transactions."""
+    return request.isolation == "read_committed" and request.view == "records"
+
+
+def needs_outcomes(request: Request) -> bool:
+    """Return whether the query needs the outcomes of transactions."""
+    return reads_committed(request) or any(column is TRANSACTION_STATE for column in request.columns)
+
+
+def folders(paths: Sequence[str], limits: RowLimits) -> Mapping[str, list[PlannedSegment]]:
+    """Return the requested segments by folder, in order. A segment that several paths contain is returned once."""
+    files = once_each(chain.from_iterable(map(find_segments, paths)))
+    by_folder: dict[str, list[SegmentFile]] = defaultdict(list)
+    for file in files:
+        if limits.accepts_file(*topic_partition(file.path)):
+            by_folder[os.path.dirname(file.path)].append(file)
+    return {folder: list(_segments(found)) for folder, found in by_folder.items()}
+
+
+def _segments(files: list[SegmentFile]) -> Iterator[PlannedSegment]:
+    # KRaft snapshots come last: they are not part of the log.
+    ordered = sorted(files, key=lambda file: (is_snapshot(file.path), base_offset_of(file.path) or 0))
+    for file, following in zip_longest(ordered, ordered[1:]):
+        end = base_offset_of(following.path) if following else None
+        yield PlannedSegment(file, local_size(file.path), end if base_offset_of(file.path) is not None else None)
+
+
+def _can_hold(segment: PlannedSegment, limits: RowLimits) -> bool:
+    """Return whether a file can contain rows within the limits, by file names and the time index of a sealed
+    segment.
+    """
+    base = segment.base_offset
+    if base is not None and limits.end_offset is not None and base >= limits.end_offset:
+        return False
+    if segment.end_offset is not None and limits.first_offset is not None and segment.end_offset <= limits.first_offset:
+        return False
+    if limits.since is None or segment.end_offset is None:
+        return True
+    newest = index_reader.newest_timestamp(segment.file.path)
+    return newest is None or newest >= limits.since
+
+
+def _pieces(
+    segment: PlannedSegment, limits: RowLimits, split_bytes: int, seen: CommittedOffsets | None
+) -> Iterator[SegmentRange]:
+    path, size = segment.file.path, segment.size
+    if size is None:
+        yield SegmentRange(segment.file, None, committed=seen)
+        return
+    first = limits.first_offset
+    if limits.since is not None:
+        older = index_reader.first_offset_since(path, limits.since)
+        first = older if first is None else max(first, older or first)
+    start, end = index_reader.byte_range(path, size, first, limits.end_offset)
+    yield from pieces_of(segment, start, end, split_bytes, seen)
+
+
+def pieces_of(
+    segment: PlannedSegment, start: int, end: int, split_bytes: int, seen: CommittedOffsets | None
+) -> Iterator[SegmentRange]:
+    """Return bytes ``start`` to ``end`` of a segment of known size, in pieces of about ``split_bytes``."""
+    path, size = segment.file.path, segment.size
+    if start >= end or size is None:
+        return
+    near = seen.within(segment.base_offset or 0, segment.end_offset) if seen else None
+    starts = index_reader.boundaries(path, start, end, size, split_bytes) if end - start >= 2 * split_bytes else [start]
+    for begin, following in pairwise([*starts, end]):
+        yield SegmentRange(segment.file, size, begin, None if following == size else following, near)
+
+
+def pack_splits(units: Iterable[Sequence[SegmentRange]], split_bytes: int) -> Iterator[Split]:
+    """Pack neighbouring units into splits of about one size. A unit of unknown size counts as a whole split.
+
+    The pieces of a unit stay together.
+    """
+    held: list[SegmentRange] = []
+    cost = 0
+    for unit in units:
+        size = sum(split_bytes if piece.size is None else piece.bytes for piece in unit)
+        if held and cost + size + FILE_COST > split_bytes * 3 // 2:
+            yield Split(tuple(held))
+            held, cost = [], 0
+        held += unit
+        cost += size + FILE_COST * len(unit)
+    if held:
+        yield Split(tuple(held))

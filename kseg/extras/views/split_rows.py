@@ -1,0 +1,259 @@
+"""Read a split: batches become rows of a view, as Arrow record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+from kseg import schema
+from kseg.commands.dump import framed_dump
+from kseg.commands.dump.row_filter import RowFilter
+from kseg.engine import imported
+from kseg.errors import KsegError, LimitError, NotASegmentError, UnreadableError
+from kseg.extras.serialization import record_decoder
+from kseg.extras.views.planning import Request, RowLimits, SegmentRange, Split, reads_committed
+from kseg.extras.views.view_table import DAMAGE, FINDINGS, VIEWS
+from kseg.findings import (
+    READ_ERROR,
+    RULES,
+    Finding,
+    Severity,
+    Verdict,
+    do_nothing,
+    unreadable,
+)
+from kseg.format.checks.run_checks import policy_for
+from kseg.format.internal_topics.decode import internal_topic
+from kseg.format.segment import records_chunk
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.records_chunk import record_batch
+from kseg.format.segment.segment_reader import SegmentReader, Window
+from kseg.format.storage.source import SegmentFile, open_source, open_split
+from kseg.report.arrow_rows import gathered_rows
+from kseg.report.arrow_table import BATCH_ROWS, ColumnPlace, from_rows, pa, pc
+from kseg.results import Settings
+
+
+class Damaged(KsegError):
+    """Damage was found with mode=failfast."""
+
+
+def fail_unread(error: KsegError) -> None:
+    """Raise the error of a file that cannot be read: rows would be missing. A file that is not a segment has none."""
+    if not isinstance(error, NotASegmentError):
+        raise error
+
+
+@dataclass(frozen=True, slots=True)
+class Notices:
+    """Receives each finding with its file, and the error of each file that cannot be read. If ``unread`` returns, the read
+    continues with the next file.
+    """
+
+    finding: Callable[[SegmentFile, Finding], object] = do_nothing
+    unread: Callable[[KsegError], object] = fail_unread
+
+
+NO_NOTICES = Notices()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The parameters of a view's reader: the request, the limits of the request and of filters, and the notices."""
+
+    request: Request
+    limits: RowLimits
+    notices: Notices = NO_NOTICES
+
+    @property
+    def filter(self) -> RowFilter:
+        """The limits of batches."""
+        limits = self.limits
+        return RowFilter(limits.first_offset, limits.end_offset, limits.since, limits.until)
+
+
+def read(request: Request, limits: RowLimits, split: Split, notices: Notices = NO_NOTICES) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a split. Raises Damaged in failfast mode, and in every mode what ``notices`` raise.
+
+    Without failfast damage is left out. It becomes rows if the column ``damage`` is requested, in permissive mode.
+    """
+    framed = request.framing and request.view != FINDINGS
+    reader = read_framed if framed else imported(VIEWS[request.view].reader)
+    found: Iterator[pa.RecordBatch] = reader(Task(request, limits, notices), split)
+    return found
+
+
+class DamagePolicy:
+    """Receives the findings of a piece. By the mode it keeps them as rows, raises Damaged at the first, or drops
+    them. A read error is not damage: the file is unread.
+    """
+
+    def __init__(self, piece: SegmentRange, task: Task) -> None:
+        self.rows: list[schema.Row] = []
+        self.unread = False
+        self._piece = piece
+        self._fails = task.request.mode == "failfast"
+        self._keeps = task.request.mode == "permissive" and DAMAGE in task.request.columns
+        self._notices = task.notices
+        self._policy = policy_for(piece.file, Settings())
+
+    def __call__(self, finding: Finding) -> None:
+        path = self._piece.file.path
+        if finding.rule == READ_ERROR:
+            self.add_error(unreadable(path, finding))
+            return
+        self._notices.finding(self._piece.file, finding)
+        verdict = Verdict(path, self._policy.severity(RULES[finding.rule]), finding)
+        if verdict.severity < Severity.ERROR:
+            return
+        if self._fails:
+            place = "" if finding.position is None else f"byte {finding.position}: "
+            raise Damaged(f"{path}: {place}{finding.rule}: {verdict.message}")
+        self._keep(f"{finding.rule}: {verdict.message}", finding.position, finding.offset)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Add the error of the file that ends the block. Raises the errors of the notices, and all others."""
+        try:
+            yield
+        except (LimitError, NotASegmentError, UnreadableError) as error:
+            self.add_error(error)
+
+    def add_error(self, error: KsegError) -> None:
+        """Add the reason why the file cannot be read to its end: it is damage only if the bytes are not those of a log."""
+        if isinstance(error, NotASegmentError) and self._fails:
+            raise Damaged(str(error))
+        self.unread = True
+        self._notices.unread(error)
+        self._keep(str(error))
+
+    def _keep(self, what: str, position: int | None = None, offset: int | None = None) -> None:
+        if self._keeps:
+            path = self._piece.file.path
+            self.rows.append({"file": path, "position": position, "offset": offset, "damage": what})
+
+    def reported(self, task: Task) -> Iterator[pa.RecordBatch]:
+        """Yield the rows kept so far with the task's columns, and drop them."""
+        for at in range(0, len(self.rows), BATCH_ROWS):
+            yield from_rows(task.request.columns, self.rows[at : at + BATCH_ROWS])
+        self.rows.clear()
+
+
+def read_records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
+    bounds = _bounds(task.limits)
+    wanted = task.request.columns
+    # The columns that the bounds need are read, too, and removed from the result.
+    hidden = [column for column in VIEWS["records"].columns if column.name in bounds and column not in wanted]
+    gathered = gathered_rows([*wanted, *hidden])
+    decoder = None
+    if task.request.decoding and any(
+        column in columns for columns in schema.CONTENT_COLUMNS.values() for column in wanted
+    ):
+        decoder = record_decoder.record_decoder(task.request.decoding)
+    for piece in split.pieces:
+        damage = DamagePolicy(piece, task)
+        path = piece.file.path
+        place = replace(ColumnPlace.of(path, internal_topic(path, task.request.decode_as)), decoder=decoder)
+        if piece.committed:
+            place = replace(place, outcome=piece.committed.outcome)
+        opener = DeepIterator(damage)
+        with damage.kept():
+            for window in _windows(piece, task, damage):
+                _skip_rows(window, _rows_to_skip(piece, task))
+                for chunk in opener.chunks(window):
+                    for batch in gathered.add_chunk(place, chunk):
+                        yield _within(batch, bounds, len(wanted))
+                if len(damage.rows) >= BATCH_ROWS:
+                    yield from damage.reported(task)
+        yield from damage.reported(task)
+    for batch in gathered.finish():
+        yield _within(batch, bounds, len(wanted))
+
+
+def _bounds(limits: RowLimits) -> dict[str, tuple[int | None, int | None]]:
+    """Return the columns that the limits bound, with their bounds."""
+    bounds = {"offset": (limits.first_offset, limits.end_offset), "timestamp_ms": (limits.since, limits.until)}
+    return {name: bound for name, bound in bounds.items() if bound != (None, None)}
+
+
+def _within(batch: Any, bounds: Mapping[str, tuple[int | None, int | None]], columns: int) -> Any:
+    """Return the rows of a record batch within the bounds, with the first ``columns`` of its columns."""
+
+    for name, (first, end) in bounds.items():
+        if first is not None:
+            batch = batch.filter(pc.greater_equal(batch.column(name), first))
+        if end is not None:
+            batch = batch.filter(pc.less(batch.column(name), end))
+    return batch.select(range(columns)) if columns < batch.num_columns else batch
+
+
+def _windows(piece: SegmentRange, task: Task, damage: DamagePolicy) -> Iterator[Window]:
+    """Yield the windows of a piece. A batch at the edge of a piece has the same findings as in a whole file.
+
+    Raises UnreadableError for a file that ends before the bytes that were planned, or that it had when it was opened.
+    """
+    path, end = piece.file.path, piece.size if piece.end is None else piece.end
+    source = open_source(path, listed=True) if end is None else open_split(path, piece.start, end)
+    with SegmentReader(source, report=damage, verify_crc=task.request.verify_crc) as reader:
+        yield from reader.windows()
+        if source.size is not None and source.position < source.size and not damage.unread:
+            raise UnreadableError(
+                f"{path}: ends at byte {source.position}, and had {source.size} bytes: it has changed"
+            )
+
+
+def _rows_to_skip(piece: SegmentRange, task: Task) -> Callable[[Any, int], bool] | None:
+    """Return a test for batches without requested records, None if all batches are requested."""
+    keep, seen = task.filter, piece.committed if reads_committed(task.request) else None
+    if seen is not None:
+        return lambda batches, row: not (seen.accepts(batches, row) and keep.accepts_batch(batches, row))
+    return None if keep == RowFilter() else lambda batches, row: not keep.accepts_batch(batches, row)
+
+
+def _skip_rows(window: Window, unwanted: Callable[[Any, int], bool] | None) -> None:
+    """Deselect the batches of which no record is wanted: the deep reader then skips them."""
+    if unwanted is None:
+        return
+    batches = window.batches
+    for row in range(batches.count):
+        if unwanted(batches, row):
+            batches.selected[row] = 0
+
+
+def read_batches(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
+    return as_arrow(task, _batch_rows(task, split))
+
+
+def _batch_rows(task: Task, split: Split) -> Iterator[schema.Row]:
+    keep = task.filter
+    for piece in split.pieces:
+        damage = DamagePolicy(piece, task)
+        with damage.kept():
+            for window in _windows(piece, task, damage):
+                for row in range(window.batches.count):
+                    if keep.accepts_batch(window.batches, row):
+                        yield records_chunk.batch_row(piece.file.path, record_batch(window.batches, row))
+        yield from damage.rows
+
+
+def read_framed(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of files that are not logs, like ``kseg dump --as``."""
+    return as_arrow(task, _framed_rows(task, split))
+
+
+def _framed_rows(task: Task, split: Split) -> Iterator[schema.Row]:
+    deep = task.request.view == "records"
+    for piece in split.pieces:
+        damage = DamagePolicy(piece, task)
+        with damage.kept():
+            yield from framed_dump.framed_rows(piece.file, damage, deep=deep, verify_crc=task.request.verify_crc)
+        yield from damage.rows
+
+
+def as_arrow(task: Task, found: Iterator[schema.Row]) -> Iterator[pa.RecordBatch]:
+    """Yield rows by value as Arrow record batches."""
+    while group := list(islice(found, BATCH_ROWS)):
+        yield from_rows(task.request.columns, group)

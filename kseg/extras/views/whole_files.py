@@ -1,0 +1,173 @@
+"""Read the views that need all of a segment or of a folder: findings, segments and transactions.
+
+The row of a segment: versions, codecs, offsets, times, counts, and the verdict.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
+
+from kseg import schema
+from kseg.commands.transactions import MAX_TRANSACTION_MS, Transaction, transactions_of
+from kseg.commands.validate.folder_checks import check_folders
+from kseg.commands.validate.validate import validate_segment
+from kseg.commands.validate.validate_ranges import validate_files
+from kseg.errors import KsegError, NotASegmentError, UnreadableError
+from kseg.extras.views.planning import Split
+from kseg.extras.views.split_rows import (
+    Damaged,
+    DamagePolicy,
+    Task,
+    as_arrow,
+)
+from kseg.findings import Finding, do_nothing
+from kseg.format.checks.claimed_offsets import ClaimedOffsets
+from kseg.format.compress.codecs import codec_name
+from kseg.format.record.columns import BatchColumns
+from kseg.format.record.layout import CODEC_MASK, DELETE_HORIZON, NO_TIMESTAMP
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.storage.source import SegmentFile
+from kseg.report.arrow_table import pa
+from kseg.results import FileResult, Settings
+from kseg.schema import Row
+
+
+@dataclass(slots=True)
+class _SummaryFacts:
+    magics: set[int] = field(default_factory=set)
+    codecs: set[int] = field(default_factory=set)
+    first_offset: int | None = None
+    last_offset: int | None = None
+    min_timestamp: int | None = None
+    max_timestamp: int | None = None
+    any: bool = False
+    offsets: ClaimedOffsets | None = None
+    claimed: set[int] = field(default_factory=set)
+
+    def __call__(self, chunk: Chunk) -> None:
+        if self.offsets and not chunk.first and not chunk.resumed:
+            self.claimed = self.offsets.update(chunk.batches)
+        for row in range(chunk.first, chunk.stop):
+            if chunk.batches.selected[row]:
+                self._update(chunk.batches, row)
+
+    def _update(self, batches: BatchColumns, row: int) -> None:
+        magic, attributes, last = batches.magic[row], batches.attributes[row], batches.last_offset[row]
+        self.magics.add(magic)
+        self.codecs.add(attributes & CODEC_MASK)
+        if batches.position[row] not in self.claimed:
+            if not self.any:
+                self.any = True
+                self.first_offset = None if magic < 2 and attributes & CODEC_MASK else batches.base_offset[row]
+            self.last_offset = last if self.last_offset is None else max(last, self.last_offset)
+        shown = [batches.max_timestamp[row]]
+        if not (magic >= 2 and attributes & DELETE_HORIZON):
+            shown.append(batches.base_timestamp[row])
+        for timestamp in shown:
+            if timestamp != NO_TIMESTAMP:
+                known = self.min_timestamp is not None
+                self.min_timestamp = min(timestamp, self.min_timestamp) if known else timestamp  # type: ignore[type-var]
+                self.max_timestamp = max(timestamp, self.max_timestamp) if known else timestamp  # type: ignore[type-var]
+
+
+def result_and_row(file: SegmentFile, size: int | None, settings: Settings) -> tuple[FileResult, Row]:
+    """Return the result of ``validate_segment``, and the row of SEGMENT_TABLE.
+
+    ``size`` is in bytes, None if it is unknown before reading.
+    """
+    facts = _SummaryFacts(offsets=ClaimedOffsets(file.path, do_nothing))
+    result = validate_segment(file, settings, watch=facts)
+    summary = result.summary
+    return result, {
+        "file": file.path,
+        "size": summary.bytes if size is None else size,
+        "active": file.active,
+        "magics": sorted(facts.magics),
+        "compressions": [codec_name(codec) for codec in sorted(facts.codecs)],
+        "batches": summary.batches,
+        "records": summary.records,
+        "first_offset": facts.first_offset,
+        "last_offset": facts.last_offset,
+        "min_timestamp": facts.min_timestamp,
+        "max_timestamp": facts.max_timestamp,
+        "errors": summary.errors,
+        "warnings": summary.warnings,
+        "infos": summary.infos,
+        "lost_bytes": summary.lost_bytes,
+        "verdict": summary.verdict,
+        "unread": result.unread,
+    }
+
+
+#: Findings of one rule in one file that the findings view shows; the segments view counts all.
+MAX_PER_RULE = 1000
+
+
+def read_findings(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
+    """Yield the findings of ``validate`` folder by folder. An unreadable file is a row, too."""
+    return as_arrow(task, _finding_rows(task, split))
+
+
+def _finding_rows(task: Task, split: Split) -> Iterator[schema.Row]:
+    settings = Settings(verify_crc=task.request.verify_crc, max_per_rule=MAX_PER_RULE)
+    files = [piece.file for piece in split.pieces]
+    for result in check_folders(files, settings, validate_files(files, settings)):
+        _report_unread(task, result)
+        for verdict in result.verdicts:
+            yield verdict.as_row()
+        if result.unread:
+            yield {"file": result.file, "severity": "error", "message": result.unread}
+
+
+def read_segments(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
+    return as_arrow(task, _segment_rows(task, split))
+
+
+def _segment_rows(task: Task, split: Split) -> Iterator[schema.Row]:
+    settings = Settings(verify_crc=task.request.verify_crc, max_per_rule=1)
+    for piece in split.pieces:
+        result, row = result_and_row(piece.file, piece.size, settings)
+        _report_unread(task, result)
+        yield row
+
+
+def read_transactions(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
+    """Yield the transactions of each partition, the open ones last."""
+    return as_arrow(task, _transaction_rows(task, split))
+
+
+def _transaction_rows(task: Task, split: Split) -> Iterator[schema.Row]:
+    now = time.time_ns() // 1_000_000
+    policies = {piece.file.path: DamagePolicy(piece, task) for piece in split.pieces}
+
+    def report(path: str, finding: Finding) -> None:
+        policies[path](finding)
+
+    def unread(error: KsegError) -> None:
+        if isinstance(error, Damaged) or (isinstance(error, NotASegmentError) and task.request.mode == "failfast"):
+            raise Damaged(str(error))
+        task.notices.unread(error)
+
+    for folder, pieces in groupby(split.pieces, key=lambda piece: os.path.dirname(piece.file.path)):
+        files = (piece.file for piece in pieces)
+        for item in transactions_of(folder or ".", files, now, MAX_TRANSACTION_MS, report, unread):
+            if isinstance(item, Transaction):
+                yield asdict(item)
+    for path, policy in policies.items():
+        folder, name = os.path.split(path)
+        for row in policy.rows:
+            place = "" if row["position"] is None else f"byte {row['position']}: "
+            yield {"folder": folder, "damage": f"{name}: {place}{row['damage']}"}
+
+
+def _report_unread(task: Task, result: FileResult) -> None:
+    if result.read_error:
+        task.notices.unread(UnreadableError(result.read_error))
+    elif result.unread and task.request.mode == "failfast":
+        raise Damaged(result.unread)
+    elif result.unread:
+        task.notices.unread(NotASegmentError(result.unread))

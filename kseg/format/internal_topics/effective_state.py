@@ -1,0 +1,346 @@
+"""The effective state of a partition of an internal topic: the state that a broker has after loading it.
+
+Coordinators keep the last value of each key until a tombstone; values written in a transaction take effect at its
+commit. KRaft loads the newest snapshot and then the log after it, and has its own transactions (KIP-868).
+
+The partition of an internal topic that has the records of a group or of a transactional id, and these records.
+
+The latest value of each key of a coordinator's topic.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from struct import Struct
+
+from kseg.findings import Report
+from kseg.format.internal_topics.decode import (
+    CLUSTER_METADATA,
+    CONSUMER_OFFSETS,
+    REMOTE_LOG_METADATA,
+    TRANSACTION_STATE,
+    DecodedPart,
+    DecodedRecord,
+    decode,
+)
+from kseg.format.internal_topics.state import (
+    CLUSTER,
+    REMOTE,
+    Data,
+    Item,
+    RecordPlace,
+    State,
+)
+from kseg.format.messages.message_reader import jsonable
+from kseg.format.record.layout import INT32_MAX, TRANSACTIONAL
+from kseg.format.record.memory import Needle
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.record_search import rows_with
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.storage.naming import is_snapshot
+from kseg.format.storage.source import open_source
+
+# The version at the start of a key.
+_VERSION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A group or a transactional id: ``topic`` is the internal topic of its coordinator."""
+
+    topic: str
+    name: str
+
+    @classmethod
+    def of(cls, group: str | None, transactional_id: str | None) -> Owner | None:
+        """Return the owner with one of these names, None if both are None."""
+        if group is not None:
+            return cls(CONSUMER_OFFSETS, group)
+        return None if transactional_id is None else cls(TRANSACTION_STATE, transactional_id)
+
+    def partition(self, partitions: int) -> int:
+        """Return its partition in a topic of ``partitions`` partitions.
+
+        Sources: ``GroupCoordinatorService.partitionFor``, ``TransactionStateManager.partitionFor``, ``Utils.abs``.
+        """
+        number = _java_hash(self.name)
+        return (0 if number == -INT32_MAX - 1 else abs(number)) % partitions
+
+    def has_key(self, key: bytes | None) -> bool:
+        """Return whether a key is that of a record of this owner: its first field is the name, in all versions."""
+        return key is not None and key[_VERSION:].startswith(self._field)
+
+    # The methods of ``RecordSearch``.
+
+    def rows(self, chunk: Chunk) -> Sequence[int]:
+        return [i for i in rows_with(chunk, (Needle(self._field),)) if self.has_key(chunk.key(i))]
+
+    def matched_fields(self, chunk: Chunk, i: int) -> Sequence[str]:
+        return ("key",)
+
+    def matches(self, chunk: Chunk, i: int) -> Iterator[tuple[str, str]]:
+        yield "key", self.name
+
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        return iter(())
+
+    @property
+    def _field(self) -> bytes:
+        name = self.name.encode("utf-8", "surrogateescape")
+        return struct.pack(">H", len(name)) + name
+
+
+def _java_hash(text: str) -> int:
+    """Return ``String.hashCode`` of Java: over UTF-16 code units, as a signed int32."""
+    number = 0
+    data = text.encode("utf-16-be", "surrogatepass")
+    for (unit,) in struct.iter_unpack(">H", data):
+        number = (31 * number + unit) & 0xFFFFFFFF
+    return number - (1 << 32) if number > INT32_MAX else number
+
+
+# Offset, timestamp (-1 for none) and size of the key (-1 for null), before key and value.
+_HEAD = Struct("<qqi")
+_DIGEST_SIZE = 16
+
+
+class LatestValues:
+    """Items by key, in the order of their creation.
+
+    A topic can have millions of keys, so keys and values are kept as the log has them, and decoded when items are read.
+    """
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._records: dict[bytes, bytes] = {}
+
+    def apply(self, decoded: DecodedRecord, key: bytes | None, value: bytes | None, at: RecordPlace) -> None:
+        """Set the value of a key unless a later record has already set it. A null value removes the key.
+
+        The order matters because values of a transaction are applied at its commit. ``decoded`` is the decoded record.
+        """
+        # Versions of a key differ in their bytes. The fields of a key are in the order of its definition.
+        place = repr((entity_of(decoded.key), _shown(decoded.key))).encode("utf-8", "surrogatepass")
+        digest = blake2b(place, digest_size=_DIGEST_SIZE).digest()
+        if value is None:
+            self._records.pop(digest, None)
+            return
+        known = self._records.get(digest)
+        if known is None or _HEAD.unpack_from(known)[0] <= at.offset:
+            timestamp = -1 if at.timestamp is None else at.timestamp
+            head = _HEAD.pack(at.offset, timestamp, -1 if key is None else len(key))
+            self._records[digest] = b"".join((head, key or b"", value))
+
+    def __iter__(self) -> Iterator[Item]:
+        for record in self._records.values():
+            offset, timestamp, _ = _HEAD.unpack_from(record)
+            key, value = _key_and_value(record)
+            decoded = decode(self._topic, key, value)
+            at = RecordPlace(offset, None if timestamp < 0 else timestamp, len(record) - _HEAD.size)
+            yield Item(entity_of(decoded.key), _shown(decoded.key), _shown(decoded.value), at)
+
+    def sizes(self) -> Iterator[tuple[str, Data, int]]:
+        """Yield the entity, the key, and the bytes of key and value of each item, without decoding its value."""
+        for record in self._records.values():
+            key = decode(self._topic, _key_and_value(record)[0], None).key
+            yield entity_of(key), _shown(key), len(record) - _HEAD.size
+
+
+def _key_and_value(record: bytes) -> tuple[bytes | None, bytes]:
+    key_size = _HEAD.unpack_from(record)[2]
+    end = _HEAD.size + max(0, key_size)
+    return None if key_size < 0 else record[_HEAD.size : end], record[end:]
+
+
+def entity_of(part: DecodedPart | None) -> str:
+    """Return the kind of the item that a key or a value describes."""
+    if part is None or part.type is None:
+        return "unreadable"
+    return part.name or f"type {part.type}"
+
+
+def _shown(part: DecodedPart | None) -> Data:
+    if part is None:
+        return {}
+    return part.as_dict() if part.data is None else jsonable(part.data)
+
+
+#: The fields of a key that name its owner: a group or a transactional id.
+_OWNERS = ("group", "groupId", "transactionalId")
+_EVENTS = {CLUSTER_METADATA: CLUSTER, REMOTE_LOG_METADATA: REMOTE}
+_BEGIN, _END, _ABORT = "BeginTransaction", "EndTransaction", "AbortTransaction"
+
+
+@dataclass(slots=True)
+class Space:
+    """The space used by the records of one entity and owner: bytes of keys and values, before compression.
+
+    ``live_records`` and ``live_bytes`` count the latest values; the cleaner removes the others. They are None for topics
+    that are not keyed.
+    """
+
+    entity: str
+    owner: str | None
+    records: int = 0
+    bytes: int = 0
+    tombstones: int = 0
+    live_records: int | None = None
+    live_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A record and its place."""
+
+    key: bytes | None
+    value: bytes | None
+    at: RecordPlace
+
+
+class Effective:
+    """Applies the records of one partition in offset order. ``items`` and ``spaces`` return the result."""
+
+    def __init__(self, topic: str, owner: Owner | None = None) -> None:
+        self._owner = owner
+        self._events = _EVENTS.get(topic)
+        self._topic = topic
+        self._state = self._new_state()
+        self._open: defaultdict[int, list[Write]] = defaultdict(list)
+        self._begun: list[Write] | None = None
+        self._spaces: dict[tuple[str, str | None], Space] = {}
+
+    def apply(self, chunk: Chunk, first_offset: int) -> None:
+        """Apply the records of a chunk whose offset is at least ``first_offset``."""
+        batches, offsets = chunk.batches, chunk.lists.offset
+        for row in range(chunk.first, chunk.stop):
+            if not batches.record_total[row]:
+                continue
+            transactional = batches.magic[row] >= 2 and batches.attributes[row] & TRANSACTIONAL
+            producer = batches.producer_id[row] if transactional else None
+            for i in chunk.rows(row):
+                if offsets[i] < first_offset:
+                    continue
+                control = chunk.control(i)
+                if control is None:
+                    if self._owner is None or self._owner.has_key(chunk.key(i)):
+                        self._write(chunk, i, producer)
+                elif producer is not None:
+                    ended = self._open.pop(producer, [])
+                    for write in ended if control.type == "COMMIT" else ():
+                        self._apply(write, self._state)
+
+    def items(self) -> Iterator[Item]:
+        """Yield the effective items, then as pending those that open transactions would change."""
+        yield from self._state
+        undecided = self._new_state()
+        for write in [*(self._begun or ()), *(write for writes in self._open.values() for write in writes)]:
+            self._apply(write, undecided)
+        yield from (replace(item, pending=True) for item in undecided)
+
+    def spaces(self) -> list[Space]:
+        """Return the space used per entity and owner, the largest first."""
+        if isinstance(self._state, LatestValues):
+            for space in self._spaces.values():
+                space.live_records = space.live_bytes = 0
+            for entity, key, size in self._state.sizes():
+                space = self._space(entity, _owner(key))
+                space.live_records = (space.live_records or 0) + 1
+                space.live_bytes = (space.live_bytes or 0) + size
+        return sorted(self._spaces.values(), key=lambda space: -space.bytes)
+
+    def _write(self, chunk: Chunk, i: int, producer: int | None) -> None:
+        key, value = chunk.key(i), chunk.value(i)
+        timestamp = chunk.lists.timestamp[i]
+        size = len(key or b"") + len(value or b"")
+        at = RecordPlace(chunk.lists.offset[i], None if timestamp < 0 else timestamp, size)
+        write = Write(key, value, at)
+        decoded = decode(self._topic, key, value)
+        self._count(decoded, at)
+        if producer is not None:
+            self._open[producer].append(write)
+        elif self._events is CLUSTER:
+            self._apply_kraft(write, decoded)
+        else:
+            self._apply(write, self._state, decoded)
+
+    def _apply_kraft(self, write: Write, decoded: DecodedRecord) -> None:
+        name = decoded.value.name if decoded.value else None
+        if name == _BEGIN:
+            self._begun = []
+        elif name in (_END, _ABORT):
+            begun, self._begun = self._begun or [], None
+            for one in begun if name == _END else ():
+                self._apply(one, self._state)
+        elif self._begun is not None:
+            self._begun.append(write)
+        else:
+            self._apply(write, self._state, decoded)
+
+    def _new_state(self) -> State | LatestValues:
+        return LatestValues(self._topic) if self._events is None else State()
+
+    def _apply(self, write: Write, state: State | LatestValues, decoded: DecodedRecord | None = None) -> None:
+        decoded = decoded or decode(self._topic, write.key, write.value)
+        if isinstance(state, LatestValues):
+            state.apply(decoded, write.key, write.value, write.at)
+            return
+        value = decoded.value
+        if value and value.data is not None and value.name is not None and self._events and value.name in self._events:
+            self._events[value.name](state, jsonable(value.data), write.at)
+
+    def _count(self, decoded: DecodedRecord, at: RecordPlace) -> None:
+        key, value = decoded.key, decoded.value
+        half = key if self._events is None else value
+        space = self._space(entity_of(half), _owner(key.data) if key and key.data else None)
+        space.records += 1
+        space.bytes += at.size
+        space.tombstones += value is None
+
+    def _space(self, entity: str, owner: str | None) -> Space:
+        return self._spaces.setdefault((entity, owner), Space(entity, owner))
+
+
+def _owner(key: Data) -> str | None:
+    return next((str(key[name]) for name in _OWNERS if name in key), None)
+
+
+def topic_names(items: Iterable[Item]) -> dict[str, str]:
+    """Return topic names by topic id, for the topics among the items."""
+    return {item.key["topicId"]: item.data["name"] for item in items if item.entity == "topic"}
+
+
+def effective(
+    topic: str, paths: Sequence[str], report_of: Callable[[str], Report], owner: Owner | None = None
+) -> Effective:
+    """Return the effective state of one partition; ``paths`` are its segments in offset order.
+
+    ``report_of`` returns the report callback for a path. With ``owner`` only its records are read. Raises UnreadableError
+    and NotASegmentError.
+    """
+    found = Effective(topic, owner)
+    for path, first_offset in _sources(paths):
+        report = report_of(path)
+        opener = DeepIterator(report)
+        with SegmentReader(open_source(path), report=report) as reader:
+            for window in reader.windows():
+                for chunk in opener.chunks(window):
+                    found.apply(chunk, first_offset)
+    return found
+
+
+def _sources(paths: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Yield the newest snapshot, then the segments, each with the first offset to apply."""
+    snapshots = sorted((path for path in paths if is_snapshot(path)), key=os.path.basename)
+    end = 0
+    for newest in snapshots[-1:]:
+        yield newest, 0
+        end = int(os.path.basename(newest).split("-")[0])
+    for path in paths:
+        if not is_snapshot(path):
+            yield path, end

@@ -1,0 +1,484 @@
+"""Predict what a broker would do with a partition's folder if it started now, without writing.
+
+The passes are those of ``LogLoader.load`` and ``UnifiedLog`` of Kafka 4.3, in their order. They run over a model of the
+folder: its names, its segments with their indexes, its snapshots and leader epochs.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from kseg.errors import NotASegmentError
+from kseg.findings import Finding, do_nothing
+from kseg.format.log_loader.loaded_files import (
+    MAX_TEXT,
+    TOPIC_ID,
+    LeaderEpochCache,
+    OfflineError,
+    RefusedError,
+    check_topic_id,
+    read_epochs,
+)
+from kseg.format.log_loader.log_segment import (
+    INDEX_BYTES,
+    Limits,
+    LogSegment,
+    OffsetOverflow,
+    complete_swaps,
+    delete,
+    delete_unfinished,
+)
+from kseg.format.log_loader.partition_files import (
+    File,
+    Files,
+    InvalidOffsetError,
+    check_txn_index,
+    file_name,
+    offset_of,
+)
+from kseg.format.log_loader.plan import (
+    FORGET,
+    NOTHING_LOST,
+    Lost,
+    PartitionPlan,
+    Step,
+    loss_of_range,
+)
+from kseg.format.log_loader.producers import Producers
+from kseg.format.record.layout import INT64_MAX
+from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS
+from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
+from kseg.format.sidefiles.producer_snapshot import ProducerState
+from kseg.format.storage.naming import (
+    INDEX_SUFFIXES,
+    base_offset_of,
+    partition_of,
+    snapshot_id,
+)
+from kseg.format.storage.source import open_source
+from kseg.text import count_of
+
+METADATA_TOPIC = "__cluster_metadata"
+_SEGMENT_FILES = (".log", *INDEX_SUFFIXES)
+_DISORDER = "its offsets decrease, and an index rejects them"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStart:
+    """The inputs of a broker for a partition: whether the last shutdown was clean, and the entries of the log dir's
+    checkpoints.
+
+    ``index_interval`` and ``index_bytes`` are the topic's index.interval.bytes and segment.index.bytes.
+    """
+
+    clean: bool
+    recovery_point: int = 0
+    log_start: int = 0
+    index_interval: int = INDEX_INTERVAL_BYTES
+    index_bytes: int = INDEX_BYTES
+
+
+#: Called with the offset of a producer snapshot that a broker would write, and its producers.
+ReportSnapshot = Callable[[int, Sequence[ProducerState]], object]
+
+
+def plan_partition(folder: str, start: BrokerStart, report_snapshot: ReportSnapshot = do_nothing) -> PartitionPlan:
+    """Return the plan for one partition's folder. Raises UnreadableError if one of its files can't be read."""
+    partition = partition_of(os.path.basename(os.path.abspath(folder)))
+    topic, number, state = partition or (None, None, None)
+    if topic == METADATA_TOPIC:
+        # KafkaMetadataLog: its log is recovered from the first byte on at every start.
+        start = replace(start, clean=False, recovery_point=0, log_start=0)
+    loading = _Loading(folder, start, deleted=state == "-delete")
+    try:
+        loading.load()
+        if topic == METADATA_TOPIC:
+            loading.check_kraft_snapshot()
+        else:
+            loading.check_topic_id(may_be_stray=state is None)
+    except OfflineError as error:
+        loading.add_step("offline", error.file or loading.at_work, error.why)
+    except RefusedError as error:
+        loading.add_step("refuse", error.file or loading.at_work, error.why)
+    else:
+        if state == "-delete":
+            return PartitionPlan(folder, topic, number, (Step("delete-folder", why="its topic was deleted"),))
+        loading.report_snapshots(report_snapshot)
+    return loading.plan(topic, number)
+
+
+class _Loading:
+    """One run of ``LogLoader.load``. ``at_work`` is the current file."""
+
+    def __init__(self, folder: str, start: BrokerStart, *, deleted: bool) -> None:
+        self.at_work: str | None = None
+        self._path = folder
+        self._start = start
+        self._deleted = deleted
+        self._limits = Limits(start.index_interval, start.index_bytes)
+        self._steps: list[Step] = []
+        self._files = Files(folder)
+        for name, what in sorted(self._files.not_files.items()):
+            if base_offset_of(name) is not None:
+                self.add_step("pass-over", name, f"it is {what}")
+        self._found = frozenset(self._files)
+        self._segments: dict[int, LogSegment] = {}
+        self._recovered: set[int] = set()
+        self._epochs = LeaderEpochCache()
+        self._log_start = self._log_end = 0
+        self._loaded = False
+
+    def add_step(self, action: str, file: str | None = None, why: str = "", **facts: int | Lost | None) -> None:
+        self._steps.append(Step(action, file, why, **facts))  # type: ignore[arg-type]
+
+    def plan(self, topic: str | None, partition: int | None) -> PartitionPlan:
+        return PartitionPlan(
+            self._path,
+            topic,
+            partition,
+            tuple(self._steps) or (Step("nothing"),),
+            self._log_start if self._loaded else None,
+            self._log_end if self._loaded else None,
+            tuple((base, segment.size) for base, segment in self._segments.items()),
+            tuple(sorted(offset_of(name) for name in self._files if name.endswith(".snapshot")))
+            if self._loaded
+            else (),
+            tuple(self._epochs.entries),
+            tuple(
+                (name, file.size if name.endswith(_SEGMENT_FILES) else 0) for name, file in sorted(self._files.items())
+            ),
+            any(base_offset_of(name) is not None for name in self._found),
+        )
+
+    def load(self) -> None:
+        stored = self._read_epochs()
+        self._producers = Producers(self._files)
+        delete_unfinished(self._files, self.add_step)
+        complete_swaps(self._files, self._limits, self.add_step)
+        self._split_as_needed(self._load_segments)
+        emptied = False
+        next_offset = 0
+        if not self._deleted:
+            emptied, next_offset = self._split_as_needed(self._recover_log)
+            last = self._last()
+            self.at_work = last.name
+            last.resize_indexes()
+        elif not self._segments:
+            self._segments[0] = LogSegment(self._files, 0, self._limits)
+        self._log_end = next_offset
+        self._log_start = max(self._start.log_start, next(iter(self._segments)))
+        self._epochs.truncate_from_end(self._start.log_start, next_offset)
+        if self._epochs.changed or emptied:
+            self.add_step("write-epochs", LEADER_EPOCHS, f"{stored} entries, {len(self._epochs.entries)} after loading")
+        self._producers.remove_strays(self._segments)
+        if self._start.clean and not self._producers.snapshots:
+            self._add_forgotten_producers(next_offset)
+        self._rebuild(self._producers, self._log_start, next_offset, clean=self._start.clean)
+        self._find_first_unstable()
+        self._add_snapshot_steps()
+        self._loaded = True
+
+    def report_snapshots(self, report: ReportSnapshot) -> None:
+        for name, file in self._files.items():
+            if file.producers is not None:
+                report(offset_of(name), file.producers)
+
+    # --- the folder ---
+
+    def _read_epochs(self) -> int:
+        """Read the checkpoint. Returns the number of its entries."""
+        file = self._files.get(LEADER_EPOCHS)
+        stored = read_epochs(file.read(0, MAX_TEXT + 1)) if file else []
+        self._files.open(LEADER_EPOCHS)
+        self._epochs = LeaderEpochCache(stored)
+        return len(stored)
+
+    def check_kraft_snapshot(self) -> None:
+        """Check the newest KRaft snapshot, which the broker reads at its start. An incomplete last batch is not noticed."""
+        newest = max(filter(snapshot_id, self._files), default=None)
+        if newest is None:
+            return
+        found: list[Finding] = []
+        try:
+            with SegmentReader(open_source(os.path.join(self._path, newest)), report=found.append) as reader:
+                batches = sum(window.batches.count for window in reader.windows())
+        except NotASegmentError as error:
+            raise RefusedError("the snapshot of the metadata is damaged", newest) from error
+        if not batches or any(finding.rule != "truncated-tail" for finding in found):
+            why = found[0].message if found else "no batch is in it"
+            raise RefusedError(f"the snapshot of the metadata is damaged: {why}", newest)
+
+    def check_topic_id(self, *, may_be_stray: bool) -> None:
+        """Check the topic id: a log without one counts as a stray of a topic that was never written to
+        (KAFKA-16234).
+        """
+        file = self._files.get(TOPIC_ID)
+        if file is not None:
+            check_topic_id(file.read(0, MAX_TEXT + 1))
+        elif may_be_stray:
+            lost = sum((self._lost(segment.log, 0) for segment in self._segments.values()), NOTHING_LOST)
+            self._loaded = False  # the broker does not load a stray log
+            self.add_step("mark-stray", why=f"{TOPIC_ID} does not exist", lost=lost)
+
+    def _lost(self, log: File, begin: int, end: int | None = None) -> Lost:
+        end = log.size if end is None else end
+        if log.path is None or begin >= end:
+            return NOTHING_LOST
+        return loss_of_range(log.path, log.begin + begin, log.begin + end)
+
+    # --- segments ---
+
+    def _split_as_needed(self, work: Callable[[], tuple[bool, int]]) -> tuple[bool, int]:
+        """Model ``retryOnOffsetOverflow``."""
+        while True:
+            try:
+                return work()
+            except OffsetOverflow as overflow:
+                self._split(overflow.segment, overflow.offset)
+
+    def _split(self, segment: LogSegment, offset: int) -> None:
+        self.at_work = segment.name
+        if not segment.has_overflow():
+            why = f"a header claims offset {offset}, which does not fit its indexes, and it cannot be split"
+            raise RefusedError(why, segment.name)
+        made = segment.split(self._files)
+        bases = [piece.base_offset for piece in made]
+        if len(set(bases)) < len(bases):
+            raise OfflineError("it cannot be split: two parts have the same name", segment.name)
+        parts = ", ".join(file_name(base) for base in bases)
+        self.add_step(
+            "split-segment",
+            segment.name,
+            f"a header claims an offset that does not fit its indexes: split into {parts}",
+        )
+        known = self._segments.get(segment.base_offset) is segment
+        self._segments.update((piece.base_offset, piece) for piece in made)
+        if known:
+            if segment.base_offset != min(bases):
+                self._segments.pop(segment.base_offset, None)
+            segment.rename(".deleted")
+        for piece in made:
+            piece.rename("")
+        self._segments = dict(sorted(self._segments.items()))
+        if known and segment.base_offset not in bases:
+            self._producers.mark_deleted([segment.base_offset])
+
+    def _load_segments(self) -> tuple[bool, int]:
+        for segment in self._segments.values():
+            segment.close()
+        self._segments = {}
+        for name in sorted(self._files):
+            if name.endswith(INDEX_SUFFIXES):
+                if not self._files.exists(file_name(offset_of(name))):
+                    delete(self._files, name, "its log does not exist", self.add_step)
+            elif name.endswith(".log"):
+                self._load_segment(name, offset_of(name))
+        return False, 0
+
+    def _load_segment(self, name: str, base: int) -> None:
+        self.at_work = name
+        self._files.check_indexes(base)
+        timeless = file_name(base, ".timeindex") not in self._files
+        segment = LogSegment(self._files, base, self._limits)
+        why = self._rebuild_reason(segment, timeless=timeless)
+        if why is not None:
+            try:
+                self._recover(segment, "rebuild-indexes", why)
+            except InvalidOffsetError as error:
+                raise RefusedError(_DISORDER) from error
+        self._segments[base] = segment
+        self._segments = dict(sorted(self._segments.items()))
+
+    def _rebuild_reason(self, segment: LogSegment, *, timeless: bool) -> str | None:
+        """Return why a segment's indexes are rebuilt even after a clean shutdown (``LogSegment.sanityCheck``), or
+        None.
+        """
+        base = segment.base_offset
+        if file_name(base, ".index") not in self._files:
+            return "its offset index does not exist"
+        if timeless:
+            segment.time_index.empty()
+            self.add_step("empty-time-index", file_name(base, ".timeindex"), "there is none")
+        file = self._files.get(file_name(base, ".txnindex"))
+        return check_txn_index(file, base) if file else None
+
+    def _recover(self, segment: LogSegment, action: str, why: str) -> int:
+        """Model ``recoverSegment``. Returns the number of bytes that are truncated."""
+        self.at_work = segment.name
+        producers = Producers(self._files)
+        self._rebuild(producers, self._start.log_start, segment.base_offset, clean=False)
+        self.at_work = segment.name
+        if segment.base_offset not in self._recovered:
+            self.add_step(action, segment.name, why)
+            self._recovered.add(segment.base_offset)
+        before = segment.size
+        cut, broken = segment.recover(producers, self._epochs)
+        producers.take_snapshot()
+        self._add_truncation(segment, before, broken or "")
+        return cut
+
+    def _add_truncation(self, segment: LogSegment, before: int, why: str) -> None:
+        if before > segment.size:
+            self.add_step(
+                "truncate-segment", segment.name, why, position=segment.size, offset=segment.end,
+                lost=self._lost(segment.log, segment.size, before),
+            )  # fmt: skip
+
+    def _recover_log(self) -> tuple[bool, int]:
+        """Model ``recoverLog``. Returns whether the log was replaced by an empty one, and its end offset."""
+        if not self._start.clean:
+            self._recover_unflushed()
+        emptied = False
+        end: int | None = None
+        if self._segments:
+            last = self._last()
+            self.at_work = last.name
+            end = last.next_offset()
+            if end >= self._start.log_start:
+                self._add_tail_loss(last, end)
+            else:
+                self._delete_segments(list(self._segments), f"the log end {end} is below the log start")
+                self._epochs.entries = []
+                self._producers.truncate_fully(self._start.log_start)
+                emptied, end = True, None
+        if not self._segments:
+            self._create_segment(emptied=emptied)
+        return emptied, self._last().next_offset() if end is None else end
+
+    def _recover_unflushed(self) -> None:
+        point = self._start.recovery_point
+        # LogSegments.values(point, Long.MAX_VALUE): its end is exclusive, and no range begins there.
+        bases = [base for base in self._segments if max(base, point) < INT64_MAX]
+        first = max(bisect_right(bases, point) - 1, 0)
+        for at, base in enumerate(bases[first:], first):
+            segment = self._segments[base]
+            try:
+                cut = self._recover(segment, "recover-segment", f"it may not be flushed: the recovery point is {point}")
+            except InvalidOffsetError:
+                before, segment.end = segment.size, base
+                cut = segment.truncate()
+                self._add_truncation(segment, before, _DISORDER)
+            if cut:
+                segment.next_offset()  # for a line in the broker's log
+                self._delete_segments(bases[at + 1 :], f"{segment.name} was truncated")
+                return
+            if at > first + 1:
+                self._segments[bases[at - 2]].forget()
+
+    def _delete_segments(self, bases: list[int], why: str) -> None:
+        for base in bases:
+            segment = self._segments.pop(base)
+            self.add_step("delete-segment", segment.name, why, lost=self._lost(segment.log, 0))
+            segment.rename(".deleted")
+        self._producers.mark_deleted(bases)
+
+    def _create_segment(self, *, emptied: bool) -> None:
+        base = self._start.log_start
+        name = file_name(base)
+        self.add_step("create-segment", name, "no segment remains" if emptied else "no segment exists")
+        self._segments[base] = LogSegment(self._files, base, self._limits)
+
+    def _last(self) -> LogSegment:
+        return self._segments[next(reversed(self._segments))]
+
+    def _add_tail_loss(self, segment: LogSegment, end: int) -> None:
+        """Add the bytes after the log's end that stay unread: a broker checks no bytes after a clean shutdown."""
+        if segment.base_offset in self._recovered or segment.size == segment.stop:
+            return
+        position = segment.stop
+        why = "a batch before them goes beyond the end" if position else "its index is wrong"
+        lost = self._lost(segment.log, position)
+        if lost.records:
+            self.add_step("hide-records", segment.name, why, position=position, offset=end, lost=lost)
+        else:
+            why = f"{segment.size - position} bytes are not a batch, and nothing is checked after a clean shutdown"
+            self.add_step("keep-tail", segment.name, why, position=position, offset=end, lost=lost)
+
+    # --- producers ---
+
+    def _add_forgotten_producers(self, log_end: int) -> None:
+        """Add a step if the log has producers: without any snapshot a broker does not search them after a clean shutdown."""
+        at_work, known = self.at_work, Producers(self._files)
+        known.end = self._log_start
+        # The broker does not read them, so batches that it would refuse have no effect.
+        with suppress(RefusedError):
+            self._replay(known, set(), self._log_start, log_end)
+        self.at_work = at_work
+        if known.states:
+            open_ = len(known.open_transactions)
+            transactions = f", {count_of(open_, 'open transaction')}" if open_ else ""
+            why = f"no producer snapshot exists, and the last shutdown was clean: {count_of(len(known.states), 'producer')}"
+            self.add_step(FORGET, why=f"{why}{transactions}")
+
+    def _rebuild(self, producers: Producers, log_start: int, last_offset: int, *, clean: bool) -> None:
+        """Model ``UnifiedLog.rebuildProducerState``."""
+        bases = list(self._segments)
+        kept = {*bases[-2:], last_offset}
+        if not producers.snapshots and clean:
+            for offset in (*bases[-2:], last_offset):
+                producers.end = offset
+                producers.take_snapshot()
+            return
+        empty = producers.end >= last_offset
+        producers.truncate_and_reload(log_start, last_offset)
+        if last_offset > producers.end and not empty:
+            self._replay(producers, kept, log_start, last_offset)
+        producers.end = last_offset
+        producers.take_snapshot()
+
+    def _replay(self, producers: Producers, kept: set[int], log_start: int, last_offset: int) -> None:
+        bases = list(self._segments)
+        first = max(bisect_right(bases, producers.end) - 1, 0)
+        holds_last = bisect_right(bases, last_offset) - 1
+        for at, base in enumerate(bases):
+            if at < first or base >= last_offset:
+                continue
+            segment = self._segments[base]
+            self.at_work = segment.name
+            start = max(base, producers.end, log_start)
+            producers.end = start
+            if base in kept:
+                producers.take_snapshot()
+            end: int | None = segment.size
+            if at == holds_last:
+                end = segment.position_of(last_offset)
+            if end is None:
+                end = segment.size
+            begin = segment.position_of(start)
+            if begin is None:
+                continue
+            if end < begin:
+                raise RefusedError(
+                    f"offset {last_offset} is found at byte {end}, before offset {start} at byte {begin}"
+                )
+            producers.replay(segment.log, begin, end)
+
+    def _find_first_unstable(self) -> None:
+        """Model ``maybeIncrementFirstUnstableOffset``, which searches the first open transaction in the log."""
+        offset = self._producers.first_unstable
+        if offset is None or offset >= self._log_end:
+            return
+        offset = max(offset, self._log_start)
+        bases = list(self._segments)
+        at = bisect_right(bases, offset) - 1
+        if offset >= self._log_end or at < 0:
+            return
+        for base in bases[at:]:
+            self.at_work = self._segments[base].name
+            if self._segments[base].position_of(offset) is not None:
+                return
+
+    def _add_snapshot_steps(self) -> None:
+        before = {name for name in self._found if name.endswith(".snapshot")}
+        after = {name for name in self._files if name.endswith(".snapshot")}
+        for name in sorted(before - after):
+            self.add_step(
+                "delete-snapshot", name, "no segment starts there, or the file cannot be read", offset=offset_of(name)
+            )
+        for name in sorted(after - before):
+            self.add_step("write-snapshot", name, offset=offset_of(name))

@@ -1,0 +1,80 @@
+"""Output of ``kseg lag``: rows, or a table with the columns of ``kafka-consumer-groups --describe``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TextIO
+
+from kseg.commands.lag import STATUSES, GroupLag
+from kseg.report.row_formats import RowSet, table_of
+from kseg.report.tables import TableColumn, cells_of, print_pages, print_text
+from kseg.schema import Column, RowKind, names_of, row_maker
+from kseg.text import count_of
+
+FIELDS = (
+    Column("kind", "text", "lag"),
+    Column("group", "text", "the consumer group", "commit.group", TableColumn("group", text="wrap")),
+    Column("topic", "text", "topic of the committed offset", "commit.topic"),
+    Column(
+        "partition", "int32", "partition of the committed offset", "commit.partition",
+        TableColumn("partition", text="wrap", cell=lambda one: f"{one.commit.topic}-{one.commit.partition}"),
+    ),
+    Column("committed_offset", "int", "the last committed offset", "commit.offset", TableColumn("committed", right=True)),
+    Column("log_end_offset", "count?", "null without a log", "log.log_end", TableColumn("log end", right=True)),
+    Column("lag", "int?", "log_end_offset minus committed_offset", shown=TableColumn("lag", right=True)),
+    Column("status", "text", "whether a consumer can continue", shown=TableColumn("status"), values=STATUSES),
+    Column(
+        "commit_timestamp", "ms", "when it was committed", "commit.commit_timestamp", TableColumn("commit time", priority=1)
+    ),
+    Column(
+        "metadata", "text", "text of the consumer", "commit.metadata", TableColumn("metadata", text="cut", priority=2)
+    ),
+    Column("leader_epoch", "int?", "leader epoch of the last consumed record", "commit.leader_epoch"),
+    Column("expire_timestamp", "ms?", "null if it expires with the group", "commit.expire_timestamp"),
+    Column("log_start_offset", "count?", "start of the log", "log.log_start"),
+    Column("high_watermark", "count?", "from the checkpoint; null without one", "log.high_watermark"),
+    Column("replica", "text?", "folder of the replica with the highest log end", "log.folder"),
+)  # fmt: skip
+COLUMNS = table_of(FIELDS)
+ROW_KINDS = (RowKind("lag", "Lag of consumer groups", FIELDS),)
+
+
+@dataclass(slots=True)
+class LagTotal:
+    """Sums over all commits, complete after the last one."""
+
+    groups: set[str] = field(default_factory=set)
+    statuses: Counter[str] = field(default_factory=Counter)
+    lag: int = 0
+    unknown: int = 0
+
+    def counted(self, found: Iterable[GroupLag]) -> Iterator[GroupLag]:
+        for one in found:
+            self.groups.add(one.commit.group)
+            self.statuses[one.status] += 1
+            self.lag += max(one.lag or 0, 0)
+            self.unknown += one.lag is None
+            yield one
+
+
+def rows(found: Iterable[GroupLag], total: LagTotal) -> RowSet:
+    """Return one row per group and partition."""
+    return RowSet(map(row_maker(FIELDS), found), FIELDS, names_of(FIELDS))
+
+
+def write_table(found: Iterable[GroupLag], total: LagTotal, out: TextIO) -> None:
+    """Write the lags, then a line with the sums."""
+    print_pages(out, COLUMNS, ((cells_of(COLUMNS, one), "" if one.status == "ok" else "yellow") for one in found))
+    print_text(out, summary_line(total), indent=2)
+
+
+def summary_line(total: LagTotal) -> str:
+    """Return the summary as one line of text."""
+    statuses = ", ".join(f"{total.statuses[status]:,} {status}" for status in STATUSES if total.statuses[status])
+    partitions = count_of(total.statuses.total(), "partition")
+    lag = f"lag {total.lag:,}" if total.unknown < total.statuses.total() else "lag unknown"
+    if 0 < total.unknown < total.statuses.total():
+        lag += f" without {count_of(total.unknown, 'partition')} of unknown lag"
+    return f"{count_of(len(total.groups), 'group')}, {partitions}, {lag}: {statuses or 'no offsets'}"

@@ -1,0 +1,355 @@
+"""Output of ``kseg recovery``: rows or a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TextIO
+
+from kseg.format.log_loader.plan import (
+    ACTIONS,
+    FAILURES,
+    FORGET,
+    LOSE_METADATA,
+    NOTHING_LOST,
+    LogDirPlan,
+    Lost,
+    PartitionPlan,
+    Step,
+)
+from kseg.report.spool import Spool
+from kseg.report.tables import FOLDED, TableColumn, print_cells, print_text
+from kseg.schema import Column, Row, RowKind, row_maker
+from kseg.text import count_of, escape_controls, inclusive_range
+
+Plans = Iterable[LogDirPlan | PartitionPlan]
+
+
+@dataclass(slots=True)
+class RecoveryTotal:
+    """Counts over all plans (see _SUMMARY), complete after the last one.
+
+    ``failing_log_dirs`` are those of ``failing`` that are log directories, ``empty`` is the first folder without a segment.
+    """
+
+    log_dirs: int = 0
+    partitions: int = 0
+    losing: int = 0
+    failing: int = 0
+    failing_log_dirs: int = 0
+    lost_bytes: int = 0
+    lost_records: int = 0
+    forgetting: int = 0
+    without_metadata: int = 0
+    unread: int = 0
+    without_segments: int = 0
+    without_records: int = 0
+    empty: str = ""
+
+    @property
+    def harms(self) -> bool:
+        """Whether the start would lose data, producers or topics, or fail."""
+        return bool(self.lost_bytes or self.failing or self.forgetting or self.without_metadata)
+
+    @property
+    def unseen(self) -> bool:
+        """Whether all folders that were found lack segments, so that their data are unknown."""
+        return bool(self.without_segments and not (self.partitions or self.failing))
+
+    def counted(self, plans: Plans) -> Iterator[LogDirPlan | PartitionPlan]:
+        for plan in plans:
+            lost = plan_lost(plan)
+            self.log_dirs += isinstance(plan, LogDirPlan)
+            if isinstance(plan, PartitionPlan) and not plan.has_segments:
+                self.without_segments += 1
+                self.empty = self.empty or plan.folder
+            elif isinstance(plan, PartitionPlan):
+                self.partitions += 1
+                self.without_records += plan.log_end is not None and plan.log_start == plan.log_end
+            self.losing += lost.bytes > 0
+            self.failing += plan.fails
+            self.failing_log_dirs += plan.fails and isinstance(plan, LogDirPlan)
+            self.lost_bytes += lost.bytes
+            self.lost_records += lost.records
+            self.forgetting += any(step.action == FORGET for step in plan.steps)
+            self.without_metadata += any(step.action == LOSE_METADATA for step in plan.steps)
+            yield plan
+
+
+_PLACE = (
+    Column("folder", "text", "the folder of the partition, or the log directory"),
+    Column("topic", "text?", "from the name of the folder; null for a log directory"),
+    Column("partition", "int32?", "from the name of the folder"),
+)
+_LOST = (
+    Column("lost_bytes", "count", "bytes that would be lost", "lost.bytes"),
+    Column("lost_records", "count", "readable records in them", "lost.records"),
+    Column(
+        "first_lost_offset", "int?", "first offset in them; null if unknown or nothing is lost", "lost.first_offset"
+    ),
+    Column("last_lost_offset", "int?", "last offset in them", "lost.last_offset"),
+)
+_STEP = (
+    Column("action", "text", "action of the broker", values=tuple(ACTIONS)),
+    Column("file", "text?", "the file; null for the folder"),
+    Column("why", "text", "the reason"),
+    Column("position", "count?", "byte from which on the file would be truncated"),
+    Column("offset", "int?", "offset from which on"),
+    *_LOST,
+)
+_FAILS = Column("fails", "bool", "whether the broker could not use it")
+_PARTITION = (
+    Column("kind", "text", "partition"),
+    *_PLACE,
+    Column("log_start", "int?", "start of the log then; null if the broker fails"),
+    Column("log_end", "int?", "end of the log then"),
+    *_LOST,
+    _FAILS,
+)
+_LOG_DIR = (
+    Column("kind", "text", "log_dir"),
+    _PLACE[0],
+    Column("clean", "bool", "whether the last shutdown was clean"),
+    Column("partitions", "count", "number of its partitions"),
+    _FAILS,
+)
+_SUMMARY = (
+    Column("kind", "text", "summary"),
+    Column("log_dirs", "count", "number of log directories"),
+    Column("partitions", "count", "number of partitions with a segment"),
+    Column("losing", "count", "partitions that would lose data"),
+    Column("failing", "count", "partitions and log directories that the broker could not use"),
+    Column("lost_bytes", "count", "bytes that would be lost"),
+    Column("lost_records", "count", "readable records in them"),
+    Column("forgetting", "count", "partitions that lose the state of their producers"),
+    Column("without_metadata", "count", "log directories that can lose all topics"),
+    Column("unread", "count", "paths without a prediction"),
+    Column("without_segments", "count", "folders without a segment"),
+    Column("without_records", "count", "partitions whose log would end where it starts"),
+)
+_STEPS = (Column("kind", "text", "step"), *_PLACE)
+ROW_KINDS = (
+    RowKind("recovery", "Steps of a broker's start", (*_STEPS, *_STEP)),
+    RowKind("recovery", "Partitions after a start", _PARTITION, "a row per partition"),
+    RowKind("recovery", "Log directories at a start", _LOG_DIR, "a row per log directory"),
+    RowKind("recovery", "Summary of a start", _SUMMARY, "the last row"),
+)
+
+
+def rows(plans: Plans, total: RecoveryTotal) -> Iterator[Row]:
+    """Yield a row per step, one per plan, and a summary."""
+    place, step, partition, log_dir = map(row_maker, (_STEPS, _STEP, _PARTITION, _LOG_DIR))
+    for plan in plans:
+        yield from (place(plan) | step(one) for one in plan.steps)
+        yield partition(plan) if isinstance(plan, PartitionPlan) else log_dir(plan)
+    yield row_maker(_SUMMARY)(total)
+
+
+def write_table(plans: Plans, total: RecoveryTotal, out: TextIO, *, detail: int = 0) -> None:
+    """Write the losses and failures, the remedies, a table of steps for each of these partitions, and a summary line.
+
+    With ``detail`` 1 all partitions have their steps, with -1 none; a single partition also has them without a loss. The
+    losses come first, so the plans are kept until the last one.
+    """
+    spool = Spool[LogDirPlan | PartitionPlan]()
+    affected: list[tuple[Sequence[str], str]] = []
+    causes: set[str] = set()
+    changed = 0
+    unlisted: LogDirPlan | PartitionPlan | None = None
+    for plan in plans:
+        changes = any(step.action != "nothing" for step in plan.steps)
+        if is_affected(plan):
+            affected.append((answer_cells(plan), "red"))
+            causes |= causes_of(plan)
+        elif changes:
+            changed += 1
+        if detail > 0 or (not detail and is_affected(plan)):
+            spool.add(plan)
+        else:
+            unlisted = plan
+    if unlisted and not detail and total.partitions + total.log_dirs == 1:
+        spool.add(unlisted)
+        changed = 0
+    if affected:
+        print_cells(out, ANSWER_COLUMNS, affected)
+        for cause, text in REMEDIES.items():
+            if cause in causes:
+                print_text(out, f"What to do: {text}", indent=2)
+        out.write("\n")
+    for plan in spool.again():
+        head = f"{escape_controls(plan.folder)}: {headline(plan)}"
+        if any(step.action != "nothing" for step in plan.steps):
+            _write_steps(head, plan.steps, out, FOLDED if detail <= 0 else len(plan.steps) + 1)
+        else:
+            print_text(out, head, indent=2)
+    spool.close()
+    if changed and detail <= 0:
+        print_text(
+            out, f"{count_of(changed, 'other folder')} would change without a loss: -v lists the steps", indent=2
+        )
+    print_text(out, summary_line(total), indent=2)
+
+
+def is_affected(plan: LogDirPlan | PartitionPlan) -> bool:
+    """Return whether a folder would lose anything, or keep the broker from using it."""
+    return any(map(_is_harmful, plan.steps))
+
+
+def _is_harmful(step: Step) -> bool:
+    return step.lost.bytes > 0 or step.action in (FORGET, LOSE_METADATA, *FAILURES)
+
+
+ANSWER_COLUMNS = (
+    TableColumn("folder", text="wrap"),
+    TableColumn("lost bytes", right=True),
+    TableColumn("records", right=True, priority=1),
+    TableColumn("offsets", priority=2),
+    TableColumn("the broker would", text="wrap"),
+)
+#: The remedy for each kind of loss and failure.
+REMEDIES = {
+    "fails": "Correct what keeps the broker from starting. `kseg validate PATH` explains damaged files.",
+    LOSE_METADATA: "Do not start the broker before you know where its metadata log is. Give all its log directories, also "
+    "that of metadata.log.dir. If the log is lost, restore __cluster_metadata-0 from a backup or another controller.",
+    "records": "Before you start the broker, copy the folders, or save their valid batches with `kseg repair PATH NEW`. "
+    "If another broker leads the partition, this one fetches the lost records from it after the start.",
+    "bytes": "Nothing for folders that lose 0 records: only bytes that nobody can read are lost.",
+    "mark-stray": "Restore partition.metadata with the topic id before you start the broker, or move the folder away.",
+    FORGET: "Delete .kafka_cleanshutdown before you start the broker: it then reads the producers from the log. Otherwise "
+    "consumers that read committed get records of open transactions, also of those that are aborted later.",
+    "unchecked": "After a clean shutdown the broker does not check its segments. `kseg recovery --unclean PATH` predicts "
+    "its start without .kafka_cleanshutdown.",
+}
+
+
+def causes_of(plan: LogDirPlan | PartitionPlan) -> set[str]:
+    """Return the keys of REMEDIES that apply to a plan."""
+    causes = {"fails"} if plan.fails else set()
+    for step in plan.steps:
+        if step.action in (FORGET, LOSE_METADATA):
+            causes.add(step.action)
+        elif step.lost.bytes and step.action in ("hide-records", "keep-tail"):
+            causes.add("unchecked")
+        elif step.lost.bytes and step.action == "mark-stray":
+            causes.add("mark-stray")
+        elif step.lost.bytes:
+            causes.add("records" if step.lost.records else "bytes")
+    return causes - {"bytes"} if plan_lost(plan).records else causes
+
+
+def plan_lost(plan: LogDirPlan | PartitionPlan) -> Lost:
+    """Return the losses of a plan; a log directory itself loses nothing."""
+    return plan.lost if isinstance(plan, PartitionPlan) else NOTHING_LOST
+
+
+_FAILING = {"offline": "take the log directory offline because of", "refuse": "stop at its start because of"}
+
+
+def answer_cells(plan: LogDirPlan | PartitionPlan) -> Sequence[str]:
+    """Return the cells of a folder that loses data or fails, with the steps that cause it."""
+    harmful = filter(_is_harmful, plan.steps)
+    steps: list[str] = []
+    for action, group in groupby(harmful, key=lambda step: step.action):
+        first, *others = group
+        at = "" if first.position is None else f" at byte {first.position}"
+        more = f" and {len(others):,} more" if others else ""
+        why = f": {first.why}" if first.why and not steps else ""
+        verb = _FAILING.get(action) or action.replace("-", " ")
+        steps.append(f"{verb}{f' {first.file}' if first.file else ''}{at}{more}{why}")
+    cells = (plan.folder, *(cell or "-" for cell in _lost_cells(plan_lost(plan))), "; ".join(steps))
+    return [*map(escape_controls, cells)]
+
+
+def headline(plan: LogDirPlan | PartitionPlan) -> str:
+    if isinstance(plan, LogDirPlan):
+        stop = "clean" if plan.clean else "unclean"
+        return f"{count_of(plan.partitions, 'partition')}, the last shutdown was {stop}"
+    if plan.fails:
+        return "the broker cannot load it"
+    if any(step.action == "mark-stray" for step in plan.steps):
+        return f"becomes stray, and an empty log replaces it: {_lost_text(plan.lost)} out of use"
+    log = "" if plan.log_end is None else f"; then starts at offset {plan.log_start} and ends at {plan.log_end}"
+    if plan.lost.bytes:
+        return f"loses {_lost_text(plan.lost)}{log}"
+    return f"loses {'its producers' if any(step.action == FORGET for step in plan.steps) else 'nothing'}{log}"
+
+
+STEP_COLUMNS = (
+    TableColumn("action"),
+    TableColumn("file", text="wrap"),
+    TableColumn("from byte", right=True, priority=3),
+    TableColumn("offset", right=True, priority=4),
+    TableColumn("lost bytes", right=True, priority=1),
+    TableColumn("records", right=True, priority=2),
+    TableColumn("offsets", priority=5),
+    TableColumn("why", text="wrap"),
+)
+
+
+def _write_steps(head: str, steps: Iterable[Step], out: TextIO, folded: int) -> None:
+    print_cells(out, STEP_COLUMNS, list(step_rows(steps, folded)), title=head)
+
+
+def step_rows(steps: Iterable[Step], folded: int = FOLDED) -> Iterator[tuple[Sequence[str], str]]:
+    """Yield (cells, style) of the steps of a folder.
+
+    Those without a loss, and from ``folded`` on those with one, are one row per action.
+    """
+    for (_, harmless), group in groupby(steps, key=lambda step: (step.action, not step.lost.bytes)):
+        run = list(group)
+        parts = [run] if harmless or len(run) >= folded else [[step] for step in run]
+        style = "red" if _is_harmful(run[0]) else ""
+        yield from ((_cells(part), style) for part in parts)
+
+
+def _cells(run: Sequence[Step]) -> tuple[str, ...]:
+    """Return the cells of a step, or of several with one action: the place and the reason of the first."""
+    step, more = run[0], len(run) - 1
+    return (
+        step.action,
+        escape_controls(step.file or "") + (f" and {more:,} more" if more else ""),
+        "" if step.position is None else str(step.position),
+        "" if step.offset is None or more else str(step.offset),
+        *_lost_cells(sum((one.lost for one in run), NOTHING_LOST)),
+        escape_controls(step.why),
+    )
+
+
+def _lost_cells(lost: Lost) -> tuple[str, str, str]:
+    """Return the lost bytes, records and offsets; empty without a loss."""
+    if not lost.bytes:
+        return "", "", ""
+    offsets = "" if lost.first_offset is None else f"{lost.first_offset}..{lost.last_offset}"
+    return f"{lost.bytes:,}", f"{lost.records:,}", offsets
+
+
+def _lost_text(lost: Lost) -> str:
+    first, last = lost.first_offset, lost.last_offset
+    offsets = "" if first is None or last is None else f", {inclusive_range('offset', first, last)}"
+    return f"{count_of(lost.bytes, 'byte')}, {count_of(lost.records, 'record')}{offsets}"
+
+
+def summary_line(total: RecoveryTotal) -> str:
+    """Return the summary as one line of text."""
+    failing = {"log directory": total.failing_log_dirs, "partition": total.failing - total.failing_log_dirs}
+    causes = " and ".join(count_of(count, noun) for noun, count in failing.items() if count)
+    fails = f"; the broker would not start, or go offline, because of {causes}" if causes else ""
+    fails += f"; {count_of(total.unread, 'path')} unreadable" if total.unread else ""
+    if total.without_segments:
+        more = f" and {total.without_segments - 1:,} more" if total.without_segments > 1 else ""
+        fails += f"; not counted, because no segment is in it: {escape_controls(total.empty)}{more}"
+    if total.without_metadata:
+        losing = count_of(total.without_metadata, "log directory")
+        fails = f"; the metadata log is missing: {losing} can lose all topics{fails}"
+    if not total.partitions:
+        return f"no partition was read{fails}"
+    if total.forgetting:
+        fails = f"; {count_of(total.forgetting, 'partition')} would lose the state of producers{fails}"
+    if not total.lost_bytes:
+        without = f", {total.without_records:,} of them without a record" if total.without_records else ""
+        return f"no data would be lost in {count_of(total.partitions, 'partition')}{without}{fails}"
+    return (
+        f"{total.losing:,} of {count_of(total.partitions, 'partition')} would lose data: "
+        f"{count_of(total.lost_bytes, 'byte')}, {count_of(total.lost_records, 'readable record')}{fails}"
+    )

@@ -1,0 +1,182 @@
+"""Rows of any kind: their writers as JSON Lines and CSV, and their cells in tables. ``parquet`` writes them as Parquet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kseg.format.segment import records_chunk as segment_rows
+from kseg.report.formats import View
+from kseg.text import (
+    escape_controls,
+    is_formula,
+    iso_time,
+    row_to_json,
+    to_json,
+)
+
+if TYPE_CHECKING:
+    from kseg.report.tables import TableColumn
+    from kseg.schema import Column, Row
+
+
+_CSV_SPECIAL = re.compile(r'[",\r\n]')
+#: Types of columns whose cells are aligned to the right.
+NUMBERS = ("int", "int32", "ms")
+#: Rows of one table.
+_PAGE_ROWS = 500
+#: Characters of a cell. Longer texts are cut: rich needs about 80 bytes of memory per character.
+_CELL_LENGTH = 10_000
+
+
+class TextOutput(Protocol):
+    """An output of text."""
+
+    def write(self, text: str, /) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RowSet:
+    """Rows whose bytes are not encoded yet. ``columns`` are the columns in Parquet, and ``names`` those in CSV."""
+
+    rows: Iterable[Row]
+    columns: Sequence[Column] = ()
+    names: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """The value of a field with a large text. ``texts`` returns the text in pieces, each time that it is called."""
+
+    texts: Callable[[], Iterable[str]]
+
+
+def write_jsonl(found: RowSet | Iterable[Row], out: TextOutput, view: View | None = None) -> None:
+    for row in text_rows(found, view or View()):
+        out.write(row_to_json(row) + "\n")
+
+
+def write_csv(found: RowSet, out: TextOutput, view: View) -> None:
+    """Write the names of the columns, unless the rows continue others, and one line per row."""
+    if found.names and not view.continued:
+        out.write(",".join([csv_cell(name, view) for name in found.names]) + "\n")
+    for text in csv_lines(found, view):
+        out.write(text)
+
+
+def csv_lines(found: RowSet, view: View) -> Iterator[str]:
+    """Yield one line per row; that of a row with Pieces in pieces."""
+    for row in text_rows(found, view):
+        values = [row.get(name) for name in found.names]
+        if not any(isinstance(value, Pieces) for value in values):
+            yield ",".join([csv_cell(value, view) for value in values]) + "\n"
+            continue
+        for i, value in enumerate(values):
+            yield "," if i else ""
+            yield from _csv_pieces(value, view) if isinstance(value, Pieces) else (csv_cell(value, view),)
+        yield "\n"
+
+
+def text_rows(found: RowSet | Iterable[Row], view: View) -> Iterable[Row]:
+    """Return the rows with their bytes as text, in the encoding of the view."""
+    if not isinstance(found, RowSet):
+        return found
+    if not any(column.type == "bytes" for column in found.columns):
+        return found.rows
+    encode = segment_rows.ENCODERS[view.encoding]
+    return (segment_rows.encoded(row, encode) for row in found.rows)
+
+
+def csv_cell(value: Any, view: View) -> str:
+    """Return a CSV cell: null is empty, an empty text is ``""``. Python 3.11's csv module writes both alike.
+
+    A formula gets an apostrophe before it.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = to_json(value) if isinstance(value, (dict, list)) else str(value)
+    if view.terminal:
+        text = escape_controls(text)
+    if isinstance(value, (int, float)):
+        return text
+    if is_formula((text,)):
+        text = "'" + text
+    if text and not _CSV_SPECIAL.search(text):
+        return text
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _csv_pieces(content: Pieces, view: View) -> Iterator[str]:
+    """Yield the CSV cell that ``csv_cell`` returns for a text, in pieces."""
+
+    def texts() -> Iterable[str]:
+        return map(escape_controls, content.texts()) if view.terminal else content.texts()
+
+    plain = any(texts()) and not any(map(_CSV_SPECIAL.search, texts()))
+    quote = "" if plain else '"'
+    yield quote + "'" * is_formula(texts())
+    for text in texts():
+        yield text.replace('"', '""')
+    yield quote
+
+
+def table_of(fields: Iterable[Column]) -> list[TableColumn]:
+    """Return the columns of a table of the fields that are shown, each with its cells."""
+    return [
+        field.shown
+        if field.shown.cell
+        else field.shown._replace(cell=partial(_value_cell, field.of_item(), field.name))
+        for field in fields
+        if field.shown
+    ]
+
+
+def _value_cell(value: Callable[[Any], Any], name: str, item: Any) -> str:
+    return cell(value(item), name)
+
+
+def pages(found: Iterable[Row]) -> Iterator[list[Row]]:
+    """Yield the rows of one table each: of one file, and few enough to lay out at once."""
+    for _, of_file in groupby(found, key=lambda row: row["file"]):
+        while page := list(islice(of_file, _PAGE_ROWS)):
+            yield page
+
+
+#: The names of columns with times, in epoch milliseconds: ours, and Kafka's such as ``commitTimestamp``.
+_TIMES = re.compile(r"(?:.*_)?timestamp(?:_ms)?|[a-z]+[A-Za-z]*Timestamp(?:Ms)?|delete_horizon")
+
+
+def is_time(name: str) -> bool:
+    """Return whether a column has times in epoch milliseconds."""
+    return bool(_TIMES.fullmatch(name))
+
+
+def cell(value: Any, name: str = "") -> str:
+    """Return the text of a table cell: at most _CELL_LENGTH characters, followed by the whole length if it was cut.
+
+    ``name`` is that of the column: a time is written as ISO 8601.
+    """
+    if value is None:
+        return "-"
+    if is_time(name) and isinstance(value, int) and value >= 0:
+        return iso_time(value)
+    if isinstance(value, bool):
+        return "yes" if value else "NO" if name == "crc_valid" else "no"
+    if isinstance(value, Pieces):
+        return _cut(value.texts())
+    return _cut((to_json(value) if isinstance(value, (dict, list)) else str(value),))
+
+
+def _cut(texts: Iterable[str]) -> str:
+    """Return the first _CELL_LENGTH characters of a text that comes in pieces, and its length if there are more."""
+    first, length = "", 0
+    for text in texts:
+        first += text[: _CELL_LENGTH - len(first)]
+        length += len(text)
+    return escape_controls(first) + (f"… ({length:,} characters)" if length > _CELL_LENGTH else "")

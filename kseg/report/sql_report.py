@@ -1,0 +1,138 @@
+"""Output of ``kseg sql``: rows of any types, which come as Arrow record batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from datetime import date, datetime, time
+from decimal import Decimal
+from itertools import islice
+from typing import Any, TextIO
+
+from kseg.format.segment.records_chunk import ENCODERS
+from kseg.report import parquet
+from kseg.report.arrow_table import pa
+from kseg.report.formats import View
+from kseg.report.row_formats import RowSet, cell
+from kseg.report.tables import TableColumn, print_cells
+from kseg.schema import Row
+from kseg.text import count_of, escape_controls
+
+_Batches = Iterable[Any]
+_PLAN = ["explain_key", "explain_value"]
+#: Rows of one table.
+_PAGE_ROWS = 500
+_NUMBERS = ("int", "uint", "float", "double", "decimal", "halffloat")
+
+
+def rows(schema: pa.Schema, batches: _Batches) -> RowSet:
+    """Return the rows with values as JSON has them: times in ISO 8601, bytes as text or in base64."""
+    names = _names(schema)
+    return RowSet((dict(zip(names, values, strict=True)) for values in _values(batches)), names=names)
+
+
+def write_table(schema: pa.Schema, batches: _Batches, out: TextIO) -> None:
+    """Write tables of some hundred rows each. A plan of EXPLAIN is a text."""
+    if schema.names == _PLAN:
+        for _, plan in _values(batches):
+            out.writelines(f"{escape_controls(line)}\n" for line in plan.splitlines())
+        return
+    right = [str(field.type).startswith(_NUMBERS) for field in schema]
+    columns = [
+        TableColumn(escape_controls(name), right=number, text="" if number else "wrap")
+        for name, number in zip(_names(schema), right, strict=True)
+    ]
+    found = _values(batches)
+    page = list(islice(found, _PAGE_ROWS))
+    while True:
+        print_cells(out, columns, [([cell(value) for value in values], "") for values in page])
+        page = list(islice(found, _PAGE_ROWS))
+        if not page:
+            return
+
+
+def write_parquet(schema: pa.Schema, batches: _Batches, out: TextIO) -> None:
+    names = _names(schema)
+    kept = pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
+    renamed = (pa.RecordBatch.from_arrays(batch.columns, schema=kept) for batch in batches)
+    parquet.write_arrow(renamed, kept, out, View(terminal=out.isatty()))
+
+
+def _names(schema: pa.Schema) -> list[str]:
+    """Return the names of the columns; a second column of a name gets a number."""
+    names: list[str] = []
+    for name in schema.names:
+        other, n = name, 1
+        while other in names:
+            n += 1
+            other = f"{name}_{n}"
+        names.append(other)
+    return names
+
+
+def _values(batches: _Batches) -> Iterator[list[Any]]:
+    for batch in batches:
+        for values in zip(*map(_column_values, batch.columns), strict=True):
+            yield [_plain(value) for value in values]
+
+
+def _column_values(column: pa.Array) -> list[Any]:
+    try:
+        return column.to_pylist()  # type: ignore[no-any-return]
+    except (OverflowError, ValueError):  # times that Python lacks
+        return [_time_text(value) for value in column]
+
+
+def _time_text(value: pa.Scalar) -> str | None:
+    """Return a date or time of any year as text; DuckDB's infinity is the largest number, and -infinity its opposite."""
+    number = value.cast(pa.int32() if pa.types.is_date32(value.type) else pa.int64()).as_py()
+    if number is None:
+        return None
+    largest = 2**31 - 1 if pa.types.is_date32(value.type) else 2**63 - 1
+    if abs(number) == largest:
+        return "infinity" if number > 0 else "-infinity"
+    return str(value.cast(pa.string()).as_py())
+
+
+def _interval_text(value: pa.MonthDayNano) -> str:
+    """Return an interval as DuckDB prints it."""
+    seconds, nanoseconds = divmod(abs(value.nanoseconds), 10**9)
+    fraction = f".{nanoseconds // 1000:06}".rstrip("0") if nanoseconds >= 1000 else ""
+    sign = "-" if value.nanoseconds < 0 else ""
+    parts = [count_of(value.months, "month")] if value.months else []
+    parts += [count_of(value.days, "day")] if value.days else []
+    if value.nanoseconds or not parts:
+        parts.append(f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{fraction}")
+    return " ".join(parts)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, bytes):
+        return ENCODERS["auto"](value)[0]
+    if isinstance(value, datetime):
+        text = value.isoformat(timespec="microseconds" if value.microsecond % 1000 else "milliseconds")
+        return text.replace("+00:00", "Z")
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() and value.as_tuple().exponent == 0 else float(value)
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    if isinstance(value, pa.MonthDayNano):
+        return _interval_text(value)
+    if isinstance(value, dict):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list) and value and isinstance(value[0], tuple):  # a map
+        return {str(name): _plain(inner) for name, inner in value}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    return str(value)
+
+
+def as_results(found: Iterable[Row]) -> tuple[pa.Schema, list[pa.RecordBatch]]:
+    """Return rows of texts as the results of a statement."""
+    table = pa.Table.from_pylist(list(found))
+    return table.schema, table.to_batches()

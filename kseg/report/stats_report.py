@@ -1,0 +1,291 @@
+"""Output of ``kseg stats`` as text: the total, and a table of levels."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TextIO
+
+from kseg.commands.stats import counted_file
+from kseg.commands.stats.levels import Level
+from kseg.report.spool import Spool
+from kseg.report.stats_rows import stats_row
+from kseg.report.tables import Row as CellRow
+from kseg.report.tables import TableColumn, print_cells, print_text
+from kseg.report.wording import Prose
+from kseg.schema import Row
+from kseg.text import (
+    count_of,
+    duration,
+    escape_controls,
+    inclusive_range,
+    iso_time,
+)
+
+_TABLE_PAGE = 500
+_EPOCHS_SHOWN = 20
+_APIS_SHOWN = 8
+_DELAYS_SHOWN = 3
+
+
+def write_table(levels: Iterable[Level], top: int, out: TextIO, *, detail: int = 0) -> None:
+    """Write the total with what stands out, and a row per partition, or per segment if there is a single partition.
+
+    Damaged segments always have a row. With ``detail`` 1 each segment has one, with -1 there are none. The total comes
+    first, so the rows are kept until the end.
+    """
+    spool = Spool[tuple[bool | None, CellRow]]()
+    extremes = Extremes()
+    last: Level | None = None
+    for level in levels:
+        last = level
+        row = stats_row(level, 0)
+        extremes.add(row)
+        # The sum of a single part would repeat its row.
+        if detail >= 0 and (level.parts > 1 or level.level in ("segment", "partition")):
+            spool.add((_only_by_segment(row, level.parts), _cell_row(row)))
+    # Partitions of one segment each are often files that were given by name.
+    by_segment = detail > 0 or extremes.partitions < 2 or extremes.segments <= extremes.partitions
+    if last is not None:
+        _print_details(stats_row(last, top), extremes, out)
+    page = []
+    for only_by_segment, cells in spool.again():
+        if only_by_segment in (None, by_segment):
+            page.append(cells)
+        if len(page) == _TABLE_PAGE:
+            print_cells(out, COLUMNS, page, whole_rows=True)
+            page.clear()
+    spool.close()
+    if page:
+        out.write("\n" * (not out.isatty()))
+        print_cells(out, COLUMNS, page, whole_rows=True)
+
+
+def _only_by_segment(row: Row, parts: int) -> bool | None:
+    """Return whether a row is listed only where each segment is (True), only where not (False), or always (None)."""
+    if row["level"] == "segment":
+        return None if row["lost_bytes"] or row["unread"] else True
+    return None if parts > 1 else False
+
+
+@dataclass(slots=True)
+class Extremes:
+    """What the total does not have: the numbers of segments and partitions, and the largest partition."""
+
+    segments: int = 0
+    damaged: int = 0
+    partitions: int = 0
+    largest_bytes: int = -1
+    largest: str = ""
+
+    def add(self, row: Row) -> None:
+        self.segments += row["level"] == "segment"
+        self.damaged += row["level"] == "segment" and row["lost_bytes"] > 0
+        if row["level"] == "partition":
+            self.partitions += 1
+            if row["file_bytes"] > self.largest_bytes:
+                self.largest_bytes, self.largest = row["file_bytes"], row["path"]
+
+
+def _cell_row(row: Row) -> CellRow:
+    style = "yellow" if row["legacy_segments"] else "" if row["level"] == "segment" else "bold"
+    return [*level_cells(row)], style
+
+
+COLUMNS = (
+    TableColumn("path", text="wrap"),
+    TableColumn("batches", right=True, priority=4),
+    TableColumn("records", right=True, priority=3),
+    TableColumn("bytes", right=True),
+    TableColumn("magic", priority=1),
+    TableColumn("compression", priority=5),
+    TableColumn("offsets", right=True, priority=2),
+    TableColumn("max_timestamp", priority=6),
+    TableColumn("damage", right=True),
+)
+
+
+def level_cells(row: Row) -> Iterator[str]:
+    path = "total" if row["path"] is None else row["path"]
+    yield escape_controls(path if row["level"] == "segment" else f"{path} ({_files(row)})")
+    for name in ("batches", "records", "bytes"):
+        yield _number(row[name])
+    yield " ".join(f"v{magic}" for magic in row["magics"]) or "-"
+    yield " ".join(row["compressions"]) or "-"
+    first, last = row["first_offset"], row["last_offset"]
+    yield "-" if last is None else f"{'?' if first is None else first}..{last}"
+    yield _time(row["max_timestamp"])
+    damage = row["lost_bytes"]  # those of batches with a wrong CRC included
+    yield "unreadable" if row["unread"] else count_of(damage, "byte") if damage else "-"
+
+
+def _print_details(row: Row, extremes: Extremes, out: TextIO) -> None:
+    for name, text in (*outstanding(row, extremes), *details(row)):
+        print_text(out, f"{name:12} {escape_controls(text)}", indent=13)
+
+
+def _files(row: Row) -> str:
+    """Return the number of files: segments, or files that were read with ``--as``."""
+    return count_of(row["framed_files"], "file") if row["framed_files"] else count_of(row["segments"], "segment")
+
+
+def outstanding(row: Row, extremes: Extremes) -> Iterator[tuple[str, str]]:
+    """Yield the size of all, and what an operator should look at."""
+    segments = _files(row)
+    partitions = f" in {count_of(extremes.partitions, 'partition')}" if extremes.partitions > 1 else ""
+    yield "total", f"{segments}{partitions}, {_counts(row)}"
+    if row["unread"]:
+        yield "unreadable", count_of(row["unread"], "file")
+    if row["lost_bytes"]:
+        noun = "file" if row["framed_files"] else "segment"
+        lost = f"{count_of(row['lost_bytes'], 'byte')} in {count_of(extremes.damaged, noun)}"
+        yield "damage", Prose(f"{lost} cannot be read: `kseg validate` says why")
+    if row["legacy_segments"]:
+        yield "old versions", f"v0 or v1 in {row['legacy_segments']:,} of {segments}"
+    if (row["max_timestamp"] or 0) > time.time() * 1000:
+        yield "future", f"the newest timestamp is {iso_time(row['max_timestamp'])}: time retention waits for it"
+    yield from _delays(row)
+    for unit, count in row["odd_timestamps"].items():
+        yield "wrong unit", f"{count_of(count, 'batch')} with timestamps that look like {unit}"
+    if extremes.partitions > 1 and row["file_bytes"]:
+        share = 100 * extremes.largest_bytes // row["file_bytes"]
+        yield "largest", f"{extremes.largest}: {count_of(extremes.largest_bytes, 'byte')}, {share} % of all"
+
+
+def _delays(row: Row) -> Iterator[tuple[str, str]]:
+    """Yield which batches delay the deletion of later segments, those of most bytes first."""
+    delays = sorted(row["retention_delays"], key=lambda delay: -delay["held_bytes"])[:_DELAYS_SHOWN]
+    if delays:
+        yield (
+            "retention",
+            f"{count_of(row['held_segments'], 'segment')} kept longer: an earlier one has a later timestamp",
+        )
+    for delay in delays:
+        held = f"{count_of(delay['held_segments'], 'segment')}, {count_of(delay['held_bytes'], 'byte')}"
+        yield (
+            "",
+            f"{iso_time(delay['timestamp'])} {_place(delay)}: {held}, up to {duration(delay['longest_ms'])} longer",
+        )
+
+
+def details(row: Row) -> Iterator[tuple[str, str]]:
+    """Yield the total as (subject, text) lines."""
+    yield from _frame_details(row)
+    for magic, group in row["magics"].items():
+        yield f"v{magic}", _counts(group)
+    for name, group in row["compressions"].items():
+        yield name, _counts(group) + (f", compressed {group['ratio']:.2f} times" if group["ratio"] else "")
+    for name, extent, unit in (
+        ("batch size", row["batch_size"], "bytes"),
+        ("", row["records_per_batch"], "records"),
+    ):
+        if extent["min"] is not None:
+            yield name, f"{extent['min']:,} to {extent['max']:,} {unit}, mean {extent['mean']:,}"
+    yield from _time_details(row)
+    if row["batches"]:
+        yield from _record_details(row)
+    yield from _writer_details(row)
+
+
+def _frame_details(row: Row) -> Iterator[tuple[str, str]]:
+    for kind in ("request", "response"):
+        of_kind = sorted((one for one in row["frames"] if one["kind"] == kind), key=lambda one: -one["bytes"])
+        if of_kind:
+            apis = [f"{one['api_name'] or 'unknown API'} {one['frames']:,}" for one in of_kind[:_APIS_SHOWN]]
+            more = [f"{len(of_kind) - _APIS_SHOWN:,} other APIs"] if len(of_kind) > _APIS_SHOWN else []
+            size = count_of(sum(one["bytes"] for one in of_kind), "byte")
+            yield f"{kind}s", f"{sum(one['frames'] for one in of_kind):,}, {size}: {', '.join([*apis, *more])}"
+
+
+def _time_details(row: Row) -> Iterator[tuple[str, str]]:
+    if row["max_timestamp"] is not None:
+        first = "" if row["min_timestamp"] is None else f"{_time(row['min_timestamp'])} to "
+        yield "timestamps", f"{first}{_time(row['max_timestamp'])}"
+        place = row["max_timestamp_at"]
+        if place is not None:
+            yield "newest", f"{iso_time(row['max_timestamp'])} {_place(place)}: time retention uses it"
+    if row["batches_without_timestamp"]:
+        kept = "" if row["framed_files"] else ": time retention uses the time of the file"
+        yield "no timestamp", f"{count_of(row['batches_without_timestamp'], 'batch')}{kept}"
+
+
+def _record_details(row: Row) -> Iterator[tuple[str, str]]:
+    if row["tombstones"] is None:
+        yield "not counted", "keys, values, tombstones, ratios, smallest timestamp: add --deep"
+        return
+    yield "keys", f"{count_of(row['key_bytes'], 'byte')}, {row['null_keys']:,} null"
+    yield (
+        "values",
+        f"{count_of(row['value_bytes'], 'byte')}, {row['null_values']:,} null; {count_of(row['tombstones'], 'tombstone')}",
+    )
+    if row["headers"]:
+        yield "headers", f"{row['headers']:,}"
+    yield from _cost_details(row)
+
+
+def _cost_details(row: Row) -> Iterator[tuple[str, str]]:
+    """Yield the bytes besides keys and values by version, and the estimated sizes as v2 and with each codec."""
+    costs = [f"v{magic} {group['overhead_per_record']:,}" for magic, group in row["magics"].items() if group["records"]]
+    if costs:
+        yield "overhead", f"{', '.join(costs)} bytes per record, besides key and value"
+    packed = f"{counted_file.PACKED // 1024} KiB"
+    if new := row["as_v2"]:
+        saved = new["bytes"] - new["packed_bytes"]
+        yield (
+            "as v2",
+            f"about {new['converted_bytes']:,} bytes, now {new['bytes']:,} decompressed; in batches of {packed} about "
+            f"{new['packed_bytes']:,}: {abs(saved):,} {'less' if saved >= 0 else 'more'}",
+        )
+    if sizes := row["estimated_bytes"]:
+        texts = [f"{name} {size:,}" for name, size in sizes.items() if name != "sampled_bytes"]
+        yield (
+            "estimate",
+            f"{', '.join(texts)} bytes of records in batches of {packed}, from a sample of {sizes['sampled_bytes']:,}",
+        )
+
+
+def _writer_details(row: Row) -> Iterator[tuple[str, str]]:
+    if row["transactional_batches"] or row["control_batches"]:
+        types = ", ".join(f"{count:,} {name}" for name, count in (row["control_records"] or {}).items())
+        control = f"{row['control_batches']:,} control" + (f" ({types})" if types else "")
+        yield "transactions", f"{count_of(row['transactional_batches'], 'transactional batch')}, {control}"
+    producers = row["producers"]
+    if producers["batches"]:
+        ids = "too many ids to count" if producers["ids"] is None else count_of(producers["ids"], "id")
+        yield "producers", f"{ids}, {count_of(producers['batches'], 'batch')}, {count_of(producers['bytes'], 'byte')}"
+        for producer in producers["top"]:
+            least = "" if producers["exact"] else "at least "
+            yield "", f"producer {producer['producer_id']}: {least}{_counts(producer)}"
+    epochs = row["leader_epochs"]
+    if len(epochs) > _EPOCHS_SHOWN or row["leader_epochs_left_out"]:
+        left_out = len(epochs) + row["leader_epochs_left_out"] - min(len(epochs), _EPOCHS_SHOWN)
+        yield "epochs", f"{count_of(left_out, 'older epoch')} not shown"
+    for epoch in islice(reversed(epochs), _EPOCHS_SHOWN):
+        first, last = epoch["first_offset"], epoch["last_offset"]
+        span = "offsets unknown" if first is None else inclusive_range("offset", first, last)
+        yield "leader epoch", f"{epoch['partition_leader_epoch']}: {span}, {count_of(epoch['batches'], 'batch')}"
+
+
+def _counts(group: Row) -> str:
+    records = "records not counted" if group["records"] is None else count_of(group["records"], "record")
+    return f"{count_of(group['batches'], 'batch')}, {records}, {count_of(group['bytes'], 'byte')}"
+
+
+def _place(place: Row) -> str:
+    """Return the place of a batch and its producer."""
+    producer = "" if place["producer_id"] is None else f", producer {place['producer_id']}"
+    return f"at byte {place['position']} of {place['file']}, last offset {_known(place['last_offset'])}{producer}"
+
+
+def _known(offset: int | None) -> str:
+    return "unknown" if offset is None else str(offset)
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _time(timestamp: int | None) -> str:
+    return "-" if timestamp is None else iso_time(timestamp)

@@ -1,0 +1,266 @@
+"""Output of ``kseg transactions``: rows or a table, row by row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TextIO
+
+from kseg.commands.transactions import STATES, PartitionTransactions, Transaction
+from kseg.report.row_formats import table_of
+from kseg.report.spool import Spool
+from kseg.report.tables import FOLDED, Row, TableColumn, cells_of, print_cells, print_command, print_text
+from kseg.schema import TRANSACTION_TABLE, Column, RowKind, row_maker
+from kseg.schema import Row as JsonRow
+from kseg.text import (
+    count_of,
+    escape_controls,
+    inclusive_range,
+    iso_time,
+)
+
+Items = Iterable[Transaction | PartitionTransactions]
+
+
+@dataclass(slots=True)
+class TransactionsTotal:
+    """Counts over all partitions, complete after the last one."""
+
+    partitions: int = 0
+    states: Counter[str] = field(default_factory=Counter)
+
+    def counted(self, items: Items) -> Iterator[Transaction | PartitionTransactions]:
+        for item in items:
+            if isinstance(item, PartitionTransactions):
+                self.partitions += 1
+                self.states += item.states
+            yield item
+
+
+_SHOWN = {
+    "state": TableColumn("state"),
+    "producer_id": TableColumn("producer", right=True),
+    "producer_epoch": TableColumn("epoch", right=True, priority=2),
+    "first_offset": TableColumn("first", right=True, cell=lambda item: _offset(item.first_offset)),
+    "last_offset": TableColumn("last", right=True, cell=lambda item: _offset(item.last_offset)),
+    "records": TableColumn("records", right=True, priority=4),
+    "start_timestamp": TableColumn("since", priority=3, cell=lambda item: _since(item)),
+}
+_PLACE = (TRANSACTION_TABLE[2], *TRANSACTION_TABLE[:2])
+FIELDS = (
+    Column("kind", "text", "transaction"),
+    *(column._replace(shown=_SHOWN.get(column.name)) for column in (*_PLACE, *TRANSACTION_TABLE[3:])),
+    Column(
+        "age_ms", "int?", "milliseconds since its last batch; null if it has ended",
+        shown=TableColumn("age", priority=1, cell=lambda item: _duration(item.age_ms)),
+    ),
+    Column("abort", "text?", "the command that aborts it; null if it has ended or its first offset is unknown"),
+)  # fmt: skip
+_PARTITION = (
+    Column("kind", "text", "partition"),
+    *_PLACE,
+    Column("log_end", "count?", "offset after the last record; null for a log without batches"),
+    Column("last_stable_offset", "count?", "first offset that read_committed consumers do not see, or the log end"),
+    Column("held_by", "int?", "producer of the earliest open transaction"),
+    Column(
+        "states", "object", "number of transactions by state",
+        of=tuple(Column(state, "count", f"{state} transactions") for state in STATES),
+    ),
+    Column("unread_segments", "count", "segments that could not be read"),
+)  # fmt: skip
+_SUMMARY = (
+    Column("kind", "text", "summary"),
+    Column("partitions", "count", "number of partitions"),
+    *(Column(one, "count", f"{one} transactions", f"states.{one}") for one in STATES),
+)
+ROW_KINDS = (
+    RowKind("transactions", "Transactions", FIELDS),
+    RowKind("transactions", "Partitions with transactions", _PARTITION, "one row per partition"),
+    RowKind("transactions", "Summary of transactions", _SUMMARY, "the last row"),
+)
+
+
+def rows(items: Items, total: TransactionsTotal, states: Collection[str]) -> Iterator[JsonRow]:
+    """Yield a row per transaction in ``states``, one after those of each partition, and a summary."""
+    transaction, partition = row_maker(FIELDS), row_maker(_PARTITION)
+    for item in items:
+        if isinstance(item, PartitionTransactions):
+            yield partition(item)
+        elif item.state in states:
+            yield transaction(item)
+    yield row_maker(_SUMMARY)(total)
+
+
+COLUMNS = table_of(FIELDS)
+#: The columns of a hanging transaction and the state of its partition.
+HANGING_COLUMNS = (
+    TableColumn("hanging in", text="wrap", cell=lambda one: one[0].folder),
+    TableColumn("producer", right=True, priority=1, cell=lambda one: str(one[0].producer_id)),
+    TableColumn("epoch", right=True, priority=3, cell=lambda one: str(one[0].producer_epoch)),
+    TableColumn("offsets", cell=lambda one: f"{_offset(one[0].first_offset)}..{_offset(one[0].last_offset)}"),
+    TableColumn("age", cell=lambda one: _duration(one[0].age_ms)),
+    TableColumn("since", priority=4, cell=lambda one: _since(one[0])),
+    TableColumn("records", right=True, priority=5, cell=lambda one: str(one[0].records)),
+    TableColumn("blocked offsets", priority=2, cell=lambda one: _blocked(*one)),
+)
+_PAGE_ROWS = 500
+BLOCKED = "Consumers with read_committed do not see the blocked offsets."
+REMEDY = "Ask the coordinator with `kafka-transactions.sh find-hanging`, then abort what it confirms:"
+
+
+def write_table(
+    items: Items, total: TransactionsTotal, states: Collection[str], out: TextIO, *, detail: int = 0
+) -> None:
+    """Write the hanging transactions with what they block and the commands that end them, the others, and a line.
+
+    Other transactions in ``states`` have a table per partition. Several of one state are one row, unless ``detail`` is 1
+    or only one state is listed. With ``detail`` 1 each partition has a line, with -1 there are no such tables.
+    """
+    hanging: list[tuple[Transaction, PartitionTransactions]] = []
+    others = Spool[tuple[str, list[Row]]]()
+    line = ""
+    for _, of_partition in groupby(items, key=lambda item: item.folder):
+        listed = ListedTransactions(len(states) == 1 or detail > 0)
+        stuck: list[Transaction] = []
+        for item in of_partition:
+            if isinstance(item, PartitionTransactions):
+                line = escape_controls(f"{item.folder}: {partition_text(item)}")
+                hanging += [(one, item) for one in stuck]
+                if detail > 0 or (not detail and listed.count):
+                    others.add((line, listed.rows()))
+                    line = ""
+            elif item.state == "hanging" and item.state in states:
+                stuck.append(item)
+            elif item.state in states:
+                listed.add(item)
+                if listed.is_full():
+                    others.add(("", listed.rows()))
+    _write_hanging(hanging, out)
+    for text, rows in others.again():
+        if text:
+            print_text(out, text, indent=2)
+        if rows:
+            out.write("\n" * (not out.isatty()))
+            print_cells(out, COLUMNS, rows)
+    others.close()
+    if line and total.partitions == 1:
+        print_text(out, line, indent=2)
+    out.write(f"{summary_line(total)}\n")
+
+
+def summary_line(total: TransactionsTotal) -> str:
+    """Return the summary as one line of text."""
+    counts = ", ".join(f"{total.states[state]} {state}" for state in STATES)
+    return f"{count_of(total.partitions, 'partition')}: {counts}"
+
+
+class ListedTransactions:
+    """The rows of transactions of a partition. Without ``each``, several of one state are one row."""
+
+    def __init__(self, each: bool) -> None:
+        self._each = each
+        self._rows: list[Row] = []
+        self._equal: dict[str, _Folded] = {}
+        self.count = 0
+
+    def add(self, item: Transaction) -> None:
+        self.count += 1
+        if not self._each and item.state in ("aborted", "committed"):
+            self._equal.setdefault(item.state, _Folded()).add(item)
+        else:
+            self._rows.append((cells_of(COLUMNS, item), ""))
+
+    def is_full(self) -> bool:
+        return len(self._rows) >= _PAGE_ROWS
+
+    def rows(self) -> list[Row]:
+        """Return the rows since the last call."""
+        rows, self._rows = self._rows, []
+        for folded in self._equal.values():
+            rows += [(cells, "") for cells in folded.rows()]
+        self._equal.clear()
+        return rows
+
+
+class _Folded:
+    """The transactions of one state: the first ones, and what all of them have together."""
+
+    def __init__(self) -> None:
+        self._first: list[Transaction] = []
+        self._producers: set[int] = set()
+        self._count = self._records = self._last = 0
+
+    def add(self, item: Transaction) -> None:
+        self._count += 1
+        self._records += item.records
+        self._last = max(self._last, item.last_offset or 0)
+        if len(self._first) < FOLDED:
+            self._first.append(item)
+        if len(self._producers) < 2:
+            self._producers.add(item.producer_id)
+
+    def rows(self) -> list[list[str]]:
+        if self._count < FOLDED:
+            return [cells_of(COLUMNS, item) for item in self._first]
+        first = self._first[0]
+        producer = str(first.producer_id) if len(self._producers) == 1 else "several"
+        known = [item.first_offset for item in self._first if item.first_offset is not None]
+        offsets = (str(min(known, default="?")), str(self._last))
+        return [[f"{first.state} ×{self._count:,}", producer, "", *offsets, str(self._records), _since(first), ""]]
+
+
+def _write_hanging(hanging: Sequence[tuple[Transaction, PartitionTransactions]], out: TextIO) -> None:
+    """Write the hanging transactions, and what to do."""
+    if not hanging:
+        return
+    print_cells(out, HANGING_COLUMNS, [(cells_of(HANGING_COLUMNS, one), "red") for one in hanging])
+    print_text(out, BLOCKED)
+    commands = dict.fromkeys(item.abort for item, _ in hanging if item.abort)  # replicas have the same one
+    if commands:
+        print_text(out, f"What to do: {REMEDY}", indent=2)
+        for command in commands:
+            print_command(out, command)
+    out.write("\n")
+
+
+def _blocked(item: Transaction, partition: PartitionTransactions) -> str:
+    blocks = partition.held_by == item.producer_id and partition.last_stable_offset == item.first_offset
+    return f"{partition.last_stable_offset}..{(partition.log_end or 0) - 1}" if blocks else "-"
+
+
+def _offset(offset: int | None) -> str:
+    return "?" if offset is None else str(offset)
+
+
+def _since(item: Transaction) -> str:
+    timestamp = item.last_timestamp if item.start_timestamp is None else item.start_timestamp
+    return "" if timestamp is None else iso_time(timestamp)
+
+
+def partition_text(item: PartitionTransactions) -> str:
+    counts = ", ".join(f"{item.states[state]} {state}" for state in STATES if item.states[state])
+    if item.unread_segments:
+        unread = count_of(item.unread_segments, "segment")
+        return f"{counts or 'no transactions found'}; {unread} could not be read, so the last stable offset is unknown"
+    if item.held_by is None:
+        end = "" if item.last_stable_offset is None else f" {item.last_stable_offset}"
+        return f"{counts or 'no transactions'}; last stable offset{end or ' unknown'}, not held by a transaction"
+    if item.last_stable_offset is None:
+        return f"{counts}; last stable offset unknown, producer {item.held_by} blocks it"
+    unseen = inclusive_range("offset", item.last_stable_offset or 0, (item.log_end or 0) - 1)
+    return (
+        f"{counts}; last stable offset {item.last_stable_offset}, producer {item.held_by} blocks it: "
+        f"read_committed consumers do not see {unseen}"
+    )
+
+
+def _duration(milliseconds: int | None) -> str:
+    if milliseconds is None:
+        return ""
+    seconds = milliseconds // 1000
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"

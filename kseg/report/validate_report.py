@@ -1,0 +1,217 @@
+"""Output of ``kseg validate`` as a table."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TextIO
+
+from kseg.findings import Severity, Verdict, range_of_all
+from kseg.report.spool import Spool
+from kseg.report.tables import FOLDED, TableColumn, print_cells, print_note, print_text
+from kseg.report.wording import (
+    STYLES,
+    Damage,
+    advice,
+    new_errors,
+    produced_text,
+    summary_text,
+)
+from kseg.results import FileResult, Summary
+from kseg.schema import Row
+from kseg.text import count_of, escape_controls
+
+# What an empty file lacks; the default is for streams.
+_NOTHING = {None: "no batch yet", "message-set": "no batch", "message": "no message", "wide-crc": "no message"}
+
+
+def write_table(results: Iterable[FileResult], total: Summary, out: TextIO, *, detail: int = 0) -> None:
+    """Write the damaged partitions, a table for each file with findings, and a line for the whole run.
+
+    With ``detail`` 1 each finding has a row and each valid segment a line, with -1 the tables of files are left out. The
+    damaged partitions come first, so the results are kept until the end of the run; an interrupted run shows them, too.
+    """
+    spool = Spool[FileResult]()
+    damaged: dict[str, Damage] = {}
+    old_requests = False
+    try:
+        for result in results:
+            old_requests |= any(row["api_version"] < _FIRST_VERSION for row in result.produced)
+            if _is_listed(result, detail):
+                spool.add(replace(result, facts=None))
+            if new_errors(result) or result.unread:
+                damaged.setdefault(os.path.dirname(result.file), Damage()).add(result)
+    finally:
+        if len(damaged) > 1 or (damaged and total.files + total.side_files > 1):
+            _write_damaged(damaged, out)
+        for result in spool.again():
+            _write_file(result, out, detail)
+        spool.close()
+    if total.produced:
+        print_text(out, produced_text(total), indent=2)
+    if old_requests:
+        print_text(out, _OLD_REQUESTS, indent=2)
+    print_text(out, summary_text(total), indent=2)
+
+
+def _is_listed(result: FileResult, detail: int) -> bool:
+    if detail < 0:
+        return False
+    valid = (
+        not result.verdicts
+        and not _changed(result)
+        and result.summary.verdict == "sound"
+        and not _limits_of_verdict(result)
+    )
+    return bool(detail) or not valid or result.file == "-"
+
+
+def _write_damaged(damaged: dict[str, Damage], out: TextIO) -> None:
+    columns = [
+        TableColumn("damaged", text="wrap"),
+        TableColumn("errors", right=True),
+        TableColumn("lost bytes", right=True, priority=1),
+        TableColumn("offsets", priority=2),
+        TableColumn("rules", text="wrap"),
+    ]
+    rows = [([escape_controls(folder or "."), *_damage_cells(damage)], "red") for folder, damage in damaged.items()]
+    print_cells(out, columns, rows)
+
+
+def _damage_cells(damage: Damage) -> tuple[str, ...]:
+    return f"{damage.errors:,}", f"{damage.lost_bytes:,}", damage.span(), ", ".join(damage.causes()) or "-"
+
+
+def _write_file(result: FileResult, out: TextIO, detail: int) -> None:
+    if any(not verdict.known for verdict in result.verdicts):
+        known_rules = Counter(verdict.finding.rule for verdict in result.verdicts if verdict.known)
+        summary = replace(result.summary, rules=result.summary.rules - known_rules)
+        new = replace(result, verdicts=tuple(one for one in result.verdicts if not one.known), summary=summary)
+        _write_findings(new, out, FOLDED if detail < 1 else len(new.verdicts) + 1)
+    elif result.verdicts:
+        known = count_of(len(result.verdicts), "known finding")
+        print_text(out, f"{escape_controls(result.file)}: {result.summary.verdict} ({known})", indent=2)
+    elif result.summary.files and not result.unread:
+        print_text(
+            out, f"{escape_controls(result.file)}: {result.summary.verdict}{_limits_of_verdict(result)}", indent=2
+        )
+    if _changed(result):
+        _write_produced(result, out)
+
+
+def _limits_of_verdict(result: FileResult) -> str:
+    """Return the restrictions of the verdict of a file without listed findings, in parentheses; empty if none."""
+    summary = result.summary
+    limits = [] if summary.bytes else [f"empty: {_NOTHING.get(result.framing, 'no frame')}"]
+    if summary.unchecked:
+        limits.append("not everything was checked" if result.framing else "CRCs were not checked")
+    if summary.lost_bytes:
+        limits.append(f"{count_of(summary.lost_bytes, 'byte')} lost")
+    return f" ({', '.join(limits)})" if limits else ""
+
+
+def _changed(result: FileResult) -> bool:
+    """Return whether a leader rewrites or rejects a record set of the file."""
+    return bool(result.summary.produced.keys() - {"accepted"})
+
+
+# Kafka 4 reads no Produce request before this version.
+_FIRST_VERSION = 3
+_OLD_REQUESTS = (
+    "Kafka 4 closes the connection of a client that sends Produce version 0, 1 or 2: the verdicts on these requests are "
+    "those of Kafka 3.9"
+)
+_OUTCOMES = {"rejected": "red", "undetermined": "yellow", "rewritten": "cyan"}
+_PRODUCED_COLUMNS = (
+    TableColumn("outcome"),
+    TableColumn("error"),
+    TableColumn("by Kafka", priority=2),
+    TableColumn("request", right=True, priority=1),
+    TableColumn("partition"),
+    TableColumn("why", text="wrap"),
+)
+
+
+def _write_produced(result: FileResult, out: TextIO) -> None:
+    """Write the record sets of produce requests that a leader does not accept as they are, equal ones as one row."""
+    equal: dict[tuple[str, ...], list[Row]] = {}
+    for outcome in _OUTCOMES:  # the worst first
+        for row in (row for row in result.produced if row["outcome"] == outcome):
+            place = f"{row['topic'] or row['topic_id']}-{row['partition']}"
+            equal.setdefault((outcome, row["error"] or "-", row["broker"], place, row["why"]), []).append(row)
+    rows = []
+    for (outcome, error, broker, place, why), same in equal.items():
+        times = f" ×{len(same):,}" if len(same) > 1 else ""
+        cells = (
+            f"{outcome}{times}",
+            error,
+            broker,
+            str(same[0]["frame"]),
+            escape_controls(place),
+            escape_controls(why),
+        )
+        rows.append((cells, _OUTCOMES[outcome]))
+    print_cells(out, _PRODUCED_COLUMNS, rows, title=f"{escape_controls(result.file)}: produce requests")
+
+
+_COLUMNS = (
+    TableColumn("severity"),
+    TableColumn("rule"),
+    TableColumn("bytes", priority=1),
+    TableColumn("offsets"),
+    TableColumn("message", text="wrap"),
+)
+
+
+def _write_findings(result: FileResult, out: TextIO, folded: int) -> None:
+    """Write the findings of a file; from ``folded`` equal ones on, they are one row."""
+    by_rule: dict[tuple[str, Severity], list[Verdict]] = {}
+    for verdict in result.verdicts:
+        by_rule.setdefault((verdict.rule.name, verdict.severity), []).append(verdict)
+    rows = []
+    for verdict in result.verdicts:
+        equal = by_rule[verdict.rule.name, verdict.severity]
+        if len(equal) < folded:
+            rows.append((_cells([verdict]), STYLES[verdict.severity]))
+        elif verdict is equal[0]:
+            rows.append((_cells(equal, result), STYLES[verdict.severity]))
+    print_cells(out, _COLUMNS, rows, title=escape_controls(result.file))
+    reported = {verdict.rule.name: verdict for verdict in result.verdicts if verdict.severity >= Severity.WARNING}
+    for name, verdict in reported.items():
+        listed = by_rule[name, verdict.severity]
+        more = result.summary.rules[name] - len(listed) if len(listed) < folded else 0
+        lines = advice(verdict)
+        if more or lines:
+            print_note(out, f"{name}{f' ({more:,} more, not listed: see --max-per-rule)' if more else ''}", indent=2)
+        if lines and verdict.rule.remedy_for(result.file).actions:
+            lines.append(f"Commands: kseg rules {name}")
+        for line in lines:
+            print_note(out, line, indent=4)
+    if reported:
+        out.write("\n")
+
+
+def _cells(equal: Sequence[Verdict], result: FileResult | None = None) -> tuple[str, ...]:
+    """Return the cells of one finding, or of all those of a rule in a file: their range, and the message of the first."""
+    verdict, rule = equal[0], equal[0].finding.rule
+    finding, count = verdict.finding, 1
+    if result:
+        count = result.summary.rules[rule]
+        others = [result.unlisted[rule]] if rule in result.unlisted else []
+        finding = range_of_all([*(one.finding for one in equal), *others])
+    return (
+        verdict.severity.label,
+        f"{verdict.rule.code} {rule}" + (f" ×{count:,}" if count > 1 else ""),
+        _span(finding.position, finding.end),
+        # A header with a wrong CRC may itself be damaged.
+        _span(finding.offset, finding.last_offset) + ("?" if rule == "crc-mismatch" else ""),
+        ("the first: " if count > 1 else "") + escape_controls(verdict.message),
+    )
+
+
+def _span(first: int | None, last: int | None) -> str:
+    if first is None and last is None:
+        return "-"
+    return f"{'?' if first is None else first}..{'?' if last is None else last}"

@@ -1,0 +1,311 @@
+"""The options of ``spark.read``: parsing, checks, and narrowing by pushed filters.
+
+Spark passes options as text with case-insensitive names. Names are those of ``kseg dump`` where it has the option.
+
+The columns of views as types of Spark.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from kseg.errors import UnreadableError, UsageError
+from kseg.extras.serialization.decoding import FieldDecoder
+from kseg.extras.serialization.record_decoder import DecodeSettings
+from kseg.extras.views.planning import Request, RowLimits
+from kseg.extras.views.split_rows import NO_NOTICES, Notices
+from kseg.extras.views.view_table import VIEWS, columns_of
+from kseg.findings import do_nothing
+from kseg.format.internal_topics.decode import BY_FOLDER, TOPICS
+from kseg.format.storage import remote_files
+from kseg.format.storage.source import STDIN, is_url
+from kseg.format.wire.framings import FRAMINGS
+from kseg.schema import Column
+from kseg.text import milliseconds, parse_offsets, parse_time, unknown_name
+
+_TYPES = {
+    "int": "bigint",
+    "int32": "int",
+    "timestamp": "timestamp",
+    "bool": "boolean",
+    "text": "string",
+    "texts": "array<string>",
+    "ints": "array<bigint>",
+    "bytes": "binary",
+    "headers": "array<struct<key:string,value:binary>>",
+    "object": "string",
+}
+
+
+def ddl(columns: Iterable[Column]) -> str:
+    """Return the columns as a schema in Spark's DDL."""
+    return ", ".join(f"`{column.name}` {_TYPES[column.type]}" for column in columns)
+
+
+def check_types(columns: Iterable[Column], given: Iterable[tuple[str, str]]) -> None:
+    """Raise UsageError for a type in a user's schema, given as (name, type) pairs, that is not the type of the column."""
+    types = dict(given)
+    for column in columns:
+        if types[column.name] != _TYPES[column.type]:
+            raise UsageError(f"column {column.name} is of type {_TYPES[column.type]}, not {types[column.name]}")
+
+
+NO_DECODING = "none"
+MODES = ("permissive", "dropmalformed", "failfast")
+STARTS = ("earliest", "latest")
+ISOLATIONS = ("read_uncommitted", "read_committed")
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """Options of streams only, named as in Spark's Kafka source. At most one limit per trigger is set."""
+
+    starting: str = "earliest"
+    fail_on_data_loss: bool = True
+    max_offsets: int | None = None
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Options(Request):
+    """Checked options: those of any reader, and Spark's own.
+
+    ``pushdown`` is opt-in. Spark (seen up to 4.3) keeps the filtered reader of a source for later queries of the same
+    DataFrame, and lets all scans of one plan read with the filters of the last one: rows would be missing.
+    ``ignore_unreadable`` continues without the bytes that could not be read; by default the task fails.
+    """
+
+    pushdown: bool = False
+    ignore_unreadable: bool = False
+    stream: Streaming = field(default_factory=Streaming)
+
+    @property
+    def notices(self) -> Notices:
+        """The reaction of a task to files that cannot be read."""
+        return Notices(unread=do_nothing) if self.ignore_unreadable else NO_NOTICES
+
+
+def parse(given: Mapping[str, str], schema: Sequence[tuple[str, str]] | None = None) -> Options:
+    """Parse the options of a reader. ``schema`` has the (name, type) pairs of a user's schema. Raises UsageError."""
+    options = {name.lower(): value for name, value in given.items()}
+    if "owner" in options:
+        # Spark (seen up to 4.3) creates the table, and then reads it without its options and its location.
+        raise UsageError(
+            "Spark passes no path to a table: CREATE TEMPORARY VIEW name USING kseg OPTIONS (path '…') works"
+        )
+    for name in options:
+        if name not in _KNOWN:
+            raise UsageError(unknown_name("option", name, _KNOWN))
+    paths = _paths(options)
+    if not paths:
+        raise UsageError("no path: give load() a segment, a partition folder, a log directory or a URL")
+    if STDIN in paths:
+        raise UsageError("Spark cannot read standard input: give load() files, folders or URLs")
+    view = _choice("view", options, tuple(VIEWS), "records")
+    first, end = _parsed("offsets", options, parse_offsets) or (None, None)
+    framing = _choice("as", options, tuple(FRAMINGS), "") if "as" in options else None
+    if framing:
+        _refuse_beside_a_framing(options, framing, view)
+    decode_as: str | None = _choice("decode", options, (NO_DECODING, BY_FOLDER, *TOPICS), NO_DECODING)
+    decode_as = None if decode_as == NO_DECODING else decode_as
+    names = _list(options.get("columns")) if schema is None else [name for name, _ in schema]
+    decoding = _decoding(options)
+    sides = decoding.sides if decoding else ()
+    columns = columns_of(view, names, decoded=decode_as is not None, framed=framing, sides=sides)
+    if schema:
+        check_types(columns, schema)
+    return Options(
+        paths=tuple(paths),
+        view=view,
+        columns=columns,
+        decode_as=decode_as,
+        decoding=decoding,
+        framing=framing,
+        requests=options.get("requests"),
+        mode=_choice("mode", options, MODES, "permissive"),
+        isolation=_choice("isolation", options, ISOLATIONS, "read_uncommitted"),
+        limits=RowLimits(
+            _set(_list(options.get("topics"))),
+            _set([_int("partitions", text) for text in _list(options.get("partitions"))]),
+            first,
+            end,
+            _parsed("since", options, parse_time),
+            _parsed("until", options, parse_time),
+        ),
+        verify_crc=_flag("verifycrc", options, default="true"),
+        split_bytes=_size("splitbytes", options),
+        pushdown=_flag("pushdown", options),
+        ignore_unreadable=_flag("ignoreunreadable", options),
+        stream=Streaming(
+            _choice("startingoffsets", options, STARTS, STARTS[0]),
+            _flag("failondataloss", options, default="true"),
+            _size("maxoffsetspertrigger", options),
+            _size("maxbytespertrigger", options),
+        ),
+    )
+
+
+def _paths(options: Mapping[str, str]) -> list[str]:
+    """Return the paths: Spark passes one as ``path``, several as JSON in ``paths``. Patterns are expanded."""
+    if "paths" not in options:
+        paths: list[str] = [options["path"]] if "path" in options else []
+    else:
+        try:
+            paths = json.loads(options["paths"])
+        except ValueError:
+            raise UsageError("option paths is reserved for Spark: give paths to load()") from None
+    return [found for path in paths for found in _matches(path)]
+
+
+def _matches(path: str) -> list[str]:
+    """Return the paths that a pattern matches, or the path. Of a ``file:`` URL it is the local path, as in Spark."""
+    if path[:5].lower() == "file:":
+        path = unquote(urlsplit(path).path)
+    if not glob.has_magic(path) or os.path.lexists(path):
+        return [path]
+    found = remote_files.matches(path) if is_url(path) else sorted(glob.glob(path))
+    if not found:
+        raise UnreadableError(f"{path}: no file or folder matches")
+    return found
+
+
+def _decoding(options: Mapping[str, str]) -> DecodeSettings | None:
+    """Return how keys and values are decoded, None if no option says so. Raises UsageError for an unknown name."""
+    if not any(name in options for name in _OF_CONTENTS):
+        return None
+    key_as, value_as = options.get("keyas"), options.get("valueas")
+    for side, name in (("key", key_as), ("value", value_as)):
+        if name is not None:
+            FieldDecoder(side, name)
+    return DecodeSettings(
+        key_as,
+        value_as,
+        schema_files=tuple(_list(options.get("schemafiles"))),
+        schemas=tuple(_list(options.get("schemas"))),
+        registry=options.get("registry"),
+    )
+
+
+_OF_CONTENTS = ("keyas", "valueas", "schemas", "schemafiles", "registry")
+_OF_LOGS = (*_OF_CONTENTS, "decode", "isolation", "topics", "partitions", "offsets", "since", "until")
+
+
+def _refuse_beside_a_framing(options: Mapping[str, str], framing: str, view: str) -> None:
+    """Raise UsageError for options that apply to logs only."""
+    refused = next((name for name in _OF_LOGS if name in options), "view" if view == "segments" else None)
+    if refused:
+        raise UsageError(f"option {refused} cannot be combined with option as, which is for files that are not logs")
+    if "requests" in options and (framing != "responses" or "paths" in options):
+        raise UsageError("option requests: expected the file of requests for one file of responses")
+
+
+_KNOWN = (
+    "path", "paths", "view", "columns", "as", "requests", *_OF_LOGS, "mode", "verifycrc", "splitbytes", "pushdown",
+    "ignoreunreadable",
+    "startingoffsets", "failondataloss", "maxoffsetspertrigger", "maxbytespertrigger",
+)  # fmt: skip
+
+
+def _choice(name: str, options: Mapping[str, str], choices: tuple[str, ...], default: str) -> str:
+    value = options.get(name, default).lower()
+    if value not in choices:
+        raise UsageError(f"option {name}: {unknown_name('value', value, choices)}")
+    return value
+
+
+def _flag(name: str, options: Mapping[str, str], default: str = "false") -> bool:
+    return _choice(name, options, ("true", "false"), default) == "true"
+
+
+def _list(text: str | None) -> list[str]:
+    return [item.strip() for item in (text or "").split(",") if item.strip()]
+
+
+def _set(values: list[Any]) -> frozenset[Any] | None:
+    return frozenset(values) or None
+
+
+def _int(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"option {name}: expected a number, got {text!r}") from None
+
+
+def _size(name: str, options: Mapping[str, str]) -> int | None:
+    if name not in options:
+        return None
+    size = _int(name, options[name])
+    if size < 1:
+        raise UsageError(f"option {name}: expected at least 1, got {size}")
+    return size
+
+
+def _parsed(name: str, options: Mapping[str, str], parse: Callable[[str], _Value]) -> _Value | None:
+    try:
+        return parse(options[name]) if name in options else None
+    except ValueError as error:
+        raise UsageError(f"option {name}: {error}") from None
+
+
+def apply_filters(limits: RowLimits, filters: Iterable[Filter]) -> RowLimits:
+    """Narrow the limits by pushed filters. Rows that pass all filters also pass the result; other filters are ignored."""
+    for condition in filters:
+        name = ".".join(getattr(condition, "attribute", ()))
+        bounds = _BOUNDS.get(type(condition))
+        if name in _SETS and isinstance(condition, (EqualTo, EqualNullSafe, In)):
+            values = condition.value if isinstance(condition, In) else (condition.value,)
+            bound: dict[str, Any] = {_SETS[name]: frozenset(values)}
+            limits = limits.both(replace(RowLimits(), **bound))
+        elif name in _RANGES and bounds is not None:
+            values = condition.value if isinstance(condition, In) else (condition.value,)  # type: ignore[attr-defined]
+            numbers = [milliseconds(value) if isinstance(value, datetime) else value for value in values]
+            # A time between two milliseconds is rounded down, so the bound is exclusive by one.
+            first, end = bounds([number for number in numbers if isinstance(number, int)], name == "timestamp")
+            low, high = _RANGES[name]
+            bound = {low: first, high: end}
+            limits = limits.both(replace(RowLimits(), **bound))
+    return limits
+
+
+_SETS = {"topic": "topics", "partition": "partitions"}
+_RANGES = {
+    "offset": ("first_offset", "end_offset"),
+    "timestamp": ("since", "until"),
+    "timestamp_ms": ("since", "until"),
+}
+_Bounds = Callable[[list[int], bool], tuple[int | None, int | None]]
+
+
+def _between(numbers: list[int], rounded: bool) -> tuple[int | None, int | None]:
+    return (min(numbers), max(numbers) + 1) if numbers else (None, None)
+
+
+_BOUNDS: Mapping[type[Filter], _Bounds] = {
+    EqualTo: _between,
+    EqualNullSafe: _between,
+    In: _between,
+    GreaterThan: lambda numbers, rounded: (min(numbers) + (not rounded), None) if numbers else (None, None),
+    GreaterThanOrEqual: lambda numbers, rounded: (min(numbers), None) if numbers else (None, None),
+    LessThan: lambda numbers, rounded: (None, max(numbers) + rounded) if numbers else (None, None),
+    LessThanOrEqual: lambda numbers, rounded: (None, max(numbers) + 1) if numbers else (None, None),
+}

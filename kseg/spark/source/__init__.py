@@ -1,1 +1,0 @@
-"""The Spark data source: planning, reading and streaming."""

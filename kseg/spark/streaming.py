@@ -1,0 +1,300 @@
+"""Streams: the reader that Spark calls, and the progress through growing logs.
+
+The stream reader that Spark calls: offsets for its checkpoint, splits of new data, rows in the tasks.
+
+Spark guarantees exactly-once processing if the source returns the same rows for the same pair of offsets.
+
+The progress of a stream through growing logs: current log ends, the end of a trigger, and its byte ranges.
+
+A stream's position is the first unread offset of each partition, always between two batches. Segments can be rolled,
+deleted and compacted, and a log dir can be moved, because byte positions are looked up at each trigger.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from kseg.commands.transactions import CommittedOffsets, committed
+from kseg.errors import KsegError, UsageError
+from kseg.extras.views.planning import (
+    PlannedSegment,
+    SegmentRange,
+    Split,
+    folders,
+    needs_outcomes,
+    pack_splits,
+    pieces_of,
+    reads_committed,
+    split_size,
+)
+from kseg.extras.views.split_rows import read
+from kseg.format.record.layout import INT64_MAX
+from kseg.format.sidefiles.log_end import LogEnd, last_valid_batch
+from kseg.format.storage.naming import is_snapshot, partition_of
+from kseg.format.storage.source import local_size
+from kseg.spark.options import Options
+from kseg.text import inclusive_range
+
+#: Partition (``orders-3``) -> first unread offset. Files outside partition folders have their folder path as key.
+Offsets = Mapping[str, int]
+
+
+class DataLost(KsegError):
+    """A log does not have the next offset of a stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrowingLog:
+    """The current segments of a partition in offset order."""
+
+    name: str
+    segments: tuple[PlannedSegment, ...]
+
+    @property
+    def first_offset(self) -> int:
+        """The first offset of the log, by its first file name."""
+        return self.segments[0].base_offset or 0
+
+    def committed(self) -> CommittedOffsets:
+        """The transactions of the partition."""
+        return committed([segment.file.path for segment in self.segments])
+
+
+def logs(options: Options) -> dict[str, GrowingLog]:
+    """Return the logs of the requested partitions. Raises UsageError and UnreadableError."""
+    found: dict[str, GrowingLog] = {}
+    for folder, segments in folders(options.paths, options.limits).items():
+        logs = tuple(segment for segment in segments if not is_snapshot(segment.file.path))
+        partition = partition_of(os.path.basename(folder))
+        if not logs or (partition and partition.state):
+            continue  # being moved to or from another disk, or being deleted
+        if any(segment.size is None for segment in logs):
+            raise UsageError(f"{logs[0].file.path}: a stream needs local files")
+        name = os.path.basename(folder) if partition else folder
+        if name in found:
+            raise UsageError(f"{name} is in several folders: stream one replica of a partition")
+        found[name] = GrowingLog(name, logs)
+    return found
+
+
+class LogEnds:
+    """Finds log ends. Remembers how far the last segment of each log was valid, for logs without an index."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._marks: dict[str, LogEnd] = {}
+
+    def now(self, start: Offsets) -> dict[str, int]:
+        """Return the end offset (exclusive) of each log; for a deleted log the offset in ``start``.
+
+        Raises DataLost, unless failOnDataLoss is false.
+        """
+        return {**start, **{log.name: self._end(log, start.get(log.name)) for log in logs(self._options).values()}}
+
+    def _end(self, log: GrowingLog, start: int | None) -> int:
+        last = log.segments[-1]
+        path = last.file.path
+        known = self._marks.get(path)
+        if known and known.position > (last.size or 0):
+            known = None  # the log was truncated
+        mark = self._marks[path] = last_valid_batch(path, last.size or 0, known=known)
+        if self._options.stream.fail_on_data_loss and start is not None:
+            _check_loss(log, start, mark.offset)
+        end = mark.offset
+        if end > (start or 0) and reads_committed(self._options):
+            stable = log.committed().stable_offset
+            end = end if stable is None else min(end, stable)
+        return max(end, start or 0)
+
+
+def _check_loss(log: GrowingLog, start: int, end: int) -> None:
+    first = log.first_offset
+    if first > start:
+        raise DataLost(
+            f"{log.name}: deleted before it was read: {inclusive_range('offset', start, first - 1)}; "
+            "failOnDataLoss=false continues after them"
+        )
+    if end < start:
+        raise DataLost(
+            f"{log.name}: the log ends at offset {end}, but was read to {start}: it was truncated, or the topic was "
+            "created again; failOnDataLoss=false waits for that offset"
+        )
+
+
+def limited(options: Options, start: Offsets, end: Offsets, *, rows: int | None, size: int | None) -> dict[str, int]:
+    """Return an end between ``start`` and ``end`` that is about ``rows`` offsets or ``size`` bytes of files away.
+
+    Each log gets a share of at least one batch, in whole batches.
+    """
+    there = {name: log for name, log in logs(options).items() if end.get(name, 0) > start.get(name, 0)}
+    begun = {name: start.get(name, 0) for name in there}
+    waiting = {name: _new_bytes(log, begun[name], end[name], bytes_too=size is not None) for name, log in there.items()}
+    total = max(sum(waiting.values()), 1)
+    found = dict(end)
+    for name, log in there.items():
+        share = max((size if rows is None else rows) or 0, 1) * waiting[name] // total
+        reach = _bytes_further if rows is None else _offsets_further
+        found[name] = min(reach(log, begun[name], max(share, 1)) or end[name], end[name])
+    return found
+
+
+def _new_bytes(log: GrowingLog, start: int, end: int, *, bytes_too: bool) -> int:
+    if not bytes_too:
+        return end - max(start, log.first_offset)
+    return sum((segment.size or 0) - _position(segment, start) for segment in _from(log, start))
+
+
+def _from(log: GrowingLog, start: int) -> Iterator[PlannedSegment]:
+    return (segment for segment in log.segments if segment.end_offset is None or segment.end_offset > start)
+
+
+def _offsets_further(log: GrowingLog, start: int, share: int) -> int | None:
+    """Return the offset about ``share`` offsets after ``start``; None for the log end."""
+    start = max(start, log.first_offset)
+    for segment in _from(log, start):
+        if segment.end_offset is not None and segment.end_offset <= start + share:
+            continue
+        mark = last_valid_batch(segment.file.path, segment.size or 0, below=start + share, beyond=start)
+        return mark.offset if mark.offset > start else segment.end_offset
+    return None
+
+
+def _bytes_further(log: GrowingLog, start: int, share: int) -> int | None:
+    """Return the offset about ``share`` bytes after ``start``; None for the log end."""
+    start = max(start, log.first_offset)
+    beyond = start
+    for segment in _from(log, start):
+        size, begin = segment.size or 0, _position(segment, start)
+        if segment.end_offset is not None and size - begin <= share:
+            share -= size - begin
+            beyond = -1  # a first batch is already included
+            continue
+        known = LogEnd(max(start, segment.base_offset or 0), begin)
+        mark = last_valid_batch(segment.file.path, size, before=begin + share, beyond=beyond, known=known)
+        return mark.offset if mark.offset > start else segment.end_offset
+    return None
+
+
+def _position(segment: PlannedSegment, offset: int) -> int:
+    """Return the position of ``offset`` in a segment: the end of the last batch before it."""
+    if offset <= (segment.base_offset or 0):
+        return 0
+    return last_valid_batch(segment.file.path, segment.size or 0, below=offset).position
+
+
+def splits(options: Options, start: Offsets, end: Offsets) -> list[Split]:
+    """Return the splits from ``start`` to ``end``: each batch once, and the damage between them."""
+    pieces: list[SegmentRange] = []
+    there = logs(options)
+    split_bytes = options.split_bytes or split_size(segment for log in there.values() for segment in log.segments)
+    for name, log in there.items():
+        begun, stop = start.get(name), end.get(name, 0)
+        if stop <= (begun or 0):
+            continue
+        if options.stream.fail_on_data_loss and begun is not None:
+            _check_loss(log, begun, INT64_MAX)
+        seen = log.committed() if needs_outcomes(options) else None
+        for segment in _from(log, begun or 0):
+            if (segment.base_offset or 0) >= stop:
+                break
+            whole = segment.end_offset is not None and segment.end_offset <= stop
+            last = (segment.size or 0) if whole else _position(segment, stop)
+            first = _position(segment, begun or 0)
+            if not _is_gone(segment, fail=options.stream.fail_on_data_loss):  # its positions would be 0
+                pieces += pieces_of(segment, first, last, split_bytes, seen)
+    return list(pack_splits(([piece] for piece in pieces), split_bytes))
+
+
+def still_there(split: Split, *, fail: bool) -> Split:
+    """Return the pieces whose files were not deleted or compacted since planning.
+
+    With ``fail``, raise DataLost for one that was. A restarted query plans again.
+    """
+    return Split(tuple(piece for piece in split.pieces if not _is_gone(piece, fail=fail)))
+
+
+def _is_gone(segment: PlannedSegment | SegmentRange, *, fail: bool) -> bool:
+    path = segment.file.path
+    gone = (local_size(path) or 0) < (segment.size or 0)
+    if gone and fail:
+        raise DataLost(f"{path}: deleted or compacted before it was read: start the query again")
+    return gone
+
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # before Spark 4.2 every trigger reads all available data
+    HAS_LIMITS = False
+else:
+    HAS_LIMITS = True
+
+
+class KsegStreamReader(DataSourceStreamReader):
+    """Follows the partitions of a log dir. Raises UsageError for options that streams do not support."""
+
+    def __init__(self, options: Options) -> None:
+        if options.view not in ("records", "batches"):
+            raise UsageError(f"view {options.view} cannot be streamed: use records or batches")
+        if options.framing:
+            raise UsageError("option as cannot be streamed: a stream reads logs")
+        limits = (options.stream.max_offsets, options.stream.max_bytes)
+        if None not in limits:
+            raise UsageError("give maxOffsetsPerTrigger or maxBytesPerTrigger, not both")
+        if limits != (None, None) and not HAS_LIMITS:
+            raise UsageError("limits of a trigger need Spark 4.2 or newer")
+        self.options = options
+        self._ends = LogEnds(options)
+        self._target: dict[str, int] | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        """Return the start of a query without a checkpoint; a missing partition means the beginning of its log."""
+        return self._ends.now({}) if self.options.stream.starting == "latest" else {}
+
+    def latestOffset(self, start: dict[str, int] | None = None, limit: Any = None) -> dict[str, int]:  # noqa: N802
+        """Return the end of the next trigger. Spark before 4.2 passes neither start nor limit. Raises DataLost."""
+        begun = start or {}
+        end = self._ends.now(begun)
+        if self._target is not None:
+            target = self._target
+            end = {
+                name: max(begun.get(name, 0), min(offset, target.get(name, 0)))
+                for name, offset in end.items()
+                if name in begun or name in target
+            }
+        if limit is not None and not isinstance(limit, ReadAllAvailable):
+            rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+            size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+            end = limited(self.options, begun, end, rows=rows, size=size)
+        return dict(sorted(end.items()))  # Spark compares offsets as text
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        stream = self.options.stream
+        if stream.max_offsets is not None:
+            return ReadMaxRows(stream.max_offsets)
+        return ReadAllAvailable() if stream.max_bytes is None else ReadMaxBytes(stream.max_bytes)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fix the end of this query: later data belongs to the next query."""
+        self._target = self._ends.now({})
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return [InputPartition(split) for split in splits(self.options, start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield the rows of a split as Arrow record batches. Raises DataLost if a file has changed since planning."""
+        split = still_there(partition.value or Split(), fail=self.options.stream.fail_on_data_loss)
+        return read(self.options, self.options.limits, split, self.options.notices)
+
+
+if HAS_LIMITS:
+    SupportsTriggerAvailableNow.register(KsegStreamReader)

@@ -1,0 +1,254 @@
+"""The recipes of `kseg sql` find the planted fault at its place, and none in logs that brokers wrote."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kseg.cli.main import main
+from kseg.extras.sql.recipes import RECIPES
+from kseg.format.writer.records_builder import PlainRecord, build_batch
+from tests.support.cli import MIXED, SEGMENTS, kseg
+from tests.support.fuzzing import cases
+
+pytest.importorskip("duckdb", reason="duckdb is not installed")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+
+Row = dict[str, Any]
+ONE: Row = {"producer_id": 7, "producer_epoch": 0}
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["sql", *map(str, arguments)])
+
+
+def recipe(name: str, *paths: object, code: int = 0) -> list[Row]:
+    done = run("--recipe", name, "--format", "jsonl", *paths)
+    assert done.exit_code == code, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def batch(offset: int, count: int, value: bytes = b"v", **header: Any) -> bytes:
+    records = [PlainRecord(offset + i, b"k%d" % (offset + i), value, 1_000) for i in range(count)]
+    return build_batch(records, **header)
+
+
+def marker(offset: int, **header: Any) -> bytes:
+    return build_batch([PlainRecord(offset, b"\0\0\0\1", bytes(6))], control=True, transactional=True, **header)
+
+
+def segment(folder: Path, offset: int, batches: Sequence[bytes]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{offset:020}.log"
+    path.write_bytes(b"".join(batches))
+    return path
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_list_has_the_statement_that_a_recipe_runs(name: str) -> None:
+    """A statement can be copied from the list and adapted."""
+    (listed,) = (json.loads(line) for line in run("--recipes", "--format", "jsonl").stdout.splitlines() if name in line)
+    given = run(listed["statement"], SEGMENTS, "--format", "csv")
+    of_recipe = run("--recipe", name, SEGMENTS, "--format", "csv")
+    assert given.stdout == of_recipe.stdout
+    assert of_recipe.exit_code == (1 if listed["problem"] and len(of_recipe.stdout.splitlines()) > 1 else 0)
+
+
+def test_gaps_and_overlaps(tmp_path: Path) -> None:
+    """Planted gaps and overlaps are found, and no others."""
+    first = segment(tmp_path / "orders-0", 0, [batch(0, 10)])
+    second = segment(tmp_path / "orders-0", 20, [batch(20, 10)])
+    third = segment(tmp_path / "orders-0", 25, [batch(25, 10)])
+    segment(tmp_path / "other-0", 35, [batch(35, 1)])
+    place = {"topic": "orders", "partition": 0}
+    (gap,) = recipe("gaps", tmp_path)
+    assert gap == {**place, "file": str(first), "next_file": str(second), "first_offset": 10, "last_offset": 19}
+    (overlap,) = recipe("overlaps", tmp_path, code=1)
+    assert overlap == {**place, "file": str(second), "next_file": str(third), "first_offset": 25, "last_offset": 29}
+    assert recipe("gaps", SEGMENTS / "4.3.0-v2-none-segments") == []
+    assert recipe("overlaps", SEGMENTS / "4.3.0-v2-none-segments") == []
+
+
+def test_duplicates_of_offsets_and_of_sequences(tmp_path: Path) -> None:
+    """Within one folder only: another replica has all the same offsets."""
+    batches = [batch(0, 2, base_sequence=0, **ONE), batch(2, 2, base_sequence=0, **ONE), batch(3, 2)]
+    segment(tmp_path / "a" / "orders-0", 0, batches)
+    segment(tmp_path / "b" / "orders-0", 0, batches[:1])
+    sequence, offset = recipe("duplicates", tmp_path, code=1)
+    assert (sequence["repeated"], sequence["first_offset"], sequence["earlier_offset"]) == ("sequence", 2, 1)
+    assert (offset["repeated"], offset["first_offset"], offset["earlier_offset"]) == ("offset", 3, 3)
+    assert recipe("duplicates", SEGMENTS / "4.3.0-v2-none-transactions", SEGMENTS / "4.3.0-v2-none-segments") == []
+
+
+def test_offset_commits_of_transactions_are_no_duplicates(tmp_path: Path) -> None:
+    """A group coordinator begins the commits of each transaction at sequence 0, for the producer of the transaction."""
+    names = ("4.3.0-v2-none-consumer-offsets", "4.3.0-v2-none-internal-consumer-offsets")
+    assert recipe("duplicates", *(SEGMENTS / name for name in names)) == []
+    batches = [batch(0, 2, base_sequence=0, **ONE), marker(2, **ONE), batch(3, 2, base_sequence=0, **ONE)]
+    again = batch(5, 2, base_sequence=0, **ONE)
+    segment(tmp_path / "orders-0", 0, batches)
+    assert recipe("duplicates", tmp_path) == []
+    # In a topic of clients, a batch without a marker before it is one that was written again.
+    segment(tmp_path / "orders-0", 0, [*batches, again])
+    segment(tmp_path / "__consumer_offsets-0", 0, [*batches, again])
+    (found,) = recipe("duplicates", tmp_path, code=1)
+    assert (found["topic"], found["first_offset"], found["earlier_offset"]) == ("orders", 5, 4)
+
+
+def test_sequences_that_restart_are_no_duplicates(tmp_path: Path) -> None:
+    """After 2,147,483,647 records a producer's sequences begin again at 0; only equal ones are duplicates."""
+    sequences = [5, 2_147_483_600, 0, 3, 5, 9]
+    batches = [batch(i, 1, base_sequence=sequence, **ONE) for i, sequence in enumerate(sequences)]
+    segment(tmp_path / "orders-0", 0, batches)
+    (found,) = recipe("duplicates", tmp_path, code=1)
+    assert (found["base_sequence"], found["first_offset"], found["earlier_offset"]) == (5, 4, 0)
+
+
+def test_old_versions_are_counted() -> None:
+    """Batches and bytes of v0 and v1 are those of ``dump``."""
+    found = {row["magic"]: row for row in recipe("legacy", MIXED, SEGMENTS / "4.3.0-v2-none")}
+    reported = [json.loads(line) for line in kseg("dump", "--format", "jsonl", MIXED).stdout.splitlines()]
+    assert set(found) == {0, 1}
+    for magic in (0, 1):
+        own = [row for row in reported if row["magic"] == magic]
+        assert (found[magic]["batches"], found[magic]["bytes"]) == (len(own), sum(row["size"] for row in own))
+
+
+def test_the_largest_producers_keys_and_records(tmp_path: Path) -> None:
+    """They are listed by the bytes that they use, also if keys are not UTF-8: their text is longer."""
+    batches = [
+        batch(0, 3, bytes(100), producer_id=1, producer_epoch=0, base_sequence=0),
+        batch(3, 3, producer_id=2, producer_epoch=0, base_sequence=0),
+        build_batch([PlainRecord(6, b"k0", bytes(50)), PlainRecord(7, b"k0", None), PlainRecord(8, b"\xff" * 40, b"")]),
+    ]
+    segment(tmp_path / "orders-0", 0, batches)
+    producers = recipe("top-producers", tmp_path)
+    assert [(row["producer_id"], row["bytes"], row["records"], row["partitions"]) for row in producers] == [
+        (1, len(batches[0]), 3, 1),
+        (2, len(batches[1]), 3, 1),
+    ]
+    keys = recipe("top-keys", tmp_path)
+    assert (keys[0]["key"], keys[0]["bytes"], keys[0]["records"], keys[0]["tombstones"]) == ("k0", 156, 3, 1)
+    assert sum(row["records"] for row in keys) == 9
+    assert next(row["bytes"] for row in keys if str(row["key"]).startswith("//")) == 40
+    records = recipe("largest-records", tmp_path)
+    assert [(row["offset"], row["bytes"]) for row in records[:4]] == [(0, 102), (1, 102), (2, 102), (6, 52)]
+    (codecs,) = recipe("codecs", tmp_path)
+    assert (codecs["compression"], codecs["batches"], codecs["bytes"]) == ("none", 3, sum(map(len, batches)))
+
+
+def test_formats_and_refusals(tmp_path: Path) -> None:
+    """An empty result is stated. A recipe takes no other statement."""
+    assert run("--recipe", "legacy", SEGMENTS / "4.3.0-v2-none").stderr == "kseg: legacy: no rows found\n"
+    assert run("--recipe", "legacy", MIXED, "--format", "csv").stdout.startswith("topic,partition,file,magic")
+    for arguments, message in (
+        (("--recipe", "gaps", tmp_path / "missing"), "No such file"),
+        (("--recipe", "gaps"), "no PATH"),
+        (("--recipe", "gaps", "--file", MIXED, MIXED), "cannot be combined"),
+    ):
+        done = run(*arguments)
+        assert (done.exit_code, message in done.stderr) == (2, True), done.stderr
+
+
+def test_a_file_that_cannot_be_read_fails_the_recipe(tmp_path: Path) -> None:
+    """The rows of the other files are printed, and the exit code says that the answer is incomplete."""
+    segment(tmp_path / "orders-0", 0, [batch(0, 10)])
+    segment(tmp_path / "orders-0", 5, [batch(5, 10)])
+    wrong = tmp_path / "noise"
+    wrong.write_bytes(b"not a segment " * 100)
+    for name in RECIPES:
+        done = run("--recipe", name, "--format", "jsonl", tmp_path, wrong)
+        assert (done.exit_code, str(wrong) in done.stderr) == (2, True), name
+    assert len(recipe("overlaps", tmp_path, wrong, code=2)) == 1
+
+
+def random_log(home: Path, seed: int) -> None:
+    """Write folders of segments with repeated batches, repeated sequences, gaps, overlaps, markers and wrong CRCs."""
+    choose = random.Random(seed)
+    for name in choose.sample(["orders-0", "orders-1", "__consumer_offsets-3", "loose"], 2):
+        offset, past = 0, [batch(0, 1)]
+        next_sequence = dict.fromkeys(range(3), 0)
+        for _ in range(3):
+            batches, base = [], offset
+            for _ in range(choose.randrange(25)):
+                count, producer = choose.randint(1, 3), choose.randrange(4)
+                if choose.random() < 0.1:
+                    batches.append(choose.choice(past))
+                    continue
+                header: Row = {"producer_id": producer, "producer_epoch": 0} if producer < 3 else {}
+                if header and choose.random() < 0.2:
+                    count = 1
+                    batches.append(marker(offset, **header))
+                    next_sequence[producer] *= choose.randrange(2)
+                else:
+                    if header:
+                        header["base_sequence"] = max(next_sequence[producer] - choose.choice([0, 0, 0, 0, 2]), 0)
+                        next_sequence[producer] = header["base_sequence"] + count
+                    batches.append(batch(offset, count, **header))
+                if choose.random() < 0.05:
+                    batches[-1] = batches[-1][:-1] + b"\xff"
+                past.append(batches[-1])
+                offset += count + choose.choice([0, 0, 0, 4])
+            segment(home / name, base, batches)
+            offset = max(offset + choose.choice([0, 0, 5, -2]), base + 1)
+
+
+def expected(rows: Sequence[Row], topic: str | None) -> Iterator[tuple[str, str, int]]:
+    """Yield (kind, file, position or offset) of the problems of a folder, from the batches that ``dump`` shows."""
+    valid = [row for row in rows if row["crc_valid"]]
+    for i, row in enumerate(valid):
+        if any(row["base_offset"] <= before["last_offset"] for before in valid[:i]):
+            yield "offset", row["file"], row["position"]
+        if row["control"] or row["base_sequence"] < 0:
+            continue
+        of_producer = (one for one in valid[: i + 1] if one["producer_id"] == row["producer_id"])
+        if _repeats([one for one in of_producer if one["control"] or one["base_sequence"] >= 0], topic):
+            yield "sequence", row["file"], row["position"]
+    files = [[row for row in valid if row["file"] == name] for name in dict.fromkeys(row["file"] for row in valid)]
+    for here, there in pairwise(files):
+        end, begin = max(row["last_offset"] for row in here) + 1, min(row["base_offset"] for row in there)
+        if begin != end:
+            yield "gap" if begin > end else "overlap", here[0]["file"], min(begin, end)
+
+
+def _repeats(own: Sequence[Row], topic: str | None) -> bool:
+    """Return whether the last batch of a producer has the sequence of an earlier one since the sequences began again."""
+    seen: dict[int, int] = {}
+    after_marker, last = False, own[-1]
+    for row in own:
+        sequence = row["base_sequence"]
+        if not row["control"] and (sequence or topic != "__consumer_offsets"):
+            if sequence == 0 and after_marker:
+                seen.clear()
+            first: int = seen.setdefault(sequence, row["last_offset"])
+            if row is last:
+                return bool(first != row["last_offset"])
+        after_marker = row["control"] or (after_marker and not sequence and topic == "__consumer_offsets")
+    return False
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", range(cases(8)))
+def test_random_logs_have_the_problems_of_a_simple_search(seed: int, tmp_path: Path) -> None:
+    """The statements agree with a search in Python over the batches that ``dump`` shows."""
+    random_log(tmp_path, seed)
+    wanted: set[tuple[str, str, int]] = set()
+    for folder in tmp_path.iterdir():
+        shown = [json.loads(line) for line in kseg("dump", "--format", "jsonl", folder).stdout.splitlines()]
+        wanted |= {*expected(shown, folder.name.rpartition("-")[0] or None)}
+    assert wanted == {*_found(tmp_path)}
+
+
+def _found(folder: Path) -> Iterable[tuple[str, str, int]]:
+    for name, kind, place in (("duplicates", None, "position"), ("gaps", "gap", "first_offset"),
+                              ("overlaps", "overlap", "first_offset")):  # fmt: skip
+        for line in run("--recipe", name, "--format", "jsonl", folder).stdout.splitlines():
+            row = json.loads(line)
+            yield kind or row["repeated"], row["file"], row[place]

@@ -1,0 +1,57 @@
+"""Files at URLs: the same findings as on a disk, side files included, and a fault of the store is never fewer files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from kseg.cli.main import main
+from tests.support.fixtures import SEGMENTS
+
+pytest.importorskip("fsspec", reason="fsspec is not installed")
+
+from tests.support.read_faults import remote_faults
+
+FINDINGS = SEGMENTS.parent / "findings"
+OF_SIDE_FILES = sorted(
+    folder
+    for folder in FINDINGS.iterdir()
+    if any(word in folder.name for word in ("index", "snapshot", "epoch", "checkpoint", "swap", "missing"))
+    and not (folder / "settings.json").exists()
+)
+URL = "faulty:///logs"
+
+
+def validate(path: object) -> tuple[int, list[dict[str, Any]]]:
+    done = CliRunner().invoke(main, ["validate", "--format", "jsonl", str(path)])
+    assert done.exception is None or isinstance(done.exception, SystemExit)
+    lines = done.stdout.replace(str(path), "logs").splitlines()
+    return done.exit_code, [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("folder", OF_SIDE_FILES, ids=lambda folder: folder.name)
+def test_a_url_has_the_findings_of_its_folder(folder: Path, tmp_path: Path) -> None:
+    """Nothing is sound that was not looked at: indexes, snapshots and checkpoints are checked, each against the log."""
+    shutil.copytree(folder, tmp_path / "logs")
+    with remote_faults(folder):
+        found = validate(URL)
+    assert found == validate(tmp_path / "logs")
+    assert len(found[1]) > 1
+
+
+def test_a_fault_of_the_store_is_reported(tmp_path: Path) -> None:
+    """At every call: the exit code is 2, or the findings are those without the fault."""
+    folder = FINDINGS / "index-mismatch"
+    with remote_faults(folder) as healthy:
+        wanted = validate(URL)
+    assert healthy.calls > 10
+    for kind in ("EIO", "client", "short"):
+        for number in range(healthy.calls):
+            with remote_faults(folder, kind, range(number, number + 1)):
+                found = validate(URL)
+            assert found[0] == 2 or found == wanted, (kind, number)
