@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pyte
 
+from tools.docs.terminal import blocks_until_end
+
 
 def shown_lines(screen: pyte.Screen) -> list[str]:
     """Return the lines on the screen without empty ones."""
@@ -30,14 +32,7 @@ def run_in_terminal(
     stream = pyte.ByteStream(screen)
     environment = {**os.environ, "TERM": "xterm-256color"}
     command = [sys.executable, "-m", "kseg", *map(str, arguments)]
-    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment, cwd=cwd) as process:
-        os.close(slave)
-        try:
-            while data := os.read(master, 1 << 16):
-                stream.feed(data)
-                yield screen
-        except OSError:
-            pass  # the other end is closed: EIO on Linux
-        finally:
-            os.close(master)
-            process.wait()
+    process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment, cwd=cwd)
+    for block in blocks_until_end(master, slave, process.wait):
+        stream.feed(block)
+        yield screen

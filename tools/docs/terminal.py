@@ -6,7 +6,6 @@ child, and writes the result as a line. So a command takes milliseconds, and the
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
 import os
@@ -14,6 +13,8 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
@@ -28,6 +29,8 @@ _STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 #: A command with one of these runs in a shell.
 _SHELL = re.compile(r"[|&;<>*$`\\\n]")
+#: What follows the output of a command: no command writes it.
+_END = b"\x1b[kseg-end]"
 _WARM_UP = (["validate"], ["dump"], ["dump", "--deep", "--format", "jsonl"], ["dump", "--format", "hex"], ["recovery"])
 _KEPT = ("KSEG_ENGINE", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV")
 
@@ -122,17 +125,43 @@ def _in_child(request: dict[str, Any]) -> tuple[str, int]:
     import struct
     import termios
 
-    child, terminal = pty.fork()
+    reader, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, request["width"], 0, 0))
+    child = os.fork()
     if child == 0:
-        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, request["width"], 0, 0))
+        os.close(reader)
+        for descriptor in (0, 1, 2):
+            os.dup2(terminal, descriptor)
         _run(request)
-    written = b""
-    with contextlib.suppress(OSError):  # EIO: the child has closed its end
-        while block := os.read(terminal, 1 << 16):
-            written += block
+    statuses: list[int] = []
+    written = b"".join(blocks_until_end(reader, terminal, lambda: statuses.append(os.waitpid(child, 0)[1])))
+    return written.decode(errors="replace").replace("\r\n", "\n"), os.waitstatus_to_exitcode(statuses[0])
+
+
+def blocks_until_end(reader: int, terminal: int, wait: Callable[[], object]) -> Iterator[bytes]:
+    """Yield what is written to ``terminal`` until ``wait`` returns, and close both ends.
+
+    The terminal stays open here while the command runs, and is not its controlling terminal: one that hangs up when the
+    command ends can drop what was not read yet.
+    """
+
+    def end() -> None:
+        wait()
+        os.write(terminal, _END)
+
+    waiting = threading.Thread(target=end)
+    waiting.start()
+    rest = b""
+    while not rest.endswith(_END):
+        rest += os.read(reader, 1 << 16)
+        # The end may come in two pieces.
+        kept = next(size for size in range(len(_END), -1, -1) if rest.endswith(_END[:size]))
+        if block := rest[: len(rest) - kept]:
+            yield block
+        rest = rest[len(rest) - kept :]
+    waiting.join()
     os.close(terminal)
-    _, status = os.waitpid(child, 0)
-    return written.decode(errors="replace").replace("\r\n", "\n"), os.waitstatus_to_exitcode(status)
+    os.close(reader)
 
 
 def _run(request: dict[str, Any]) -> None:
