@@ -16,6 +16,7 @@ from kseg.engine import lazy
 from kseg.errors import UnreadableError, UsageError
 from kseg.extras.views import planning, split_rows, view_table
 from kseg.findings import Finding, Report, Verdict, do_nothing
+from kseg.format.segment.row_filter import RowFilter
 from kseg.format.sidefiles.registry import find_files, recognise
 from kseg.format.storage.source import SegmentFile, is_folder, open_source
 from kseg.format.wire.framings import FRAMINGS
@@ -127,7 +128,7 @@ def scan(
         view,
         view_table.as_text(wanted) if text else wanted,
         mode="dropmalformed",
-        limits=planning.RowLimits(None, None, first, end, _time("since", since), _time("until", until)),
+        limits=RowFilter(first, end, _time("since", since), _time("until", until)),
         verify_crc=verify_crc,
     )
     tell = unread or _raise

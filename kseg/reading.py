@@ -18,11 +18,11 @@ from kseg.commands.dump.dumped_rows import (
     byte_range,
     dump_reader,
 )
-from kseg.commands.dump.row_filter import RowFilter
 from kseg.errors import UnreadableError, UsageError, VanishedError
 from kseg.findings import Report, do_nothing
 from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT, DeepIterator
 from kseg.format.segment.records_chunk import Chunk, Record, RecordBatch
+from kseg.format.segment.row_filter import RowFilter
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.naming import base_offset_of, is_snapshot
 from kseg.format.storage.source import Source, find_segments, local_size, open_range, open_source, topic_partition
@@ -199,9 +199,7 @@ class PartitionLog(Log):
         for path, following in pairwise((*self.files, None)):
             assert path is not None
             begin, end = base_offset_of(path), base_offset_of(following or "")
-            if wanted.end_offset is not None and begin is not None and begin >= wanted.end_offset:
-                return
-            if wanted.first_offset is not None and end is not None and end <= wanted.first_offset:
+            if not wanted.accepts_offsets(begin, end):
                 continue
             with suppress(VanishedError), Segment(path, self._options, listed=True) as segment:
                 yield segment

@@ -24,12 +24,12 @@ from kseg.cli.record_options import decode_options, decode_settings, files_of, o
 from kseg.commands.dump import follow
 from kseg.commands.dump.dumped_rows import at_position, dump_side_file, first_rows
 from kseg.commands.dump.request import DumpRequest
-from kseg.commands.dump.row_filter import RowFilter
 from kseg.errors import UsageError
 from kseg.extras.serialization import record_decoder
 from kseg.format.checks.run_checks import side_file_of
 from kseg.format.internal_topics import decode
 from kseg.format.internal_topics.decode import BY_FOLDER, internal_topic
+from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.source import SegmentFile, find_segments, local_size, once_each, open_source
 from kseg.report import side_files_report, template
 from kseg.report.formats import DUMP, EFFECTIVE, View, destination, write

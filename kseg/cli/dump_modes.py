@@ -18,11 +18,11 @@ from kseg.cli.messages import FAILED, note, note_output, until_reader_closes
 from kseg.cli.record_options import files_of
 from kseg.commands.dump.dumped_rows import Item, first_rows
 from kseg.commands.dump.framed_dump import dump_framed, framed_bytes
-from kseg.commands.dump.row_filter import RowFilter
 from kseg.errors import UsageError
 from kseg.findings import Report
 from kseg.format.internal_topics.decode import BY_FOLDER, internal_topic
 from kseg.format.internal_topics.effective_state import Owner, effective
+from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.local_files import special_kind_at
 from kseg.format.storage.source import STDIN, SegmentFile, find_segments, once_each, open_source, topic_partition
 from kseg.format.wire.framings import framed_files, framing

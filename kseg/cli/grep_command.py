@@ -15,10 +15,10 @@ from kseg.cli.messages import FAILED, note, until_reader_closes
 from kseg.cli.outcome import DumpOutcome
 from kseg.cli.record_options import decode_options, decode_settings
 from kseg.commands.dump.dumped_rows import RecordsItem
-from kseg.commands.dump.row_filter import RowFilter
 from kseg.commands.grep.matches import FIELDS, Query, parse_json_path
 from kseg.commands.grep.partitioners import PARTITIONERS, PartitionChoice, files_of_keys
 from kseg.errors import UsageError
+from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.source import SegmentFile, find_segments, once_each
 from kseg.report import grep_report as report
 from kseg.report import template

@@ -28,7 +28,6 @@ from kseg.commands.dump.dumped_rows import (
     with_decoder,
 )
 from kseg.commands.dump.neighbours import Neighbours, first_found
-from kseg.commands.dump.row_filter import RowFilter
 from kseg.commands.grep.matches import Query, RecordGrep
 from kseg.commands.grep.text_patterns import MatchClock, limited
 from kseg.errors import KsegError, UsageError
@@ -36,6 +35,7 @@ from kseg.extras.serialization import record_decoder
 from kseg.findings import Finding, Report
 from kseg.format.segment import split_points
 from kseg.format.segment.input_buffer import borrowed
+from kseg.format.segment.row_filter import RowFilter
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.several_processes import Job, Parts, parts_of_files, sampled_jobs
 from kseg.format.storage.source import SegmentFile, local_size, open_split, topic_partition

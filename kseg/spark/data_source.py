@@ -13,8 +13,9 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from kseg.extras.views.planning import RowLimits, Split, check_paths, plan
+from kseg.extras.views.planning import Split, check_paths, plan
 from kseg.extras.views.split_rows import read
+from kseg.format.segment.row_filter import RowFilter
 from kseg.spark import options as reader_options
 from kseg.spark.options import Options, apply_filters, ddl
 from kseg.spark.streaming import KsegStreamReader
@@ -77,7 +78,7 @@ class KsegReader(DataSourceReader):
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.limits: RowLimits = options.limits
+        self.limits: RowFilter = options.limits
 
     @property
     def pushFilters(self) -> Callable[[list[Filter]], Iterable[Filter]]:  # noqa: N802

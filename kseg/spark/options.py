@@ -11,7 +11,7 @@ import glob
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -30,11 +30,12 @@ from pyspark.sql.datasource import (
 from kseg.errors import UnreadableError, UsageError
 from kseg.extras.serialization.decoding import FieldDecoder
 from kseg.extras.serialization.record_decoder import DecodeSettings
-from kseg.extras.views.planning import Request, RowLimits
+from kseg.extras.views.planning import Request
 from kseg.extras.views.split_rows import NO_NOTICES, Notices
 from kseg.extras.views.view_table import VIEWS, columns_of
 from kseg.findings import do_nothing
 from kseg.format.internal_topics.decode import BY_FOLDER, TOPICS
+from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage import remote_files
 from kseg.format.storage.source import STDIN, is_url
 from kseg.format.wire.framings import FRAMINGS
@@ -143,13 +144,13 @@ def parse(given: Mapping[str, str], schema: Sequence[tuple[str, str]] | None = N
         requests=options.get("requests"),
         mode=_choice("mode", options, MODES, "permissive"),
         isolation=_choice("isolation", options, ISOLATIONS, "read_uncommitted"),
-        limits=RowLimits(
-            _set(_list(options.get("topics"))),
-            _set([_int("partitions", text) for text in _list(options.get("partitions"))]),
+        limits=RowFilter(
             first,
             end,
             _parsed("since", options, parse_time),
             _parsed("until", options, parse_time),
+            topics=_set(_list(options.get("topics"))),
+            partitions=_set([_int("partitions", text) for text in _list(options.get("partitions"))]),
         ),
         verify_crc=_flag("verifycrc", options, default="true"),
         split_bytes=_size("splitbytes", options),
@@ -267,7 +268,7 @@ def _parsed(name: str, options: Mapping[str, str], parse: Callable[[str], _Value
         raise UsageError(f"option {name}: {error}") from None
 
 
-def apply_filters(limits: RowLimits, filters: Iterable[Filter]) -> RowLimits:
+def apply_filters(limits: RowFilter, filters: Iterable[Filter]) -> RowFilter:
     """Narrow the limits by pushed filters. Rows that pass all filters also pass the result; other filters are ignored."""
     for condition in filters:
         name = ".".join(getattr(condition, "attribute", ()))
@@ -275,7 +276,7 @@ def apply_filters(limits: RowLimits, filters: Iterable[Filter]) -> RowLimits:
         if name in _SETS and isinstance(condition, (EqualTo, EqualNullSafe, In)):
             values = condition.value if isinstance(condition, In) else (condition.value,)
             bound: dict[str, Any] = {_SETS[name]: frozenset(values)}
-            limits = limits.both(replace(RowLimits(), **bound))
+            limits = limits.both(RowFilter(**bound))
         elif name in _RANGES and bounds is not None:
             values = condition.value if isinstance(condition, In) else (condition.value,)  # type: ignore[attr-defined]
             numbers = [milliseconds(value) if isinstance(value, datetime) else value for value in values]
@@ -283,7 +284,7 @@ def apply_filters(limits: RowLimits, filters: Iterable[Filter]) -> RowLimits:
             first, end = bounds([number for number in numbers if isinstance(number, int)], name == "timestamp")
             low, high = _RANGES[name]
             bound = {low: first, high: end}
-            limits = limits.both(replace(RowLimits(), **bound))
+            limits = limits.both(RowFilter(**bound))
     return limits
 
 

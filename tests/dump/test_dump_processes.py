@@ -13,7 +13,7 @@ import pytest
 
 from kseg.commands.dump import dump_ranges
 from kseg.commands.dump.request import DumpRequest
-from kseg.commands.dump.row_filter import RowFilter
+from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.process_pool import KILLED
 from kseg.format.storage.source import SegmentFile
 from kseg.format.writer.records_builder import PlainRecord, build_batch
@@ -27,7 +27,7 @@ EAGER = """
 from kseg.cli import dump_jobs
 from kseg.commands.dump import dump_ranges
 from kseg.commands.dump.request import DumpRequest
-from kseg.commands.dump.row_filter import RowFilter
+from kseg.format.segment.row_filter import RowFilter
 from kseg.format.segment import several_processes
 dump_jobs._FEW_BYTES = 0
 several_processes.BEGIN_ALONE = False

@@ -7,9 +7,9 @@ from random import Random
 
 from kseg.commands.dump import dumped_rows
 from kseg.commands.dump.dumped_rows import RecordsItem, dump_segment
-from kseg.commands.dump.row_filter import RowFilter
 from kseg.findings import Finding
 from kseg.format.segment.records_chunk import Record
+from kseg.format.segment.row_filter import RowFilter
 from tests.support.damaged_cases import damaged, written
 from tests.support.fuzzing import cases
 

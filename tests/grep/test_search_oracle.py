@@ -12,10 +12,10 @@ import pytest
 
 from kseg.commands.dump.dumped_rows import RecordsItem, dump_segment
 from kseg.commands.dump.neighbours import Neighbours, first_found
-from kseg.commands.dump.row_filter import RowFilter
 from kseg.commands.grep.matches import JsonPath, Query, RecordGrep
 from kseg.errors import NotASegmentError
 from kseg.format.segment.records_chunk import Record
+from kseg.format.segment.row_filter import RowFilter
 from kseg.text import to_json
 from tests.support import searched_logs
 from tests.support.fuzzing import cases

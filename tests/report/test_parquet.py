@@ -12,9 +12,9 @@ import pytest
 
 from kseg import schema
 from kseg.commands.dump.dumped_rows import dump_segment
-from kseg.commands.dump.row_filter import RowFilter
 from kseg.format.record.layout import LAST_MILLISECOND
 from kseg.format.segment.records_chunk import Header
+from kseg.format.segment.row_filter import RowFilter
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.reading import open_segment
 from kseg.report import arrow_rows, arrow_table

@@ -33,11 +33,11 @@ from pyspark.sql.datasource import (
 from kseg.extras.views.planning import (
     FILE_COST,
     PlannedSegment,
-    RowLimits,
     SegmentRange,
     plan,
     split_size,
 )
+from kseg.format.segment.row_filter import RowFilter
 from kseg.spark.data_source import KsegDataSource, KsegReader
 from kseg.spark.jobs.launch import check_java
 from kseg.spark.options import apply_filters, parse
@@ -130,12 +130,12 @@ def test_limits_apply_to_columns_that_are_not_requested(tmp_path: Path) -> None:
 def test_limits_never_grow() -> None:
     """All filters apply together: each can only narrow the limits of options and other filters."""
     limits = apply_filters(
-        RowLimits(first_offset=10, end_offset=50), [LessThan(("offset",), 90), GreaterThan(("offset",), 5)]
+        RowFilter(first_offset=10, end_offset=50), [LessThan(("offset",), 90), GreaterThan(("offset",), 5)]
     )
-    assert limits == RowLimits(first_offset=10, end_offset=50)
-    both = apply_filters(RowLimits(), [EqualTo(("topic",), "a"), In(("topic",), ("b", "c"))])
+    assert limits == RowFilter(first_offset=10, end_offset=50)
+    both = apply_filters(RowFilter(), [EqualTo(("topic",), "a"), In(("topic",), ("b", "c"))])
     assert both.topics == frozenset()
-    assert apply_filters(RowLimits(), [EqualTo(("value",), b"x"), Not(EqualTo(("offset",), 3))]) == RowLimits()
+    assert apply_filters(RowFilter(), [EqualTo(("value",), b"x"), Not(EqualTo(("offset",), 3))]) == RowFilter()
 
 
 def test_a_wrong_index_is_not_used(tmp_path: Path) -> None:
@@ -213,10 +213,10 @@ def test_small_files_share_a_split(tmp_path: Path) -> None:
     """A task costs as much as reading megabytes: a thousand tiny segments are not a thousand tasks."""
     for number in range(50):
         write(tmp_path / f"orders-{number}", [batch(0)])
-    splits = plan(parse({"path": str(tmp_path)}), RowLimits())
+    splits = plan(parse({"path": str(tmp_path)}), RowFilter())
     assert sum(len(split.pieces) for split in splits) == 50
     assert len(splits) == 1
-    assert len(plan(parse({"path": str(tmp_path), "splitbytes": "1000000"}), RowLimits())) > 5
+    assert len(plan(parse({"path": str(tmp_path), "splitbytes": "1000000"}), RowFilter())) > 5
 
 
 def test_splits_are_as_large_as_there_is_to_read() -> None:

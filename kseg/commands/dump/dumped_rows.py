@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kseg.commands.dump.row_filter import RowFilter
 from kseg.errors import UsageError
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.checks.run_checks import SegmentChecks, check_settings
@@ -20,6 +19,7 @@ from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT, DeepIterator
 from kseg.format.segment.input_buffer import Buffers, borrowed
 from kseg.format.segment.record_search import RecordSearch
 from kseg.format.segment.records_chunk import Chunk, Record, RecordBatch, record_batch
+from kseg.format.segment.row_filter import RowFilter
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.sidefiles import index_reader
 from kseg.format.storage.source import local_size, open_range, open_source, topic_partition

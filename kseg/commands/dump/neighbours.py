@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from kseg.commands.dump.dumped_rows import RecordsItem, SegmentItem
-from kseg.commands.dump.row_filter import RowFilter
 from kseg.errors import NotASegmentError
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.record_search import by_batch
 from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.row_filter import RowFilter
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.source import Source
 from kseg.format.wire.record_sets import BytesSource

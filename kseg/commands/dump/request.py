@@ -12,9 +12,9 @@ from kseg.commands.dump.dumped_rows import (
     dump_segment,
     with_decoder,
 )
-from kseg.commands.dump.row_filter import RowFilter
 from kseg.findings import Report
 from kseg.format.internal_topics.decode import internal_topic
+from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.source import SegmentFile
 
 if TYPE_CHECKING:

@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, groupby, pairwise, zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from kseg.commands.dump.dumped_rows import byte_range
 from kseg.commands.transactions import CommittedOffsets, committed, open_at
 from kseg.errors import UnreadableError, UsageError
 from kseg.extras.views.view_table import FINDINGS, TRANSACTION_STATE, VIEWS
 from kseg.findings import do_nothing
+from kseg.format.segment.row_filter import RowFilter
 from kseg.format.sidefiles import index_reader
 from kseg.format.sidefiles.registry import find_files
 from kseg.format.storage import local_files
@@ -41,47 +43,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class RowLimits:
-    """The requested rows. Ranges are half-open, timestamps in epoch milliseconds; None means unbounded."""
-
-    topics: frozenset[str] | None = None
-    partitions: frozenset[int] | None = None
-    first_offset: int | None = None
-    end_offset: int | None = None
-    since: int | None = None
-    until: int | None = None
-
-    def accepts_file(self, topic: str | None, partition: int | None) -> bool:
-        """Return whether files of the partition can contain requested rows."""
-        return (self.topics is None or topic in self.topics) and (
-            self.partitions is None or partition in self.partitions
-        )
-
-    def both(self, other: RowLimits) -> RowLimits:
-        """Return the intersection with other limits."""
-        return RowLimits(
-            _common(self.topics, other.topics),
-            _common(self.partitions, other.partitions),
-            _larger(self.first_offset, other.first_offset),
-            _smaller(self.end_offset, other.end_offset),
-            _larger(self.since, other.since),
-            _smaller(self.until, other.until),
-        )
-
-
-def _common(a: frozenset[Any] | None, b: frozenset[Any] | None) -> frozenset[Any] | None:
-    return b if a is None else a if b is None else a & b
-
-
-def _larger(a: int | None, b: int | None) -> int | None:
-    return b if a is None else a if b is None else max(a, b)
-
-
-def _smaller(a: int | None, b: int | None) -> int | None:
-    return b if a is None else a if b is None else min(a, b)
-
-
-@dataclass(frozen=True, slots=True)
 class Request:
     """A checked request. ``columns`` are the requested columns of the view in order.
 
@@ -99,7 +60,7 @@ class Request:
     requests: str | None = None
     mode: str = "permissive"
     isolation: str = "read_uncommitted"
-    limits: RowLimits = field(default_factory=RowLimits)
+    limits: RowFilter = field(default_factory=RowFilter)
     verify_crc: bool = True
     split_bytes: int | None = None
 
@@ -177,7 +138,7 @@ def check_paths(request: Request) -> None:
                     source.check_not_empty()
 
 
-def plan(request: Request, limits: RowLimits) -> list[Split]:
+def plan(request: Request, limits: RowFilter) -> list[Split]:
     """Return the splits of a read. Raises KsegError if a path can't be listed.
 
     The segments view is split by file only, the findings and the transactions view by folder, because they need the other
@@ -203,7 +164,7 @@ def plan(request: Request, limits: RowLimits) -> list[Split]:
     return list(pack_splits(([piece] for piece in pieces), split_bytes))
 
 
-def _outcomes(request: Request, limits: RowLimits, folder: str, segments: Sequence[PlannedSegment]) -> CommittedOffsets:
+def _outcomes(request: Request, limits: RowFilter, folder: str, segments: Sequence[PlannedSegment]) -> CommittedOffsets:
     """Return the outcomes of the transactions of a folder's whole log, also if only some of its segments are read.
 
     Raises UsageError for a read_committed query of segments by name, if a transaction began before them: records from its
@@ -232,7 +193,7 @@ def _outcomes(request: Request, limits: RowLimits, folder: str, segments: Sequen
 
 
 def _folder_units(
-    paths: Sequence[str], limits: RowLimits, find: Callable[[str], Iterator[SegmentFile]]
+    paths: Sequence[str], limits: RowFilter, find: Callable[[str], Iterator[SegmentFile]]
 ) -> Iterator[list[SegmentRange]]:
     """Yield the files of each folder. A file given as a path is alone."""
     seen: set[str] = set()
@@ -261,7 +222,7 @@ def needs_outcomes(request: Request) -> bool:
     return reads_committed(request) or any(column is TRANSACTION_STATE for column in request.columns)
 
 
-def folders(paths: Sequence[str], limits: RowLimits) -> Mapping[str, list[PlannedSegment]]:
+def folders(paths: Sequence[str], limits: RowFilter) -> Mapping[str, list[PlannedSegment]]:
     """Return the requested segments by folder, in order. A segment that several paths contain is returned once."""
     files = once_each(chain.from_iterable(map(find_segments, paths)))
     by_folder: dict[str, list[SegmentFile]] = defaultdict(list)
@@ -279,14 +240,11 @@ def _segments(files: list[SegmentFile]) -> Iterator[PlannedSegment]:
         yield PlannedSegment(file, local_size(file.path), end if base_offset_of(file.path) is not None else None)
 
 
-def _can_hold(segment: PlannedSegment, limits: RowLimits) -> bool:
+def _can_hold(segment: PlannedSegment, limits: RowFilter) -> bool:
     """Return whether a file can contain rows within the limits, by file names and the time index of a sealed
     segment.
     """
-    base = segment.base_offset
-    if base is not None and limits.end_offset is not None and base >= limits.end_offset:
-        return False
-    if segment.end_offset is not None and limits.first_offset is not None and segment.end_offset <= limits.first_offset:
+    if not limits.accepts_offsets(segment.base_offset, segment.end_offset):
         return False
     if limits.since is None or segment.end_offset is None:
         return True
@@ -295,17 +253,13 @@ def _can_hold(segment: PlannedSegment, limits: RowLimits) -> bool:
 
 
 def _pieces(
-    segment: PlannedSegment, limits: RowLimits, split_bytes: int, seen: CommittedOffsets | None
+    segment: PlannedSegment, limits: RowFilter, split_bytes: int, seen: CommittedOffsets | None
 ) -> Iterator[SegmentRange]:
     path, size = segment.file.path, segment.size
     if size is None:
         yield SegmentRange(segment.file, None, committed=seen)
         return
-    first = limits.first_offset
-    if limits.since is not None:
-        older = index_reader.first_offset_since(path, limits.since)
-        first = older if first is None else max(first, older or first)
-    start, end = index_reader.byte_range(path, size, first, limits.end_offset)
+    start, end = byte_range(path, size, limits)
     yield from pieces_of(segment, start, end, split_bytes, seen)
 
 

@@ -13,13 +13,14 @@ import sys
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextvars import Context, copy_context
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kseg.errors import UsageError
-from kseg.extras.views.planning import Request, RowLimits, plan
+from kseg.extras.views.planning import Request, plan
 from kseg.extras.views.split_rows import Notices, read
 from kseg.format.record.layout import FIRST_MILLISECOND, INT64_MAX, LAST_MILLISECOND
+from kseg.format.segment.row_filter import RowFilter
 from kseg.report.arrow_table import ColumnPlace, InMemoryDataset, arrow_schema, dataset, pa
 
 _WORD = re.compile(r"\w+")
@@ -31,30 +32,21 @@ _RANGES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FilterLimits(RowLimits):
-    """Limits that also reject the files of partitions in which no row can match ``filter``."""
-
-    schema: Any = None
-    filter: Any = None
-
-    def accepts_file(self, topic: str | None, partition: int | None) -> bool:
-        if not RowLimits.accepts_file(self, topic, partition):
-            return False
-        place = ColumnPlace("", topic, partition).escaped()
-        same = (_equals(name, getattr(place, name)) for name in ("topic", "partition"))
-        return all(_can_match(self.filter, self.schema, guarantee) for guarantee in same)
-
-
-def limits_of(condition: Any, schema: Any, limits: RowLimits, *, ranges: bool) -> RowLimits:
+def limits_of(condition: Any, schema: Any, limits: RowFilter, *, ranges: bool) -> RowFilter:
     """Return the limits of a pyarrow filter over columns of the schema, within other limits.
 
     With ``ranges`` the columns of _RANGES are those of records.
     """
     for name in names_in(condition) & _RANGES.keys() if ranges else ():
         limits = limits.both(_range_of(condition, schema, name))
-    given = {field.name: getattr(limits, field.name) for field in fields(RowLimits)}
-    return FilterLimits(**given, schema=schema, filter=condition)
+
+    def has_matches(topic: str | None, partition: int | None) -> bool:
+        """Return False if no row of the partition can match."""
+        place = ColumnPlace("", topic, partition).escaped()
+        same = (_equals(name, getattr(place, name)) for name in ("topic", "partition"))
+        return all(_can_match(condition, schema, guarantee) for guarantee in same)
+
+    return replace(limits, files=has_matches)
 
 
 def names_in(condition: Any) -> set[str]:
@@ -62,7 +54,7 @@ def names_in(condition: Any) -> set[str]:
     return set(_WORD.findall(str(condition)))
 
 
-def _range_of(condition: Any, schema: Any, name: str) -> RowLimits:
+def _range_of(condition: Any, schema: Any, name: str) -> RowFilter:
     first_name, end_name, smallest, largest, unit, factor = _RANGES[name]
     column = dataset.field(name)
 
@@ -78,7 +70,7 @@ def _range_of(condition: Any, schema: Any, name: str) -> RowLimits:
     values = range(smallest, largest)
     first = values[0] + bisect_left(values, True, key=lambda value: can_be_below(value + 1))
     end = values[0] + bisect_left(values, True, key=lambda value: not can_be_from(value))
-    return RowLimits(
+    return RowFilter(
         **{first_name: first if first > smallest else None, end_name: end if end < largest else None}  # type: ignore[arg-type]
     )
 

@@ -10,11 +10,10 @@ from typing import Any
 
 from kseg import schema
 from kseg.commands.dump import framed_dump
-from kseg.commands.dump.row_filter import RowFilter
 from kseg.engine import imported
 from kseg.errors import KsegError, LimitError, NotASegmentError, UnreadableError
 from kseg.extras.serialization import record_decoder
-from kseg.extras.views.planning import Request, RowLimits, SegmentRange, Split, reads_committed
+from kseg.extras.views.planning import Request, SegmentRange, Split, reads_committed
 from kseg.extras.views.view_table import DAMAGE, FINDINGS, VIEWS
 from kseg.findings import (
     READ_ERROR,
@@ -30,6 +29,7 @@ from kseg.format.internal_topics.decode import internal_topic
 from kseg.format.segment import records_chunk
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import record_batch
+from kseg.format.segment.row_filter import RowFilter
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.source import SegmentFile, open_source, open_split
 from kseg.report.arrow_rows import gathered_rows
@@ -65,17 +65,11 @@ class Task:
     """The parameters of a view's reader: the request, the limits of the request and of filters, and the notices."""
 
     request: Request
-    limits: RowLimits
+    limits: RowFilter
     notices: Notices = NO_NOTICES
 
-    @property
-    def filter(self) -> RowFilter:
-        """The limits of batches."""
-        limits = self.limits
-        return RowFilter(limits.first_offset, limits.end_offset, limits.since, limits.until)
 
-
-def read(request: Request, limits: RowLimits, split: Split, notices: Notices = NO_NOTICES) -> Iterator[pa.RecordBatch]:
+def read(request: Request, limits: RowFilter, split: Split, notices: Notices = NO_NOTICES) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a split. Raises Damaged in failfast mode, and in every mode what ``notices`` raise.
 
     Without failfast damage is left out. It becomes rows if the column ``damage`` is requested, in permissive mode.
@@ -173,7 +167,7 @@ def read_records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
         yield _within(batch, bounds, len(wanted))
 
 
-def _bounds(limits: RowLimits) -> dict[str, tuple[int | None, int | None]]:
+def _bounds(limits: RowFilter) -> dict[str, tuple[int | None, int | None]]:
     """Return the columns that the limits bound, with their bounds."""
     bounds = {"offset": (limits.first_offset, limits.end_offset), "timestamp_ms": (limits.since, limits.until)}
     return {name: bound for name, bound in bounds.items() if bound != (None, None)}
@@ -207,7 +201,7 @@ def _windows(piece: SegmentRange, task: Task, damage: DamagePolicy) -> Iterator[
 
 def _rows_to_skip(piece: SegmentRange, task: Task) -> Callable[[Any, int], bool] | None:
     """Return a test for batches without requested records, None if all batches are requested."""
-    keep, seen = task.filter, piece.committed if reads_committed(task.request) else None
+    keep, seen = task.limits.of_rows, piece.committed if reads_committed(task.request) else None
     if seen is not None:
         return lambda batches, row: not (seen.accepts(batches, row) and keep.accepts_batch(batches, row))
     return None if keep == RowFilter() else lambda batches, row: not keep.accepts_batch(batches, row)
@@ -228,7 +222,7 @@ def read_batches(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
 
 
 def _batch_rows(task: Task, split: Split) -> Iterator[schema.Row]:
-    keep = task.filter
+    keep = task.limits.of_rows
     for piece in split.pieces:
         damage = DamagePolicy(piece, task)
         with damage.kept():

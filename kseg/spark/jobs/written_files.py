@@ -39,11 +39,11 @@ from kseg.commands.dump.dumped_rows import (
     SegmentItem,
     dump_segment,
 )
-from kseg.commands.dump.row_filter import RowFilter
 from kseg.commands.validate import folder_checks
 from kseg.errors import UsageError
 from kseg.findings import Finding, do_nothing, fail_on_read_error
 from kseg.format.internal_topics.decode import internal_topic
+from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.atomic_write import SUFFIX, publish, whole_file, whole_files, writing
 from kseg.format.storage.naming import is_log
 from kseg.format.storage.process_pool import Pool

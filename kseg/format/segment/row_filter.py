@@ -1,15 +1,18 @@
-"""The selection of rows by offset, time, key, producer and kind: the options of ``kseg dump``."""
+"""The selection of rows by partition, offset, time, key, producer and kind, for all commands, views and the library."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from kseg.format.record import columns
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME
 from kseg.format.segment.record_search import RecordSearch, by_batch, rows_with_keys
 from kseg.format.segment.records_chunk import Chunk
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +21,8 @@ class RowFilter:
 
     Timestamps are epoch milliseconds; rows without one fail a time filter. ``control`` True keeps only control
     rows, False none of them. If there are ``keys``, only records with one of them are kept. ``search`` is a condition on
-    records in place of ``keys``.
+    records in place of ``keys``. ``topics``, ``partitions`` and ``files``, a condition on both, select files by the names
+    of their folders.
     """
 
     first_offset: int | None = None
@@ -29,6 +33,41 @@ class RowFilter:
     producer_id: int | None = None
     control: bool | None = None
     search: RecordSearch | None = None
+    topics: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    files: Callable[[str | None, int | None], bool] | None = None
+
+    def both(self, other: RowFilter) -> RowFilter:
+        """Return this filter, limited to the topics, the partitions and the ranges of another one, too."""
+        return replace(
+            self,
+            first_offset=_narrower(max, self.first_offset, other.first_offset),
+            end_offset=_narrower(min, self.end_offset, other.end_offset),
+            since=_narrower(max, self.since, other.since),
+            until=_narrower(min, self.until, other.until),
+            topics=_narrower(frozenset.intersection, self.topics, other.topics),
+            partitions=_narrower(frozenset.intersection, self.partitions, other.partitions),
+        )
+
+    @property
+    def of_rows(self) -> RowFilter:
+        """The filter without the conditions on files."""
+        return replace(self, topics=None, partitions=None, files=None)
+
+    def accepts_file(self, topic: str | None, partition: int | None) -> bool:
+        """Return whether files of the partition can contain accepted rows."""
+        return (
+            (self.topics is None or topic in self.topics)
+            and (self.partitions is None or partition in self.partitions)
+            and (self.files is None or self.files(topic, partition))
+        )
+
+    def accepts_offsets(self, first: int | None, end: int | None) -> bool:
+        """Return whether a segment with offsets from ``first`` to before ``end`` can contain accepted rows."""
+        return not (
+            (first is not None and self.end_offset is not None and first >= self.end_offset)
+            or (end is not None and self.first_offset is not None and end <= self.first_offset)
+        )
 
     def accepts_batch(self, batches: BatchColumns, row: int) -> bool:
         """Return whether the batch can have an accepted row, by its header. The base offset of a wrapper is unknown."""
@@ -94,3 +133,8 @@ class RowFilter:
         if single or batches.attributes[row] & LOG_APPEND_TIME:
             return batches.max_timestamp[row] < until
         return True
+
+
+def _narrower(choose: Callable[[_Value, _Value], _Value], a: _Value | None, b: _Value | None) -> _Value | None:
+    """Return what ``choose`` returns for two limits; None is unbounded."""
+    return b if a is None else a if b is None else choose(a, b)
