@@ -31,9 +31,18 @@ from kseg.report.lag_report import LagTotal, summary_line
 @click.option("--group", "groups", multiple=True, metavar="GROUP", help="List this group. Can be given several times.")
 @common.output_format(LAG)
 @common.output
+@common.details("List all partitions in the table.", "List only the sums in the table.")
 @common.jobs
 @common.max_rate
-def lag(paths: tuple[str, ...], groups: tuple[str, ...], format_name: str, output: str | None, jobs: int) -> int:
+def lag(
+    paths: tuple[str, ...],
+    groups: tuple[str, ...],
+    format_name: str,
+    output: str | None,
+    jobs: int,
+    verbose: bool,
+    quiet: bool,
+) -> int:
     """List the lag of consumer groups, as kafka-consumer-groups --describe does, but offline.
 
     PATHs are the log directories of all brokers. The committed offsets are those in __consumer_offsets, the log ends those
@@ -47,6 +56,7 @@ def lag(paths: tuple[str, ...], groups: tuple[str, ...], format_name: str, outpu
     for path in paths:
         check_exists(path)
     common.check_outputs()
+    detail = common.detail_of(verbose, quiet)
     files = once_each(file for path in paths for file in find_segments(path))
     found = LogDirs(files)
     replicas = offsets_replicas(found)
@@ -73,7 +83,7 @@ def lag(paths: tuple[str, ...], groups: tuple[str, ...], format_name: str, outpu
         progress_bar(size) as progress,
         parallel_map(jobs, len(replicas), size, progress) as each,
     ):
-        write(LAG, format_name, out, total.counted(lags(found, commits())), total)
+        write(LAG, format_name, out, total.counted(lags(found, commits())), total, detail=detail)
     note_output(output, summary_line(total))
     for group in sorted(set(groups) - total.groups):
         failed = bool(fail(f"group {group}: no committed offset found"))

@@ -1,15 +1,12 @@
-"""The findings of commands that write rows, on stderr, and the exit codes that follow.
-
-The outcome of a command that writes rows: its findings on stderr, and its exit code.
-
-The findings of commands other than ``kseg validate``, as messages on stderr.
-"""
+"""The findings of commands other than ``kseg validate`` as messages on stderr, and the exit codes that follow."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
+
+import click
 
 from kseg.cli.messages import FAILED, FOUND, fail, note
 from kseg.commands.dump.dumped_rows import (
@@ -32,18 +29,27 @@ from kseg.findings import (
 from kseg.format.checks.run_checks import policy_for
 from kseg.format.storage.source import SegmentFile
 from kseg.results import MAX_PER_RULE, Settings
+from kseg.text import count_of
+
+#: The findings of so many files are printed; those of others are counted.
+_NOTED_FILES = 3
 
 
 class FindingNotes:
-    """Prints warnings and errors, a limited number per rule and file. ``errors`` counts the errors.
+    """Prints warnings and errors, a limited number per rule and file, of a few files. ``errors`` counts the errors.
 
-    ``policy`` is the policy of the file that is read; None uses the severities of the rule table.
+    ``policy`` is the policy of the file that is read; None uses the severities of the rule table. The end of the command
+    prints how many places there are in other files.
     """
 
     def __init__(self) -> None:
         self.errors = 0
         self.policy: Policy | None = None
         self._printed: Counter[tuple[str, str]] = Counter()
+        self._files: set[str] = set()
+        self._others: Counter[str] = Counter()
+        if context := click.get_current_context(silent=True):
+            context.call_on_close(self._end)
 
     def __call__(self, path: str, finding: Finding) -> None:
         if not is_noted(finding, self.policy):
@@ -51,6 +57,9 @@ class FindingNotes:
         rule = RULES[finding.rule]
         severity = self.policy.severity(rule) if self.policy else rule.severity
         self.errors += severity >= Severity.ERROR
+        if not self._is_listed(path):
+            self._others[path] += 1
+            return
         self._printed[path, rule.name] += 1
         if self._printed[path, rule.name] == MAX_PER_RULE + 1:
             note(f"{path}: {rule.name}: more of them follow; `kseg validate` counts them")
@@ -58,6 +67,26 @@ class FindingNotes:
             message = Verdict(path, severity, finding).message
             place = "" if finding.position is None else f" at byte {finding.position}"
             note(f"{path}: {rule.name}{place}: {message}")
+
+    def more(self, path: str, rule: str, count: int) -> None:
+        """Print that a file has more findings of a rule."""
+        if self._is_listed(path):
+            note(f"{path}: {rule}: {count:,} more")
+        else:
+            self._others[path] += count
+
+    def _is_listed(self, path: str) -> bool:
+        if len(self._files) < _NOTED_FILES:
+            self._files.add(path)
+        return path in self._files
+
+    def _end(self) -> None:
+        if self._others:
+            places, files = self._others.total(), len(self._others)
+            note(
+                f"and {count_of(places, 'more damaged place')} in {count_of(files, 'other file')}: "
+                "`kseg validate` lists them"
+            )
 
 
 class DumpOutcome:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kseg.cli import common
-from kseg.cli.messages import FAILED, FOUND, fail, note, note_output
+from kseg.cli.messages import FAILED, FOUND, fail, note_output
 from kseg.cli.outcome import FindingNotes
 from kseg.cli.progress import progress_bar
 from kseg.cli.this_run import this_run
@@ -92,7 +92,7 @@ class _Outcome:
                 self._notes(verdict.file, verdict.finding)
             for rule, more in omitted_findings(one.result):
                 if any(verdict.severity >= Severity.WARNING for verdict in one.result.verdicts if verdict.rule is rule):
-                    note(f"{one.result.file}: {rule.name}: {more:,} more")
+                    self._notes.more(one.result.file, rule.name, more)
             self._errors += one.result.summary.errors
             if one.result.unread:
                 self.unread(one.result.unread)

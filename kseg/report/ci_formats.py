@@ -20,7 +20,10 @@ from xml.etree import ElementTree
 
 from kseg import __version__
 from kseg.commands.validate.known_findings import fingerprint
+from kseg.consequences import Consequence
 from kseg.findings import RULES, Rule, Severity, Verdict
+from kseg.report.partition_damage import COLUMNS as DAMAGE_COLUMNS
+from kseg.report.partition_damage import DamagedPartitions
 from kseg.report.rules_report import message_of
 from kseg.report.wording import (
     advice,
@@ -270,10 +273,12 @@ _MARKUP = re.compile(r"([\\`*_\[\]<>#|~@&])")
 
 
 def write_markdown(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
-    """Write the verdict, a table of the worst files' findings, and what to do about each rule."""
+    """Write the verdict, the worst partitions, a table of the worst files' findings, and what to do about each rule."""
     worst: list[tuple[tuple[int, int, int], int, FileResult]] = []
     with_findings = 0
+    damaged = DamagedPartitions()
     for number, result in enumerate(results):
+        damaged.add(result)
         if result.unread is None and not any(not verdict.known for verdict in result.verdicts):
             continue
         with_findings += 1
@@ -284,6 +289,10 @@ def write_markdown(results: Iterable[FileResult], total: Summary, out: TextIO) -
     out.write(f"# kseg validate: {total.verdict}\n\n{_escaped(summary_text(total))}\n")
     if not worst:
         return
+    if damaged.by_folder:
+        out.write(f"\n{_escaped(damaged.answer())}\n\n| {' | '.join(column.name for column in DAMAGE_COLUMNS)} |\n")
+        out.write("|---|---|--:|--:|---|---|\n")
+        out.writelines(f"| {' | '.join(map(_escaped, cells))} |\n" for cells, _ in damaged.rows())
     shown = [result for _, _, result in sorted(worst, key=lambda item: item[:2], reverse=True)]
     out.write("\n## Findings\n\n| file | severity | rule | findings | first |\n|---|---|---|--:|---|\n")
     rules: dict[str, Rule] = {}
@@ -339,7 +348,10 @@ _VERDICTS = ("sound", "damaged", "undetermined")
 
 def write_prometheus(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
     """Write the counts of a run as gauges, the findings by rule, and the time of the end of the run."""
-    known = sum(verdict.known for result in results for verdict in result.verdicts)
+    known, damaged = 0, DamagedPartitions()
+    for result in results:
+        known += sum(verdict.known for verdict in result.verdicts)
+        damaged.add(result)
     for name, about in _GAUGES:
         out.writelines(_metric(name, about, [("", getattr(total, name))]))
     rules = [(f'{{rule="{name}",code="{RULES[name].code}"}}', count) for name, count in sorted(total.rules.items())]
@@ -348,6 +360,9 @@ def write_prometheus(results: Iterable[FileResult], total: Summary, out: TextIO)
     by_severity = [(f'{{severity="{label}"}}', count) for label, count in severities]
     out.writelines(_metric("findings_by_severity", "Findings by severity.", by_severity))
     out.writelines(_metric("known_findings", "Findings of the baseline.", [("", known)]))
+    partitions = damaged.counts()
+    by_consequence = [(f'{{consequence="{kind.label}"}}', partitions[kind]) for kind in reversed(Consequence) if kind]
+    out.writelines(_metric("partitions_needing_attention", "Partitions by their worst consequence.", by_consequence))
     verdicts = [(f'{{verdict="{verdict}"}}', int(verdict == total.verdict)) for verdict in _VERDICTS]
     out.writelines(_metric("verdict", "1 for the verdict of the run.", verdicts))
     out.writelines(_metric("last_run_seconds", "End of the run, in seconds since 1970.", [("", int(time.time()))]))

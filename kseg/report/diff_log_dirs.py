@@ -13,6 +13,7 @@ from kseg.commands.diff.replica import ReplicaSummary
 from kseg.commands.diff.replica_pairs import NOT_COMPARED, PairOutcome
 from kseg.report.diff_advice import together_text
 from kseg.report.diff_report import difference_row, outcome_row, stale_text
+from kseg.report.ranking import fold, names_text
 from kseg.report.tables import TableColumn, print_pages, print_text
 from kseg.schema import Row
 from kseg.text import count_of, escape_controls
@@ -65,15 +66,30 @@ _LOG_DIRS = (TableColumn("a", text="wrap"), TableColumn("b", text="wrap"))
 
 
 def write_table(outcomes: Iterable[PairOutcome], total: LogDirDiffTotal, out: TextIO, *, detail: int = 0) -> None:
-    """Write the partitions that differ, with ``detail`` 1 all, with -1 none; then the number of partitions by verdict.
+    """Write the partitions that differ, the worst first; with ``detail`` 1 all, with -1 none; then a line with the sums.
 
     Of more than two log directories, each row names the two that it compares.
     """
     listed = (outcome for outcome in outcomes if detail > 0 or (not detail and outcome.verdict not in _SAME))
     named = total.log_dirs > 2
     columns = (*_COLUMNS[:1], *(_LOG_DIRS if named else ()), *_COLUMNS[1:])
-    print_pages(out, columns, ((_cells(outcome, named), "") for outcome in listed))
+    if detail > 0:
+        print_pages(out, columns, ((_cells(outcome, named), "") for outcome in listed))
+    else:
+        ranked = sorted((-_FROM_BEST.index(outcome.verdict), _cells(outcome, named)) for outcome in listed)
+        # What differs without its place in the segments: a range, a number of records.
+        groups = fold(ranked, lambda one: (one[0], one[1][-1].partition(" ")[0]))
+        print_pages(out, columns, ((_folded_cells([cells for _, cells in group]), "") for group in groups))
     print_text(out, summary_line(total), indent=2)
+
+
+def _folded_cells(group: list[list[str]]) -> list[str]:
+    """Return the cells of partitions that differ in the same way: those of the first, and the number of the others."""
+    first = group[0]
+    if len(group) == 1:
+        return first
+    common = [cells[0] if len(set(cells)) == 1 else "-" for cells in zip(*group, strict=True)]
+    return [names_text(cells[0] for cells in group), *common[1:-1], "the first: " + first[-1]]
 
 
 def summary_line(total: LogDirDiffTotal) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import TextIO
 
 from kseg.commands.lag import STATUSES, GroupLag
@@ -15,21 +17,24 @@ from kseg.text import count_of
 
 FIELDS = (
     Column("kind", "text", "lag"),
-    Column("group", "text", "the consumer group", "commit.group", TableColumn("group", text="wrap")),
+    Column("group", "text", "the consumer group", "commit.group", TableColumn("group", text="wrap", least=14)),
     Column("topic", "text", "topic of the committed offset", "commit.topic"),
     Column(
         "partition", "int32", "partition of the committed offset", "commit.partition",
-        TableColumn("partition", text="wrap", cell=lambda one: f"{one.commit.topic}-{one.commit.partition}"),
+        TableColumn("partition", text="wrap", least=14, cell=lambda one: f"{one.commit.topic}-{one.commit.partition}"),
     ),
-    Column("committed_offset", "int", "the last committed offset", "commit.offset", TableColumn("committed", right=True)),
-    Column("log_end_offset", "count?", "null without a log", "log.log_end", TableColumn("log end", right=True)),
+    Column(
+        "committed_offset", "int", "the last committed offset", "commit.offset",
+        TableColumn("committed", right=True, priority=2),
+    ),
+    Column("log_end_offset", "count?", "null without a log", "log.log_end", TableColumn("log end", right=True, priority=3)),
     Column("lag", "int?", "log_end_offset minus committed_offset", shown=TableColumn("lag", right=True)),
     Column("status", "text", "whether a consumer can continue", shown=TableColumn("status"), values=STATUSES),
     Column(
-        "commit_timestamp", "ms", "when it was committed", "commit.commit_timestamp", TableColumn("commit time", priority=1)
+        "commit_timestamp", "ms", "when it was committed", "commit.commit_timestamp", TableColumn("commit time", priority=4)
     ),
     Column(
-        "metadata", "text", "text of the consumer", "commit.metadata", TableColumn("metadata", text="cut", priority=2)
+        "metadata", "text", "text of the consumer", "commit.metadata", TableColumn("metadata", text="cut", priority=5)
     ),
     Column("leader_epoch", "int?", "leader epoch of the last consumed record", "commit.leader_epoch"),
     Column("expire_timestamp", "ms?", "null if it expires with the group", "commit.expire_timestamp"),
@@ -64,9 +69,21 @@ def rows(found: Iterable[GroupLag], total: LagTotal) -> RowSet:
     return RowSet(map(row_maker(FIELDS), found), FIELDS, names_of(FIELDS))
 
 
-def write_table(found: Iterable[GroupLag], total: LagTotal, out: TextIO) -> None:
-    """Write the lags, then a line with the sums."""
+#: The most rows of the table without ``detail``.
+_MOST_ROWS = 24
+
+
+def write_table(found: Iterable[GroupLag], total: LagTotal, out: TextIO, *, detail: int = 0) -> None:
+    """Write the lags, then a line with the sums. Of many lags only the worst are listed, unless ``detail`` is 1."""
+    listed = list(islice(found, _MOST_ROWS + 1)) if detail <= 0 else []
+    if len(listed) > _MOST_ROWS:
+        found = heapq.nlargest(_MOST_ROWS, chain(listed, found), key=lambda one: (one.status != "ok", one.lag or 0))
+    else:
+        found = chain(listed, found)
     print_pages(out, COLUMNS, ((cells_of(COLUMNS, one), "" if one.status == "ok" else "yellow") for one in found))
+    if len(listed) > _MOST_ROWS:
+        left_out = count_of(total.statuses.total() - _MOST_ROWS, "more partition")
+        print_text(out, f"{left_out} with a smaller lag: -v lists them", indent=2)
     print_text(out, summary_line(total), indent=2)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
+from kseg.consequences import Consequence, counts_text
 from kseg.format.log_loader.plan import (
     ACTIONS,
     FAILURES,
@@ -18,6 +21,7 @@ from kseg.format.log_loader.plan import (
     PartitionPlan,
     Step,
 )
+from kseg.report.ranking import MOST_ROWS, common_text, fold, names_text
 from kseg.report.spool import Spool
 from kseg.report.tables import FOLDED, TableColumn, print_cells, print_text
 from kseg.schema import Column, Row, RowKind, row_maker
@@ -147,23 +151,21 @@ def rows(plans: Plans, total: RecoveryTotal) -> Iterator[Row]:
 
 
 def write_table(plans: Plans, total: RecoveryTotal, out: TextIO, *, detail: int = 0) -> None:
-    """Write the losses and failures, the remedies, a table of steps for each of these partitions, and a summary line.
+    """Write what a start would harm, the remedies, a table of steps for each harmed folder, and a summary line.
 
-    With ``detail`` 1 all partitions have their steps, with -1 none; a single partition also has them without a loss. The
-    losses come first, so the plans are kept until the last one.
+    The worst come first, so the plans are kept until the last one; many equal folders are one row, and then only
+    ``detail`` 1 lists their steps. With ``detail`` 1 all partitions have their steps, with -1 none; a single partition also
+    has them without a loss.
     """
     spool = Spool[LogDirPlan | PartitionPlan]()
-    affected: list[tuple[Sequence[str], str]] = []
-    causes: set[str] = set()
+    harms: list[Harm] = []
     changed = 0
     unlisted: LogDirPlan | PartitionPlan | None = None
     for plan in plans:
-        changes = any(step.action != "nothing" for step in plan.steps)
         if is_affected(plan):
-            affected.append((answer_cells(plan), "red"))
-            causes |= causes_of(plan)
-        elif changes:
-            changed += 1
+            harms.append(harm_of(plan))
+        else:
+            changed += any(step.action != "nothing" for step in plan.steps)
         if detail > 0 or (not detail and is_affected(plan)):
             spool.add(plan)
         else:
@@ -171,24 +173,89 @@ def write_table(plans: Plans, total: RecoveryTotal, out: TextIO, *, detail: int 
     if unlisted and not detail and total.partitions + total.log_dirs == 1:
         spool.add(unlisted)
         changed = 0
-    if affected:
-        print_cells(out, ANSWER_COLUMNS, affected)
-        for cause, text in REMEDIES.items():
-            if cause in causes:
-                print_text(out, f"What to do: {text}", indent=2)
-        out.write("\n")
-    for plan in spool.again():
+    harms.sort(key=lambda harm: harm.rank)
+    if harms:
+        _write_answer(harms, out, whole=detail > 0)
+    many = detail == 0 and len(harms) > MOST_ROWS
+    for plan in () if many else spool.again():
         head = f"{escape_controls(plan.folder)}: {headline(plan)}"
         if any(step.action != "nothing" for step in plan.steps):
             _write_steps(head, plan.steps, out, FOLDED if detail <= 0 else len(plan.steps) + 1)
         else:
             print_text(out, head, indent=2)
     spool.close()
+    if many:
+        print_text(out, f"-v lists the steps of the {count_of(len(harms), 'folder')}", indent=2)
     if changed and detail <= 0:
         print_text(
             out, f"{count_of(changed, 'other folder')} would change without a loss: -v lists the steps", indent=2
         )
-    print_text(out, summary_line(total), indent=2)
+    worst = f"; the worst: {harms[0].place}" if len(harms) > 1 else ""
+    print_text(out, summary_line(total) + worst, indent=2)
+
+
+class Harm(NamedTuple):
+    """What a start would do to a folder: its consequence, the file of the first harmful step, and the cells."""
+
+    consequence: Consequence
+    folder: str
+    file: str
+    lost: Lost
+    would: str
+    causes: frozenset[str]
+
+    @property
+    def rank(self) -> tuple[int, int, str]:
+        """Worst first."""
+        return -self.consequence, -self.lost.bytes, self.folder
+
+    @property
+    def place(self) -> str:
+        """The folder, and the file of the first harmful step."""
+        return escape_controls(os.path.join(self.folder, self.file) if self.file else self.folder)
+
+
+def harm_of(plan: LogDirPlan | PartitionPlan) -> Harm:
+    """Return what a start would do to a folder that loses data or fails, with the steps that cause it."""
+    harmful = [*filter(_is_harmful, plan.steps)]
+    steps: list[str] = []
+    for action, group in groupby(harmful, key=lambda step: step.action):
+        first, *others = group
+        at = "" if first.position is None else f" at byte {first.position}"
+        more = f" and {len(others):,} more" if others else ""
+        why = f": {first.why}" if first.why and not steps else ""
+        verb = _FAILING.get(action) or action.replace("-", " ")
+        steps.append(f"{verb}{f' {first.file}' if first.file else ''}{at}{more}{why}")
+    lost = plan_lost(plan)
+    worst = next((step for step in harmful if step.action in FAILURES), harmful[0])
+    return Harm(_consequence(plan), plan.folder, worst.file or "", lost, "; ".join(steps), frozenset(causes_of(plan)))
+
+
+def _consequence(plan: LogDirPlan | PartitionPlan) -> Consequence:
+    if plan.fails:
+        return Consequence.STOPS_THE_BROKER
+    lost = plan_lost(plan)
+    if lost.records or any(step.action == LOSE_METADATA for step in plan.steps):
+        return Consequence.LOSES_RECORDS
+    return Consequence.LOSES_BYTES if lost.bytes else Consequence.NEEDS_ATTENTION
+
+
+def _write_answer(harms: Sequence[Harm], out: TextIO, *, whole: bool) -> None:
+    """Write the harmed folders, many equal ones as one row, and what to do."""
+    if len(harms) > 1:
+        print_text(out, f"a start would harm: {counts_text(Counter(harm.consequence for harm in harms))}", indent=2)
+        out.write("\n" * (not out.isatty()))
+    print_cells(out, ANSWER_COLUMNS, [(answer_cells(group), "red") for group in answer_groups(harms, whole=whole)])
+    causes = frozenset[str]().union(*(harm.causes for harm in harms))
+    for cause, text in REMEDIES.items():
+        if cause in causes:
+            print_text(out, f"What to do: {text}", indent=2)
+    out.write("\n")
+
+
+def answer_groups(harms: Sequence[Harm], *, whole: bool = False) -> list[list[Harm]]:
+    """Return ranked harms in groups that are a row each: those of many for which a start does the same are one."""
+    return fold(harms, lambda harm: (harm.consequence, harm.would), whole=whole)
 
 
 def is_affected(plan: LogDirPlan | PartitionPlan) -> bool:
@@ -202,9 +269,10 @@ def _is_harmful(step: Step) -> bool:
 
 ANSWER_COLUMNS = (
     TableColumn("folder", text="wrap"),
-    TableColumn("lost bytes", right=True),
-    TableColumn("records", right=True, priority=1),
-    TableColumn("offsets", priority=2),
+    TableColumn("consequence", priority=1),
+    TableColumn("lost bytes", right=True, priority=2),
+    TableColumn("records", right=True),
+    TableColumn("offsets", priority=3),
     TableColumn("the broker would", text="wrap"),
 )
 #: The remedy for each kind of loss and failure.
@@ -246,19 +314,19 @@ def plan_lost(plan: LogDirPlan | PartitionPlan) -> Lost:
 _FAILING = {"offline": "take the log directory offline because of", "refuse": "stop at its start because of"}
 
 
-def answer_cells(plan: LogDirPlan | PartitionPlan) -> Sequence[str]:
-    """Return the cells of a folder that loses data or fails, with the steps that cause it."""
-    harmful = filter(_is_harmful, plan.steps)
-    steps: list[str] = []
-    for action, group in groupby(harmful, key=lambda step: step.action):
-        first, *others = group
-        at = "" if first.position is None else f" at byte {first.position}"
-        more = f" and {len(others):,} more" if others else ""
-        why = f": {first.why}" if first.why and not steps else ""
-        verb = _FAILING.get(action) or action.replace("-", " ")
-        steps.append(f"{verb}{f' {first.file}' if first.file else ''}{at}{more}{why}")
-    cells = (plan.folder, *(cell or "-" for cell in _lost_cells(plan_lost(plan))), "; ".join(steps))
-    return [*map(escape_controls, cells)]
+def answer_cells(group: Sequence[Harm]) -> Sequence[str]:
+    """Return the cells of harmed folders: the sum of their losses, and what a start would do to the first."""
+    lost = [*_lost_cells(sum((harm.lost for harm in group), NOTHING_LOST))]
+    if any(_lost_cells(harm.lost)[2] != lost[2] for harm in group):
+        lost[2] = ""  # a range over several partitions says nothing
+    would = group[0].would + (" …" if any(harm.would != group[0].would for harm in group) else "")
+    consequence = common_text(harm.consequence.label for harm in group)
+    return (
+        names_text(harm.folder for harm in group),
+        consequence,
+        *(cell or "-" for cell in lost),
+        escape_controls(would),
+    )
 
 
 def headline(plan: LogDirPlan | PartitionPlan) -> str:

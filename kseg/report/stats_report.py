@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import TextIO
 
 from kseg.commands.stats import counted_file
 from kseg.commands.stats.levels import Level
+from kseg.report.ranking import MOST_GROUPS, MOST_ROWS
 from kseg.report.spool import Spool
 from kseg.report.stats_rows import stats_row
 from kseg.report.tables import Row as CellRow
@@ -36,7 +38,7 @@ def write_table(levels: Iterable[Level], top: int, out: TextIO, *, detail: int =
     Damaged segments always have a row. With ``detail`` 1 each segment has one, with -1 there are none. The total comes
     first, so the rows are kept until the end.
     """
-    spool = Spool[tuple[bool | None, CellRow]]()
+    spool = Spool[Entry]()
     extremes = Extremes()
     last: Level | None = None
     for level in levels:
@@ -45,15 +47,17 @@ def write_table(levels: Iterable[Level], top: int, out: TextIO, *, detail: int =
         extremes.add(row)
         # The sum of a single part would repeat its row.
         if detail >= 0 and (level.parts > 1 or level.level in ("segment", "partition")):
-            spool.add((_only_by_segment(row, level.parts), _cell_row(row)))
+            spool.add((_only_by_segment(row, level.parts), _weight(row), _cell_row(row)))
     # Partitions of one segment each are often files that were given by name.
     by_segment = detail > 0 or extremes.partitions < 2 or extremes.segments <= extremes.partitions
     if last is not None:
         _print_details(stats_row(last, top), extremes, out)
-    page = []
-    for only_by_segment, cells in spool.again():
-        if only_by_segment in (None, by_segment):
-            page.append(cells)
+    page: list[CellRow] = []
+    rows: Iterator[CellRow] = (cells for only, _, cells in spool.again() if only in (None, by_segment))
+    if not detail and not by_segment and extremes.partitions > MOST_ROWS:
+        rows = _largest(spool, extremes.partitions)
+    for cells in rows:
+        page.append(cells)
         if len(page) == _TABLE_PAGE:
             print_cells(out, COLUMNS, page, whole_rows=True)
             page.clear()
@@ -61,6 +65,28 @@ def write_table(levels: Iterable[Level], top: int, out: TextIO, *, detail: int =
     if page:
         out.write("\n" * (not out.isatty()))
         print_cells(out, COLUMNS, page, whole_rows=True)
+
+
+#: A row: where it is listed (see ``_only_by_segment``), its weight, and its cells.
+Entry = tuple[bool | None, "Weight", CellRow]
+#: The level of a row, whether it has damage, and the bytes of its files: rows with more come first.
+Weight = tuple[str, bool, int]
+
+
+def _weight(row: Row) -> Weight:
+    return row["level"], bool(row["lost_bytes"] or row["unread"]), row["file_bytes"]
+
+
+def _largest(spool: Spool[Entry], partitions: int) -> Iterator[CellRow]:
+    """Yield the damaged and the largest partitions, a row that names the number of others, and the sums."""
+    ranked = ((weight[1:], cells) for _, weight, cells in spool.again() if weight[0] == "partition")
+    kept = heapq.nlargest(MOST_GROUPS, ranked, key=lambda item: item[0])
+    yield from (cells for _, cells in kept)
+    if partitions > len(kept):
+        yield [f"{partitions - len(kept):,} smaller partitions: -v lists them", *[""] * (len(COLUMNS) - 1)], ""
+    yield from (
+        cells for only, weight, cells in spool.again() if only is None and weight[0] not in ("partition", "segment")
+    )
 
 
 def _only_by_segment(row: Row, parts: int) -> bool | None:
@@ -146,7 +172,7 @@ def outstanding(row: Row, extremes: Extremes) -> Iterator[tuple[str, str]]:
         yield "old versions", f"v0 or v1 in {row['legacy_segments']:,} of {segments}"
     if (row["max_timestamp"] or 0) > time.time() * 1000:
         yield "future", f"the newest timestamp is {iso_time(row['max_timestamp'])}: time retention waits for it"
-    yield from _delays(row)
+    yield from _delays(row, _DELAYS_SHOWN if extremes.partitions <= MOST_ROWS else 1)
     for unit, count in row["odd_timestamps"].items():
         yield "wrong unit", f"{count_of(count, 'batch')} with timestamps that look like {unit}"
     if extremes.partitions > 1 and row["file_bytes"]:
@@ -154,9 +180,9 @@ def outstanding(row: Row, extremes: Extremes) -> Iterator[tuple[str, str]]:
         yield "largest", f"{extremes.largest}: {count_of(extremes.largest_bytes, 'byte')}, {share} % of all"
 
 
-def _delays(row: Row) -> Iterator[tuple[str, str]]:
+def _delays(row: Row, most: int) -> Iterator[tuple[str, str]]:
     """Yield which batches delay the deletion of later segments, those of most bytes first."""
-    delays = sorted(row["retention_delays"], key=lambda delay: -delay["held_bytes"])[:_DELAYS_SHOWN]
+    delays = sorted(row["retention_delays"], key=lambda delay: -delay["held_bytes"])[:most]
     if delays:
         yield (
             "retention",

@@ -51,7 +51,8 @@ _EMPTY = ("", "-")
 class TableColumn(NamedTuple):
     """A column. ``text`` is "" for a cell that is never cut or wrapped, such as a number, "wrap" or "cut" for a text.
 
-    ``right``: aligned to the right. ``priority`` 0 is never hidden; among others the highest number is hidden first.
+    A text keeps ``least`` columns of the terminal. ``right``: aligned to the right. ``priority`` 0 is never hidden; among
+    others the highest number is hidden first.
     ``cell`` returns the text of a result's cell; ``row_formats.table_of`` sets it for columns of fields.
     """
 
@@ -60,6 +61,7 @@ class TableColumn(NamedTuple):
     text: str = ""
     priority: int = 0
     cell: Callable[[Any], str] | None = None
+    least: int = LEAST_TEXT
 
 
 def cells_of(columns: Iterable[TableColumn], item: Any) -> list[str]:
@@ -187,7 +189,7 @@ def _fit(
 
 def _least(column: TableColumn, wanted: int) -> int:
     """Return the width that a column keeps before another one is hidden."""
-    return min(wanted, max(LEAST_TEXT, width_of(column.name))) if column.text else wanted
+    return min(wanted, max(column.least, width_of(column.name))) if column.text else wanted
 
 
 def _shared_out(least: dict[int, int], wanted: Sequence[int], spare: int) -> dict[int, int]:

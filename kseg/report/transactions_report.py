@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, islice
 from typing import TextIO
 
 from kseg.commands.transactions import STATES, PartitionTransactions, Transaction
+from kseg.report.ranking import MOST_ROWS
 from kseg.report.row_formats import table_of
 from kseg.report.spool import Spool
 from kseg.report.tables import FOLDED, Row, TableColumn, cells_of, print_cells, print_command, print_text
@@ -120,7 +121,7 @@ def write_table(
     """
     hanging: list[tuple[Transaction, PartitionTransactions]] = []
     others = Spool[tuple[str, list[Row]]]()
-    line = ""
+    line, tables = "", 0
     for _, of_partition in groupby(items, key=lambda item: item.folder):
         listed = ListedTransactions(len(states) == 1 or detail > 0)
         stuck: list[Transaction] = []
@@ -129,6 +130,7 @@ def write_table(
                 line = escape_controls(f"{item.folder}: {partition_text(item)}")
                 hanging += [(one, item) for one in stuck]
                 if detail > 0 or (not detail and listed.count):
+                    tables += 1
                     others.add((line, listed.rows()))
                     line = ""
             elif item.state == "hanging" and item.state in states:
@@ -137,8 +139,11 @@ def write_table(
                 listed.add(item)
                 if listed.is_full():
                     others.add(("", listed.rows()))
-    _write_hanging(hanging, out)
-    for text, rows in others.again():
+    _write_hanging(hanging, out, whole=detail > 0)
+    many = detail == 0 and tables > MOST_ROWS
+    if many:
+        print_text(out, f"-v lists the transactions of {count_of(tables, 'partition')}", indent=2)
+    for text, rows in () if many else others.again():
         if text:
             print_text(out, text, indent=2)
         if rows:
@@ -211,16 +216,23 @@ class _Folded:
         return [[f"{first.state} ×{self._count:,}", producer, "", *offsets, str(self._records), _since(first), ""]]
 
 
-def _write_hanging(hanging: Sequence[tuple[Transaction, PartitionTransactions]], out: TextIO) -> None:
-    """Write the hanging transactions, and what to do."""
+def _write_hanging(hanging: list[tuple[Transaction, PartitionTransactions]], out: TextIO, *, whole: bool) -> None:
+    """Write the hanging transactions, of many the oldest, and what to do."""
     if not hanging:
         return
-    print_cells(out, HANGING_COLUMNS, [(cells_of(HANGING_COLUMNS, one), "red") for one in hanging])
+    shown = hanging
+    if not whole and len(hanging) > MOST_ROWS:
+        shown = sorted(hanging, key=lambda one: -(one[0].age_ms or 0))[:MOST_ROWS]
+    print_cells(out, HANGING_COLUMNS, [(cells_of(HANGING_COLUMNS, one), "red") for one in shown])
+    if len(shown) < len(hanging):
+        print_text(
+            out, f"{len(hanging) - len(shown):,} more hanging transactions, none of them older: -v lists them", indent=2
+        )
     print_text(out, BLOCKED)
     commands = dict.fromkeys(item.abort for item, _ in hanging if item.abort)  # replicas have the same one
     if commands:
         print_text(out, f"What to do: {REMEDY}", indent=2)
-        for command in commands:
+        for command in islice(commands, MOST_ROWS if not whole else None):
             print_command(out, command)
     out.write("\n")
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TextIO
 
+from kseg.consequences import consequence_of
 from kseg.findings import Severity, Verdict, range_of_all
+from kseg.report.partition_damage import COLUMNS, DamagedPartitions
+from kseg.report.ranking import MOST_ROWS
 from kseg.report.spool import Spool
 from kseg.report.tables import FOLDED, TableColumn, print_cells, print_note, print_text
 from kseg.report.wording import (
     STYLES,
-    Damage,
     advice,
-    new_errors,
     produced_text,
     summary_text,
 )
@@ -28,36 +28,43 @@ _NOTHING = {None: "no batch yet", "message-set": "no batch", "message": "no mess
 
 
 def write_table(results: Iterable[FileResult], total: Summary, out: TextIO, *, detail: int = 0) -> None:
-    """Write the damaged partitions, a table for each file with findings, and a line for the whole run.
+    """Write the partitions that need attention, the findings, and a line for the whole run.
 
-    With ``detail`` 1 each finding has a row and each valid segment a line, with -1 the tables of files are left out. The
-    damaged partitions come first, so the results are kept until the end of the run; an interrupted run shows them, too.
+    Each file with findings has a table, unless many files have some: then each rule has a row. With ``detail`` 1 each
+    finding has a row and each valid segment a line, with -1 findings are left out. The partitions come first, so the
+    results are kept until the end of the run; an interrupted run shows them, too.
     """
     spool = Spool[FileResult]()
-    damaged: dict[str, Damage] = {}
+    damaged, listed = DamagedPartitions(), ListedFiles()
     old_requests = False
     try:
         for result in results:
             old_requests |= any(row["api_version"] < _FIRST_VERSION for row in result.produced)
             if _is_listed(result, detail):
                 spool.add(replace(result, facts=None))
-            if new_errors(result) or result.unread:
-                damaged.setdefault(os.path.dirname(result.file), Damage()).add(result)
+                listed.add(result)
+            damaged.add(result)
     finally:
-        if len(damaged) > 1 or (damaged and total.files + total.side_files > 1):
-            _write_damaged(damaged, out)
-        for result in spool.again():
-            _write_file(result, out, detail)
+        several = len(damaged.by_folder) > 1 or bool(damaged.by_folder and total.files + total.side_files > 1)
+        if several:
+            print_text(out, damaged.answer(), indent=2)
+            out.write("\n" * (not out.isatty()))
+            print_cells(out, COLUMNS, list(damaged.rows(whole=detail > 0)))
+        if detail == 0 and listed.files > MOST_ROWS:
+            listed.write(out)
+        else:
+            for result in spool.again():
+                _write_file(result, out, detail)
         spool.close()
     if total.produced:
         print_text(out, produced_text(total), indent=2)
     if old_requests:
         print_text(out, _OLD_REQUESTS, indent=2)
-    print_text(out, summary_text(total), indent=2)
+    print_text(out, summary_text(total) + (f"; {damaged.worst()}" if several and damaged.worst() else ""), indent=2)
 
 
 def _is_listed(result: FileResult, detail: int) -> bool:
-    if detail < 0:
+    if detail < 0 or not (result.verdicts or _changed(result) or (result.summary.files and not result.unread)):
         return False
     valid = (
         not result.verdicts
@@ -68,20 +75,78 @@ def _is_listed(result: FileResult, detail: int) -> bool:
     return bool(detail) or not valid or result.file == "-"
 
 
-def _write_damaged(damaged: dict[str, Damage], out: TextIO) -> None:
-    columns = [
-        TableColumn("damaged", text="wrap"),
-        TableColumn("errors", right=True),
-        TableColumn("lost bytes", right=True, priority=1),
-        TableColumn("offsets", priority=2),
-        TableColumn("rules", text="wrap"),
-    ]
-    rows = [([escape_controls(folder or "."), *_damage_cells(damage)], "red") for folder, damage in damaged.items()]
-    print_cells(out, columns, rows)
+@dataclass(slots=True)
+class _RuleTotal:
+    """The findings of one rule over many files: their number, and the first one of the worst file."""
+
+    verdict: Verdict
+    files: int = 0
+    findings: int = 0
+
+    @property
+    def rank(self) -> tuple[int, ...]:
+        """Worst first."""
+        return -consequence_of(self.verdict.rule.name, self.verdict.severity), -self.verdict.severity, -self.files
 
 
-def _damage_cells(damage: Damage) -> tuple[str, ...]:
-    return f"{damage.errors:,}", f"{damage.lost_bytes:,}", damage.span(), ", ".join(damage.causes()) or "-"
+class ListedFiles:
+    """The files with something to list, as one row for each rule. Memory is bounded by the number of rules."""
+
+    def __init__(self) -> None:
+        self.files = 0
+        self._rules: dict[tuple[str, Severity], _RuleTotal] = {}
+        self._known = self._limited = 0
+
+    def add(self, result: FileResult) -> None:
+        """Add the result of a file."""
+        self.files += 1
+        new = {(one.rule.name, one.severity): one for one in reversed(result.verdicts) if not one.known}
+        self._known += bool(result.verdicts) and not new
+        self._limited += not result.verdicts
+        known = Counter(one.rule.name for one in result.verdicts if one.known)
+        for key, verdict in new.items():
+            total = self._rules.setdefault(key, _RuleTotal(verdict))
+            total.files += 1
+            total.findings += result.summary.rules[key[0]] - known[key[0]]
+
+    def write(self, out: TextIO) -> None:
+        """Write a row for each rule, what to do about the worst, and the number of files that have no row."""
+        totals = sorted(self._rules.values(), key=lambda one: one.rank)
+        rows = [(_rule_cells(one), STYLES[one.verdict.severity]) for one in totals[:_RULES_LISTED]]
+        print_cells(out, _RULE_COLUMNS, rows)
+        advised = [one.verdict for one in totals if one.verdict.severity >= Severity.WARNING]
+        for verdict in advised[:_RULES_ADVISED]:
+            _write_advice(verdict, out)
+        others = [*dict.fromkeys(verdict.rule.name for verdict in advised[_RULES_ADVISED:])]
+        if others:
+            named = ", ".join(others[:_RULES_LISTED]) + (", …" if len(others) > _RULES_LISTED else "")
+            print_note(out, f"`kseg rules NAME` says what to do about {named}", indent=2)
+        for count, what in ((self._known, "known findings only"), (self._limited, "a limited verdict or no content")):
+            if count:
+                print_note(out, f"{count_of(count, 'file')} with {what}", indent=2)
+        print_note(out, f"-v lists each of the {count_of(self.files, 'file')}", indent=2)
+        out.write("\n")
+
+
+#: If findings are listed by rule: the rules with a row, of them those with advice, and the length of the first finding.
+_RULES_LISTED = 6
+_RULES_ADVISED = 1
+_MOST_CHARACTERS = 100
+_RULE_COLUMNS = (
+    TableColumn("severity"),
+    TableColumn("rule"),
+    TableColumn("files", right=True),
+    TableColumn("the first", text="wrap"),
+)
+
+
+def _rule_cells(total: _RuleTotal) -> tuple[str, ...]:
+    verdict = total.verdict
+    name = f"{verdict.rule.code} {verdict.rule.name}" + (f" ×{total.findings:,}" if total.findings > 1 else "")
+    first = escape_controls(f"{verdict.file}: {verdict.message}")
+    if len(first) > _MOST_CHARACTERS:
+        first = first[:_MOST_CHARACTERS].rpartition(" ")[0] + " …"  # between words: no number is cut
+    return verdict.severity.label, name, f"{total.files:,}", first
 
 
 def _write_file(result: FileResult, out: TextIO, detail: int) -> None:
@@ -182,15 +247,20 @@ def _write_findings(result: FileResult, out: TextIO, folded: int) -> None:
     for name, verdict in reported.items():
         listed = by_rule[name, verdict.severity]
         more = result.summary.rules[name] - len(listed) if len(listed) < folded else 0
-        lines = advice(verdict)
-        if more or lines:
-            print_note(out, f"{name}{f' ({more:,} more, not listed: see --max-per-rule)' if more else ''}", indent=2)
-        if lines and verdict.rule.remedy_for(result.file).actions:
-            lines.append(f"Commands: kseg rules {name}")
-        for line in lines:
-            print_note(out, line, indent=4)
+        _write_advice(verdict, out, f" ({more:,} more, not listed: see --max-per-rule)" if more else "")
     if reported:
         out.write("\n")
+
+
+def _write_advice(verdict: Verdict, out: TextIO, more: str = "") -> None:
+    """Write the reaction of a broker to a finding, and what to do about it."""
+    lines = advice(verdict)
+    if more or lines:
+        print_note(out, f"{verdict.rule.name}{more}", indent=2)
+    if lines and verdict.rule.remedy_for(verdict.file).actions:
+        lines.append(f"Commands: kseg rules {verdict.rule.name}")
+    for line in lines:
+        print_note(out, line, indent=4)
 
 
 def _cells(equal: Sequence[Verdict], result: FileResult | None = None) -> tuple[str, ...]:

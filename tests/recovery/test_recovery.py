@@ -562,7 +562,7 @@ def test_the_losses_come_first(tmp_path: Path) -> None:
     first.write_bytes(first.read_bytes()[:-1])
     shown = run("--unclean", tmp_path).stdout
     head, _, lost, _, advice = shown.splitlines()[:5]
-    assert head.split()[:3] == ["folder", "lost", "bytes"]
+    assert head.split()[:4] == ["folder", "consequence", "lost", "bytes"]
     assert re.search(
         rf"orders-1 .* truncate segment {log(0)} at byte 714: .*; delete segment {log(24)} and 4 more", lost
     )

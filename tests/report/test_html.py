@@ -97,7 +97,8 @@ def test_the_verdict_and_the_damaged_partitions_come_before_the_findings() -> No
     """The answer is read first."""
     text = page_of(SOUND, every_rule("a-0/00000000000000000000.log"), UNREAD).text
     places = [
-        text.index(part) for part in ("1 of 2 partitions is damaged", "Damaged partitions", "What to do", "Findings")
+        text.index(part)
+        for part in ("2 of 2 partitions need attention", "Partitions that need attention", "What to do", "Findings")
     ]
     assert places == sorted(places)
 
@@ -470,4 +471,4 @@ def test_the_page_is_complete_without_javascript(opened: Any) -> None:
     """Some mail clients and CI servers run no scripts."""
     browser = opened(*many(2, 3), script=False)
     text = browser.value("document.body.innerText")
-    assert all(part in text for part in ("2 of 2 partitions are damaged", "crc-mismatch ×3", "What to do"))
+    assert all(part in text for part in ("2 of 2 partitions need attention", "crc-mismatch ×3", "What to do"))

@@ -35,7 +35,7 @@ def test_an_incident_has_all_four_answers(home: Path, tmp_path: Path) -> None:
     assert "incident.html: damaged: " in done.stderr
     text = page.read_text()
     for part in (
-        "2 of 5 partitions are damaged",
+        "3 of 5 partitions need attention",
         "If a broker started now: 2 of 5 partitions would lose data",
         "2 transactions hang.",
         "2 hanging, 0 open, 5 aborted, 7 committed",

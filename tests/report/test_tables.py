@@ -199,14 +199,16 @@ def test_validate_leads_with_what_is_damaged(tmp_path: Path) -> None:
         for file in source.glob("*.log"):
             (tmp_path / name / file.name).write_bytes(file.read_bytes())
     run = kseg("validate", ".", cwd=tmp_path)
-    head, _, first, second, *_ = run.stdout.splitlines()
-    assert head.split() == ["damaged", "errors", "lost", "bytes", "offsets", "rules"]
-    assert first.split() == ["b-0", "1", "267", "12..12", "crc-mismatch"]
-    assert second.split() == ["c-0", "1", "37", "-", "lost-bytes"]
+    answer, _, head, _, first, second, *_ = run.stdout.splitlines()
+    assert answer == "partitions that need attention: 2 (loses records 2)"
+    assert head.split() == ["needs", "attention", "consequence", "errors", "lost", "bytes", "offsets", "rules"]
+    assert first.split() == ["b-0", "loses", "records", "1", "267", "12..12", "K201"]
+    assert second.split() == ["c-0", "loses", "records", "1", "37", "-", "K105"]
     assert ": sound" not in run.stdout
     quiet = kseg("validate", "-q", ".", cwd=tmp_path).stdout
     assert run.stdout.startswith(quiet[: quiet.index("damaged: ")])
-    assert len(quiet.splitlines()) == 6
+    assert len(quiet.splitlines()) == 8
+    assert re.search(r"the worst: b-0/\d+\.log \(crc-mismatch\)$", quiet)
     verbose = kseg("validate", "-v", "--rule", "no-indexes=ignore", ".", cwd=tmp_path).stdout
     assert verbose.count(": sound") == 6
 

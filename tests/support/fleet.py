@@ -35,6 +35,49 @@ def make(home: Path) -> list[Path]:
     return [home / broker for broker in BROKERS]
 
 
+#: How the partitions of ``make_many`` are damaged, in turn. The first one stops the broker.
+DAMAGES = ("checkpoint", "flipped", "torn", "index")
+_MANY = {
+    "orders": "4.3.0-v2-none-segments",
+    "payments": "4.3.0-v2-none-transactions",
+    "clicks": "4.3.0-v2-none-headers",
+}
+
+
+def make_many(log_dir: Path, partitions: int, damaged: int) -> dict[str, list[str]]:
+    """Make one broker's log dir with many partitions, and return the names of the damaged ones by kind.
+
+    One of them has a zeroed checkpoint; the others have a flipped byte, an incomplete tail, or a wrong index.
+    """
+    names = []
+    for number in range(partitions):
+        topic, fixture = list(_MANY.items())[number % len(_MANY)]
+        names.append(f"{topic}-{number // len(_MANY)}")
+        shutil.copytree(
+            SEGMENTS / fixture, log_dir / names[-1], ignore=shutil.ignore_patterns("ORIGIN", "expect.jsonl")
+        )
+    shutil.copyfile(SEGMENTS / "4.3.0-v2-none-log-dir" / "meta.properties", log_dir / "meta.properties")
+    found: dict[str, list[str]] = {kind: [] for kind in DAMAGES}
+    for number in range(damaged):
+        kind = DAMAGES[0] if not number else DAMAGES[1 + number % (len(DAMAGES) - 1)]
+        name = names[number * (partitions // damaged)]
+        _damage_partition(log_dir / name, kind)
+        found[kind].append(name)
+    return found
+
+
+def _damage_partition(folder: Path, kind: str) -> None:
+    logs = [path for path in sorted(folder.glob("*.log")) if path.stat().st_size]
+    if kind == "checkpoint":
+        (folder / "leader-epoch-checkpoint").write_bytes(bytes(40))
+    elif kind == "flipped":
+        _damage(logs[0], lambda data: damage.flip(data, 100))
+    elif kind == "torn":
+        _damage(logs[-1], lambda data: data[:-20])
+    else:
+        logs[-1].with_suffix(".index").write_bytes(b"\xff" * 16)
+
+
 def _write_clicks(folder: Path, *, stale: bool) -> None:
     folder.mkdir(parents=True)
     shared = [build_batch(_records(first, "both"), partition_leader_epoch=1) for first in range(0, 30, 10)]

@@ -20,7 +20,8 @@ from kseg.findings import (
 )
 from kseg.format.compress.codecs import codec_name
 from kseg.format.segment.outline import Outline
-from kseg.report.wording import Damage, omitted_findings, printable
+from kseg.report.partition_damage import Damage
+from kseg.report.wording import omitted_findings, printable
 from kseg.results import FileResult
 
 #: The most findings, and the most files of each state, that a page lists. All are counted.
@@ -61,7 +62,7 @@ class PartitionTotal:
         self.bytes += summary.bytes if summary.files else 0
         self.records += summary.records
         self.level = max(self.level, level)
-        if level >= UNDETERMINED:
+        if level >= WARNING:
             self.damage.add(result)
 
     @property
@@ -186,9 +187,9 @@ class Collected:
         return found
 
     def damaged(self) -> list[PartitionTotal]:
-        """Return the partitions with new errors or unreadable files, the largest loss first."""
-        found = [one for one in self.partitions.values() if one.damage.errors or one.damage.unread]
-        return sorted(found, key=lambda one: (-one.damage.lost_bytes, -one.damage.errors))
+        """Return the partitions that need attention, the worst first."""
+        found = [one for one in self.partitions.values() if one.damage.consequence]
+        return sorted(found, key=lambda one: (-one.damage.consequence, -one.damage.lost_bytes, one.folder))
 
     def data(self) -> dict[str, Any]:
         """Return the data for the script."""

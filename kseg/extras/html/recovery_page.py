@@ -10,10 +10,12 @@ from kseg.report.recovery_report import (
     ANSWER_COLUMNS,
     REMEDIES,
     STEP_COLUMNS,
+    Harm,
     Plans,
     RecoveryTotal,
     answer_cells,
-    causes_of,
+    answer_groups,
+    harm_of,
     headline,
     is_affected,
     step_rows,
@@ -21,8 +23,7 @@ from kseg.report.recovery_report import (
 )
 from kseg.report.spool import Run
 
-#: The most folders that are listed, and of them those with their steps.
-_MOST_FOLDERS = 500
+#: The most folders whose steps are listed.
 _MOST_WITH_STEPS = 100
 
 
@@ -58,20 +59,19 @@ def summary(total: RecoveryTotal) -> str:
 
 def recovery_sections(plans: Plans, total: RecoveryTotal) -> list[PageSection]:
     """Read the plans to their end, and return the section about them."""
-    affected: list[list[str]] = []
-    causes: set[str] = set()
+    harms: list[Harm] = []
     folders: list[str] = []
     for plan in plans:
         if not is_affected(plan):
             continue
-        affected.append(list(answer_cells(plan)))
-        causes |= causes_of(plan)
+        harms.append(harm_of(plan))
         if len(folders) < _MOST_WITH_STEPS:
             steps = table(STEP_COLUMNS, (cells for cells, _ in step_rows(plan.steps)))
             title = page.text(f"{plan.folder}: {headline(plan)}")
             folders.append(f"<details><summary>{title}</summary>\n{steps}</details>\n")
+    harms.sort(key=lambda harm: harm.rank)
+    causes = frozenset[str]().union(*(harm.causes for harm in harms))
     remedies = "".join(f"<li>{page.prose(text)}</li>\n" for cause, text in REMEDIES.items() if cause in causes)
-    content = f"<p>{page.text(summary(total))}</p>\n" + table(ANSWER_COLUMNS, affected[:_MOST_FOLDERS])
-    content += page.more(len(affected) - _MOST_FOLDERS, "folder")
+    content = f"<p>{page.text(summary(total))}</p>\n" + table(ANSWER_COLUMNS, map(answer_cells, answer_groups(harms)))
     content += f'<ul class="remedies">\n{remedies}</ul>\n' if remedies else ""
     return [PageSection("recovery", "If a broker started now", content + "".join(folders))]

@@ -27,9 +27,10 @@ from kseg.findings import (
     Severity,
     range_of_all,
 )
+from kseg.report.partition_damage import Damage, around
 from kseg.report.spool import Run
 from kseg.report.tables import TableColumn
-from kseg.report.wording import Damage, around, places, printable
+from kseg.report.wording import places, printable
 from kseg.results import FileResult, Summary
 from kseg.text import count_of, inclusive_range
 
@@ -48,8 +49,8 @@ _STEP = Template("""<li class="$level"><h3><span class="badge $level">$level</sp
 """)
 
 _DAMAGED_COLUMNS = [
-    TableColumn("partition", text="wrap"), TableColumn("errors", right=True), TableColumn("lost bytes", right=True),
-    TableColumn("offsets", text="wrap"), TableColumn("rules", text="wrap"),
+    TableColumn("partition", text="wrap"), TableColumn("consequence"), TableColumn("errors", right=True),
+    TableColumn("lost bytes", right=True), TableColumn("offsets", text="wrap"), TableColumn("rules", text="wrap"),
 ]  # fmt: skip
 _FINDING_COLUMNS = [
     TableColumn("severity"),
@@ -89,7 +90,7 @@ def verdict_level(total: Summary) -> str:
 
 
 def headline(found: Collected, total: Summary) -> str:
-    """Return the verdict in words, such as ``2 of 4 partitions are damaged``."""
+    """Return the verdict in words, such as ``2 of 4 partitions need attention``."""
     if total.verdict == "sound":
         return "No errors" if total.warnings or total.infos else "No damage found"
     if total.verdict == "undetermined":
@@ -98,8 +99,10 @@ def headline(found: Collected, total: Summary) -> str:
     noun = "folder" if found.framed else "partition"
     if len(parts) < 2:
         return "Damage found"
-    damaged = sum(level == DAMAGED for level in parts)
-    return f"{damaged:,} of {count_of(len(parts), noun)} {'is' if damaged == 1 else 'are'} damaged"
+    affected = len(found.damaged())
+    if not affected:
+        return "Damage found, all of it known"
+    return f"{affected:,} of {count_of(len(parts), noun)} {'needs' if affected == 1 else 'need'} attention"
 
 
 def lead(total: Summary) -> str:
@@ -119,7 +122,7 @@ def lead(total: Summary) -> str:
 def sections(found: Collected, total: Summary) -> Iterator[PageSection]:
     """Yield the sections of a validation: the page of an incident has them, too."""
     groups = found.groups()
-    yield PageSection("damaged", "Damaged partitions", _damaged(found))
+    yield PageSection("damaged", "Partitions that need attention", _damaged(found))
     unread = table(_UNREAD_COLUMNS, found.unread[:_STATIC_PARTITIONS]) + page.more(
         total.unread - _STATIC_PARTITIONS, "file"
     )
@@ -157,13 +160,13 @@ def _damaged(found: Collected) -> str:
     damaged = found.damaged()
     rows = [
         (
-            one.name, f"{one.damage.errors:,}", f"{one.damage.lost_bytes:,}",
+            one.name, one.damage.consequence.label, f"{one.damage.errors:,}", f"{one.damage.lost_bytes:,}",
             _offsets(one.damage), ", ".join(one.damage.causes()),
         )
         for one in damaged[:_STATIC_PARTITIONS]
     ]  # fmt: skip
     shown, hidden = rows[:_OPEN_PARTITIONS], rows[_OPEN_PARTITIONS:]
-    others = f"<details><summary>{count_of(len(hidden), 'more damaged partition')}</summary>\n"
+    others = f"<details><summary>{count_of(len(hidden), 'more partition')}</summary>\n"
     others = f"{others}{table(_DAMAGED_COLUMNS, hidden)}</details>\n" if hidden else ""
     return table(_DAMAGED_COLUMNS, shown) + others + page.more(len(damaged) - _STATIC_PARTITIONS, "partition")
 

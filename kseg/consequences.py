@@ -1,0 +1,64 @@
+"""What follows from a finding or from a broker's start: reports rank by it, the worst first."""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+
+from kseg.rule_table import RULES, Severity
+
+
+class Consequence(enum.IntEnum):
+    """The consequence for a partition, from the best to the worst."""
+
+    INFORMATION = 0
+    NEEDS_ATTENTION = 1
+    LOSES_BYTES = 2
+    LOSES_RECORDS = 3
+    STOPS_THE_BROKER = 4
+
+    @property
+    def label(self) -> str:
+        """Return the words in every output, such as ``loses records``."""
+        return self.name.lower().replace("_", " ")
+
+
+#: Rules whose consequence is more than their severity says. ``Rule.broker`` has the reaction in words.
+_STOPPING = ("checkpoint-malformed", "checkpoint-count", "metadata-malformed", "txn-index-version", "read-error")
+# Consumers can't read the records, or recovery truncates them, or they are gone already.
+_LOSING_RECORDS = (
+    "invalid-size", "unknown-magic", "lost-bytes", "crc-mismatch", "record-count-mismatch", "malformed-record",
+    "record-offset-mismatch", "wrapper-offset-mismatch", "nested-compression", "mixed-wrapper-codecs", "truncated-wrapper",
+    "malformed-control-record", "internal-record", "unknown-codec", "undecodable-payload", "claimed-codec",
+    "kraft-snapshot-incomplete", "segment-gap", "log-start-behind-end", "missing-batches", "zero-segment",
+)  # fmt: skip
+_LOSING_BYTES = ("truncated-tail",)
+
+_BY_RULE = {
+    rule: consequence
+    for consequence, rules in (
+        (Consequence.STOPS_THE_BROKER, _STOPPING),
+        (Consequence.LOSES_RECORDS, _LOSING_RECORDS),
+        (Consequence.LOSES_BYTES, _LOSING_BYTES),
+    )
+    for rule in rules
+}
+
+
+def consequence_of(rule: str, severity: Severity) -> Consequence:
+    """Return the consequence of a finding of a rule that a policy gave this severity."""
+    if severity < Severity.WARNING:
+        return Consequence.INFORMATION
+    return _BY_RULE.get(RULES[rule].name, Consequence.NEEDS_ATTENTION)
+
+
+def attention_text(partitions: Counter[Consequence]) -> str:
+    """Return how many partitions need attention, with the number of each consequence but information."""
+    return f"partitions that need attention: {counts_text(partitions)}"
+
+
+def counts_text(counts: Counter[Consequence]) -> str:
+    """Return numbers by consequence as text, the worst first, such as ``3 (stops the broker 1, loses records 2)``."""
+    shown = sorted(((kind, count) for kind, count in counts.items() if kind and count), reverse=True)
+    parts = ", ".join(f"{kind.label} {count:,}" for kind, count in shown)
+    return f"{sum(count for _, count in shown):,}" + (f" ({parts})" if parts else "")

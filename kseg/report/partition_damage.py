@@ -1,0 +1,173 @@
+"""The damage of partitions: ranked by consequence, equal ones folded. Reports of ``kseg validate`` begin with it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from kseg.consequences import Consequence, attention_text, consequence_of
+from kseg.findings import RULES, Finding, Severity
+from kseg.report.ranking import common_text, fold, names_text
+from kseg.report.tables import Row, TableColumn
+from kseg.results import FileResult
+from kseg.text import escape_controls
+
+#: The most separate ranges of offsets of a partition that are kept.
+_MOST_RANGES = 100_000
+
+
+def new_errors(result: FileResult) -> int:
+    """Return the number of errors that are not in the baseline."""
+    return result.summary.errors - sum(one.known and one.severity >= Severity.ERROR for one in result.verdicts)
+
+
+class Damage:
+    """The damage of one partition: counts, the names of the rules, the offsets of its errors, and its worst finding."""
+
+    def __init__(self) -> None:
+        self.errors = self.lost_bytes = self.unread = 0
+        self.rules: dict[str, None] = {}
+        self.consequence = Consequence.INFORMATION
+        self.worst = ""
+        self._ranges: list[tuple[int, int]] = []
+        self._unlisted: list[tuple[int, int]] = []
+
+    def add(self, result: FileResult) -> None:
+        """Add the result of a file of the partition."""
+        self.errors += new_errors(result)
+        self.lost_bytes += result.summary.lost_bytes
+        if result.unread is not None:
+            self.unread += 1
+            self._rank(Consequence.NEEDS_ATTENTION, f"{result.file} (could not be read)")
+        severities = {verdict.finding.rule: verdict.severity for verdict in result.verdicts}
+        for verdict in result.verdicts:
+            if not verdict.known:
+                self._add(result.file, verdict.finding.rule, verdict.severity)
+                if verdict.severity >= Severity.ERROR:
+                    self._ranges += _offsets(verdict.finding)
+        for rule, others in result.unlisted.items():
+            severity = severities.get(rule, RULES[rule].severity)
+            self._add(result.file, rule, severity)
+            if severity >= Severity.ERROR:
+                self._unlisted += _offsets(others)
+        if len(self._ranges) > _MOST_RANGES:
+            self._ranges, left = self.ranges()[:_MOST_RANGES], self.ranges()[_MOST_RANGES:]
+            self._unlisted += left
+        if self._unlisted:
+            self._unlisted = [around(self._unlisted)]
+
+    def _add(self, file: str, rule: str, severity: Severity) -> None:
+        if severity >= Severity.WARNING:
+            self.rules[rule] = None
+            self._rank(consequence_of(rule, severity), f"{file} ({rule})")
+
+    def _rank(self, consequence: Consequence, place: str) -> None:
+        if consequence > self.consequence:
+            self.consequence, self.worst = consequence, place
+
+    def causes(self) -> list[str]:
+        """Return the names of the rules, and whether a file could not be read."""
+        return [*self.rules, *(["could not be read"] if self.unread else [])]
+
+    def codes(self) -> list[str]:
+        """Return the codes of the rules, and whether a file could not be read."""
+        return [*(RULES[rule].code for rule in self.rules), *(["unread"] if self.unread else [])]
+
+    def span(self) -> str:
+        """Return the first and the last offset of the errors as ``5..7``; ``-`` without offsets."""
+        every = [*self._ranges, *self._unlisted]
+        return "{}..{}".format(*around(every)) if every else "-"
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """Return the ranges of offsets of the listed errors, in order and without overlaps. Both ends are inclusive."""
+        return list(_joined(sorted(self._ranges)))
+
+    def unlisted(self) -> tuple[int, int] | None:
+        """Return the first and the last offset of the errors that are not listed; None without such errors."""
+        return self._unlisted[0] if self._unlisted else None
+
+
+class DamagedPartitions:
+    """The damage of each partition of a run, by its folder."""
+
+    def __init__(self) -> None:
+        self.by_folder: dict[str, Damage] = {}
+
+    def add(self, result: FileResult) -> None:
+        """Add the result of a file, if it has a new warning or error, or could not be read."""
+        if not (result.unread or result.summary.errors or result.summary.warnings):
+            return
+        folder = os.path.dirname(result.file)
+        damage = self.by_folder.get(folder) or Damage()
+        damage.add(result)
+        if damage.consequence:
+            self.by_folder[folder] = damage
+
+    def counts(self) -> Counter[Consequence]:
+        """Return the numbers of partitions by consequence."""
+        return Counter(damage.consequence for damage in self.by_folder.values())
+
+    def answer(self) -> str:
+        """Return how many partitions need attention, by consequence."""
+        return attention_text(self.counts())
+
+    def worst(self) -> str:
+        """Return the worst partition with its file and rule; empty without one."""
+        ranked = self.ranked()
+        return f"the worst: {escape_controls(ranked[0][1].worst)}" if ranked else ""
+
+    def ranked(self) -> list[tuple[str, Damage]]:
+        """Return folders and their damage, the worst first."""
+        return sorted(self.by_folder.items(), key=lambda item: (-item[1].consequence, -item[1].lost_bytes, item[0]))
+
+    def rows(self, *, whole: bool = False) -> Iterator[Row]:
+        """Yield the rows of the table, the worst first; without ``whole`` many of them folded."""
+        for group in fold(self.ranked(), lambda one: (one[1].consequence, *one[1].causes()), whole=whole):
+            yield [names_text(folder or "." for folder, _ in group), *_cells([damage for _, damage in group])], "red"
+
+
+COLUMNS = (
+    TableColumn("needs attention", text="wrap"),
+    TableColumn("consequence"),
+    TableColumn("errors", right=True, priority=3),
+    TableColumn("lost bytes", right=True, priority=1),
+    TableColumn("offsets", priority=2),
+    TableColumn("rules", text="wrap"),
+)
+
+
+def _cells(group: Sequence[Damage]) -> tuple[str, ...]:
+    spans = {damage.span() for damage in group}
+    return (
+        common_text(damage.consequence.label for damage in group),
+        f"{sum(damage.errors for damage in group):,}",
+        f"{sum(damage.lost_bytes for damage in group):,}",
+        spans.pop() if len(spans) == 1 else "-",
+        ", ".join(dict.fromkeys(cause for damage in group for cause in damage.codes())),
+    )
+
+
+def _offsets(finding: Finding) -> list[tuple[int, int]]:
+    known = [at for at in (finding.offset, finding.last_offset) if at is not None]
+    return [(min(known), max(known))] if known else []
+
+
+def around(ranges: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """Return the smallest and the largest offset of some ranges. Both are inclusive."""
+    firsts, lasts = zip(*ranges, strict=True)
+    return min(firsts), max(lasts)
+
+
+def _joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    before: tuple[int, int] | None = None
+    for first, last in ranges:
+        if before is None:
+            before = first, last
+        elif first <= before[1] + 1:
+            before = before[0], max(before[1], last)
+        else:
+            yield before
+            before = first, last
+    if before is not None:
+        yield before
