@@ -22,7 +22,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from pathlib import Path
 
 from kseg.errors import KsegError, LimitError, NotASegmentError, VanishedError
 from kseg.findings import Finding, fail_on_read_error
@@ -38,7 +37,7 @@ from kseg.format.sidefiles.producer_snapshot import read_snapshot, walk_snapshot
 from kseg.format.sidefiles.side_file_reading import entries_of
 from kseg.format.storage.local_files import read_file
 from kseg.format.storage.naming import base_offset_of, partition_of
-from kseg.format.storage.source import SegmentFile, open_source
+from kseg.format.storage.source import SegmentFile, open_source, path_in
 
 #: The default of the broker setting transaction.max.timeout.ms, which find-hanging uses, too.
 MAX_TRANSACTION_MS = 15 * 60 * 1000
@@ -309,7 +308,7 @@ def committed(paths: Sequence[str]) -> CommittedOffsets:
     transactions = AbortedTransactions()
     begin = _load_newest_snapshot(paths, transactions)
     spans: dict[int, list[Span]] = defaultdict(list)
-    indexes = (_bytes(Path(path).with_suffix(".txnindex")) for path in paths[:begin])
+    indexes = (_bytes(os.path.splitext(path)[0] + ".txnindex") for path in paths[:begin])
     found = chain(
         chain.from_iterable(map(read_txn_index, indexes)), *(_ended_in(path, transactions) for path in paths[begin:])
     )
@@ -336,16 +335,16 @@ def _load_newest_snapshot(paths: Sequence[str], transactions: AbortedTransaction
     """Load the newest producer snapshot; return the index of the path of the segment that follows it."""
     for i in range(len(paths) - 1, -1, -1):
         base = base_offset_of(paths[i])
-        snapshot = _bytes(Path(paths[i]).with_name(f"{base:020d}.snapshot")) if base is not None else b""
+        snapshot = _bytes(path_in(os.path.dirname(paths[i]), f"{base:020d}.snapshot")) if base is not None else b""
         if read_snapshot(snapshot) is not None:
             transactions.add_open(snapshot)
             return i
     return 0
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(path: str) -> bytes:
     try:
-        return read_file(str(path))
+        return read_file(path)
     except VanishedError:
         return b""  # an index without entries is deleted
 

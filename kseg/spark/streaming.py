@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -35,8 +35,9 @@ from kseg.extras.views.planning import (
 from kseg.extras.views.split_rows import read
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.log_end import LogEnd, last_valid_batch
+from kseg.format.storage import remote_files
 from kseg.format.storage.naming import is_snapshot, partition_of
-from kseg.format.storage.source import local_size
+from kseg.format.storage.source import stored_size
 from kseg.spark.options import Options
 from kseg.text import inclusive_range
 
@@ -74,7 +75,7 @@ def logs(options: Options) -> dict[str, GrowingLog]:
         if not logs or (partition and partition.state):
             continue  # being moved to or from another disk, or being deleted
         if any(segment.size is None for segment in logs):
-            raise UsageError(f"{logs[0].file.path}: a stream needs local files")
+            raise UsageError(f"{logs[0].file.path}: a stream needs files of a known size, not compressed ones")
         name = os.path.basename(folder) if partition else folder
         if name in found:
             raise UsageError(f"{name} is in several folders: stream one replica of a partition")
@@ -215,12 +216,14 @@ def still_there(split: Split, *, fail: bool) -> Split:
 
     With ``fail``, raise DataLost for one that was. A restarted query plans again.
     """
-    return Split(tuple(piece for piece in split.pieces if not _is_gone(piece, fail=fail)))
+    kept = (piece for piece in split.pieces if not _is_gone(piece, fail=fail))
+    # An object that has grown since is another one, with the same batches.
+    return Split(tuple(replace(piece, file=replace(piece.file, stored=None)) for piece in kept))
 
 
 def _is_gone(segment: PlannedSegment | SegmentRange, *, fail: bool) -> bool:
     path = segment.file.path
-    gone = (local_size(path) or 0) < (segment.size or 0)
+    gone = (stored_size(path) or 0) < (segment.size or 0)
     if gone and fail:
         raise DataLost(f"{path}: deleted or compacted before it was read: start the query again")
     return gone
@@ -292,6 +295,7 @@ class KsegStreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of a split as Arrow record batches. Raises DataLost if a file has changed since planning."""
+        remote_files.forget()
         split = still_there(partition.value or Split(), fail=self.options.stream.fail_on_data_loss)
         return read(self.options, self.options.limits, split, self.options.notices)
 

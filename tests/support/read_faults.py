@@ -112,8 +112,9 @@ class _RemoteFile(io.BytesIO):
         super().__init__(data)
         self._filesystem = filesystem
 
-    def readinto(self, view: Any) -> Any:
-        return self._filesystem.faults.call("/", lambda: io.BytesIO.readinto(self, view[:_READ]), short=0)
+    def read(self, size: int | None = -1) -> Any:
+        wanted = _READ if size is None or size < 0 else min(size, _READ)
+        return self._filesystem.faults.call("/", lambda: io.BytesIO.read(self, wanted), short=b"")
 
 
 @contextmanager

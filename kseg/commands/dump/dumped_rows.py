@@ -22,7 +22,7 @@ from kseg.format.segment.records_chunk import Chunk, Record, RecordBatch, record
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.sidefiles import index_reader
-from kseg.format.storage.source import local_size, open_range, open_source, topic_partition
+from kseg.format.storage.source import open_range, open_source, stored_size, topic_partition
 from kseg.results import Settings
 from kseg.schema import Row
 
@@ -217,7 +217,7 @@ def dump_segment(
     wanted = keep or RowFilter()
     if wanted.selects_records and not deep:
         raise UsageError("--key selects records: add --deep")
-    if end is None and (size := local_size(path)) is not None:
+    if end is None and (size := stored_size(path)) is not None:
         start, end = byte_range(path, size, wanted)
         end = None if (start, end) == (0, size) else end
     source = open_source(path, listed=listed) if end is None else open_range(path, start, end)
@@ -250,7 +250,7 @@ def dump_segment(
 
 
 def byte_range(path: str, size: int, wanted: RowFilter) -> tuple[int, int]:
-    """Return the bytes of a local segment that can have the wanted rows, half-open, according to its indexes."""
+    """Return the bytes of a segment that can have the wanted rows, half-open, according to its indexes."""
     first = wanted.first_offset
     if wanted.since is not None:
         since = index_reader.first_offset_since(path, wanted.since)

@@ -26,7 +26,6 @@ from kseg.errors import NotASegmentError, UnreadableError, UsageError, VanishedE
 from kseg.findings import Finding
 from kseg.format.log_loader.loaded_files import RefusedError
 from kseg.format.record.columns import CRC_GOOD
-from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS
 from kseg.format.sidefiles.index_reader import offset_entries, time_entries
@@ -292,7 +291,7 @@ def indexed_end(path: str, base: int) -> int:
     A broker that truncates the log, or deletes its records, removes the index entries after its end, and the cleaner
     writes new indexes.
     """
-    indexed = [entry.offset for entry in offset_entries(path, INT32_MAX)]
+    indexed = [entry.offset for entry in offset_entries(path)]
     indexed += [entry.offset for entry in time_entries(path)]
     return max((base, *(offset + 1 for offset in indexed)))
 

@@ -29,10 +29,10 @@ from kseg.format.storage.source import (
     SegmentFile,
     find_segments,
     is_folder,
-    local_size,
     once_each,
     open_source,
     segments_in,
+    stored_size,
     topic_partition,
 )
 from kseg.format.wire.framings import framed_files
@@ -133,7 +133,7 @@ def check_paths(request: Request) -> None:
         if next(find_files(path, do_nothing) if request.view == FINDINGS else find_segments(path)).path == path:
             with open_source(path, listed=True):
                 pass
-            if local_size(path) == 0:
+            if stored_size(path) == 0:
                 with open_source(path) as source:
                     source.check_not_empty()
 
@@ -146,7 +146,7 @@ def plan(request: Request, limits: RowFilter) -> list[Split]:
     """
     if request.framing:
         files = framed_files(request.paths, [request.framing])
-        alone = ([SegmentRange(replace(file, requests=request.requests), local_size(file.path))] for file in files)
+        alone = ([SegmentRange(replace(file, requests=request.requests), stored_size(file.path))] for file in files)
         return list(pack_splits(alone, request.split_bytes or LEAST_SPLIT_BYTES))
     if VIEWS[request.view].by_folder:
         find = partial(find_files, unknown=do_nothing) if request.view == FINDINGS else find_segments
@@ -203,7 +203,7 @@ def _folder_units(
             new = [file for file in files if file.path not in seen]
             seen.update(file.path for file in new)
             if new:
-                yield [SegmentRange(file, local_size(file.path)) for file in new]
+                yield [SegmentRange(file, stored_size(file.path)) for file in new]
 
 
 def split_size(segments: Iterable[PlannedSegment]) -> int:
@@ -237,7 +237,7 @@ def _segments(files: list[SegmentFile]) -> Iterator[PlannedSegment]:
     ordered = sorted(files, key=lambda file: (is_snapshot(file.path), base_offset_of(file.path) or 0))
     for file, following in zip_longest(ordered, ordered[1:]):
         end = base_offset_of(following.path) if following else None
-        yield PlannedSegment(file, local_size(file.path), end if base_offset_of(file.path) is not None else None)
+        yield PlannedSegment(file, stored_size(file.path), end if base_offset_of(file.path) is not None else None)
 
 
 def _can_hold(segment: PlannedSegment, limits: RowFilter) -> bool:

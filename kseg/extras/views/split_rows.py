@@ -31,6 +31,7 @@ from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import record_batch
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.segment.segment_reader import SegmentReader, Window
+from kseg.format.storage import remote_files
 from kseg.format.storage.source import SegmentFile, open_source, open_split
 from kseg.report.arrow_rows import gathered_rows
 from kseg.report.arrow_table import BATCH_ROWS, ColumnPlace, from_rows, pa, pc
@@ -74,6 +75,9 @@ def read(request: Request, limits: RowFilter, split: Split, notices: Notices = N
 
     Without failfast damage is left out. It becomes rows if the column ``damage`` is requested, in permissive mode.
     """
+    for file in (piece.file for piece in split.pieces):
+        if file.stored:
+            remote_files.remember(file.path, file.stored)
     framed = request.framing and request.view != FINDINGS
     reader = read_framed if framed else imported(VIEWS[request.view].reader)
     found: Iterator[pa.RecordBatch] = reader(Task(request, limits, notices), split)

@@ -32,6 +32,8 @@ MAX_ENTRY_SIZE = 256 * 1024 * 1024
 #: A batch with a larger size field is searched for other batches before it is read: no valid one was ever observed.
 DOUBTFUL_SIZE = 64 * 1024 * 1024
 WINDOW_SIZE = 4 * 1024 * 1024
+#: The bytes of the first read of one batch, which most batches do not exceed: a second request to a store takes as long.
+LIKELY_SIZE = 16 * 1024
 WINDOW_ROWS = 16 * 1024  # a window of small batches ends when it has this many rows
 SMALLEST_ENTRY = layout.LOG_OVERHEAD + framing.smallest_size(0)
 FEWEST_ROWS = 1024  # some checks compare a batch with its neighbours in the same window
@@ -316,21 +318,25 @@ def batch_at(path: str, position: int, size: int) -> columns.BatchColumns | None
         return None
     batches = columns.BatchColumns(1)
     try:
-        header = _read(path, position, min(size, position + HEADER_SIZE_UP_TO_MAGIC))
-        if len(header) < HEADER_SIZE_UP_TO_MAGIC:
+        data = read_range(path, position, min(size, position + LIKELY_SIZE))
+        if len(data) < HEADER_SIZE_UP_TO_MAGIC:
             return None
-        length = framing.read_int32(header, SIZE_AT)
-        if not framing.smallest_size(header[MAGIC_AT]) <= length <= min(MAX_ENTRY_SIZE, size - position - LOG_OVERHEAD):
+        length = framing.read_int32(data, SIZE_AT)
+        if not framing.smallest_size(data[MAGIC_AT]) <= length <= min(MAX_ENTRY_SIZE, size - position - LOG_OVERHEAD):
             return None
-        data = _read(path, position, position + LOG_OVERHEAD + length)
+        end = position + LOG_OVERHEAD + length
+        data = data[: end - position] + read_range(path, min(position + len(data), end), end)
     except (KsegError, OSError):
         return None
     framed = framing.frame(data, 0, len(data), position, MAX_ENTRY_SIZE, batches) and batches.count
     return batches if framed and framing.check_crcs(memoryview(data), batches) else None
 
 
-def _read(path: str, start: int, end: int) -> bytearray:
-    """Return bytes ``start`` to ``end`` of a file, fewer if the file ends before."""
-    data = bytearray(end - start)
-    with open_range(path, start, end) as source:
-        return data[: source.readinto(memoryview(data))]
+def read_range(path: str, start: int, end: int) -> bytearray:
+    """Return bytes ``start`` to ``end`` of a file, fewer if the file ends before. Raises UnreadableError and OSError."""
+    data, read = bytearray(end - start), 0
+    if data:
+        with open_range(path, start, end) as source, memoryview(data) as view:
+            while count := source.readinto(view[read:]):
+                read += count
+    return data[:read]

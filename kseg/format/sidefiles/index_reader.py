@@ -10,18 +10,22 @@ also be read run by run.
 
 from __future__ import annotations
 
+import os
+import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import Finding, Report, do_nothing
-from kseg.format.record.layout import CODEC_MASK, INT32_MAX, NO_TIMESTAMP
-from kseg.format.segment.segment_reader import SegmentReader, batch_at
+from kseg.format.record.columns import BatchColumns
+from kseg.format.record.layout import CODEC_MASK, INT32_MAX
+from kseg.format.segment.segment_reader import SegmentReader, batch_at, read_range
 from kseg.format.sidefiles.index_columns import Columns, Order, offset_columns, time_columns
 from kseg.format.sidefiles.indexes import (
     ABORTED_TXN,
@@ -33,51 +37,120 @@ from kseg.format.sidefiles.indexes import (
     StaleEntries,
     TimeEntry,
     of_single_index,
-    read_time_index,
 )
 from kseg.format.sidefiles.side_file_reading import fixed_entries, fixed_runs
-from kseg.format.storage.local_files import read_file
 from kseg.format.storage.naming import base_offset_of
-from kseg.format.storage.source import Source, local_size, open_range
+from kseg.format.storage.source import Source, open_range, stored_size
 from kseg.text import iso_time
 
 #: The number of time index entries, from the last one back, that are compared with the log.
 _TRIED = 8
+#: The entries that are read at once: 16 KiB of an offset index, and 24 KiB of a time index.
+_BLOCK = 2048
+
+
+class _Entries:
+    """The entries of an index, read in blocks where they are looked at: a preallocated index has 10 MB of zeros.
+
+    Of an ``.index`` they are (offset, log position), of a ``.timeindex`` (timestamp, offset). An index that cannot be
+    opened has none. Reading raises UnreadableError.
+    """
+
+    def __init__(self, path: str, layout: struct.Struct) -> None:
+        self._base = base_offset_of(path)
+        self._layout = layout
+        self._blocks: dict[int, list[tuple[int, ...]]] = {}
+        self._stored = 0
+        if self._base is not None:
+            self._index = os.path.splitext(path)[0] + (".index" if layout is OFFSET_ENTRY else ".timeindex")
+            with suppress(UnreadableError):
+                self._stored = (stored_size(self._index) or 0) // layout.size
+
+    @cached_property
+    def rows(self) -> range:
+        """The numbers of the entries, without the zeros at the end of a preallocated index."""
+        if not self._stored or any(self._raw(self._stored - 1)):
+            return range(self._stored)
+        return range(bisect_left(range(self._stored), True, key=lambda row: not any(self._raw(row))))
+
+    def __getitem__(self, row: int) -> tuple[int, int]:
+        first, second = self._raw(row)
+        base = self._base or 0
+        return (base + first, second) if self._layout is OFFSET_ENTRY else (first, base + second)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Yield the entries in order, up to the first zeros."""
+        for row in range(self._stored):
+            if not any(self._raw(row)):
+                return
+            yield self[row]
+
+    def _raw(self, row: int) -> tuple[int, ...]:
+        number, at = divmod(row, _BLOCK)
+        if number not in self._blocks:
+            size, begin = self._layout.size, number * _BLOCK
+            try:
+                data = read_range(self._index, begin * size, min(begin + _BLOCK, self._stored) * size)
+            except OSError as error:
+                raise UnreadableError(f"{self._index}: {error.strerror or error}") from error
+            self._blocks[number] = [*self._layout.iter_unpack(data[: len(data) - len(data) % size])]
+        block = self._blocks[number]
+        return block[at] if at < len(block) else (0, 0)  # it has become shorter
 
 
 def byte_range(path: str, size: int, first_offset: int | None, end_offset: int | None) -> tuple[int, int]:
-    """Return the byte range of a local segment that contains all of ``first_offset <= offset < end_offset``.
+    """Return the byte range of a segment that contains all of ``first_offset <= offset < end_offset``.
 
     The range is found with the offset index: the whole file without a valid one. Both ends are batch starts or the
     file's end.
     """
-    offsets, positions = _valid_entries(path, size)
     start, end = 0, size
-    if first_offset is not None:
-        # As OffsetIndex.lookup: reading begins at the position of the last entry at or before the offset.
-        row = bisect_right(offsets, first_offset) - 1
-        if row >= 0 and may_hold(path, size, OffsetEntry(offsets[row], positions[row])):
-            start = positions[row]
-    if end_offset is not None:
-        # The batch of an entry can contain smaller offsets than the entry's. The batch of the next entry can't.
-        row = bisect_left(offsets, end_offset - 1) + 1
-        if row < len(offsets) and may_hold(path, size, OffsetEntry(offsets[row], positions[row])):
-            end = positions[row]
+    if first_offset is None and end_offset is None:
+        return start, end
+    entries = _Entries(path, OFFSET_ENTRY)
+    with suppress(UnreadableError):
+        if first_offset is not None:
+            # As OffsetIndex.lookup: reading begins at the position of the last entry at or before the offset.
+            row = bisect_right(entries.rows, first_offset, key=lambda row: entries[row][0]) - 1
+            if row >= 0 and may_hold(path, size, OffsetEntry(*entries[row])):
+                start = entries[row][1]
+        if end_offset is not None:
+            # The batch of an entry can contain smaller offsets than the entry's. The batch of the next entry can't.
+            row = bisect_left(entries.rows, end_offset - 1, key=lambda row: entries[row][0])
+            if row + 1 < len(entries.rows) and _begins_after(path, size, end_offset, entries[row], entries[row + 1]):
+                end = entries[row + 1][1]
     return start, max(start, end)
 
 
-def first_offset_since(path: str, since: int) -> int | None:
-    """Return an offset before which all records of a local segment are older than ``since`` (epoch ms), from the time
-    index.
+def _begins_after(path: str, size: int, end_offset: int, entry: tuple[int, int], following: tuple[int, int]) -> bool:
+    """Return whether the log agrees that no batch from the one of ``following`` on has an offset before ``end_offset``."""
+    batches = _batch_of(path, size, OffsetEntry(*following))
+    if batches is None or following <= entry or following[1] <= entry[1]:
+        return False
+    wrapper = batches.magic[0] < 2 and batches.attributes[0] & CODEC_MASK
+    return may_hold(path, size, OffsetEntry(*entry)) if wrapper else bool(batches.base_offset[0] >= end_offset)
+
+
+def first_offset_since(path: str, since: int, *, sealed: bool = False) -> int | None:
+    """Return an offset before which all records of a segment are older than ``since`` (epoch ms), from the time index.
 
     None without such an entry that agrees with the log. The valid entries of an active segment can be followed
-    by stale ones in the same order, which Kafka leaves after a truncation.
+    by stale ones in the same order, which Kafka leaves after a truncation: only those of a ``sealed`` one are bisected.
     """
-    older = [entry for entry in time_entries(path) if entry.timestamp < since]
-    size = local_size(path) or 0
-    for entry in reversed(older[-_TRIED:]):
-        if _largest_timestamp(path, size, entry.offset) == entry.timestamp:
-            return entry.offset + 1
+    entries = _Entries(path, TIME_ENTRY)
+    older: Iterable[tuple[int, int]]
+    try:
+        if sealed:
+            end = bisect_left(entries.rows, since, key=lambda row: entries[row][0])
+            older = [entries[row] for row in range(max(0, end - _TRIED), end)]
+        else:
+            older = deque((entry for entry in _in_order(entries) if entry[0] < since), _TRIED)
+    except UnreadableError:
+        return None
+    size = stored_size(path) or 0
+    for timestamp, offset in reversed(older):
+        if _largest_timestamp(path, size, offset) == timestamp:
+            return offset + 1
     return None
 
 
@@ -96,21 +169,32 @@ def _largest_timestamp(path: str, size: int, offset: int) -> int | None:
 def newest_timestamp(path: str) -> int | None:
     """Return the largest timestamp (epoch ms) of a sealed segment: the last time index entry, which a broker adds at
     the roll.
+
+    None without an entry, or if the last entries are not in order.
     """
-    entries = time_entries(path)
-    return entries[-1].timestamp if entries else None
+    entries = _Entries(path, TIME_ENTRY)
+    with suppress(UnreadableError):
+        if (last := len(entries.rows) - 1) >= 0 and (not last or entries[last] > entries[last - 1]):
+            return entries[last][0]
+    return None
 
 
 def boundaries(path: str, start: int, end: int, size: int, step: int) -> list[int]:
     """Return split positions from ``start`` (the first one) to ``end``: batch starts about ``step`` bytes apart."""
     found = [start]
-    entries = offset_entries(path, size)
-    for entry in entries:
-        if found[-1] + step <= entry.log_position <= end - step // 2:
-            if not may_hold(path, size, entry):
+    entries = _Entries(path, OFFSET_ENTRY)
+    try:
+        if not entries.rows:
+            return _read_batches(path, start, end, size, step)
+        while True:
+            row = bisect_left(entries.rows, found[-1] + step, key=lambda row: entries[row][1])
+            if row == len(entries.rows) or entries[row][1] > end - step // 2:
+                return found
+            if entries[row][1] < found[-1] + step or not may_hold(path, size, OffsetEntry(*entries[row])):
                 return _read_batches(path, start, end, size, step)
-            found.append(entry.log_position)
-    return found if entries else _read_batches(path, start, end, size, step)
+            found.append(entries[row][1])
+    except UnreadableError:
+        return _read_batches(path, start, end, size, step)
 
 
 def _read_batches(path: str, start: int, end: int, size: int, step: int) -> list[int]:
@@ -131,48 +215,65 @@ def _read_batches(path: str, start: int, end: int, size: int, step: int) -> list
     return found
 
 
-def offset_entries(path: str, size: int) -> list[OffsetEntry]:
-    """Return the entries of a local segment's offset index, up to the first one that is not valid (preallocated
-    zeros).
+def last_entry(path: str, size: int, *, below: int, before: int) -> OffsetEntry | None:
+    """Return the last entry of the offset index for an offset ``below`` and a position ``before`` these limits.
+
+    None if the index has none, or if the log does not agree with it. ``size`` is the size of the segment in bytes.
     """
-    return [OffsetEntry(*entry) for entry in zip(*_valid_entries(path, size), strict=True)]
+    entries = _Entries(path, OFFSET_ENTRY)
+
+    def is_beyond(row: int) -> bool:
+        offset, position = entries[row]
+        return offset >= below or position >= min(before, size)
+
+    with suppress(UnreadableError):
+        row = bisect_left(entries.rows, True, key=is_beyond) - 1
+        if row >= 0 and may_hold(path, size, entry := OffsetEntry(*entries[row])):
+            return entry
+        # Stale entries follow in another order.
+        within = (entry for row, entry in enumerate(_in_order(entries)) if not is_beyond(row))
+        last = deque(within, 1)
+        if last and may_hold(path, size, entry := OffsetEntry(*last[0])):
+            return entry
+    return None
 
 
-def _valid_entries(path: str, size: int) -> tuple[Sequence[int], Sequence[int]]:
-    """Return the entries of ``offset_entries`` as two columns: offsets and log positions."""
-    base_offset = base_offset_of(path) or 0
-    data = memoryview(_index_of(path, ".index"))
-    offsets, positions = offset_columns(data[: len(data) - len(data) % OFFSET_ENTRY.size], base_offset)
-    valid = Order(base_offset, 0, 1).next_break(offsets, positions, 0)
-    valid = bisect_left(positions, size, 0, valid)
-    return offsets[:valid], positions[:valid]
+def offset_entries(path: str) -> list[OffsetEntry]:
+    """Return the entries of a segment's offset index, up to the first one that is not valid (preallocated zeros)."""
+    with suppress(UnreadableError):
+        return [OffsetEntry(*entry) for entry in _in_order(_Entries(path, OFFSET_ENTRY))]
+    return []
 
 
 def time_entries(path: str) -> list[TimeEntry]:
-    """Return the entries of a local segment's time index, up to the first one that is not valid."""
-    found: list[TimeEntry] = []
-    for entry in read_time_index(_index_of(path, ".timeindex"), base_offset_of(path) or 0):
-        if not entry.timestamp or entry.timestamp <= (found[-1].timestamp if found else NO_TIMESTAMP):
-            break
-        found.append(entry)
-    return found
+    """Return the entries of a segment's time index, up to the first one that is not valid."""
+    with suppress(UnreadableError):
+        return [TimeEntry(*entry) for entry in _in_order(_Entries(path, TIME_ENTRY))]
+    return []
 
 
-def _index_of(path: str, suffix: str) -> bytes:
-    try:
-        return read_file(str(Path(path).with_suffix(suffix))) if base_offset_of(path) is not None else b""
-    except UnreadableError:
-        return b""
+def _in_order(entries: _Entries) -> Iterator[tuple[int, int]]:
+    """Yield the entries up to the first one whose fields are not above those of the one before."""
+    before = (-1, -1)
+    for entry in entries:
+        if entry[0] <= before[0] or entry[1] <= before[1] or min(entry) < 0:
+            return
+        yield entry
+        before = entry
 
 
 def may_hold(path: str, size: int, entry: OffsetEntry) -> bool:
     """Return whether a batch with a valid CRC begins at the entry's position and can contain its offset."""
+    return _batch_of(path, size, entry) is not None
+
+
+def _batch_of(path: str, size: int, entry: OffsetEntry) -> BatchColumns | None:
     batches = batch_at(path, entry.log_position, size)
     if batches is None:
-        return False
+        return None
     wrapper = batches.magic[0] < 2 and batches.attributes[0] & CODEC_MASK
     first = 0 if wrapper else batches.base_offset[0]  # only the last offset of a wrapper is known
-    return bool(first <= entry.offset <= batches.last_offset[0])
+    return batches if first <= entry.offset <= batches.last_offset[0] else None
 
 
 _Entry = TypeVar("_Entry", OffsetEntry, TimeEntry)

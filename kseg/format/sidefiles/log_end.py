@@ -44,15 +44,12 @@ def last_valid_batch(
     UnreadableError.
     """
     least = known or LogEnd(base_offset_of(path) or 0, 0)
-    entries = [
-        entry
-        for entry in index_reader.offset_entries(path, size)
-        if entry.offset < below and entry.log_position < before
-    ]
-    if before < INT64_MAX:
-        entries = entries[:-1]  # the batch of the last entry may end after ``before``
-    if entries and entries[-1].log_position > least.position and index_reader.may_hold(path, size, entries[-1]):
-        found = _read_batches(path, size, LogEnd(-1, entries[-1].log_position), below, before, beyond)
+    entry = index_reader.last_entry(path, size, below=below, before=before)
+    if entry and before < INT64_MAX:
+        # The batch of the last entry may end after ``before``.
+        entry = index_reader.last_entry(path, size, below=below, before=entry.log_position)
+    if entry and entry.log_position > least.position:
+        found = _read_batches(path, size, LogEnd(-1, entry.log_position), below, before, beyond)
         if found.offset >= 0:
             return found
     return _read_batches(path, size, least, below, before, beyond)

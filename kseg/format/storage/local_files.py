@@ -158,7 +158,7 @@ def open_file(path: str, *, named: bool) -> io.FileIO | archive.MemberFile | rem
     the null device. Raises SpecialFileError for other special files, VanishedError and UnreadableError.
     """
     if is_url(path):
-        return remote_files.open_file(path)
+        return remote_files.open_file(path, again=named)
     try:
         kind = special_kind_at(path)
         if named and kind == "a FIFO":

@@ -6,12 +6,13 @@ UnreadableError, or an OSError while a file is read.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from kseg.errors import KsegError, UnreadableError, UsageError, VanishedError
 
@@ -19,17 +20,42 @@ from kseg.errors import KsegError, UnreadableError, UsageError, VanishedError
 _OTHER_SCHEMES = {"s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
 
 
+class Stored(NamedTuple):
+    """An object as its store lists it: the size in bytes, and a tag that changes with the content. None if unknown."""
+
+    size: int | None
+    tag: str | None = None
+
+
+#: The properties of an object that change with its content, by the names of the file systems, the best first.
+_TAGS = ("ETag", "generation", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "created")
+#: The bytes of one request when a file is read from front to back: a request takes as long as the transfer of megabytes.
+BLOCK = 8 * 1024 * 1024
+#: The least bytes of a request elsewhere.
+LEAST_BLOCK = 16 * 1024
+
+
 class RemoteFile(io.RawIOBase):
     """An open file at a URL. ``status`` is its status when it was opened: that of a pipe if its size is unknown.
 
-    A read that ends before the size raises OSError: the connection was lost, or the object was replaced.
+    The first request has the bytes of the read; those of a file that is read on have BLOCK bytes, up to ``read_until``.
+    One block is kept. A read that ends before the size raises OSError: the connection was lost, or the object was replaced.
     """
 
     def __init__(self, url: str, file: Any, size: int | None) -> None:
         self.status = _status(size)
         self._url = url
         self._file = file
-        self._size = size
+        self._size = self._until = size
+        self._position = 0
+        self._block = memoryview(b"")
+        # The position of the block, and of its end: none before the first read.
+        self._begin = self._end = -1
+
+    def read_until(self, end: int | None) -> int | None:
+        """Request no bytes after ``end`` that are not read (None: the end of the file). Returns the size of the file."""
+        self._until = self._size if end is None else end
+        return self._size
 
     def readable(self) -> bool:
         return True
@@ -38,64 +64,167 @@ class RemoteFile(io.RawIOBase):
         return True
 
     def seek(self, position: int, whence: int = io.SEEK_SET) -> int:
-        found: int = self._file.seek(position, whence)
-        return found
+        if self._size is None:
+            self._position = self._file.seek(position, whence)
+        else:
+            self._position = position + (0, self._position, self._size)[whence]
+        return self._position
 
     def tell(self) -> int:
-        found: int = self._file.tell()
-        return found
+        return self._position
 
     def readinto(self, view: Any) -> int:
+        wanted = len(view) if self._size is None else min(len(view), self._size - self._position)
+        if wanted <= 0:
+            return 0
+        if not self._begin <= self._position < self._end:
+            self._fetch(wanted)
+        at = self._position - self._begin
+        count = min(wanted, len(self._block) - at)
+        view[:count] = self._block[at : at + count]
+        self._position += count
+        return count
+
+    def readall(self) -> bytes:
+        """Return all bytes from the position on, in one request if the size is known. Raises OSError."""
+        if self._size is None:
+            return super().readall() or b""
+        data, read = bytearray(self._size - self._position), 0
+        while count := self.readinto(memoryview(data)[read:]):
+            read += count
+        return bytes(data)
+
+    def _fetch(self, wanted: int) -> None:
+        """Read the block at the current position. Raises OSError."""
+        least = BLOCK if self._position == self._end else LEAST_BLOCK
         try:
-            count: int = self._file.readinto(view) or 0
+            if self._size is not None:
+                wanted = max(wanted, min(least, (self._until or 0) - self._position))
+                self._file.seek(self._position)
+            data = self._file.read(wanted)
         except (OSError, MemoryError):
             raise
         except Exception as error:
             raise OSError(_reason(error, self._url)) from error
-        if not count and len(view) and self._size is not None and self.tell() < self._size:
-            raise OSError(f"ended at byte {self.tell()} of {self._size}")
-        return count
+        if not data and self._size is not None:
+            raise OSError(f"ended at byte {self._position} of {self._size}")
+        self._block, self._begin, self._end = memoryview(data), self._position, self._position + len(data)
 
     def close(self) -> None:
         self._file.close()
         super().close()
 
 
-def open_file(url: str) -> RemoteFile:
-    """Open a file. Raises VanishedError and UnreadableError."""
+#: Folders that were listed completely: URL -> name -> the object, None for a folder.
+_folders: dict[str, dict[str, Stored | None]] = {}
+#: Objects that are known without a listing of their folder: those of a task's plan.
+_objects: dict[str, Stored] = {}
+
+
+def remember(url: str, stored: Stored) -> None:
+    """Use the size and the tag that a plan has for an object, without another request."""
+    _objects[url] = stored
+
+
+def forget(url: str = "") -> None:
+    """Forget what is known about a folder and everything below it, or about all stores: they are asked again."""
+    below = url and f"{url.rstrip('/')}/"
+    for known in (_folders, _objects):
+        for name in [name for name in known if f"{name}/".startswith(below)]:
+            del known[name]
+
+
+def listed(url: str) -> Stored | None:
+    """Return what is known about an object without a request, None for others and for local files."""
+    if not (_folders or _objects):
+        return None
+    folder, _, name = url.rstrip("/").rpartition("/")
+    return _objects.get(url) or _folders.get(folder, {}).get(name)
+
+
+def _is_complete(url: str) -> bool:
+    """Return whether the folder of a URL was listed."""
+    return url.rstrip("/").rpartition("/")[0] in _folders
+
+
+def stored_at(url: str, *, again: bool = False) -> Stored:
+    """Return size and tag of a file: those of the listing, unless ``again``. Raises VanishedError and UnreadableError."""
+    found = None if again else listed(url)
+    if found is None:
+        if not again and _is_complete(url):
+            raise VanishedError(f"{url}: {os.strerror(errno.ENOENT)}")
+        with _connected(url) as (filesystem, path):
+            filesystem.invalidate_cache()  # a segment grows, and files are replaced
+            info = filesystem.info(path)
+            if _kind(info) == "folder":
+                raise UnreadableError(f"{url}: {os.strerror(errno.EISDIR)}")
+            found = _objects[url] = _stored(info)
+    return found
+
+
+def open_file(url: str, *, again: bool = True) -> RemoteFile:
+    """Open a file as ``stored_at`` finds it. Raises VanishedError and UnreadableError."""
+    size, tag = stored_at(url, again=again)
     with _connected(url) as (filesystem, path):
-        filesystem.invalidate_cache()  # a segment grows, and files are replaced
-        size = filesystem.size(path)
-        return RemoteFile(url, filesystem.open(path, "rb"), size)
+        if tag is None or "::" in url or url.startswith("http"):
+            return RemoteFile(url, filesystem.open(path, "rb"), size)
+        file = filesystem.open(path, "rb", cache_type="none", size=size)
+        if hasattr(file, "read_kw"):  # s3fs: the reads of one file are of one version of the object
+            file.details = {"name": path, "size": size, "ETag": tag, "type": "file"}
+            file.read_kw = {**file.read_kw, "IfMatch": tag}
+        return RemoteFile(url, file, size)
 
 
 def walk(url: str) -> list[tuple[str, list[str]]] | None:
-    """Return a folder and all folders below it, each with its sorted file names; None if the URL is not a folder."""
+    """Return a folder and all folders below it, each with its sorted file names; None if the URL is not a folder.
+
+    The listing is kept: later calls about these files and folders need no request.
+    """
     folders: dict[str, list[str]] = {}
-    with _connected(url) as (filesystem, path):
-        filesystem.invalidate_cache()  # of an earlier listing in this process
-        if "::" in url or not filesystem.isdir(path):
-            return None
-        for name in sorted(_files_below(filesystem, path)):
-            folder, _, file = filesystem.unstrip_protocol(name).rpartition("/")
-            folders.setdefault(folder, []).append(file)
+    forget(url)
+    try:
+        with _connected(url) as (filesystem, path):
+            filesystem.invalidate_cache()  # of an earlier listing in this process
+            # Not isdir, for which a folder whose store fails is none.
+            if "::" in url or _kind(filesystem.info(path)) != "folder":
+                return None
+            found = dict(_files_below(filesystem, path))
+            filesystem.invalidate_cache()  # which would keep the listing, too
+            root = filesystem.unstrip_protocol(path).rstrip("/")
+            for name in sorted(found):
+                folder, _, file = filesystem.unstrip_protocol(name).rpartition("/")
+                folders.setdefault(folder, []).append(file)
+                _folders.setdefault(folder, {})[file] = _stored(found[name])
+    except VanishedError:
+        return None
+    for folder in folders:
+        while folder != root and folder.startswith(root):
+            folder, _, name = folder.rpartition("/")
+            _folders.setdefault(folder, {}).setdefault(name, None)
     return list(folders.items())
 
 
 def status(url: str) -> os.stat_result:
     """Return the status of a file or folder, without its times and inode. Raises OSError."""
     try:
-        with _connected(url) as (filesystem, path):
-            found = filesystem.info(path)
+        if kind_of(url) != "folder":
+            return _status(stored_at(url).size)
     except VanishedError as error:
         raise FileNotFoundError(str(error)) from error
     except UnreadableError as error:
         raise OSError(str(error)) from error
-    return _status(found.get("size"), folder=found["type"] == "directory")
+    return _status(None, folder=True)
 
 
 def kind_of(url: str) -> str | None:
     """Return "file" or "folder", None if there is neither. Raises UnreadableError."""
+    if listed(url):
+        return "file"
+    folder, _, name = url.rstrip("/").rpartition("/")
+    if f"{folder}/{name}" in _folders:
+        return "folder"
+    if folder in _folders:
+        return "folder" if name in _folders[folder] else None
     try:
         with _connected(url) as (filesystem, path):
             return _kind(filesystem.info(path))
@@ -105,6 +234,8 @@ def kind_of(url: str) -> str | None:
 
 def entries(url: str) -> list[tuple[str, str]]:
     """Return the name and the kind of each entry of a folder. Raises OSError."""
+    if (known := _folders.get(url.rstrip("/"))) is not None:
+        return [(name, "file" if stored else "folder") for name, stored in known.items()]
     try:
         with _connected(url) as (filesystem, path):
             found = filesystem.ls(path, detail=True)
@@ -120,6 +251,11 @@ def matches(pattern: str) -> list[str]:
         return sorted(map(filesystem.unstrip_protocol, filesystem.glob(path)))
 
 
+def _stored(info: Any) -> Stored:
+    tag = next((info[name] for name in _TAGS if info.get(name)), None)
+    return Stored(info.get("size"), None if tag is None else str(tag))
+
+
 def _kind(entry: Any) -> str:
     return "folder" if entry["type"] == "directory" else "file"
 
@@ -129,8 +265,8 @@ def _status(size: int | None, *, folder: bool = False) -> os.stat_result:
     return os.stat_result((kind | 0o444, 0, 0, 0, 0, 0, size or 0, 0, 0, 0))
 
 
-def _files_below(filesystem: Any, path: str) -> Iterator[str]:
-    """Yield the files below a folder.
+def _files_below(filesystem: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield the files below a folder with their properties.
 
     Object stores list all files at once. The general ``find`` of fsspec leaves out the folders that it cannot list.
     """
@@ -138,11 +274,11 @@ def _files_below(filesystem: Any, path: str) -> Iterator[str]:
 
     kind = type(filesystem)
     if kind.find is not AsyncFileSystem.find or getattr(kind, "_find", None) not in (None, AsyncFileSystem._find):
-        yield from filesystem.find(path)
+        yield from filesystem.find(path, detail=True).items()
         return
     for entry in filesystem.ls(path, detail=True):
         if entry["type"] != "directory":
-            yield entry["name"]
+            yield entry["name"], entry
         elif entry["name"].rstrip("/") != path.rstrip("/"):
             yield from _files_below(filesystem, entry["name"])
 

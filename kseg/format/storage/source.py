@@ -107,6 +107,8 @@ class Source:
         """
         if self.split_end is not None:
             self._bounded = False
+            if isinstance(self._raw, remote_files.RemoteFile):
+                self.size = self._raw.read_until(None)
             self.refresh()
 
     def reread(self, position: int, view: memoryview) -> bool:
@@ -204,13 +206,15 @@ def topic_partition(path: str) -> tuple[str | None, int | None]:
 
 
 def open_range(path: str, start: int, end: int) -> Source:
-    """Open bytes ``start`` to ``end`` of a local file. Raises UnreadableError."""
+    """Open bytes ``start`` to ``end`` of a file. Raises UnreadableError."""
     source = open_source(path, listed=True)
+    if isinstance(source._raw, remote_files.RemoteFile):
+        source._raw.read_until(end)
     return Source(source.name, source._raw, end, start, bounded=True)
 
 
 def open_split(path: str, start: int, end: int) -> Source:
-    """Open a local segment to read the batches that begin in positions ``start`` to ``end``. Raises UnreadableError.
+    """Open a segment to read the batches that begin in positions ``start`` to ``end``. Raises UnreadableError.
 
     A SegmentReader can read past ``end`` to complete the last batch.
     """
@@ -232,11 +236,10 @@ def local_size(path: str) -> int | None:
 
 def stored_size(path: str) -> int | None:
     """Return the size in bytes of a local file or of one at a URL, None as ``local_size``. Raises UnreadableError."""
-    if not is_url(path):
+    if not is_url(path) or path.endswith(_COMPRESSED):
         return local_size(path)
     try:
-        with remote_files.open_file(path) as file:
-            return file.status.st_size
+        return remote_files.stored_at(path).size
     except VanishedError:
         return None
 
@@ -250,6 +253,8 @@ class SegmentFile:
     ``indexes`` are the index files to check with a segment, None if it is checked alone. For a side file it is () if the
     file is checked with its folder.
 
+    ``stored`` are size and tag of an object as listed, None for a local file, and for a URL that was not listed.
+
     ``framing`` is the kind of file given with --as (``frames.framings``), None to use the name. For responses,
     ``requests`` is the file with their requests.
     """
@@ -260,6 +265,7 @@ class SegmentFile:
     listed: bool = False
     framing: str | None = None
     requests: str | None = None
+    stored: remote_files.Stored | None = None
 
 
 def find_segments(path: str) -> Iterator[SegmentFile]:
@@ -287,7 +293,10 @@ def folders_at(path: str, unlisted: Callable[[str], object]) -> list[tuple[str, 
     None if the path is not a folder.
     """
     if is_url(path):
-        return None if is_file_url(path) else remote_files.walk(path)
+        if not is_file_url(path):
+            return remote_files.walk(path)
+        remote_files.forget(path.rpartition("/")[0])  # an earlier listing: the files next to it can be others now
+        return None
     return [(str(folder), names) for folder, names in walk_folders(path, unlisted)] if is_folder(path) else None
 
 
@@ -427,7 +436,9 @@ def segments_in(folder: str, names: list[str]) -> Iterator[SegmentFile]:
     """Yield the segments and KRaft snapshots among the files of a folder."""
     logs = logs_among(names)
     for name in logs:
-        yield SegmentFile(os.path.join(folder, name), active=name == logs[-1] and is_log(name), listed=True)
+        active = name == logs[-1] and is_log(name)
+        yield SegmentFile(path := os.path.join(folder, name), active, listed=True, stored=remote_files.listed(path))
     for name in names:
         if is_snapshot(name):
-            yield SegmentFile(os.path.join(folder, name), listed=True)
+            path = os.path.join(folder, name)
+            yield SegmentFile(path, listed=True, stored=remote_files.listed(path))
