@@ -163,6 +163,6 @@ def test_a_stale_time_entry_hides_no_records(tmp_path: Path) -> None:
     folder = partition(tmp_path, TIMED)
     log, index = folder / f"{STEM}.log", folder / f"{STEM}.timeindex"
     timestamp, offset = last(index, TIME_ENTRY)
-    honest = first_offset_since(str(log), timestamp + 100)
+    honest = first_offset_since(str(log), log.stat().st_size, timestamp + 100)
     append(index, TIME_ENTRY, [(timestamp + 1, offset + 1)])
-    assert first_offset_since(str(log), timestamp + 100) == honest == offset + 1
+    assert first_offset_since(str(log), log.stat().st_size, timestamp + 100) == honest == offset + 1

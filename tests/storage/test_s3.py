@@ -2,73 +2,47 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kseg.errors import KsegError
+from kseg.format.segment.row_filter import RowFilter
 from tests.support.cli import kseg
 from tests.support.fixtures import SEGMENTS
+from tests.support.growing_logs import batch, write
 
 pytest.importorskip("s3fs", reason="s3fs is not installed")
 pytest.importorskip("flask_cors", reason="moto's server is not installed")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+
+from kseg.extras.views.planning import Request, Split, plan
+from kseg.extras.views.split_rows import read
+from kseg.extras.views.view_table import columns_of
+from tests.support.s3_server import S3Server, s3_server
 
 SOURCE = SEGMENTS / "4.3.0-v2-none-segments"
 BUCKET = "s3://backup/cluster.a"
+FIRST_TIME = 1_700_000_000_000  # of growing_logs
 
 
 @pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    """A log dir in a bucket: two partitions with side files; credentials and address as AWS's tools expect them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    endpoint = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    names = {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in names.items():
-            patch.setenv(name, value)
-        try:
-            _until_up(server, endpoint)
-            _put(f"{endpoint}/backup")
-            for partition in (3, 4):
-                for file in sorted(SOURCE.iterdir()):
-                    _put(f"{endpoint}/backup/cluster.a/orders-{partition}/{file.name}", file.read_bytes())
-            yield endpoint
-        finally:
-            server.terminate()
-            server.wait(30)
+def server() -> Iterator[S3Server]:
+    with s3_server() as server:
+        yield server
 
 
-def _until_up(server: subprocess.Popen[bytes], endpoint: str) -> None:
-    until = time.monotonic() + 90
-    while True:
-        assert server.poll() is None
-        try:
-            urllib.request.urlopen(endpoint, timeout=5).close()
-            return
-        except OSError:
-            assert time.monotonic() < until
-            time.sleep(0.2)
-
-
-def _put(url: str, data: bytes = b"") -> None:
-    # Under urllib's default type the server waits for a form.
-    headers = {"Content-Type": "application/octet-stream"}
-    urllib.request.urlopen(urllib.request.Request(url, data, headers, method="PUT"), timeout=60).close()
+@pytest.fixture(scope="module")
+def bucket(server: S3Server) -> str:
+    """A log dir in a bucket: two partitions with side files."""
+    for partition in (3, 4):
+        server.put_folder(SOURCE, f"cluster.a/orders-{partition}")
+    return server.endpoint
 
 
 def local(*arguments: object) -> str:
@@ -108,9 +82,136 @@ def test_a_wrong_address_or_wrong_credentials_are_reported(bucket: str, monkeypa
     assert (done.returncode, done.stderr) == (2, f"kseg: {BUCKET}/orders-3: Unable to locate credentials\n")
 
 
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two partitions of four segments each, about 0.9 MB per segment; the last index of each is preallocated."""
+    root = tmp_path_factory.mktemp("logs")
+    for partition in range(2):
+        for first in range(0, 8000, 2000):
+            log = write(root / f"orders-{partition}", [batch(n) for n in range(first, first + 2000)], first=first)
+        for suffix in (".index", ".timeindex"):
+            with log.with_suffix(suffix).open("ab") as index:
+                index.write(bytes(4_000_000 - index.tell()))
+    return root
+
+
+#: Query shapes, as arguments of ``planned``.
+SHAPES: dict[str, dict[str, Any]] = {
+    "all records": {},
+    "one column": {"names": ("offset",)},
+    "100 rows by offset": {"limits": RowFilter(first_offset=17_000, end_offset=17_100)},
+    "the newest rows": {"limits": RowFilter(since=FIRST_TIME + 7_900_000)},
+    "a time window": {"limits": RowFilter(since=FIRST_TIME + 5_000_000, until=FIRST_TIME + 5_100_000)},
+    "one partition": {"limits": RowFilter(partitions=frozenset({1}))},
+    "batches": {"view": "batches"},
+    "segments": {"view": "segments"},
+    "findings": {"view": "findings"},
+    "transactions": {"view": "transactions"},
+    "read_committed": {"isolation": "read_committed"},
+    "small splits": {"split_bytes": 200_000},
+}
+
+
+def planned(
+    path: object, view: str = "records", names: tuple[str, ...] = (), **given: Any
+) -> tuple[Request, list[Split]]:
+    limits = given.get("limits", RowFilter())
+    request = Request((str(path),), view, columns_of(view, names), **given)
+    return request, plan(request, limits)
+
+
+def rows(path: object, **given: Any) -> list[dict[str, Any]]:
+    request, splits = planned(path, **given)
+    found = [row for split in splits for batch in read(request, request.limits, split) for row in batch.to_pylist()]
+    for row in found:
+        for name in {"file", "folder"} & row.keys():
+            row[name] = row[name].removeprefix(f"{path}/")
+    return sorted(found, key=repr)
+
+
+def test_a_bucket_sends_the_bytes_that_a_disk_reads(server: S3Server, logs: Path) -> None:
+    """A store sends at most 1.2 times the bytes that the same query reads from a disk, and the rows are the same."""
+    url = server.put_folder(logs, "measured")
+    read_bytes = 0
+
+    class Counted(io.FileIO):
+        def readinto(self, view: Any) -> int | None:
+            nonlocal read_bytes
+            count = super().readinto(view)
+            read_bytes += count or 0
+            return count
+
+        def readall(self) -> bytes:
+            nonlocal read_bytes
+            data = super().readall()
+            read_bytes += len(data)
+            return data
+
+    total = sum(path.stat().st_size for path in logs.rglob("*.log"))
+    for shape, given in SHAPES.items():
+        read_bytes = 0
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(io, "FileIO", Counted)
+            wanted = rows(logs, **given)
+        found, sent, requests = server.count(lambda given=given: rows(url, **given))  # type: ignore[misc]
+        assert found == wanted, shape
+        assert 0 < sent <= 1.2 * read_bytes, (shape, sent, read_bytes)
+        assert requests < 150, shape
+        if "limits" in given:
+            assert sent < total * 0.6, (shape, sent)
+        if shape in ("100 rows by offset", "the newest rows"):
+            assert sent < total // 10, (shape, sent)
+
+
+def test_objects_are_split_and_packed(server: S3Server, logs: Path) -> None:
+    """Large objects are several tasks and small ones are one, as on a disk; each task has the version to read."""
+    url = server.put_folder(logs, "packed")
+    for split_bytes in (None, 400_000):
+        _, splits = planned(url, split_bytes=split_bytes)
+        _, local_splits = planned(logs, split_bytes=split_bytes)
+        assert [len(split.pieces) for split in splits] == [len(split.pieces) for split in local_splits]
+        assert all(piece.file.stored and piece.file.stored.tag for split in splits for piece in split.pieces)
+    assert len(planned(url)[1]) == 1
+    assert len(splits) > 10
+
+
+def test_a_replaced_object_is_not_read(server: S3Server, logs: Path) -> None:
+    """The rows of one query are of one version of an object: a task whose object was replaced since fails."""
+    url = server.put_folder(logs / "orders-0", "replaced/orders-0")
+    request, splits = planned(url)
+    path = sorted((logs / "orders-0").glob("*.log"))[1]
+    server.put(f"replaced/orders-0/{path.name}", path.read_bytes()[:-1000] + bytes(1000))
+    with pytest.raises(KsegError, match=path.name):
+        [batch.num_rows for split in splits for batch in read(request, request.limits, split)]
+
+
+def failing(wanted: Callable[[str, str], bool], times: int = 1 << 30) -> Callable[[str, str], bool]:
+    """Return a fault of the server: the first ``times`` requests that are ``wanted`` are answered 503."""
+    left = iter(range(times))
+    return lambda method, path: wanted(method, path) and next(left, None) is not None
+
+
+@pytest.mark.parametrize("view", ["records", "batches", "segments", "findings", "transactions"])
+def test_a_503_of_the_server_is_not_damage(server: S3Server, logs: Path, view: str) -> None:
+    """One 503 is repeated, and the rows are all there. A server that answers 503 to all requests fails the query."""
+    url = server.put_folder(logs / "orders-1", "busy/orders-1")
+    wanted = rows(url, view=view)
+    last = max(path.name for path in (logs / "orders-1").glob("*.log"))
+    try:
+        for mode in ("permissive", "dropmalformed", "failfast"):
+            server.fails = failing(lambda method, path: method == "GET" and path.endswith(last), 1)
+            assert rows(url, view=view, mode=mode) == wanted
+        server.fails = failing(lambda method, path: method == "GET" and path.endswith(last))
+        if view != "findings":  # each of its reads is repeated for several seconds
+            with pytest.raises(KsegError, match=last):
+                rows(url, view=view)
+    finally:
+        server.fails = lambda method, path: False
+
+
 @pytest.mark.spark
 def test_spark_reads_a_bucket(bucket: str, spark_settings: Mapping[str, str]) -> None:
-    """Each segment is read by one task; topic and partition come from the key; executors get the credentials."""
+    """Small segments share a task; topic and partition come from the key; executors get the credentials."""
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     from kseg.spark.jobs import launch
 
@@ -122,7 +223,7 @@ def test_spark_reads_a_bucket(bucket: str, spark_settings: Mapping[str, str]) ->
         found = sorted(tuple(row) for row in table.collect())
         count = len(local("dump", "--deep", "--format", "jsonl", SOURCE).splitlines())
         assert found == [("orders", partition, offset, None) for partition in (3, 4) for offset in range(count)]
-        assert table.rdd.getNumPartitions() == 2 * len(list(SOURCE.glob("*.log")))
+        assert table.rdd.getNumPartitions() == 1  # small objects share a task
         assert table.where("partition = 4").count() == count
     finally:
         spark.stop()

@@ -249,15 +249,12 @@ def dump_segment(
         yield from with_damaged_bytes(items, path, reader, findings) if damaged and wanted == RowFilter() else items
 
 
-def byte_range(path: str, size: int, wanted: RowFilter) -> tuple[int, int]:
-    """Return the bytes of a segment that can have the wanted rows, half-open, according to its indexes."""
-    first = wanted.first_offset
-    if wanted.since is not None:
-        since = index_reader.first_offset_since(path, wanted.since)
-        first = max((offset for offset in (first, since) if offset is not None), default=None)
-    if first is None and wanted.end_offset is None:
-        return 0, size
-    return index_reader.byte_range(path, size, first, wanted.end_offset)
+def byte_range(path: str, size: int, wanted: RowFilter, *, sealed: bool = False) -> tuple[int, int]:
+    """Return the bytes of a segment that can have the wanted rows, half-open, according to its indexes.
+
+    ``sealed``: it is not the last segment of its log.
+    """
+    return index_reader.byte_range(path, size, wanted.first_offset, wanted.end_offset, wanted.since, sealed=sealed)
 
 
 def dump_reader(

@@ -259,7 +259,7 @@ def _pieces(
     if size is None:
         yield SegmentRange(segment.file, None, committed=seen)
         return
-    start, end = byte_range(path, size, limits)
+    start, end = byte_range(path, size, limits, sealed=segment.end_offset is not None)
     yield from pieces_of(segment, start, end, split_bytes, seen)
 
 

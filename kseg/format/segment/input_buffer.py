@@ -141,7 +141,9 @@ class InputBuffer:
         See Source.skip_zeros. The unused bytes are read again.
         """
         begin = self.position
-        self.shift = self._source.skip_zeros(begin, unit)
+        if (end := self._source.skip_zeros(begin, unit)) is None:
+            return 0
+        self.shift = end
         self.start = self.end = 0
         return self.shift - begin
 

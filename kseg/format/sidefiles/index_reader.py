@@ -98,16 +98,32 @@ class _Entries:
         return block[at] if at < len(block) else (0, 0)  # it has become shorter
 
 
-def byte_range(path: str, size: int, first_offset: int | None, end_offset: int | None) -> tuple[int, int]:
-    """Return the byte range of a segment that contains all of ``first_offset <= offset < end_offset``.
+def byte_range(
+    path: str,
+    size: int,
+    first_offset: int | None,
+    end_offset: int | None,
+    since: int | None = None,
+    *,
+    sealed: bool = False,
+) -> tuple[int, int]:
+    """Return the byte range of a segment that contains all of ``first_offset <= offset < end_offset`` not before ``since``.
 
-    The range is found with the offset index: the whole file without a valid one. Both ends are batch starts or the
-    file's end.
+    The range is found with the indexes: the whole file without valid ones. Both ends are batch starts or the file's end.
+    ``since`` is in epoch ms, ``sealed`` as in ``first_offset_since``.
     """
-    start, end = 0, size
-    if first_offset is None and end_offset is None:
-        return start, end
+    if (first_offset, end_offset, since) == (None, None, None):
+        return 0, size
     entries = _Entries(path, OFFSET_ENTRY)
+    if since is not None and (newer := first_offset_since(path, size, since, sealed=sealed, offsets=entries)):
+        first_offset = max(first_offset or 0, newer)
+    return _range_of(path, size, entries, first_offset, end_offset)
+
+
+def _range_of(
+    path: str, size: int, entries: _Entries, first_offset: int | None, end_offset: int | None
+) -> tuple[int, int]:
+    start, end = 0, size
     with suppress(UnreadableError):
         if first_offset is not None:
             # As OffsetIndex.lookup: reading begins at the position of the last entry at or before the offset.
@@ -131,11 +147,14 @@ def _begins_after(path: str, size: int, end_offset: int, entry: tuple[int, int],
     return may_hold(path, size, OffsetEntry(*entry)) if wrapper else bool(batches.base_offset[0] >= end_offset)
 
 
-def first_offset_since(path: str, since: int, *, sealed: bool = False) -> int | None:
+def first_offset_since(
+    path: str, size: int, since: int, *, sealed: bool = False, offsets: _Entries | None = None
+) -> int | None:
     """Return an offset before which all records of a segment are older than ``since`` (epoch ms), from the time index.
 
-    None without such an entry that agrees with the log. The valid entries of an active segment can be followed
-    by stale ones in the same order, which Kafka leaves after a truncation: only those of a ``sealed`` one are bisected.
+    ``offsets`` are the entries of its offset index, if they are read already. None without an entry that agrees with the
+    log. The valid entries of an active segment can be followed by stale ones in the same order, which Kafka leaves after a
+    truncation: only those of a ``sealed`` one are bisected.
     """
     entries = _Entries(path, TIME_ENTRY)
     older: Iterable[tuple[int, int]]
@@ -147,16 +166,16 @@ def first_offset_since(path: str, since: int, *, sealed: bool = False) -> int | 
             older = deque((entry for entry in _in_order(entries) if entry[0] < since), _TRIED)
     except UnreadableError:
         return None
-    size = stored_size(path) or 0
+    offsets = offsets or _Entries(path, OFFSET_ENTRY)
     for timestamp, offset in reversed(older):
-        if _largest_timestamp(path, size, offset) == timestamp:
+        if _largest_timestamp(path, size, offsets, offset) == timestamp:
             return offset + 1
     return None
 
 
-def _largest_timestamp(path: str, size: int, offset: int) -> int | None:
+def _largest_timestamp(path: str, size: int, offsets: _Entries, offset: int) -> int | None:
     """Return the largest timestamp in the batch that contains an offset, None without such a batch."""
-    start, end = byte_range(path, size, offset, offset + 1)
+    start, end = _range_of(path, size, offsets, offset, offset + 1)
     with suppress(KsegError), SegmentReader(open_range(path, start, end), verify_crc=False) as reader:
         for window in reader.windows():
             batches = window.batches

@@ -16,7 +16,7 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kseg.errors import UnreadableError, UsageError, VanishedError
@@ -250,31 +250,28 @@ def _next_data(handle: int, at: int, end: int) -> int:
         raise
 
 
-def end_of_zeros(handle: int, begin: int, end: int) -> tuple[int, int]:
-    """Return (the end of the zeros from ``begin`` on, the bytes read to find it) for an open local file of ``end`` bytes.
+def end_of_zeros(handle: int | None, begin: int, end: int, read: Callable[[int, int], bytes]) -> tuple[int, int]:
+    """Return (the end of the zeros from ``begin`` on, the bytes read to find it) for an open file of ``end`` bytes.
+
+    ``handle`` is that of a local file; ``read`` returns bytes by position and size.
 
     Zeros precede ``begin``. The end of a hole is exact. Stored zeros are taken to reach the end of the file if samples at
     doubling distances from both ends are zeros. So bytes other than zeros are seen unless they are fewer than the zeros
     before them and the zeros after them. The result is ``begin`` where nothing is known without reading. The file
-    position does not change.
+    position changes.
     """
-    position = os.lseek(handle, 0, os.SEEK_CUR)
     try:
-        data = _next_data(handle, begin, end) if hasattr(os, "SEEK_DATA") else begin
-        if data > begin:
+        if handle is not None and hasattr(os, "SEEK_DATA") and (data := _next_data(handle, begin, end)) > begin:
             return data, 0
         sampled = 0
         for at in _sample_positions(begin, end):
-            os.lseek(handle, at, os.SEEK_SET)
-            sample = os.read(handle, min(SAMPLE, end - at))
+            sample = read(at, min(SAMPLE, end - at))
             sampled += len(sample)
             if sample.strip(b"\0"):
                 return begin, sampled
         return end, sampled
     except OSError:
         return begin, 0
-    finally:
-        os.lseek(handle, position, os.SEEK_SET)
 
 
 def _sample_positions(begin: int, end: int) -> list[int]:

@@ -38,8 +38,9 @@ LEAST_BLOCK = 16 * 1024
 class RemoteFile(io.RawIOBase):
     """An open file at a URL. ``status`` is its status when it was opened: that of a pipe if its size is unknown.
 
-    The first request has the bytes of the read; those of a file that is read on have BLOCK bytes, up to ``read_until``.
-    One block is kept. A read that ends before the size raises OSError: the connection was lost, or the object was replaced.
+    The first request has the bytes of the read. While the file is read on, each has twice the bytes of the one before, at
+    most BLOCK and not after ``read_until``. One block is kept. A read that ends before the size raises OSError: the
+    connection was lost, or the object was replaced.
     """
 
     def __init__(self, url: str, file: Any, size: int | None) -> None:
@@ -96,7 +97,7 @@ class RemoteFile(io.RawIOBase):
 
     def _fetch(self, wanted: int) -> None:
         """Read the block at the current position. Raises OSError."""
-        least = BLOCK if self._position == self._end else LEAST_BLOCK
+        least = min(2 * len(self._block), BLOCK) if self._position == self._end else LEAST_BLOCK
         try:
             if self._size is not None:
                 wanted = max(wanted, min(least, (self._until or 0) - self._position))

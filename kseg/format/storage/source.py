@@ -135,19 +135,32 @@ class Source:
             return None
         return local_files.hole_bytes(self._raw.fileno(), begin, end)
 
-    def skip_zeros(self, position: int, unit: int) -> int:
+    def skip_zeros(self, position: int, unit: int) -> int | None:
         """Skip zeros from ``position`` on, in multiples of ``unit`` bytes; return the new position.
 
-        See ``local_files.end_of_zeros``. The zeros before ``position`` must have been read. Only local files are skipped in.
+        See ``local_files.end_of_zeros``. The zeros before ``position`` must have been read. None for other
+        sources than files on disk and at URLs: they are read.
         """
-        if not isinstance(self._raw, io.FileIO) or self.size is None:
-            return position
-        end, sampled = local_files.end_of_zeros(self._raw.fileno(), position, self.size)
+        if self.size is None or not isinstance(self._raw, (io.FileIO, remote_files.RemoteFile)):
+            return None
+        handle = self._raw.fileno() if isinstance(self._raw, io.FileIO) else None
+        end, sampled = local_files.end_of_zeros(handle, position, self.size, self._sample)
         self._limit.wait_for(sampled)
         end = position + (end - position) // unit * unit
         self._raw.seek(end)
         self.position = end
         return end
+
+    def _sample(self, position: int, size: int) -> bytes:
+        """Read bytes of a file at a position, which becomes the current one."""
+        if isinstance(self._raw, remote_files.RemoteFile):
+            self._raw.read_until(position + size)
+        self._raw.seek(position)
+        data = bytearray(size)
+        count = self._raw.readinto(data) or 0
+        if isinstance(self._raw, remote_files.RemoteFile):
+            self._raw.read_until(self.size)
+        return bytes(data[:count])
 
     def close(self) -> None:
         if self.name != STDIN:

@@ -1,0 +1,91 @@
+"""A server of S3's protocol on loopback, in this process: it counts the bytes of objects, and can answer with 503."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
+
+BUCKET = "backup"
+
+
+class S3Server:
+    """The requests for objects and their answers. ``fails`` decides by method and path which requests are answered 503."""
+
+    def __init__(self) -> None:
+        self.endpoint = ""
+        self.sent = 0
+        self.requests: list[tuple[str, str]] = []
+        self.fails: Callable[[str, str], bool] = lambda method, path: False
+        self._application = DomainDispatcherApplication(create_backend_app)
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        self.requests.append((method, path))
+        if self.fails(method, path):
+            body = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+            start_response("503 Slow Down", [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
+            return [body]
+        answer: Iterable[bytes] = self._application(environ, start_response)
+        return self._counted(answer) if method == "GET" and path.count("/") > 1 else answer
+
+    def _counted(self, answer: Iterable[bytes]) -> Iterator[bytes]:
+        for data in answer:
+            self.sent += len(data)
+            yield data
+
+    def put(self, key: str, data: bytes) -> None:
+        # Under urllib's default type the server waits for a form; without a signature an object cannot be replaced.
+        signature = (
+            "AWS4-HMAC-SHA256 Credential=testing/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
+        )
+        headers = {"Content-Type": "application/octet-stream", "Authorization": signature}
+        url = f"{self.endpoint}/{BUCKET}/{key}".rstrip("/")
+        urlopen(Request(url, data, headers, method="PUT"), timeout=60).close()
+
+    def put_folder(self, folder: Path, key: str) -> str:
+        """Copy a folder, and return its URL."""
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                self.put(f"{key}/{path.relative_to(folder)}", path.read_bytes())
+        return f"s3://{BUCKET}/{key}"
+
+    def count(self, work: Callable[[], Any]) -> tuple[Any, int, int]:
+        """Return the result of a function, the bytes of objects that it read, and its requests."""
+        self.sent = 0
+        self.requests.clear()
+        return work(), self.sent, len(self.requests)
+
+
+@contextmanager
+def s3_server() -> Iterator[S3Server]:
+    """Run the server with one empty bucket; credentials and address are in the environment, as AWS's tools expect them."""
+    server = S3Server()
+    http = make_server("127.0.0.1", 0, server, threaded=True)
+    server.endpoint = f"http://127.0.0.1:{http.port}"
+    thread = threading.Thread(target=http.serve_forever, daemon=True)
+    thread.start()
+    names = {
+        "AWS_ENDPOINT_URL": server.endpoint,
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_MAX_ATTEMPTS": "1",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in names.items():
+            patch.setenv(name, value)
+        try:
+            server.put("", b"")
+            yield server
+        finally:
+            http.shutdown()
+            thread.join(30)
+            http.server_close()
