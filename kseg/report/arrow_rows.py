@@ -93,7 +93,7 @@ class RecordRows:
     def _decode(self, topic: str, chunk: Chunk, at: int, taken: range) -> None:
         for row, i in enumerate(taken, at):
             if decoded := decoded_record(topic, chunk, i):
-                self._decoded[row] = to_json(decoded.as_dict())
+                self._decoded[row] = decoded.as_json()
 
     def _decode_contents(self, decoder: RecordDecoder, topic: str | None, chunk: Chunk, taken: range) -> None:
         """Append the decoded keys and values to their columns, with nulls for earlier records without a decoder."""

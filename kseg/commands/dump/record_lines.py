@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _LARGE_RECORD = PIECE_BYTES
 #: The number of characters of short lines that are written together.
 _WRITTEN_AT_ONCE = 256 * 1024
-_DECODED = f',"{schema.DECODED.name}":'.encode()
+_DECODED = f',"{schema.DECODED.name}":'
 
 
 def write_json(run: RecordsItem, encoding: str, lines: LineBuffer) -> None:
@@ -66,17 +66,10 @@ def _write_extended(run: RecordsItem, layout: Layout, lines: LineBuffer, encodin
     def others(i: int) -> Iterator[bytes]:
         return _joined(_json_lines(run, encoding, (i,)))
 
-    fast = decode.record_json(run.topic) if run.topic and not (run.decoder or run.searched) else None
-    more = _more_members(run, run.kept) if fast is None else None
-    for i in run.kept:
+    for i, text in zip(run.kept, _more_members(run, run.kept), strict=True):
         write_lines(lines, layout, chunk.batches, row, chunk.records, data, i, i + 1, others)
-        text = next(more) if more else ""
-        if not lines.at:
-            continue  # after a line of ``others``, which is complete
-        if fast and fast.write(chunk, i, row):
-            lines.extend_line(_DECODED + fast.text.json(), b"}\n")
-        else:
-            lines.extend_line(encoded(text or next(_more_members(run, (i,)))), b"}\n")
+        if lines.at:  # not after a line of ``others``, which is complete
+            lines.extend_line(encoded(text), b"}\n")
 
 
 def _more_members(run: RecordsItem, kept: Sequence[int]) -> Iterator[str]:
@@ -84,15 +77,13 @@ def _more_members(run: RecordsItem, kept: Sequence[int]) -> Iterator[str]:
 
     A comma is before each.
     """
+    records, searched = run.chunk.records, run.searched
+    decoder = decode.records_decoder(run.topic, run.chunk, run.row) if run.topic else None
     for i, contents in zip(kept, run.all_contents(kept), strict=True):
-        found: list[str] = []
-        if run.topic:
-            found.append(f"{_DECODED.decode()}{to_json(run.decoded(i))}")
+        text = _DECODED + (decoder.decode(records, i).as_json() if decoder else "null") if run.topic else ""
         if run.decoder and contents:
-            found += [_content_members(side, content) for side, content in run.decoder.by_side(contents)]
-        if run.searched:
-            found.append("," + to_json(run.search_row(i))[1:-1])
-        yield "".join(found)
+            text += "".join(_content_members(side, content) for side, content in run.decoder.by_side(contents))
+        yield f"{text},{to_json(run.search_row(i))[1:-1]}" if searched else text
 
 
 def _content_members(side: str, content: DecodedValue) -> str:

@@ -23,7 +23,6 @@ from kseg.format.checks import batch_checks, offset_checks, record_checks
 from kseg.format.checks.batch_checks import FUTURE_TOLERANCE_MS, CheckSettings, CheckState
 from kseg.format.checks.record_checks import check_wrapper_order, record_finding, update_compaction_evidence
 from kseg.format.internal_topics import decode
-from kseg.format.internal_topics.decode import decoded_record, record_json
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.format.segment import outline
@@ -110,16 +109,13 @@ def check_internal_records(topic: str, chunk: Chunk, report: Report) -> None:
 
     Unknown types, versions and tags are valid: a newer version of Kafka wrote them.
     """
-    writer = record_json(topic)
     for row in range(chunk.first, chunk.stop):
         rows = chunk.rows(row) if chunk.batches.record_total[row] else range(0)
+        decoder = decode.records_decoder(topic, chunk, row) if rows else None
         i = rows.start
-        while i < rows.stop:
-            # The writer accepts only valid records.
-            i = writer.first_unwritten(chunk, row, i, rows.stop) if writer else i
-            decoded = decoded_record(topic, chunk, i) if i < rows.stop else None
-            if decoded and decoded.fault:
-                report(record_finding("internal-record", chunk, i, topic=topic, why=decoded.fault))
+        while decoder and (i := decoder.first_fault(chunk.records, i, rows.stop)) < rows.stop:
+            why = decoder.decode(chunk.records, i).fault
+            report(record_finding("internal-record", chunk, i, topic=topic, why=why))
             i += 1
 
 

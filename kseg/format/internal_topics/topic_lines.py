@@ -16,12 +16,11 @@ from typing import Any
 
 from kseg.format.internal_topics.decode import (
     CLUSTER_METADATA,
-    DELETE_STATES,
     REMOTE_LOG_METADATA,
-    SEGMENT_STATES,
     DecodedPart,
     DecodedRecord,
 )
+from kseg.format.internal_topics.state import DELETE_STATES, SEGMENT_STATES
 from kseg.format.messages.message_reader import jsonable, known
 
 _JSON_ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|.)")

@@ -2,7 +2,7 @@
 
 cimport cython
 
-cimport kseg.format.record.c_functions as c_functions
+cimport kseg.c_functions as c_functions
 
 cdef Py_ssize_t SHORT, TABLE_SIZE
 cdef bint INSTRUCTIONS

@@ -15,7 +15,7 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
 from typing import Any
 
-from kseg.format.record import c_functions
+from kseg import c_functions
 
 # The polynomials, bits reversed.
 CRC32 = 0xEDB88320

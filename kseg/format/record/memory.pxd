@@ -1,5 +1,5 @@
 cimport cython
-cimport kseg.format.record.c_functions as c_functions
+cimport kseg.c_functions as c_functions
 from kseg.format.record.columns cimport RecordColumns
 
 # C types for memory.py.

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kseg.format.record import c_functions
+from kseg import c_functions
 from kseg.format.record.columns import RecordColumns
 
 # cython: boundscheck=False

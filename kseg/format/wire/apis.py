@@ -24,7 +24,7 @@ from kseg.format.messages.definitions import (
     definition,
     named,
 )
-from kseg.format.messages.message_reader import Cursor, MalformedMessage, jsonable, read
+from kseg.format.messages.message_reader import ByteRange, Cursor, MalformedMessage, jsonable, read
 from kseg.schema import Row
 
 #: The first fields of every request (API key, API version, correlation id) and of every response.
@@ -63,13 +63,6 @@ class Api(NamedTuple):
         return definition(APIS, f"{self.name}{kind}", self.version)
 
 
-class ByteRange(NamedTuple):
-    """The position and size of records in a frame, in bytes."""
-
-    at: int
-    size: int
-
-
 @dataclass(frozen=True, slots=True)
 class Message:
     """The content of a frame. If ``body`` is None, it could not be decoded; it begins at byte ``body_at``.
@@ -85,17 +78,6 @@ class Message:
     fault: tuple[str, Row] | None = None
 
 
-class _Frame(Cursor):
-    """The bytes of a frame. Records are returned as positions instead of copies."""
-
-    __slots__ = ()
-
-    def records(self, size: int) -> ByteRange:
-        found = ByteRange(self.at, size)
-        self.at += size
-        return found
-
-
 @cache
 def _names() -> Mapping[int, str]:
     return named(APIS, "request")
@@ -104,7 +86,7 @@ def _names() -> Mapping[int, str]:
 def read_request(data: memoryview) -> Message:
     """Return the request in ``data``, which has at least REQUEST_HEAD bytes."""
     key, version, correlation_id = REQUEST_HEAD.unpack_from(data)
-    api, cursor = Api(key, version), _Frame(data)
+    api, cursor = Api(key, version), Cursor(data, in_place=True)
     body = api.definition("Request")
     try:
         header = _header("Request", header_versions(api)[0], cursor)
@@ -123,7 +105,7 @@ def read_response(data: memoryview, api: Api | None) -> Message:
         return Message(correlation_id, None, None, None, RESPONSE_HEAD.size)
     if api.key == _API_VERSIONS and len(data) >= 6 and _ERROR.unpack_from(data, 4)[0] == _UNSUPPORTED_VERSION:
         api = Api(api.key, 0)  # clients must be able to read version 0, whatever they requested (KIP-511)
-    cursor, body = _Frame(data), api.definition("Response")
+    cursor, body = Cursor(data, in_place=True), api.definition("Response")
     try:
         _header("Response", header_versions(api)[1], cursor)
     except MalformedMessage as error:

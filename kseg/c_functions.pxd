@@ -1,5 +1,7 @@
 # The functions of c_functions.py in C.
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.string cimport memcmp, memmove
 
 
@@ -110,3 +112,11 @@ cdef inline void copy_block(
 ) noexcept:
     if size:
         memmove(&out[0] + at, &data[0] + first, size)
+
+
+cdef inline unicode text_of(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t size):
+    return PyUnicode_DecodeUTF8(<char*>&data[0] + at, size, b"replace") if size else ""
+
+
+cdef inline bytes bytes_of(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t size):
+    return PyBytes_FromStringAndSize(<char*>&data[0] + at, size) if size else b""
