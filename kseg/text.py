@@ -103,6 +103,20 @@ def _plural(noun: str) -> str:
     return noun + ("es" if hissing else "s")
 
 
+_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def size_text(count: float) -> str:
+    """Return a size with a unit: ``512 bytes``, ``1.5 MiB``."""
+    if count < 1024:
+        return count_of(int(count), "byte")
+    for unit in _UNITS:
+        count /= 1024
+        if count < 1024 or unit == _UNITS[-1]:
+            break
+    return f"{count:,.1f} {unit}"
+
+
 def duration(milliseconds: int) -> str:
     """Return a duration in seconds, hours or days: ``5 hours``."""
     hours = milliseconds // 3_600_000

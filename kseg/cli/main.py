@@ -125,6 +125,7 @@ def _warn_once() -> Callable[[str], object]:
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "dump": ("kseg.cli.dump_command:dump", "Show batches, records, or the content of side files."),
     "grep": ("kseg.cli.grep_command:grep", "Find records by patterns, JSON paths or keys."),
+    "doctor": ("kseg.cli.doctor_command:doctor", "Say whether a broker starts, what is lost, and what to do."),
     "validate": ("kseg.cli.validate_command:validate", "Check segments and their side files."),
     "explain": ("kseg.cli.explain_command:explain", "Explain a file: versions, fields at their bytes, faults."),
     "rules": ("kseg.cli.rules_command:rules", "List the rules, or explain one rule."),
@@ -136,7 +137,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "transactions": ("kseg.cli.transactions_command:transactions", "List the transactions of partitions."),
     "lag": ("kseg.cli.lag_command:lag", "List the lag of consumer groups offline."),
     "schemas": ("kseg.cli.schemas_command:schemas", "List the schemas of a registry, from its topic."),
-    "report": ("kseg.cli.report_command:report", "Write one HTML page for an incident."),
     "sql": ("kseg.cli.sql_command:sql", "Query segments with SQL."),
     "completion": ("kseg.cli.completion_command:completion", "Print the completion script of a shell, or install it."),
 }
@@ -145,6 +145,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 _GONE = {
     "audit": "there is no audit any more: use kseg sql --recipe NAME, kseg diff for replicas, kseg stats for retention pins"
 }
+
+
+#: A command of older versions, until 1.0 -> the command with its options.
+_RENAMED = {"report": ("doctor", "--format", "html")}
 
 
 class Commands(click.Group):
@@ -164,6 +168,8 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] in _RENAMED:
+            args = [*_RENAMED[args[0]], *args[1:]]
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             ctx.fail(_GONE.get(args[0]) or text.unknown_name("command", args[0], COMMANDS))
         name, command, rest = super().resolve_command(ctx, args)

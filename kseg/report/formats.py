@@ -141,6 +141,16 @@ RECOVERY = ResultKind(
         "html": "kseg.extras.html.recovery_page:write_html",
     },
 )
+# (diagnosis)
+DOCTOR = ResultKind(
+    "diagnoses",
+    "kseg.report.doctor_report:rows",
+    {
+        "table": "kseg.report.doctor_report:write_table",
+        "jsonl": JSON_LINES,
+        "html": "kseg.extras.html.incident:write_html",
+    },
+)
 # (items, total, states)
 TRANSACTIONS = ResultKind(
     "transactions",

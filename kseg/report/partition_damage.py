@@ -15,6 +15,8 @@ from kseg.text import escape_controls
 
 #: The most separate ranges of offsets of a partition that are kept.
 _MOST_RANGES = 100_000
+#: The most pairs of a rule and a file that are kept for a partition.
+_MOST_FILES = 100
 
 
 def new_errors(result: FileResult) -> int:
@@ -23,11 +25,15 @@ def new_errors(result: FileResult) -> int:
 
 
 class Damage:
-    """The damage of one partition: counts, the names of the rules, the offsets of its errors, and its worst finding."""
+    """The damage of one partition: counts, the names of the rules, the offsets of its errors, and its worst finding.
+
+    ``files`` are the first pairs of a rule and a file, with their consequences.
+    """
 
     def __init__(self) -> None:
         self.errors = self.lost_bytes = self.unread = 0
         self.rules: dict[str, None] = {}
+        self.files: dict[tuple[str, str], Consequence] = {}
         self.consequence = Consequence.INFORMATION
         self.worst = ""
         self._ranges: list[tuple[int, int]] = []
@@ -60,7 +66,10 @@ class Damage:
     def _add(self, file: str, rule: str, severity: Severity) -> None:
         if severity >= Severity.WARNING:
             self.rules[rule] = None
-            self._rank(consequence_of(rule, severity), f"{file} ({rule})")
+            consequence = consequence_of(rule, severity)
+            if len(self.files) < _MOST_FILES:
+                self.files[rule, file] = consequence
+            self._rank(consequence, f"{file} ({rule})")
 
     def _rank(self, consequence: Consequence, place: str) -> None:
         if consequence > self.consequence:

@@ -36,7 +36,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "lag": ["{in}"],
     "recovery": ["{folder}"],
     "repair": ["{in}"],
-    "report": ["{in}"],
+    "doctor": ["{in}"],
     "rules": [],
     "schemas": ["{in}"],
     "sql": ["select count(*) from batches", "{in}"],
@@ -103,7 +103,13 @@ def test_every_path_states_whether_it_is_written() -> None:
             assert not isinstance(parameter.type, click.Path | click.File), (name, parameter.name)
             assert bool(is_path) == isinstance(parameter.type, common.PathText), (name, parameter.name)
     found = {(name, parameter.opts[-1]) for name, parameter in WRITING}
-    assert {("validate", "--state"), ("validate", "--report"), ("convert", "target"), ("report", "--output")} <= found
+    assert {
+        ("validate", "--state"),
+        ("validate", "--report"),
+        ("convert", "target"),
+        ("doctor", "--output"),
+        ("doctor", "--html"),
+    } <= found
 
 
 #: The modules that create files, and why no rule applies to these.

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from kseg.cli.main import main
 from kseg.extras.html import collected
-from kseg.extras.html.page import bars, columns, size_text
+from kseg.extras.html.page import bars, columns
 from kseg.extras.html.validation_page import write_html
 from kseg.findings import (
     RULES,
@@ -25,6 +25,7 @@ from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.report import wording
 from kseg.report.spool import Run
 from kseg.results import FileResult
+from kseg.text import size_text
 from tests.support.browser import Browser
 from tests.support.fixtures import SEGMENTS
 from tests.support.reported import HOSTILE, SOUND, UNREAD, WORST, every_rule, facts_for, finding_for, result_of, written

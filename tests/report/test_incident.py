@@ -1,4 +1,4 @@
-"""`kseg report`: one page for an incident; and the HTML pages of the single commands."""
+"""`kseg doctor --format html`, by its old name `report`: one page for an incident; and the pages of the single commands."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_hostile_names_stay_text_in_all_parts(tmp_path: Path, browser: Browser) 
     assert run("report", hostile, "-o", page).exit_code == 1
     browser.open(page)
     assert browser.errors == []
-    assert browser.value("document.title") == "kseg report: undetermined"
+    assert browser.value("document.title") == "kseg doctor: undetermined"
     assert browser.value("document.querySelectorAll('img').length") == 0
     for name in ("recovery", "transactions", "stats", "segments", "findings"):
         assert hostile.name.replace("`", "") in browser.value(f"document.getElementById('{name}').textContent").replace(
@@ -131,15 +131,14 @@ def test_a_page_is_not_written_into_its_input(home: Path) -> None:
     assert sorted(os.listdir(home / "kafka-logs")) == before
 
 
-@pytest.mark.parametrize("command", ["report", "validate", "stats", "recovery", "transactions"])
+@pytest.mark.parametrize("command", ["doctor", "validate", "stats", "recovery", "transactions"])
 @pytest.mark.parametrize("width", [320, 1280])
 def test_every_page_opens_without_errors(
     command: str, width: int, home: Path, tmp_path: Path, browser: Browser
 ) -> None:
     """The script of the validation does not need its data, and no page is wider than the window."""
     page = tmp_path / "page.html"
-    options = [] if command == "report" else ["--format", "html"]
-    assert run(command, home / "kafka-logs", *options, "-o", page).exit_code in (0, 1)
+    assert run(command, home / "kafka-logs", "--format", "html", "-o", page).exit_code in (0, 1)
     browser.open(page, width=width)
     assert browser.errors == []
     assert browser.value("document.documentElement.scrollWidth") <= width

@@ -12,7 +12,7 @@ ROOMS = [
     *(f"format.{room}" for room in ("sidefiles", "wire", "checks", "log_loader", "writer")),
     *(f"commands.{room}" for room in (
         "validate", "dump", "grep", "stats", "diff", "lag", "transactions", "recovery", "convert", "repair",
-        "schemas", "explain",
+        "schemas", "explain", "next_steps",
     )),
     "report",
     "extras.html",

@@ -18,6 +18,10 @@ SEE: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("Read internal topics", "how-to/read-internal-topics.md"),
     ),
     "grep": (("Find a record", "how-to/find-a-record.md"),),
+    "doctor": (
+        ("A broker does not start", "tutorials/broker-does-not-start.md"),
+        ("Read an HTML report", "how-to/read-an-html-report.md"),
+    ),
     "validate": (
         ("Check backups in CI", "tutorials/check-backups-in-ci.md"),
         ("Check a running broker every night", "how-to/check-every-night.md"),
@@ -35,7 +39,6 @@ SEE: Mapping[str, tuple[tuple[str, str], ...]] = {
     "transactions": (("Find hanging transactions", "how-to/find-hanging-transactions.md"),),
     "lag": (("List the lag of consumer groups", "how-to/list-the-lag-of-groups.md"),),
     "schemas": (("Decode Avro, Protobuf and JSON values", "how-to/decode-values.md"),),
-    "report": (("Read an HTML report", "how-to/read-an-html-report.md"),),
     "sql": (("Query segments with SQL", "how-to/query-with-sql.md"),),
     "completion": (("Install kseg", "how-to/install.md"),),
 }

@@ -23,7 +23,7 @@ def main() -> None:
     """Write the pictures."""
     with tempfile.TemporaryDirectory() as temporary:
         home = sandbox.make(Path(temporary) / "home")
-        command = [sys.executable, "-m", "tools.docs.frozen", "report", "kafka-logs", "-o", "incident.html"]
+        command = [sys.executable, "-m", "tools.docs.frozen", "doctor", "kafka-logs", "--html", "incident.html"]
         environment = {**os.environ, "KSEG_DOCS_NOW": str(NOW.timestamp()), "PYTHONPATH": str(ROOT)}
         subprocess.run(command, cwd=home, env=environment, check=False, stderr=subprocess.DEVNULL)
         browser = Browser(Path(temporary) / "profile")

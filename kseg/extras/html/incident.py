@@ -1,16 +1,16 @@
-"""``kseg report``: validation, recovery, transactions and stats in one page, for an incident."""
+"""``kseg doctor --html``: validation, recovery, transactions and stats in one page, for an incident."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TextIO
 
 from kseg.extras.html import page, validation_page
 from kseg.extras.html.collected import Collected
 from kseg.extras.html.page import PageSection
+from kseg.report.doctor_report import Diagnosis
 from kseg.report.spool import Run
-from kseg.results import Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,18 +21,25 @@ class IncidentPart:
     answer: str = ""
 
 
-def write_html(
-    found: Collected, total: Summary, parts: Sequence[IncidentPart], out: TextIO, *, run: Run | None = None
-) -> None:
-    """Write the page: the validation with the other ``parts`` in it.
+@dataclass
+class IncidentDiagnosis(Diagnosis):
+    """A diagnosis with what the page adds to it: the results of the validation, and the parts of other commands."""
+
+    page: Collected = field(default_factory=Collected)
+    parts: list[IncidentPart] = field(default_factory=list)
+
+
+def write_html(found: IncidentDiagnosis, out: TextIO, *, run: Run | None = None) -> None:
+    """Write the page: the validation with the parts of the other commands in it.
 
     What to do comes first, the list of all findings last.
     """
-    ordered = {one.name: one for one in validation_page.sections(found, total)}
-    ordered |= {one.name: one for part in parts for one in part.sections}
+    total = found.total
+    ordered = {one.name: one for one in validation_page.sections(found.page, total)}
+    ordered |= {one.name: one for part in found.parts for one in part.sections}
     last = [ordered.pop(name) for name in ("segments", "content", "stats", "findings") if name in ordered]
-    lead = " ".join(filter(None, (validation_page.lead(total), *(part.answer for part in parts))))
-    title = validation_page.headline(found, total)
-    head = page.header(validation_page.verdict_level(total), total.verdict, title, lead, run, "kseg report")
-    head += validation_page.tiles(found, total)
-    page.write_page(out, f"kseg report: {total.verdict}", head, [*ordered.values(), *last], found.data())
+    lead = " ".join(filter(None, (validation_page.lead(total), *(part.answer for part in found.parts))))
+    title = validation_page.headline(found.page, total)
+    head = page.header(validation_page.verdict_level(total), total.verdict, title, lead, run, "kseg doctor")
+    head += validation_page.tiles(found.page, total)
+    page.write_page(out, f"kseg doctor: {total.verdict}", head, [*ordered.values(), *last], found.page.data())

@@ -24,7 +24,7 @@ from kseg.format.segment.outline import Outline
 from kseg.report.spool import Run
 from kseg.report.tables import TableColumn
 from kseg.report.wording import Prose, printable
-from kseg.text import count_of, iso_time
+from kseg.text import count_of, iso_time, size_text
 
 _PAGE = Template("""<!DOCTYPE html>
 <html lang="en">
@@ -187,7 +187,6 @@ def more(count: int, noun: str) -> str:
 _MOST_BARS = 10
 #: Fewer values than this are bars: their columns would be too wide.
 _FEWEST_COLUMNS = 6
-_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 _FIGURE = Template("<figure><figcaption>$title</figcaption>\n$content</figure>\n")
 _BAR = Template("""<tr><th scope="row">$label</th><td class="bar"><svg viewBox="0 0 100 1" preserveAspectRatio="none" \
@@ -198,17 +197,6 @@ preserveAspectRatio="none">$columns</svg>
 <div class="ends"><span>$first</span><span>$last</span></div>
 """)
 _COLUMN = Template('<rect x="$x" y="$y" width="0.9" height="$height"><title>$title</title></rect>')
-
-
-def size_text(count: float) -> str:
-    """Return a size with a unit: ``512 bytes``, ``1.5 MiB``."""
-    if count < 1024:
-        return count_of(int(count), "byte")
-    for unit in _UNITS:
-        count /= 1024
-        if count < 1024 or unit == _UNITS[-1]:
-            break
-    return f"{count:,.1f} {unit}"
 
 
 def figure(title: str, content: str) -> str:

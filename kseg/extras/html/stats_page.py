@@ -7,7 +7,7 @@ from typing import TextIO
 
 from kseg.commands.stats.levels import Level
 from kseg.extras.html import page
-from kseg.extras.html.page import PageSection, bars, size_text, table
+from kseg.extras.html.page import PageSection, bars, table
 from kseg.report.spool import Run
 from kseg.report.stats_report import (
     COLUMNS,
@@ -19,7 +19,7 @@ from kseg.report.stats_report import (
 from kseg.report.stats_rows import stats_row
 from kseg.report.tables import TableColumn
 from kseg.schema import Row
-from kseg.text import count_of
+from kseg.text import count_of, size_text
 
 _MOST_ROWS = 500
 _TOTAL_COLUMNS = [TableColumn("subject"), TableColumn("total", text="wrap")]

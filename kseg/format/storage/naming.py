@@ -150,6 +150,12 @@ def partition_of(name: str) -> Partition | None:
     return Partition(match[1], int(match[2]), match[3]) if match else None
 
 
+def leftover_of(name: str) -> str | None:
+    """Return ``delete``, ``future`` or ``stray`` for a partition folder with that suffix, None for other names."""
+    match = _PARTITION_FOLDER.fullmatch(name)
+    return match[3][1:] if match and match[3] else None
+
+
 def remote_partition_of(name: str) -> Partition | None:
     """Parse the name of a folder in Kafka's reference tiered storage, ``<topic>-<partition>-<topic id>``."""
     match = _REMOTE_FOLDER.fullmatch(name)

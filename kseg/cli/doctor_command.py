@@ -1,0 +1,269 @@
+"""``kseg doctor``: options and exit codes. 1: damage, a loss at the start of a broker, or a hanging transaction."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+import click
+
+from kseg.cli import common
+from kseg.cli.messages import FAILED, FOUND, fail, note_output
+from kseg.cli.progress import progress_bar
+from kseg.cli.recovery_command import plans_of
+from kseg.cli.this_run import this_run
+from kseg.cli.transactions_command import items_of
+from kseg.cli.validate_command import files_of
+from kseg.commands.next_steps import PartitionSteps, steps_of, stray_steps
+from kseg.commands.recovery import RecoveryRequest
+from kseg.commands.stats.levels import levels, sorted_by_folder, stats_of
+from kseg.commands.validate.folder_checks import check_folders
+from kseg.commands.validate.validate_ranges import validate_files
+from kseg.extras.html import incident
+from kseg.extras.html.incident import IncidentPart
+from kseg.extras.html.page import PageSection
+from kseg.extras.html.recovery_page import recovery_sections
+from kseg.extras.html.stats_page import stats_sections
+from kseg.extras.html.transactions_page import transaction_sections
+from kseg.extras.html.validation_page import collect
+from kseg.findings import Policy, do_nothing
+from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
+from kseg.format.storage.file_access import Progress
+from kseg.format.storage.naming import base_offset_of, leftover_of
+from kseg.format.storage.source import SegmentFile, is_url, total_size
+from kseg.report import recovery_report, transactions_report
+from kseg.report.doctor_report import Diagnosis
+from kseg.report.formats import DOCTOR, destination, write
+from kseg.report.wording import summary_text
+from kseg.results import FileResult, Settings, Summary
+from kseg.text import count_of
+
+_STATES = ("hanging", "open", "aborted")
+_TOP_PRODUCERS = 10
+
+
+@click.command()
+@common.paths
+@common.output_format(DOCTOR)
+@common.output
+@common.details("List the commands for every partition.", "List only the answers.")
+@click.option("--html", "page", metavar="FILE", type=common.OutputPath(),
+              help="Also write the answers, findings and statistics as a page to FILE.")  # fmt: skip
+@click.option("--deep/--shallow", default=True, help="Check records, or only headers and CRCs. Default: deep.")
+@click.option("--clean/--unclean", default=None, help="Assume this shutdown. Default: .kafka_cleanshutdown.")
+@click.option("--max-age", type=common.WholeNumber(min=0), default=900, show_default=True, metavar="SECONDS",
+              help="Set the age from which an open transaction is hanging.")  # fmt: skip
+@click.option("--rule", multiple=True, metavar="NAME=SEVERITY", help="Set the severity of a rule, or ignore it.")
+@click.option("--max-per-rule", type=click.IntRange(min=1), default=16, show_default=True, metavar="N",
+              help="List at most N findings per rule and file.")  # fmt: skip
+@common.jobs
+@common.max_rate
+def doctor(
+    paths: tuple[str, ...],
+    format_name: str,
+    output: str | None,
+    verbose: bool,
+    quiet: bool,
+    page: str | None,
+    deep: bool,
+    clean: bool | None,
+    max_age: int,
+    rule: tuple[str, ...],
+    max_per_rule: int,
+    jobs: int,
+) -> int:
+    """Say whether a broker will start on log directories, what is lost, and what to do next.
+
+    Checks all files, predicts the start, lists hanging transactions and free space, and prints the commands that repair
+    these directories, in their order. Changes nothing. With --html FILE or --format html, one page for an incident.
+
+    Exit codes: 0 nothing found, 1 damage, data that a broker would lose at its start, or a hanging transaction, 2 a file
+    could not be read.
+    """
+    common.check_outputs()
+    detail = common.detail_of(verbose, quiet)
+    settings = Settings(deep=deep, policy=Policy.parse(rule), max_per_rule=max_per_rule, outline=True)
+    files, unreadable = files_of(paths)
+    segments = [file for file in files if base_offset_of(file.path) is not None]
+    as_page = format_name == "html" or page is not None
+    incident_page = incident.IncidentDiagnosis(Summary()) if as_page else None
+    found = incident_page or Diagnosis(Summary())
+    size = total_size(files)
+    with destination(output) as out, progress_bar(_twice(size) if as_page else size) as progress:
+        results = _results(files, unreadable, settings, jobs, progress, found)
+        if incident_page:
+            incident_page.page = collect(results)
+        else:
+            _exhausted(results)
+        others = _Others(paths, segments, jobs, progress, found)
+        parts = [others.recovery(clean, as_page), others.transactions(max_age, as_page)]
+        if incident_page:
+            incident_page.parts = [*parts, others.stats()]
+        _add_steps(found)
+        write(DOCTOR, format_name, out, found, detail=detail, run=this_run)
+    if incident_page and page is not None:
+        with destination(page) as out:
+            incident.write_html(incident_page, out, run=this_run())
+        note_output(page, summary_text(found.total))
+    note_output(output, summary_text(found.total))
+    if found.total.unread:
+        return FAILED
+    return FOUND if found.found else 0
+
+
+def _twice(size: int | None) -> int | None:
+    return None if size is None else 2 * size
+
+
+def _results(
+    files: list[SegmentFile],
+    unreadable: list[FileResult],
+    settings: Settings,
+    jobs: int,
+    progress: Progress,
+    diagnosis: Diagnosis,
+) -> Iterator[FileResult]:
+    found = validate_files(files, settings, jobs, progress)
+    if any(file.indexes is not None for file in files):
+        found = check_folders(files, settings, found)
+    for result in chain(unreadable, found):
+        diagnosis.total.add(result.summary)
+        diagnosis.damaged.add(result)
+        if result.unread:
+            fail(result.unread)
+        yield result
+
+
+def _brokers(paths: tuple[str, ...], segments: list[SegmentFile]) -> Iterator[list[str]]:
+    """Yield the log directories and partition folders of each broker.
+
+    Those that the command line names are one broker. Log directories below a named folder, such as a backup of several
+    brokers, are one broker each.
+    """
+    named = {os.path.normpath(path) for path in paths if not is_url(path) and os.path.isdir(path)}
+    folders = {os.path.dirname(os.path.normpath(file.path)) for file in segments if not is_url(file.path)}
+    log_dirs = {os.path.dirname(folder) or "." for folder in folders - named}
+    own = sorted(named & (folders | log_dirs))
+    if own:
+        yield own
+    for below in sorted(log_dirs - named):
+        if "." in named or any(below.startswith(os.path.join(path, "")) for path in named):
+            yield [below]
+
+
+class _Others:
+    """The parts next to the validation, which has reported damage and unreadable files already."""
+
+    def __init__(
+        self, paths: tuple[str, ...], segments: list[SegmentFile], jobs: int, progress: Progress, found: Diagnosis
+    ) -> None:
+        self._brokers = list(_brokers(paths, segments))
+        self._segments = segments
+        self._jobs = jobs
+        self._progress = progress
+        self._found = found
+
+    def recovery(self, clean: bool | None, as_page: bool) -> IncidentPart:
+        """Add the prediction for the log directories and partition folders among the paths, and return its sections."""
+        total, harms = self._found.recovery, self._found.harms
+
+        def unread(why: str) -> None:
+            total.unread += 1  # validation prints the reason
+
+        def noted(plans: recovery_report.Plans) -> Iterator[LogDirPlan | PartitionPlan]:
+            for plan in plans:
+                if recovery_report.is_affected(plan):
+                    harms.append(recovery_report.harm_of(plan))
+                if isinstance(plan, LogDirPlan):
+                    _add_log_dir(self._found, plan.folder)
+                yield plan
+
+        plans = (made for of_broker in self._brokers for made in plans_of(of_broker, RecoveryRequest(clean), unread))
+        counted = noted(total.counted(plans))
+        sections = recovery_sections(counted, total) if as_page else _exhausted(counted)
+        harms.sort(key=lambda harm: harm.rank)
+        if not (total.partitions or total.log_dirs):
+            return IncidentPart()
+        answer = f"If a broker started now: {recovery_report.summary_line(total)}."
+        return IncidentPart(sections, answer if total.harms else "")
+
+    def transactions(self, max_age: int, as_page: bool) -> IncidentPart:
+        """Add the hanging transactions, and return the sections of all, if there are any."""
+        total, now = transactions_report.TransactionsTotal(), time.time_ns() // 1_000_000
+
+        def noted(items: transactions_report.Items) -> transactions_report.Items:
+            for item in items:
+                if getattr(item, "state", "") == "hanging":
+                    self._found.hanging[item.folder] += 1
+                yield item
+
+        items = noted(total.counted(items_of(self._segments, now, max_age, do_nothing, do_nothing)))
+        sections = transaction_sections(items, total, _STATES) if as_page else _exhausted(items)
+        if not any(total.states.values()):
+            return IncidentPart()
+        hanging = count_of(total.states["hanging"], "transaction")
+        verb = "hangs" if total.states["hanging"] == 1 else "hang"
+        return IncidentPart(sections, f"{hanging} {verb}." if total.states["hanging"] else "")
+
+    def stats(self) -> IncidentPart:
+        """Return the counts of the headers of valid batches."""
+        if not self._segments:
+            return IncidentPart()
+        settings = Settings(deep=False)
+        counted = stats_of(sorted_by_folder(self._segments), settings, self._jobs, self._progress)
+        return IncidentPart(stats_sections(levels(counted, deep=False), _TOP_PRODUCERS))
+
+
+def _exhausted(items: Iterable[object]) -> list[PageSection]:
+    """Read all items, for their counts; there are no sections."""
+    for _ in items:
+        pass
+    return []
+
+
+def _add_log_dir(found: Diagnosis, log_dir: str) -> None:
+    """Add what a log directory itself says: its metadata log, and folders that no broker uses."""
+    with os.scandir(log_dir) as entries:
+        for entry in entries:
+            if entry.name == "__cluster_metadata-0":
+                found.metadata = "the metadata log is here"
+            if (kind := leftover_of(entry.name)) is not None:
+                found.leftovers[f"{kind} folder"] += 1
+
+
+def _add_steps(found: Diagnosis) -> None:
+    """Add what to do about each partition that needs attention, the worst first, and the space that it takes."""
+    affected = [folder for folder in found.consequences() if not is_url(folder)]
+    if not affected:
+        return
+    log_dirs = [os.path.dirname(os.path.normpath(folder)) for folder in affected]
+    damages = found.damages()
+    strays = {os.path.normpath(harm.folder) for harm in found.harms if "mark-stray" in harm.causes}
+    needed = 0
+    for folder in affected:
+        damage = damages.get(folder)
+        if damage is not None and damage.files:
+            ranked = sorted(damage.files, key=lambda pair: -damage.files[pair])
+            step = steps_of(folder, ranked)
+        elif folder in strays:
+            step = stray_steps(folder)
+        else:
+            step = PartitionSteps(folder, text=_remedy_text(found, folder))
+        found.steps.append(step)
+        needed += _bytes_in(folder) if any(line.startswith("kseg repair") for line in step.commands) else 0
+    found.space = shutil.disk_usage(log_dirs[0] or ".").free, needed
+
+
+def _remedy_text(found: Diagnosis, folder: str) -> str:
+    """Return what to do about a folder without a finding: what is said about the start."""
+    causes = {cause for harm in found.harms if os.path.normpath(harm.folder) == folder for cause in harm.causes}
+    texts = [text for cause, text in recovery_report.REMEDIES.items() if cause in causes]
+    return " ".join(texts)
+
+
+def _bytes_in(folder: str) -> int:
+    with os.scandir(folder) as entries:
+        return sum(entry.stat().st_size for entry in entries if entry.is_file())

@@ -1,0 +1,161 @@
+"""What to do next in a damaged log directory: the commands of the remedies, with the names of its folders, in order.
+
+The commands are those of ``kseg.remedies``, which were carried out on real brokers. Here they get their places, and those of
+several findings become one repair.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from kseg import remedies as do
+from kseg.findings import RULES
+from kseg.format.storage.naming import partition_of
+from kseg.remedies import Action
+
+_NAME = re.compile(r"\b[A-Z][A-Z_]+\b")
+_SEVERAL_REPLICAS = "another replica is in sync"
+#: The remedy of a partition folder without partition.metadata, which no finding of a file can have.
+STRAY = "partition.metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSteps:
+    """What to do about one partition.
+
+    ``commands`` are lines for a shell, without the stop and the start of the broker; none if a person has to decide: then
+    ``text`` says what to do. ``replaced``: another replica, if one is in sync, is better than the result of the repair.
+    ``new_folders`` are made before.
+    """
+
+    folder: str
+    commands: tuple[str, ...] = ()
+    text: str = ""
+    replaced: bool = False
+    new_folders: tuple[str, ...] = ()
+
+
+def _beside(log_dir: str, suffix: str) -> str:
+    """Return the path of a folder beside a log directory that does not exist: a broker refuses unknown folders in it."""
+    whole = os.path.abspath(log_dir or ".")
+    beside = os.path.join("..", os.path.basename(whole)) if log_dir in ("", ".") else os.path.normpath(log_dir)
+    return _free(f"{beside}.{suffix}")
+
+
+def _free(path: str) -> str:
+    number, free = 1, path
+    while os.path.lexists(free):
+        number += 1
+        free = f"{path}-{number}"
+    return free
+
+
+def steps_of(folder: str, found: Iterable[tuple[str, str]]) -> PartitionSteps:
+    """Return what to do about the findings of a partition or a log directory.
+
+    ``found`` are pairs of a rule's name and the path of its file, the worst first.
+    """
+    commands: dict[str, None] = {}
+    texts: dict[str, None] = {}
+    replaced = False
+    for rule, file in found:
+        remedy = RULES[rule].remedy_for(file)
+        action = _chosen(remedy.actions)
+        if action is None:
+            texts[f"{rule}: {remedy.text}"] = None
+            continue
+        replaced |= _SEVERAL_REPLICAS in [one.case for one in remedy.actions]
+        filled = [_filled(line, folder, file) for line in action.commands if line not in (do.STOP, do.START)]
+        if None in filled:
+            texts[f"`kseg rules {rule}` has the commands"] = None
+        commands |= dict.fromkeys(line for line in filled if line) if None not in filled else {}
+    lines = tuple(_merged(commands))
+    new = (_beside(_log_dir_of(folder), suffix) for suffix in ("repaired", "backup"))
+    made = tuple(path for path in new if any(f"{shlex.quote(path)}/" in line for line in lines))
+    return PartitionSteps(folder, lines, " ".join(texts) if not lines else "", replaced, made)
+
+
+def _log_dir_of(folder: str) -> str:
+    log_dir, name = os.path.split(os.path.normpath(folder))
+    return folder if partition_of(name) is None else log_dir or "."
+
+
+def _chosen(actions: Sequence[Action]) -> Action | None:
+    """Return the action that works without another replica, if there is one."""
+    return next((one for one in actions if one.case != _SEVERAL_REPLICAS), actions[0] if actions else None)
+
+
+def _merged(commands: Iterable[str]) -> Iterator[str]:
+    """Yield the commands of several findings: if the folder is replaced, nothing else has to be corrected in it."""
+    lines = [*commands]
+    moved = next(
+        (n for n, line in enumerate(lines) if line.startswith("mv ") and n and "kseg repair" in lines[n - 1]), None
+    )
+    if moved is not None:
+        yield from lines[moved - 1 : moved + 2]
+        yield from filter(_is_unclean, lines)
+        return
+    yield from lines
+
+
+def _is_unclean(line: str) -> bool:
+    """Return whether a command makes the broker read the logs at its start."""
+    return line.startswith("rm -f ") and line.endswith(".kafka_cleanshutdown")
+
+
+def _filled(command: str, folder: str, file: str) -> str | None:
+    """Return a command with its names filled in; None if one is only known to a person."""
+    name, log_dir = os.path.basename(os.path.normpath(folder)), _log_dir_of(folder)
+    partition = partition_of(name)
+    known = {
+        "PARTITION": folder,
+        "LOG_DIR": log_dir,
+        "NEW": os.path.join(_beside(log_dir, "repaired"), name),
+        "BACKUP": os.path.join(_beside(log_dir, "backup"), name),
+        "FILE": file,
+        "SEGMENT": os.path.splitext(file)[0],
+    }
+    if partition is not None:
+        known |= {"TOPIC": partition[0], "NUMBER": str(partition[1])}
+    if other := _other_partition(folder):
+        known["OTHER_PARTITION"] = other
+    words = set(_NAME.findall(command))
+    if words - known.keys():
+        return None
+    return _NAME.sub(lambda match: shlex.quote(known[match[0]]), command)
+
+
+def stray_steps(folder: str) -> PartitionSteps:
+    """Return what to do about a partition folder without partition.metadata: another partition of its topic has the id."""
+    (action,) = do.METADATA_FILES[STRAY].actions
+    lines = [_filled(line, folder, os.path.join(folder, STRAY)) for line in action.commands if line[0] != "#"]
+    commands = tuple(line for line in lines if line is not None)
+    return PartitionSteps(folder, commands, "" if commands else "restore partition.metadata with the topic id")
+
+
+def _other_partition(folder: str) -> str | None:
+    """Return another partition folder of the topic beside this one that has partition.metadata."""
+    log_dir, name = os.path.split(os.path.normpath(folder))
+    topic = name.rpartition("-")[0]
+    try:
+        names = sorted(os.listdir(log_dir or "."))
+    except OSError:
+        return None
+    beside = (os.path.join(log_dir, one) for one in names if one != name and one.rpartition("-")[0] == topic)
+    return next((one for one in beside if os.path.isfile(os.path.join(one, STRAY))), None)
+
+
+def in_order(steps: Sequence[PartitionSteps]) -> list[str]:
+    """Return all commands in their order: stop, make folders, repair and put in place, validate, start."""
+    commands = dict.fromkeys(line for one in steps for line in one.commands)
+    if not commands:
+        return []
+    last = [line for line in commands if _is_unclean(line)]
+    folders = dict.fromkeys(path for one in steps for path in one.new_folders)
+    made = [shlex.join(["mkdir", *folders])] if folders else []
+    checked = shlex.join(["kseg", "validate", *(one.folder for one in steps if one.commands)])
+    return [do.STOP, *made, *(line for line in commands if line not in last), *last, checked, do.START]

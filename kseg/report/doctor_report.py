@@ -1,0 +1,177 @@
+"""Output of ``kseg doctor``: on one screen, whether the broker starts, what is lost, and what to do next; or rows."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TextIO
+
+from kseg.commands.next_steps import PartitionSteps, in_order
+from kseg.consequences import Consequence, attention_text
+from kseg.format.storage.source import is_url
+from kseg.report.partition_damage import Damage, DamagedPartitions
+from kseg.report.recovery_report import Harm, RecoveryTotal
+from kseg.report.tables import print_text, text_lines
+from kseg.report.wording import summary_text
+from kseg.results import Summary
+from kseg.schema import Column, Row, RowKind, row_maker
+from kseg.text import count_of, escape_controls, size_text
+
+#: The most lines of commands on a screen.
+_COMMANDS_SHOWN = 8
+
+
+@dataclass
+class Diagnosis:
+    """What was found in log directories, complete after the last file.
+
+    ``space`` are the free bytes for copies and the bytes that repairs would write, None without a folder. ``leftovers`` are
+    numbers of folders and files that no broker uses, by their kind.
+    """
+
+    total: Summary
+    damaged: DamagedPartitions = field(default_factory=DamagedPartitions)
+    recovery: RecoveryTotal = field(default_factory=RecoveryTotal)
+    harms: list[Harm] = field(default_factory=list)
+    hanging: Counter[str] = field(default_factory=Counter)
+    metadata: str = ""
+    space: tuple[int, int] | None = None
+    leftovers: Counter[str] = field(default_factory=Counter)
+    steps: list[PartitionSteps] = field(default_factory=list)
+
+    def consequences(self) -> dict[str, Consequence]:
+        """Return the folders that need attention, the worst first: by what the bytes say and by what a start would do."""
+        found = {folder: damage.consequence for folder, damage in self.damages().items()}
+        for harm in self.harms:
+            folder = os.path.normpath(harm.folder)
+            found[folder] = max(harm.consequence, found.get(folder, harm.consequence))
+        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+    def damages(self) -> dict[str, Damage]:
+        """Return the damage by folder, without ``./`` before its name."""
+        found = self.damaged.by_folder
+        return {folder if is_url(folder) else os.path.normpath(folder): damage for folder, damage in found.items()}
+
+    def attention(self) -> str:
+        """Return the number of partitions that need attention."""
+        return attention_text(Counter(self.consequences().values()))
+
+    @property
+    def found(self) -> bool:
+        """Whether anything needs attention."""
+        return bool(self.consequences() or self.hanging or self.recovery.harms or self.total.errors)
+
+
+def answers(found: Diagnosis) -> Iterator[tuple[str, str]]:
+    """Yield the answers as (subject, text)."""
+    yield "start", _start(found)
+    lost = found.recovery
+    if lost.partitions or lost.log_dirs:
+        what = f"{count_of(lost.lost_records, 'readable record')}, {count_of(lost.lost_bytes, 'byte')}"
+        yield "loss", f"{what} in {lost.losing:,} of {count_of(lost.partitions, 'partition')}"
+    yield "damage", found.attention()
+    if found.hanging:
+        partitions = count_of(len(found.hanging), "partition")
+        yield "transactions", f"{found.hanging.total():,} hanging in {partitions}: `kseg transactions` lists them"
+    if found.metadata:
+        yield "metadata", found.metadata
+    if found.space:
+        free, needed = found.space
+        enough = "which are free" if free > needed else f"only {size_text(free)} are free"
+        yield "space", f"repairs write {size_text(needed)}, {enough}"
+    if found.leftovers:
+        yield "leftovers", ", ".join(count_of(count, kind) for kind, count in sorted(found.leftovers.items()))
+
+
+def _start(found: Diagnosis) -> str:
+    failing = [harm for harm in found.harms if harm.consequence is Consequence.STOPS_THE_BROKER]
+    if failing:
+        more = f", and {count_of(len(failing) - 1, 'other folder')}" if len(failing) > 1 else ""
+        return f"no: {failing[0].place} stops it{more}"
+    if found.recovery.unread or not (found.recovery.partitions or found.recovery.log_dirs):
+        return "not predicted: no log directory or partition folder could be read"
+    if found.recovery.without_metadata:
+        return "without topics: the metadata log is missing"
+    return "yes, with a loss" if found.recovery.harms else "yes, without a loss"
+
+
+def write_table(found: Diagnosis, out: TextIO, *, detail: int = 0) -> None:
+    """Write the answers, then the commands: of many, those for the worst partitions, with ``detail`` 1 all."""
+    for subject, text in answers(found):
+        print_text(out, f"{subject:13} {escape_controls(text)}", indent=14)
+    if detail >= 0:
+        _write_steps(found, out, whole=detail > 0)
+    print_text(out, summary_text(found.total), indent=2)
+
+
+def _write_steps(found: Diagnosis, out: TextIO, *, whole: bool) -> None:
+    steps = [one for one in found.steps if one.commands]
+    decisions = [one for one in found.steps if one.text]
+    shown = steps if whole else _first(steps)
+    if shown:
+        out.write("\nnext steps\n")
+        for line in in_order(shown):
+            out.write(text_lines(out, f"  {escape_controls(line)}", 6, "" if line.startswith("#") else " \\"))
+    if len(shown) < len(steps):
+        more = count_of(len(steps) - len(shown), "more partition")
+        print_text(out, f"  # and {more}: -v lists all commands", indent=2)
+    if any(one.replaced for one in shown):
+        print_text(out, "  # or, with another replica in sync: only move the folder away, and start", indent=4)
+    for one in decisions if whole else decisions[:1]:
+        print_text(out, f"  # {escape_controls(one.folder)}: {escape_controls(one.text)}", indent=4)
+    if not whole and len(decisions) > 1:
+        print_text(
+            out, f"  # and {count_of(len(decisions) - 1, 'more folder')} to decide about: -v lists them", indent=4
+        )
+    out.write("\n")
+
+
+def _first(steps: Sequence[PartitionSteps]) -> list[PartitionSteps]:
+    """Return the first partitions whose commands fit on the screen, at least one."""
+    shown: list[PartitionSteps] = []
+    lines = 0
+    for one in steps:
+        lines += len(one.commands)
+        if shown and lines > _COMMANDS_SHOWN:
+            break
+        shown.append(one)
+    return shown
+
+
+_ANSWER = (
+    Column("kind", "text", "answer"),
+    Column("subject", "text", "what the answer is about", "subject"),
+    Column("text", "text", "the answer", "text"),
+)
+_STEP = (
+    Column("kind", "text", "step"),
+    Column("folder", "text", "the partition folder or log directory"),
+    Column("commands", "texts", "lines for a shell, between the stop and the start of the broker"),
+    Column("text", "text", "what to decide; empty with commands"),
+)
+_SUMMARY = (
+    Column("kind", "text", "summary"),
+    Column(
+        "needing_attention", "map", "partitions by their worst consequence", "attention",
+        of=(Column("", "count", "partitions"),),
+    ),
+    Column("commands", "texts", "all commands in their order"),
+)  # fmt: skip
+ROW_KINDS = (
+    RowKind("doctor", "Answers about log directories", _ANSWER),
+    RowKind("doctor", "Next steps", _STEP, "a row per partition"),
+    RowKind("doctor", "Summary of a diagnosis", _SUMMARY, "the last row"),
+)
+
+
+def rows(found: Diagnosis) -> Iterator[Row]:
+    """Yield a row per answer, one per partition with something to do, and a summary."""
+    answer, step, summary = map(row_maker, (_ANSWER, _STEP, _SUMMARY))
+    for subject, text in answers(found):
+        yield answer({"subject": subject, "text": text})
+    for one in found.steps:
+        yield step(one)
+    counts = Counter(kind.label for kind in found.consequences().values())
+    yield summary({"attention": dict(counts), "commands": in_order(found.steps)})

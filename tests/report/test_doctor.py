@@ -1,0 +1,114 @@
+"""`kseg doctor`: will the broker start, what is lost, what to do next; and the commands that it prints, carried out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli import kseg
+from tests.support.fixtures import SEGMENTS
+from tools.docs import sandbox
+from tools.docs.terminal import Terminal
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The files of the documentation: a damaged log directory, and the backup of three brokers."""
+    return sandbox.make(tmp_path / "home")
+
+
+def diagnosis(*arguments: str, cwd: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in kseg("doctor", "--format", "jsonl", *arguments, cwd=cwd).stdout.splitlines()]
+
+
+def readable_records(home: Path) -> set[tuple[str, int, str]]:
+    """Return the partition, offset and value of each record that a dump reads."""
+    rows = kseg("dump", "--deep", "--format", "jsonl", "kafka-logs", cwd=home).stdout.splitlines()
+    records = [row for row in map(json.loads, rows) if row["kind"] == "record"]
+    return {(os.path.dirname(row["file"]), row["offset"], str(row["value"])) for row in records}
+
+
+def carry_out(commands: list[str], cwd: Path) -> None:
+    """Run the commands in a shell, in which `kseg` is the one under test. `kseg validate` reports what was lost."""
+    tools = cwd.parent / "bin"
+    tools.mkdir(exist_ok=True)
+    program = tools / "kseg"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m kseg "$@"\n')
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+    for command in commands:
+        done = subprocess.run(["sh", "-c", command], cwd=cwd, env=environment, capture_output=True, text=True)
+        assert done.returncode in ((0, 1) if command.startswith("kseg ") else (0,)), f"{command}: {done.stderr}"
+
+
+@pytest.mark.parametrize("place", ["kafka-logs", "."])
+def test_the_commands_bring_the_broker_back(home: Path, place: str) -> None:
+    """Carried out as printed, from any folder: the broker starts, loses no readable record, and nothing else changed."""
+    cwd = home if place != "." else home / "kafka-logs"
+    *_, summary = diagnosis(place, cwd=cwd)
+    assert summary["needing_attention"] == {"stops the broker": 1, "loses records": 1, "loses bytes": 1}
+    untouched = {path: path.read_bytes() for path in (home / "kafka-logs" / "__consumer_offsets-3").iterdir()}
+    before = readable_records(home)
+    carry_out(summary["commands"], cwd)
+    answers = {row["subject"]: row["text"] for row in diagnosis(place, cwd=cwd) if row["kind"] == "answer"}
+    assert not answers["start"].startswith("no")
+    assert answers["loss"].startswith("0 readable records")
+    assert all(path.read_bytes() == content for path, content in untouched.items())
+    assert readable_records(home) == before
+    assert (home / "kafka-logs.backup" / "orders-0").is_dir()
+
+
+def test_the_answer_is_one_screen(home: Path) -> None:
+    """24 lines of 80 columns: no scrolling at night."""
+    with Terminal() as terminal:
+        text = terminal.run("kseg doctor kafka-logs", home, width=80).text
+    lines = text.splitlines()
+    assert len(lines) <= 24, text
+    assert max(map(len, lines)) <= 80
+    assert "clicks-2/leader-epoch-checkpoint stops it" in lines[0]
+
+
+def test_each_broker_has_its_own_folders(home: Path) -> None:
+    """What is repaired stays on the disk of its log directory, and is never put into another one."""
+    *_, summary = diagnosis("backup", cwd=home)
+    for command in summary["commands"]:
+        words = {part for word in command.split() for part in word.split("/") if part.startswith("broker-")}
+        if command.startswith(("mv ", "kseg repair ")):
+            assert len({word.partition(".")[0] for word in words}) == 1, command
+
+
+def test_a_stray_partition_gets_the_topic_id_of_its_topic(tmp_path: Path) -> None:
+    """Without partition.metadata a broker takes the folder for a stray one; another partition of the topic has the id."""
+    log_dir = tmp_path / "logs"
+    for number in range(2):
+        source = SEGMENTS / "4.3.0-v2-none-segments"
+        shutil.copytree(source, log_dir / f"orders-{number}", ignore=shutil.ignore_patterns("ORIGIN", "*.jsonl"))
+    (log_dir / "orders-1" / "partition.metadata").unlink()
+    *_, summary = diagnosis("logs", cwd=tmp_path)
+    assert "cp logs/orders-0/partition.metadata logs/orders-1/partition.metadata" in summary["commands"]
+    carry_out(summary["commands"], tmp_path)
+    assert diagnosis("logs", cwd=tmp_path)[-1]["needing_attention"] == {}
+
+
+def test_nothing_is_wrong(tmp_path: Path) -> None:
+    """A healthy directory has exit code 0 and no commands."""
+    ignored = shutil.ignore_patterns("ORIGIN", "*.jsonl")
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none-segments", tmp_path / "logs" / "orders-0", ignore=ignored)
+    done = kseg("doctor", "logs", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.startswith("start         yes, without a loss\n")
+    assert "next steps" not in done.stdout
+
+
+def test_a_page_beside_the_screen(home: Path) -> None:
+    """--html writes the page for the incident, and the screen stays."""
+    done = kseg("doctor", "kafka-logs", "--html", "incident.html", cwd=home)
+    assert done.stdout.startswith("start         no: ")
+    assert "3 of 5 partitions need attention" in (home / "incident.html").read_text()
