@@ -355,7 +355,7 @@ def result_rows(results: Iterable[FileResult], total: Summary) -> Iterator[Row]:
     row: Row = {"kind": "summary", **{name: getattr(total, name) for name in COUNTS}, "verdict": total.verdict}
     if total.shallow:
         row["records"] = None
-    # All findings of each rule, including those beyond --max-per-rule.
+    # All findings of each rule, including those beyond --limit.
     row["rules"] = dict(sorted(total.rules.items()))
     if total.produced:
         row["produce_outcomes"] = dict(sorted(total.produced.items()))

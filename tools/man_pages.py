@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from kseg.cli.main import COMMANDS, main
+from kseg.cli.option_table import group_of
+from kseg.cli.typed_command import TypedCommand
 
 FOLDER = Path(__file__).parents[1] / "packaging" / "man"
 
@@ -52,8 +54,12 @@ def _page(name: str, command: click.Command, related: list[str]) -> str:
         *[line for paragraph in paragraphs for line in (".PP", _text(paragraph))][1:],
         ".SH OPTIONS",
     ]
+    group = "Options"
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
+        if record and group_of(parameter.name) != group:
+            group = group_of(parameter.name)
+            lines.append(f".SS {group}")
         if record:
             lines += [".TP", f".B {_escape(record[0])}", _text(record[1])]
     if isinstance(command, click.Group):
@@ -61,6 +67,8 @@ def _page(name: str, command: click.Command, related: list[str]) -> str:
         for each in command.list_commands(context):
             found = command.get_command(context, each)
             lines += [".TP", f".BR kseg\\-{_escape(each)} (1)", _text(found.get_short_help_str(200) if found else "")]
+    if isinstance(command, TypedCommand):
+        lines += [".SH EXAMPLES", ".nf", *map(_text, command.examples), ".fi"]
     see_also = ",\n".join(f".BR {_escape(each)} (1)" for each in related)
     return "\n".join(lines) + f"\n{EXIT_STATUS}.SH SEE ALSO\n{see_also}\n".replace(",\n.BR", " ,\n.BR")
 

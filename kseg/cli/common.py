@@ -1,14 +1,9 @@
-"""What several commands share: options, and work on partitions by several processes.
-
-Options that several commands share.
-
-Work on partitions in this process or, if there is enough of it, in several processes.
-"""
+"""What several commands share: types of parameters, arguments, the check of outputs, and work by several processes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kseg import schema
 from kseg.cli.messages import note
+from kseg.commands.grep import matches
 from kseg.engine import lazy
-from kseg.errors import UsageError
+from kseg.format.internal_topics import decode
 from kseg.format.segment import split_points
-from kseg.format.storage.file_access import Progress, file_access, parse_rate
+from kseg.format.storage.file_access import Progress
 from kseg.format.storage.process_pool import map_ordered, process_pool, progress_to
 from kseg.format.storage.source import STDIN
-from kseg.format.wire.framings import FRAMINGS
 from kseg.format.writer import output_rule  # loads the registry; few runs have an output file
-from kseg.report.formats import ResultKind
 from kseg.text import unknown_name
 
 if TYPE_CHECKING:
@@ -35,30 +30,51 @@ else:
     shell_completion = lazy("click.shell_completion")
 
 
-_MAX_JOBS = 1024
+MAX_JOBS = 1024
 
 
 class Choice(click.Choice[str]):
     """A choice of names that suggests the nearest one for a wrong name."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter:
-            self.fail(unknown_name("value", str(value), self.choices), param, ctx)
+            self.fail(unknown_name("value", value, self.choices), param, ctx)
 
 
 class WholeNumber(click.IntRange):
     """A whole number from ``min`` to ``max``, both inclusive."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
         try:
-            number = int(value) if isinstance(value, str) else value
-            return super().convert(number, param, ctx)
+            number: int = super().convert(int(value), param, ctx)
         except (ValueError, click.BadParameter):
             least = "" if self.min is None else f" of at least {self.min}"
             limits = least if self.max is None else f" from {self.min} to {self.max}"
             self.fail(f"expected a whole number{limits}, got {value!r}", param, ctx)
+        return number
+
+
+class Parsed(click.ParamType):  # type: ignore[type-arg]  # it has parameters from click 8.5 on
+    """A text that ``parse`` converts; its ValueError is the error. ``names`` returns what the shell completes."""
+
+    name = "text"
+
+    def __init__(self, parse: Callable[[str], object], names: Callable[[], Iterable[str]] = tuple) -> None:
+        self._parse = parse
+        self._names = names
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
+        try:
+            return self._parse(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        done, comma, last = incomplete.rpartition(",")
+        found = (name for name in self._names() if name.startswith(last))
+        return [shell_completion.CompletionItem(done + comma + name) for name in found]
 
 
 class PathText(click.types.StringParamType):
@@ -114,93 +130,79 @@ def check_outputs(*inputs: str) -> None:
             output_rule.check_output(path, read, parameter.opts[0])
 
 
-def _once(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+def once(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """The callback of paths: standard input is one of them at most once. Raises click.BadParameter."""
     if given.count(STDIN) > 1:
         raise click.BadParameter("standard input can be read only once: give one -")
     return given
 
 
-def _or_current_folder(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+def or_current_folder(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """The callback of paths that can be left out."""
     if not given and not context.resilient_parsing:
         note(f"no PATH: checking the current folder, {Path.cwd()}")
-    return _once(context, parameter, given or (".",))
+    return once(context, parameter, given or (".",))
 
 
-paths = click.argument("paths", metavar="PATH...", nargs=-1, required=True, callback=_once, type=InputPath())
-paths_or_current_folder = click.argument("paths", metavar="[PATH]...", nargs=-1, callback=_or_current_folder,
-                                         type=InputPath())  # fmt: skip
-output = click.option("-o", "--output", metavar="FILE", type=OutputPath(),
-                      help="Write to FILE instead of stdout, atomically.")  # fmt: skip
-no_crc = click.option("--no-crc", is_flag=True, help="Do not check CRCs.")
+PATHS = click.Argument(["paths"], metavar="PATH...", nargs=-1, required=True, callback=once, type=InputPath())
 
 
-def _cores() -> int:
-    """Return the number of processors that this process may use, at most _MAX_JOBS."""
+def cores() -> int:
+    """Return the number of processors that this process may use, at most MAX_JOBS."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(usable, _MAX_JOBS)
+    return min(usable, MAX_JOBS)
 
 
-jobs = click.option(
-    "--jobs",
-    type=WholeNumber(1, _MAX_JOBS),
-    default=_cores,
-    metavar="N",
-    help="Run N processes. Default: number of cores.",
-)
-spark = click.option(
-    "--spark",
-    metavar="MASTER",
-    help="Run on Spark: local[*], spark://… or yarn.",
-)
+def column_names(text: str) -> tuple[str, ...]:
+    """Return the names in a list with commas. Raises ValueError if there is none."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise ValueError("expected names, such as offset,key,value")
+    return names
 
 
-def _limit_rate(context: click.Context, parameter: click.Parameter, text: str | None) -> None:
+def known_columns() -> Iterable[str]:
+    """Return the names of the columns of batches and records, for the completion."""
+    return dict.fromkeys(column.name for column in (*schema.BATCH_COLUMNS, *schema.RECORD_COLUMNS))
+
+
+def field_names(text: str) -> tuple[str, ...]:
+    """Return the names of fields of records in a list with commas. Raises ValueError."""
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in matches.FIELDS:
+            raise ValueError(unknown_name("field", name, matches.FIELDS))
+    return names
+
+
+def topic_name(text: str) -> str:
+    """Return the name of an internal topic. Raises ValueError."""
+    if text not in decode.TOPICS:
+        raise ValueError(unknown_name("internal topic", text, decode.TOPICS))
+    return text
+
+
+def template_text(text: str) -> str:
+    """Return the text of a template. Raises ValueError if it is empty."""
+    if not text:
+        raise ValueError("it is empty: write what a line contains, such as '%o %k %v'")
+    return text
+
+
+def hex_bytes(text: str) -> bytes:
+    """Return the bytes of hexadecimal digits. Raises ValueError."""
     try:
-        if text is not None:
-            context.with_resource(file_access(max_rate=parse_rate(text)))
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+        return bytes.fromhex(text.removeprefix("0x"))
+    except ValueError:
+        raise ValueError(f"expected pairs of hexadecimal digits, such as 0x00ff, got {text!r}") from None
 
 
-max_rate = click.option(
-    "--max-rate",
-    metavar="BYTES/s",
-    callback=_limit_rate,
-    expose_value=False,
-    help="Limit reading, in all processes together, such as 50M.",
-)
-
-
-framings = click.option(
-    "--as",
-    "framings",
-    type=Choice(list(FRAMINGS)),
-    multiple=True,
-    help="Read PATHs as this kind of file. Once, or once per PATH.",
-)
-
-
-def output_format(kind: ResultKind, text: str | None = None) -> Callable[[Any], Any]:
-    """Return the option ``--format`` with the formats of a kind of results; the first is the default."""
-    known = list(kind.writers)
-    return click.option("--format", "format_name", type=Choice(known), default=known[0], show_default=True, help=text)
-
-
-def details(verbose: str, quiet: str) -> Callable[[Any], Any]:
-    """Return the options ``-v`` and ``-q`` of a table, with these help texts; ``detail_of`` reads them."""
-
-    def add(command: Any) -> Any:
-        command = click.option("-q", "--quiet", is_flag=True, help=quiet)(command)
-        return click.option("-v", "--verbose", is_flag=True, help=verbose)(command)
-
-    return add
-
-
-def detail_of(verbose: bool, quiet: bool) -> int:
-    """Return the detail of a table: 1 with ``-v``, -1 with ``-q``, else 0. Raises UsageError for both."""
-    if verbose and quiet:
-        raise UsageError("--verbose and --quiet contradict each other: choose one")
-    return int(verbose) - int(quiet)
+def integer_bytes(size: int, text: str) -> bytes:
+    """Return an integer as ``size`` bytes in network order, as Kafka's serializers write it. Raises ValueError."""
+    try:
+        return int(text).to_bytes(size, "big", signed=True)
+    except (ValueError, OverflowError):
+        raise ValueError(f"expected an integer of {size * 8} bits, got {text!r}") from None
 
 
 @contextmanager

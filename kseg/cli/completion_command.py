@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -10,6 +11,7 @@ from click.shell_completion import get_completion_class
 
 from kseg.cli import common
 from kseg.cli.messages import note
+from kseg.cli.typed_command import command
 from kseg.errors import KsegError, UsageError
 from kseg.format.storage.atomic_write import whole_file
 from kseg.format.writer.output_rule import check_output
@@ -21,23 +23,32 @@ SHELLS = ("bash", "zsh", "fish")
 _ZSH_PREFIX = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit; }\n"
 
 
-@click.command()
-@click.argument("shell", type=common.Choice(SHELLS), required=False)
-@click.option("--install", is_flag=True, help="Install the script for this user.")
-@click.pass_context
-def completion(context: click.Context, shell: str | None, install: bool) -> None:
+@dataclass(frozen=True, kw_only=True)
+class CompletionOptions:
+    """The command line of ``kseg completion``."""
+
+    shell: str | None
+    install: bool
+
+
+@command(
+    CompletionOptions,
+    arguments=(click.Argument(["shell"], type=common.Choice(SHELLS), required=False),),
+    examples=("kseg completion --install", "kseg completion zsh", "source <(kseg completion bash)"),
+)
+def completion(asked: CompletionOptions) -> None:
     """Print the completion script of a shell, or install it.
 
     The default is the shell in $SHELL. --install writes the script below the home folder. For bash and zsh it also adds
     a line to ~/.bashrc or ~/.zshrc. Completion works in new shells.
     """
-    shell = shell or os.path.basename(os.environ.get("SHELL", ""))
+    shell = asked.shell or os.path.basename(os.environ.get("SHELL", ""))
     if not shell:
         raise UsageError(f"the environment has no variable SHELL: give one of {', '.join(SHELLS)}")
     if shell not in SHELLS:
         raise KsegError(unknown_name("shell", shell, SHELLS))
-    script = source(context.find_root().command, shell)
-    if not install:
+    script = source(click.get_current_context().find_root().command, shell)
+    if not asked.install:
         click.echo(script, nl=False)
         return
     for path in _install(shell, script):

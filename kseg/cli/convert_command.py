@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any
+from dataclasses import dataclass
 
 import click
 
@@ -12,11 +12,12 @@ from kseg.cli import spark_session as spark_runs
 from kseg.cli.messages import FAILED, FOUND, fail, guard_stdout, note
 from kseg.cli.outcome import FindingNotes
 from kseg.cli.progress import progress_bar
+from kseg.cli.typed_command import DetailOptions, command
+from kseg.commands.convert import converted_segment
 from kseg.commands.convert.conversion import convert as run
 from kseg.commands.convert.converted_segment import ConversionPlan
 from kseg.commands.convert.transcode import Conversion
 from kseg.findings import Policy, Severity
-from kseg.format.compress.codecs import CODECS
 from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.format.storage.source import find_segments, total_size
 from kseg.report.formats import CONVERSION, destination, write
@@ -26,56 +27,70 @@ from kseg.text import count_of
 #: The number of files listed by name that were not copied.
 LISTED = 20
 
-_CODEC_NAMES = [codec.name for codec in CODECS.values()]
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertOptions(DetailOptions):
+    """The command line of ``kseg convert``."""
+
+    direction: str
+    source: str
+    target: str
+    compression: str
+    rebatch: int | None
+    lossy: bool
+    skip_damaged: bool
+    force: bool
+    jobs: int
+    spark: str | None
+
+    @property
+    def plan(self) -> ConversionPlan:
+        """What is written. Raises UsageError."""
+        return ConversionPlan.of(
+            self.direction,
+            compression=self.compression,
+            rebatch=self.rebatch,
+            lossy=self.lossy,
+            skip_damaged=self.skip_damaged,
+            force=self.force,
+        )
 
 
-@click.command()
-@click.argument("direction", metavar="A-to-B")
-@click.argument("source", metavar="SRC", type=common.InputPath())
-@click.argument("target", metavar="DST", type=common.ResultPath())
-@click.option("--compression", type=common.Choice(["keep", *_CODEC_NAMES]), default="keep",
-              show_default=True, help="Compress all batches with this codec.")  # fmt: skip
-@click.option("--rebatch", type=common.WholeNumber(min=1), metavar="BYTES",
-              help="Pack records into batches of BYTES, before compression.")  # fmt: skip
-@click.option("--lossy", is_flag=True, help="Allow an older version, and list the lost fields.")
-@click.option("--skip-damaged", is_flag=True, help="Skip damaged batches. Exit code 1 if there are any.")
-@click.option("--force", is_flag=True, help="Replace DST and its indexes.")
-@common.jobs
-@common.spark
-@common.output_format(CONVERSION, "Set the format of the summary.")
-@common.details("List every segment in the summary.", "Print only the totals.")
-def convert(
-    direction: str,
-    source: str,
-    target: str,
-    jobs: int,
-    spark: str | None,
-    format_name: str,
-    verbose: bool,
-    quiet: bool,
-    **options: Any,
-) -> int:
+@command(
+    ConvertOptions,
+    results=CONVERSION,
+    arguments=(
+        click.Argument(["direction"], metavar="A-to-B", type=common.Parsed(str, lambda: converted_segment.DIRECTIONS)),
+        click.Argument(["source"], metavar="SRC", type=common.InputPath()),
+        click.Argument(["target"], metavar="DST", type=common.ResultPath()),
+    ),
+    examples=(
+        "kseg convert v0-to-v2 old/orders-0 new/orders-0",
+        "kseg convert any-to-v2 --compression zstd kafka-logs converted",
+        "kseg convert v2-to-v1 --lossy orders-0/00000000000000000000.log v1.log",
+    ),
+)
+def convert(asked: ConvertOptions) -> int:
     """Convert a segment, a partition folder or a log directory to another record version.
 
     A-to-B is any-to-v2, or a pair of v0, v1 and v2, such as v0-to-v2. Batches of version B are copied byte for byte,
     unless --compression names another codec. kseg reads the result back, compares it with SRC, and then writes DST and its
     indexes atomically.
     """
-    detail = common.detail_of(verbose, quiet)
-    notes, plan = FindingNotes(), ConversionPlan.of(direction, **options)
+    notes, plan, source, target = FindingNotes(), asked.plan, asked.source, asked.target
     # A v0 or v1 message is written without the codec that it claims: nothing is lost.
     notes.policy = Policy({"claimed-codec": Severity.WARNING})
     files = list(find_segments(source))
     with (
         progress_bar(total_size(files)) as progress,
-        nullcontext() if spark is None else spark_runs.spark_pool(spark, files, progress) as pool,
+        nullcontext() if asked.spark is None else spark_runs.spark_pool(asked.spark, files, progress) as pool,
     ):
         if pool is None:
-            result = run(source, target, plan, notes, progress, jobs)
+            result = run(source, target, plan, notes, progress, asked.jobs)
         else:
             result = written_files.convert_through(pool, source, target, plan, notes)
     with guard_stdout(), destination(None) as out:
-        write(CONVERSION, format_name, out, result, detail=detail)
+        write(CONVERSION, asked.format, out, result, detail=asked.detail)
     if result.left_out:
         more = len(result.left_out) - LISTED
         note(f"not copied: {', '.join(result.left_out[:LISTED])}{f' and {more} more' if more > 0 else ''}")

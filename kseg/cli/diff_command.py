@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
-from typing import Any
 
 import click
 
@@ -16,11 +16,11 @@ from kseg.cli.common import parallel_map
 from kseg.cli.messages import FAILED, FOUND, fail, note, note_output
 from kseg.cli.outcome import FindingNotes
 from kseg.cli.progress import progress_bar
+from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.diff.comparison import compare
 from kseg.commands.diff.differences import SAME_CONTENT, Difference
 from kseg.commands.diff.replica import Replica, files_of
 from kseg.commands.diff.replica_pairs import (
-    MISSING_PARTITION,
     UNREAD,
     PairOutcome,
     PartitionReplicas,
@@ -34,23 +34,28 @@ from kseg.report.diff_log_dirs import LogDirDiffTotal, summary_line
 from kseg.report.diff_report import answer, outcome_row
 from kseg.report.formats import DIFF, LOG_DIR_DIFF, destination, write, writer
 
-_ALLOWED = ("starts-later", "ends-earlier", "missing", MISSING_PARTITION)
+
+@dataclass(frozen=True, kw_only=True)
+class DiffOptions(TableOptions):
+    """The command line of ``kseg diff``."""
+
+    deep: bool
+    allow: tuple[str, ...]
+    limit: int
+    jobs: int
 
 
-@click.command()
-@click.argument("paths", metavar="A B [LOGDIR]...", nargs=-1, required=True, type=common.InputPath())
-@click.option("--deep/--shallow", default=True,
-              help="Compare records, or only headers and CRCs. Default: deep.")  # fmt: skip
-@common.output_format(DIFF)
-@common.output
-@click.option("--allow", multiple=True, type=common.Choice(_ALLOWED),
-              help="Accept this difference.")  # fmt: skip
-@click.option("--limit", type=common.WholeNumber(min=0), default=16, show_default=True, metavar="N",
-              help="List at most N differences of each kind.")  # fmt: skip
-@common.details("List every difference and partition in the table.", "Print only the answer in the table.")
-@common.jobs
-@common.max_rate
-def diff(paths: tuple[str, ...], jobs: int, verbose: bool, quiet: bool, **options: Any) -> int:
+@command(
+    DiffOptions,
+    results=DIFF,
+    arguments=(click.Argument(["paths"], metavar="A B [LOGDIR]...", nargs=-1, required=True, type=common.InputPath()),),
+    examples=(
+        "kseg diff broker1/orders-0 broker2/orders-0",
+        "kseg diff --allow ends-earlier broker1/logs broker2/logs broker3/logs",
+        "kseg diff --shallow --format jsonl backup/orders-0 kafka-logs/orders-0",
+    ),
+)
+def diff(asked: DiffOptions) -> int:
     """Compare two replicas of a partition, or two or more log directories, offline.
 
     A and B are partition folders or segments. Their records are compared by offset: segments and batches can differ. For
@@ -61,6 +66,7 @@ def diff(paths: tuple[str, ...], jobs: int, verbose: bool, quiet: bool, **option
 
     Exit codes: 0 same content, 1 different content, 2 the comparison failed.
     """
+    paths = asked.paths
     if len(paths) < 2:
         raise UsageError(f"expected two replicas or log directories, got one: {paths[0]}")
     if paths.count(STDIN) > 1:
@@ -71,50 +77,37 @@ def diff(paths: tuple[str, ...], jobs: int, verbose: bool, quiet: bool, **option
         if STDIN not in (a, b) and os.path.realpath(a) == os.path.realpath(b):
             note(f"{a} and {b} are the same: it is compared with itself")
     common.check_outputs()
-    options["detail"] = common.detail_of(verbose, quiet)
     log_dirs = [path for path in paths if is_log_dir(path)]
     if not log_dirs and len(paths) > 2:
         raise UsageError("more than two paths: give log directories, which can be several")
     if not log_dirs:
-        return _diff_replicas(*paths, **options)
+        return _diff_replicas(paths[0], paths[1], asked)
     if len(log_dirs) < len(paths):
         raise UsageError(f"{log_dirs[0]} is a log directory or has no segments: give two partitions or log directories")
-    return _diff_log_dirs(log_dirs, jobs, **options)
+    return _diff_log_dirs(log_dirs, asked)
 
 
-def _diff_replicas(
-    a: str, b: str, *, deep: bool, format_name: str, output: str | None, limit: int, allow: tuple[str, ...], detail: int
-) -> int:
+def _diff_replicas(a: str, b: str, asked: DiffOptions) -> int:
     listed: Counter[str] = Counter()
 
     def write_difference(difference: Difference) -> None:
         listed[difference.kind] += 1
-        if listed[difference.kind] <= limit:
+        if listed[difference.kind] <= asked.limit:
             report.write_difference(difference)
 
     notes = FindingNotes()
     left, right = Replica(a, notes), Replica(b, notes)
     sizes = [local_size(file.path) for file in (*left.files, *right.files)]
     known = None if None in sizes else sum(size or 0 for size in sizes)
-    with destination(output) as out, progress_bar(known) as progress:
-        report = writer(DIFF, format_name)(out, detail)
-        result = compare(left, right, write_difference, shallow=not deep, progress=progress)
+    with destination(asked.output) as out, progress_bar(known) as progress:
+        report = writer(DIFF, asked.format)(out, asked.detail)
+        result = compare(left, right, write_difference, shallow=not asked.deep, progress=progress)
         report.finish(result, left.summary(), right.summary())
-    note_output(output, answer(outcome_row(result, left.summary(), right.summary()), result))
-    return 0 if result.accepted(SAME_CONTENT | set(allow)) else FOUND
+    note_output(asked.output, answer(outcome_row(result, left.summary(), right.summary()), result))
+    return 0 if result.accepted(SAME_CONTENT | set(asked.allow)) else FOUND
 
 
-def _diff_log_dirs(
-    log_dirs: list[str],
-    jobs: int,
-    *,
-    deep: bool,
-    format_name: str,
-    output: str | None,
-    limit: int,
-    allow: tuple[str, ...],
-    detail: int,
-) -> int:
+def _diff_log_dirs(log_dirs: list[str], asked: DiffOptions) -> int:
     partitions = partition_replicas(log_dirs)
     size = sum(map(_size, partitions))
     notes, total = FindingNotes(), LogDirDiffTotal(len(log_dirs))
@@ -128,17 +121,17 @@ def _diff_log_dirs(
             notes(file, finding)
         for reason in dict.fromkeys(outcome.reason for outcome in outcomes if outcome.verdict == UNREAD):
             fail(reason)
-        different |= not all(outcome.accepted(allow) for outcome in outcomes)
+        different |= not all(outcome.accepted(asked.allow) for outcome in outcomes)
         return outcomes
 
     with (
-        destination(output) as out,
+        destination(asked.output) as out,
         progress_bar(size) as progress,
-        parallel_map(jobs, len(partitions), size, progress) as each,
+        parallel_map(asked.jobs, len(partitions), size, progress) as each,
     ):
-        outcomes = each(partial(compare_replicas, limit=limit, shallow=not deep), partitions)
-        write(LOG_DIR_DIFF, format_name, out, total.counted(map(noted, outcomes)), total, detail=detail)
-    note_output(output, summary_line(total))
+        outcomes = each(partial(compare_replicas, limit=asked.limit, shallow=not asked.deep), partitions)
+        write(LOG_DIR_DIFF, asked.format, out, total.counted(map(noted, outcomes)), total, detail=asked.detail)
+    note_output(asked.output, summary_line(total))
     if total.verdicts[UNREAD]:
         return FAILED
     return FOUND if different else 0

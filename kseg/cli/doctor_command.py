@@ -6,9 +6,8 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
-
-import click
 
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, fail, note_output
@@ -16,6 +15,7 @@ from kseg.cli.progress import progress_bar
 from kseg.cli.recovery_command import plans_of
 from kseg.cli.this_run import this_run
 from kseg.cli.transactions_command import items_of
+from kseg.cli.typed_command import TableOptions, command
 from kseg.cli.validate_command import files_of
 from kseg.commands.next_steps import PartitionSteps, steps_of, stray_steps
 from kseg.commands.recovery import RecoveryRequest
@@ -45,36 +45,29 @@ _STATES = ("hanging", "open", "aborted")
 _TOP_PRODUCERS = 10
 
 
-@click.command()
-@common.paths
-@common.output_format(DOCTOR)
-@common.output
-@common.details("List the commands for every partition.", "List only the answers.")
-@click.option("--html", "page", metavar="FILE", type=common.OutputPath(),
-              help="Also write the answers, findings and statistics as a page to FILE.")  # fmt: skip
-@click.option("--deep/--shallow", default=True, help="Check records, or only headers and CRCs. Default: deep.")
-@click.option("--clean/--unclean", default=None, help="Assume this shutdown. Default: .kafka_cleanshutdown.")
-@click.option("--max-age", type=common.WholeNumber(min=0), default=900, show_default=True, metavar="SECONDS",
-              help="Set the age from which an open transaction is hanging.")  # fmt: skip
-@click.option("--rule", multiple=True, metavar="NAME=SEVERITY", help="Set the severity of a rule, or ignore it.")
-@click.option("--max-per-rule", type=click.IntRange(min=1), default=16, show_default=True, metavar="N",
-              help="List at most N findings per rule and file.")  # fmt: skip
-@common.jobs
-@common.max_rate
-def doctor(
-    paths: tuple[str, ...],
-    format_name: str,
-    output: str | None,
-    verbose: bool,
-    quiet: bool,
-    page: str | None,
-    deep: bool,
-    clean: bool | None,
-    max_age: int,
-    rule: tuple[str, ...],
-    max_per_rule: int,
-    jobs: int,
-) -> int:
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions(TableOptions):
+    """The command line of ``kseg doctor``."""
+
+    html: str | None
+    deep: bool
+    clean: bool | None
+    max_age: int
+    rule: tuple[str, ...]
+    limit: int
+    jobs: int
+
+
+@command(
+    DoctorOptions,
+    results=DOCTOR,
+    examples=(
+        "kseg doctor /var/kafka-logs",
+        "kseg doctor --html incident.html kafka-logs",
+        "kseg doctor --unclean --max-rate 50M broker1/logs",
+    ),
+)
+def doctor(asked: DoctorOptions) -> int:
     """Say whether a broker will start on log directories, what is lost, and what to do next.
 
     Checks all files, predicts the start, lists hanging transactions and free space, and prints the commands that repair
@@ -84,11 +77,11 @@ def doctor(
     could not be read.
     """
     common.check_outputs()
-    detail = common.detail_of(verbose, quiet)
-    settings = Settings(deep=deep, policy=Policy.parse(rule), max_per_rule=max_per_rule, outline=True)
+    paths, output, page, jobs = asked.paths, asked.output, asked.html, asked.jobs
+    settings = Settings(deep=asked.deep, policy=Policy.parse(asked.rule), max_per_rule=asked.limit, outline=True)
     files, unreadable = files_of(paths)
     segments = [file for file in files if base_offset_of(file.path) is not None]
-    as_page = format_name == "html" or page is not None
+    as_page = asked.format == "html" or page is not None
     incident_page = incident.IncidentDiagnosis(Summary()) if as_page else None
     found = incident_page or Diagnosis(Summary())
     size = total_size(files)
@@ -99,11 +92,11 @@ def doctor(
         else:
             _exhausted(results)
         others = _Others(paths, segments, jobs, progress, found)
-        parts = [others.recovery(clean, as_page), others.transactions(max_age, as_page)]
+        parts = [others.recovery(asked.clean, as_page), others.transactions(asked.max_age, as_page)]
         if incident_page:
             incident_page.parts = [*parts, others.stats()]
         _add_steps(found)
-        write(DOCTOR, format_name, out, found, detail=detail, run=this_run)
+        write(DOCTOR, asked.format, out, found, detail=asked.detail, run=this_run)
     if incident_page and page is not None:
         with destination(page) as out:
             incident.write_html(incident_page, out, run=this_run())

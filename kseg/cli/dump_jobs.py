@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, TextIO
-
-import click
+from typing import TYPE_CHECKING, TextIO
 
 from kseg.cli.outcome import DumpOutcome
 from kseg.commands.dump import dump_ranges
 from kseg.commands.dump.dump_ranges import Output
-from kseg.commands.dump.dumped_rows import from_position
+from kseg.commands.dump.dumped_rows import Item, from_position
 from kseg.commands.dump.request import DumpRequest
-from kseg.errors import UsageError
 from kseg.format.storage.source import SegmentFile, local_size
 from kseg.report.formats import View, binary
 
+if TYPE_CHECKING:
+    from kseg.cli.dump_command import DumpOptions
+
 #: Writes rows to an output with a view.
-WriteRows = Callable[[Iterable[Any], TextIO, View], None]
+WriteRows = Callable[[Iterable[Item], TextIO, View], None]
 
 #: The formats that several processes write.
 FORMATS = ("jsonl", "csv", "text", "template")
@@ -26,23 +26,14 @@ FORMATS = ("jsonl", "csv", "text", "template")
 ENCODED = "parquet"
 # Fewer bytes are not worth the import of a module and the measuring.
 _FEW_BYTES = 8 * 1024 * 1024
-_ONE_PROCESS = ("follow", "limit", "position", "effective", "framings", "spark", "registry", "function")
 
 
-def jobs_of(options: Mapping[str, Any], format_name: str, *, deep: bool) -> int:
-    """Return how many processes or threads dump. Raises UsageError if ``--jobs`` asks for several where only one can."""
-    possible = deep and format_name in (*FORMATS, ENCODED)
-    reason = None if possible else "it needs --deep and JSON Lines, CSV, text, Parquet or --template"
-    names = {option.name: option.opts[-1] for option in click.get_current_context().command.params}
-    for name in _ONE_PROCESS:
-        if options[name] is not None and options[name] is not False and options[name] != ():
-            reason = f"it cannot be combined with {names[name]}"
-    jobs: int = options["jobs"]
-    if reason and jobs > 1:
-        source = click.get_current_context().get_parameter_source("jobs")
-        if source is click.core.ParameterSource.COMMANDLINE:
-            raise UsageError(f"--jobs {jobs}: {reason}")
-    return 1 if reason else jobs
+def jobs_of(asked: DumpOptions) -> int:
+    """Return how many processes or threads dump."""
+    alone = asked.follow or asked.registry is not None or asked.function is not None
+    limited = asked.limit is not None or asked.position is not None
+    shared = asked.reads_records and asked.format_name in (*FORMATS, ENCODED)
+    return asked.jobs if shared and not (alone or limited) else 1
 
 
 def has_parts(files: Sequence[SegmentFile]) -> bool:
@@ -64,7 +55,7 @@ def write_parts(
     view = replace(view, continued=True)
     sink = binary(out)
 
-    def write_on(rows: Iterable[Any], into: TextIO) -> None:
+    def write_on(rows: Iterable[Item], into: TextIO) -> None:
         write(rows, into, view)
 
     def show(output: Output, lines: memoryview) -> None:

@@ -1,16 +1,14 @@
-"""The modes of ``kseg dump`` that show no rows of segments: ``--as`` and ``--effective``.
+"""The modes of ``kseg dump`` that show no rows of segments.
 
-``kseg dump --as``: files that are not segments, read as the given kind.
-
-``kseg dump --effective``: the selection of partitions, and the exit code.
+``--as``: files that are not segments, read as the given kind. ``--effective``: the partitions of internal topics.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -31,26 +29,14 @@ from kseg.report.formats import DUMP, EFFECTIVE, FRAMED, View, check_format, des
 from kseg.text import count_of
 
 if TYPE_CHECKING:
-    from kseg.cli.spark_session import SparkOutcome
+    from kseg.cli.dump_command import DumpOptions
+    from kseg.cli.outcome import DumpOutcome
 
 
-def show_framed(
-    paths: tuple[str, ...],
-    shallow: bool | None,
-    result: tuple[str | None, str],
-    options: Mapping[str, Any],
-    keep: RowFilter,
-    outcome: SparkOutcome,
-) -> int:
-    """Dump files with the given framings. ``result`` is the output path and the format.
-
-    Returns the exit code. Raises UsageError.
-    """
-    output, name = result
-    for of_logs in ("spark", "follow", "effective", "decode"):
-        if options[of_logs]:
-            raise UsageError(f"--as cannot be combined with --{of_logs}")
-    files = framed_files(paths, options["framings"])
+def show_framed(asked: DumpOptions, outcome: DumpOutcome) -> int:
+    """Dump files with the framings of the command line. Returns the exit code. Raises UsageError."""
+    name, keep = asked.format, asked.keep
+    files = framed_files(asked.paths, asked.framings)
     kinds = [framing(str(file.framing)) for file in files]
     own, *others = {kind.columns for kind in kinds}
     if others:
@@ -60,13 +46,13 @@ def show_framed(
     if own and keep != RowFilter():
         raise UsageError("--offsets and other filters support segments and message sets only")
     # Requests and responses are deep by default; a message set is shallow by default, like a segment.
-    deep = bool(own) if shallow is None else not shallow
+    deep = bool(own) if asked.deep is None else asked.deep
     if keep.keys and not deep:
-        raise UsageError("--key selects records: add --deep")
+        raise UsageError("--key needs --deep: it selects records")
 
-    def show(file: SegmentFile) -> Iterator[Any]:
+    def show(file: SegmentFile) -> Iterator[Item]:
         outcome.begin(file)
-        text, crcs = name == "text", not options["no_crc"]
+        text, crcs = name == "text", not asked.no_crc
         dumped: Iterator[Item] = (
             framed_bytes(file, outcome, verify_crc=crcs)
             if own and name == "hex"
@@ -74,56 +60,33 @@ def show_framed(
         )
         yield from outcome.attempt(dumped)
 
-    with until_reader_closes(), destination(output, to_the_end=False) as out:
-        view = View(deep=deep, encoding=options["encoding"], terminal=out.isatty())
-        shown = outcome.counted(first_rows(chain.from_iterable(map(show, files)), options["limit"]))
+    with until_reader_closes(), destination(asked.output, to_the_end=False) as out:
+        view = View(deep=deep, encoding=asked.encoding, terminal=out.isatty())
+        shown = outcome.counted(first_rows(chain.from_iterable(map(show, files)), asked.limit))
         columns = [kinds[0].columns if deep else kinds[0].shallow_columns] if own else []
         write(kind, name, out, shown, *columns, view=view)
         if outcome.failed and not outcome.rows:
             raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
-    note_output(output, count_of(outcome.written, "row"))
+    note_output(asked.output, count_of(outcome.written, "row"))
     return outcome.exit_code()
 
 
-#: The options of ``kseg dump`` that can be combined with --effective: the others select or format records.
-_ALLOWED = {
-    "paths",
-    "shallow",
-    "format_name",
-    "output",
-    "decode",
-    "effective",
-    "max_rate",
-    "group",
-    "txn",
-    "partitions",
-}
+def show_effective(asked: DumpOptions, outcome: DumpOutcome) -> int:
+    """Write the effective state of each partition of an internal topic; return the exit code. Raises UsageError.
 
-
-def show_effective(
-    paths: Sequence[str],
-    result: tuple[str | None, str],
-    decode_as: str | None,
-    outcome: SparkOutcome,
-    context: click.Context,
-    owner: Owner | None = None,
-) -> int:
-    """Write the effective state of each partition of an internal topic; return the exit code.
-
-    ``result`` is the output path and the format. With ``owner`` the state has only its records. Raises UsageError.
+    With a group or a transactional id the state has only its records.
     """
-    output, name = result
-    _check_options(context)
-    check_format(EFFECTIVE, name)
-    files = once_each(chain.from_iterable(outcome.attempt(_readable(path)) for path in paths))
+    owner, decode_as = asked.owner, asked.decode or BY_FOLDER
+    check_format(EFFECTIVE, asked.format)
+    files = once_each(chain.from_iterable(outcome.attempt(_readable(path)) for path in asked.paths))
     if not files:
         return FAILED
     if owner is not None:
-        files = files_of(owner, files, decode_as or BY_FOLDER, context.params["partitions"])
+        files = files_of(owner, files, decode_as, asked.partitions)
     folders: dict[str, list[SegmentFile]] = {}
     for file in files:  # files of one folder can be given in any order, mixed with others
         folders.setdefault(_folder(file), []).append(file)
-    topics = {folder: internal_topic(found[0].path, decode_as or BY_FOLDER) for folder, found in folders.items()}
+    topics = {folder: internal_topic(found[0].path, decode_as) for folder, found in folders.items()}
     if not any(topics.values()):
         raise UsageError("--effective needs folders of internal topics; for other folder names add --decode TOPIC")
     others = sum(topic is None for topic in topics.values())
@@ -135,16 +98,9 @@ def show_effective(
             if topic is not None:
                 yield from outcome.attempt(_partition(folder, topic, folders[folder], outcome, owner))
 
-    with destination(output) as out:
-        write(EFFECTIVE, name, out, partitions())
+    with destination(asked.output) as out:
+        write(EFFECTIVE, asked.format, out, partitions())
     return outcome.exit_code()
-
-
-def _check_options(context: click.Context) -> None:
-    for parameter in context.command.params:
-        given = context.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
-        if given and parameter.name not in _ALLOWED:
-            raise UsageError(f"--effective cannot be combined with {parameter.opts[0]}: it reads whole partitions")
 
 
 def _readable(path: str) -> Iterator[SegmentFile]:
@@ -160,7 +116,7 @@ def _folder(file: SegmentFile) -> str:
 
 
 def _partition(
-    folder: str, topic: str, files: Sequence[SegmentFile], outcome: SparkOutcome, owner: Owner | None
+    folder: str, topic: str, files: Sequence[SegmentFile], outcome: DumpOutcome, owner: Owner | None
 ) -> Iterator[EffectivePartition]:
     def report_of(path: str) -> Report:
         outcome.file = path

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TextIO
 
 import click
 
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, fail, until_reader_closes
+from kseg.cli.typed_command import ReadOptions, command
 from kseg.commands.explain import kinds_in, lesson_of
 from kseg.errors import KsegError
 from kseg.format.storage.source import SegmentFile, is_folder
@@ -15,21 +17,31 @@ from kseg.format.wire.framings import framed_files
 from kseg.report.formats import FOLDER, LESSON, View, destination, write
 
 
-@click.command()
-@common.paths
-@common.framings
-@common.output
-@common.max_rate
-def explain(paths: tuple[str, ...], framings: tuple[str, ...], output: str | None) -> int:
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions(ReadOptions):
+    """The command line of ``kseg explain``."""
+
+    framings: tuple[str, ...]
+
+
+@command(
+    ExplainOptions,
+    examples=(
+        "kseg explain orders-0/00000000000000000000.log",
+        "kseg explain orders-0/leader-epoch-checkpoint",
+        "kseg explain --as requests stream.bin",
+    ),
+)
+def explain(asked: ExplainOptions) -> int:
     """Explain files, each on one page: versions, fields at their bytes with their KIPs, and faults.
 
     A PATH is a segment, an index, a snapshot, a checkpoint, a KRaft snapshot, or with --as requests, responses or messages.
     The first batch or entry of each kind is shown field by field. Of a folder, the kinds of its files are listed.
     """
     common.check_outputs()
-    files = framed_files(paths, framings) if framings else [SegmentFile(path) for path in paths]
+    files = framed_files(asked.paths, asked.framings) if asked.framings else [SegmentFile(path) for path in asked.paths]
     codes: list[int] = []
-    with until_reader_closes(), destination(output, to_the_end=False) as out:
+    with until_reader_closes(), destination(asked.output, to_the_end=False) as out:
         for file in files:
             try:
                 codes.append(_explain(file, out))

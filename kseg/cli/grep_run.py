@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kseg.cli.messages import note
 from kseg.cli.outcome import DumpOutcome
@@ -197,11 +197,12 @@ class GrepRun:
         self._searched = self._again = 0  # bytes
         self.by_file: Iterator[tuple[SegmentFile, Parts[_Range, FoundInRange]]] = iter(())
 
-    def items(self) -> Iterator[Any]:
+    def items(self) -> Iterator[Item]:
         """Yield the items of the records that match, and of their neighbours."""
         for file, parts in self.by_file:
             search = self._begin(file)
-            items = self._outcome.attempt(self._search(file, parts, search), listed=file.listed)
+            found = cast("Iterator[Item]", self._search(file, parts, search))  # numbers are only counted
+            items = self._outcome.attempt(found, listed=file.listed)
             for item in first_found(items, self._most, self.request.after):
                 self._outcome.rows |= isinstance(item, RecordsItem)
                 yield item

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-import click
+from dataclasses import dataclass
 
 from kseg.cli import common
 from kseg.cli.common import parallel_map
 from kseg.cli.messages import FAILED, FOUND, fail, note_output
 from kseg.cli.outcome import FindingNotes
 from kseg.cli.progress import progress_bar
+from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.lag import (
     OUTSIDE,
     Commit,
@@ -26,23 +26,24 @@ from kseg.report.formats import LAG, destination, write
 from kseg.report.lag_report import LagTotal, summary_line
 
 
-@click.command()
-@common.paths
-@click.option("--group", "groups", multiple=True, metavar="GROUP", help="List this group. Can be given several times.")
-@common.output_format(LAG)
-@common.output
-@common.details("List all partitions in the table.", "List only the sums in the table.")
-@common.jobs
-@common.max_rate
-def lag(
-    paths: tuple[str, ...],
-    groups: tuple[str, ...],
-    format_name: str,
-    output: str | None,
-    jobs: int,
-    verbose: bool,
-    quiet: bool,
-) -> int:
+@dataclass(frozen=True, kw_only=True)
+class LagOptions(TableOptions):
+    """The command line of ``kseg lag``."""
+
+    group: tuple[str, ...]
+    jobs: int
+
+
+@command(
+    LagOptions,
+    results=LAG,
+    examples=(
+        "kseg lag broker1/logs broker2/logs broker3/logs",
+        "kseg lag --group billing kafka-logs",
+        "kseg lag --format csv -o lag.csv kafka-logs",
+    ),
+)
+def lag(asked: LagOptions) -> int:
     """List the lag of consumer groups, as kafka-consumer-groups --describe does, but offline.
 
     PATHs are the log directories of all brokers. The committed offsets are those in __consumer_offsets, the log ends those
@@ -51,12 +52,12 @@ def lag(
     Exit codes: 0 all offsets are in their logs, 1 an offset is outside of its log or damage was found, 2 the command
     failed.
     """
+    paths, groups = asked.paths, asked.group
     for path in filter(is_url, paths):
         raise UsageError(f"{path}: lag reads local log directories only: give a folder")
     for path in paths:
         check_exists(path)
     common.check_outputs()
-    detail = common.detail_of(verbose, quiet)
     files = once_each(file for path in paths for file in find_segments(path))
     found = LogDirs(files)
     replicas = offsets_replicas(found)
@@ -79,12 +80,12 @@ def lag(
             yield from (commit for commit in read.commits if not groups or commit.group in groups)
 
     with (
-        destination(output) as out,
+        destination(asked.output) as out,
         progress_bar(size) as progress,
-        parallel_map(jobs, len(replicas), size, progress) as each,
+        parallel_map(asked.jobs, len(replicas), size, progress) as each,
     ):
-        write(LAG, format_name, out, total.counted(lags(found, commits())), total, detail=detail)
-    note_output(output, summary_line(total))
+        write(LAG, asked.format, out, total.counted(lags(found, commits())), total, detail=asked.detail)
+    note_output(asked.output, summary_line(total))
     for group in sorted(set(groups) - total.groups):
         failed = bool(fail(f"group {group}: no committed offset found"))
     if failed:

@@ -2,8 +2,7 @@
 
 Exit code 0: nothing found. 1: findings. 2: the command could not do its work. 128 + N: signal N ended it.
 
-The module also reads default options from ``kseg.toml`` or ``[tool.kseg]`` in ``pyproject.toml`` in the working folder,
-and makes the settings of the process that save start-up time: importing kseg changes nothing.
+The module also makes the settings of the process that save start-up time: importing kseg changes nothing.
 """
 
 from __future__ import annotations
@@ -14,91 +13,18 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import click
 
 import kseg
 from kseg import text  # loads json: few runs have a message
+from kseg.cli import option_rules
 from kseg.cli.messages import FAILED, fail, note, redirect_to_null, show_error
-from kseg.engine import how_to_compile, imported, lazy, missing_library
-from kseg.errors import KsegError, UsageError
+from kseg.engine import how_to_compile, imported, missing_library
+from kseg.errors import KsegError
 from kseg.format.storage import interrupts
 from kseg.format.storage.file_access import file_access
-from kseg.text import to_json, unknown_name
-
-if TYPE_CHECKING:
-    import tomllib
-else:
-    tomllib = lazy("tomllib")
-
-
-class Setting(NamedTuple):
-    """A value of a settings file. ``key`` is the name as the file has it, with dashes or underscores."""
-
-    file: str
-    key: str
-    value: Any
-
-
-def read_settings(folder: Path, known: set[str]) -> dict[str, Setting]:
-    """Return options of ``kseg validate`` by name with dashes, such as those in ``known``; ``rule`` can be a table.
-
-    Raises UsageError for a file that is not TOML and for unknown names.
-    """
-    for name, place in (("kseg.toml", ()), ("pyproject.toml", ("tool", "kseg"))):
-        path = folder / name
-        if not path.is_file():
-            continue
-        try:
-            text = path.read_text(encoding="utf-8")
-            if place and "kseg" not in text:
-                continue  # parsing most projects' files would take 3 ms for nothing
-            table: Any = tomllib.loads(text)
-        except (OSError, ValueError) as error:
-            if place:
-                continue  # a broken pyproject.toml is reported by the tools that own it
-            raise UsageError(f"{name}: {_reason(error)}") from error
-        for key in place:
-            table = table.get(key, {})
-        if table:
-            return _options(table, name, known)
-    return {}
-
-
-def check_type(parameter: click.Parameter, value: Any) -> None:
-    """Raise UsageError unless a value of a settings file has the type that an option needs."""
-    if isinstance(parameter, click.Option) and parameter.is_flag:
-        expected, valid = "true or false", isinstance(value, bool)
-    elif parameter.multiple:
-        expected, valid = "a list of texts", isinstance(value, list) and all(isinstance(one, str) for one in value)
-    elif isinstance(parameter.type, click.IntRange):
-        # The range is checked later.
-        expected, valid = "a whole number", isinstance(value, int) and not isinstance(value, bool)
-    else:
-        expected, valid = "a text in quotes", isinstance(value, str)
-    if not valid:
-        raise UsageError(f"expected {expected}, got {to_json(value) if isinstance(value, (bool, str)) else value}")
-
-
-def _reason(error: OSError | ValueError) -> str:
-    if isinstance(error, UnicodeDecodeError):
-        return f"byte {error.start} is not UTF-8: expected a text file in TOML"
-    return (isinstance(error, OSError) and error.strerror) or str(error)
-
-
-def _options(table: dict[str, Any], name: str, known: set[str]) -> dict[str, Setting]:
-    options: dict[str, Setting] = {}
-    for key, value in table.items():
-        option = key.replace("_", "-")
-        if option not in known:
-            raise UsageError(f"{name}: {unknown_name('setting', key, sorted(known))}")
-        if option == "rule" and isinstance(value, dict):
-            value = [f"{rule}={severity}" for rule, severity in value.items()]
-        options[option] = Setting(name, key, [value] if option == "rule" and isinstance(value, str) else value)
-    return options
-
 
 #: Allocations between two collections. Imported modules stay and the loops leave no cycles: collecting every 700
 #: objects, Python's default, takes a tenth of a short run.
@@ -121,29 +47,40 @@ def _warn_once() -> Callable[[str], object]:
     return cache(lambda line: note(f"warning: {line}"))
 
 
-#: Command -> "module:function" and its line in the list of commands, in the order of that list.
-COMMANDS: Mapping[str, tuple[str, str]] = {
-    "dump": ("kseg.cli.dump_command:dump", "Show batches, records, or the content of side files."),
-    "grep": ("kseg.cli.grep_command:grep", "Find records by patterns, JSON paths or keys."),
-    "doctor": ("kseg.cli.doctor_command:doctor", "Say whether a broker starts, what is lost, and what to do."),
-    "validate": ("kseg.cli.validate_command:validate", "Check segments and their side files."),
-    "explain": ("kseg.cli.explain_command:explain", "Explain a file: versions, fields at their bytes, faults."),
-    "rules": ("kseg.cli.rules_command:rules", "List the rules, or explain one rule."),
-    "convert": ("kseg.cli.convert_command:convert", "Convert segments to another record version."),
-    "repair": ("kseg.cli.repair_command:repair", "Copy the valid batches of segments, and list the losses."),
-    "stats": ("kseg.cli.stats_command:stats", "Count the content per segment, partition and log directory."),
-    "diff": ("kseg.cli.diff_command:diff", "Compare replicas of partitions offline."),
-    "recovery": ("kseg.cli.recovery_command:recovery", "Predict the start of a broker on a log directory."),
-    "transactions": ("kseg.cli.transactions_command:transactions", "List the transactions of partitions."),
-    "lag": ("kseg.cli.lag_command:lag", "List the lag of consumer groups offline."),
-    "schemas": ("kseg.cli.schemas_command:schemas", "List the schemas of a registry, from its topic."),
-    "sql": ("kseg.cli.sql_command:sql", "Query segments with SQL."),
-    "completion": ("kseg.cli.completion_command:completion", "Print the completion script of a shell, or install it."),
+#: Command -> "module:function", its line in the list of commands, and its group there, in the order of that list.
+COMMANDS: Mapping[str, tuple[str, str, str]] = {
+    "dump": ("kseg.cli.dump_command:dump", "Show batches, records, or the content of side files.", "Look"),
+    "grep": ("kseg.cli.grep_command:grep", "Find records by patterns, JSON paths or keys.", "Look"),
+    "explain": ("kseg.cli.explain_command:explain", "Explain a file: versions, fields at their bytes, faults.", "Look"),
+    "stats": ("kseg.cli.stats_command:stats", "Count the content per segment, partition and log directory.", "Look"),
+    "schemas": ("kseg.cli.schemas_command:schemas", "List the schemas of a registry, from its topic.", "Look"),
+    "sql": ("kseg.cli.sql_command:sql", "Query segments with SQL.", "Look"),
+    "doctor": ("kseg.cli.doctor_command:doctor", "Say whether a broker starts, what is lost, and what to do.", "Check"),
+    "validate": ("kseg.cli.validate_command:validate", "Check segments and their side files.", "Check"),
+    "rules": ("kseg.cli.rules_command:rules", "List the rules, or explain one rule.", "Check"),
+    "diff": ("kseg.cli.diff_command:diff", "Compare replicas of partitions offline.", "Check"),
+    "transactions": ("kseg.cli.transactions_command:transactions", "List the transactions of partitions.", "Check"),
+    "lag": ("kseg.cli.lag_command:lag", "List the lag of consumer groups offline.", "Check"),
+    "convert": ("kseg.cli.convert_command:convert", "Convert segments to another record version.", "Change"),
+    "repair": ("kseg.cli.repair_command:repair", "Copy the valid batches of segments, and list the losses.", "Rescue"),
+    "recovery": ("kseg.cli.recovery_command:recovery", "Predict the start of a broker on a log directory.", "Rescue"),
+    "completion": (
+        "kseg.cli.completion_command:completion",
+        "Print the completion script of a shell, or install it.",
+        "Other",
+    ),
 }
 
-#: A command of older versions -> what replaces it.
-_GONE = {
-    "audit": "there is no audit any more: use kseg sql --recipe NAME, kseg diff for replicas, kseg stats for retention pins"
+#: A command of older versions, or a word of other tools -> what to write instead.
+_OTHER_WORDS = {
+    "audit": "there is no audit any more: use kseg sql --recipe NAME, kseg diff for replicas, kseg stats for retention pins",
+    **dict.fromkeys(("verify", "check", "fsck", "lint"), "use kseg validate"),
+    **dict.fromkeys(("cat", "show", "view", "print", "read", "head", "tail"), "use kseg dump"),
+    **dict.fromkeys(("ls", "list", "info", "count"), "use kseg stats"),
+    **dict.fromkeys(("search", "find"), "use kseg grep"),
+    **dict.fromkeys(("query",), "use kseg sql"),
+    **dict.fromkeys(("fix", "recover", "salvage"), "use kseg repair"),
+    **dict.fromkeys(("compare",), "use kseg diff"),
 }
 
 
@@ -160,10 +97,15 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        place, summary = COMMANDS[cmd_name]
+        place, summary, _ = COMMANDS[cmd_name]
         command: click.Command = imported(place)
         command.short_help = summary
         return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args[:1] == ["help"]:
+            args = [*args[1:2], "--help"]
+        return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -171,16 +113,19 @@ class Commands(click.Group):
         if args and args[0] in _RENAMED:
             args = [*_RENAMED[args[0]], *args[1:]]
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            ctx.fail(_GONE.get(args[0]) or text.unknown_name("command", args[0], COMMANDS))
+            other = _OTHER_WORDS.get(args[0])
+            ctx.fail(f"{args[0]}: {other}" if other else text.unknown_name("command", args[0], COMMANDS))
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None and not ctx.resilient_parsing:
+            rest = option_rules.current_names(command, rest)
             _check_given_once(click.Context(command, ctx, name), rest)
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands. Click would import all of them, which takes four times as long."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+        for group in dict.fromkeys(group for _, _, group in COMMANDS.values()):
+            with formatter.section(group):
+                formatter.write_dl([(name, row[1]) for name, row in COMMANDS.items() if row[2] == group])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -274,7 +219,7 @@ def _print_version(context: click.Context, parameter: click.Parameter, requested
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version,
+@click.option("-V", "--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version,
               help="Show the version and exit.")  # fmt: skip
 def main() -> None:
     """Inspect, validate, convert and repair Kafka log segments.

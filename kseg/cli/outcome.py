@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import TypeVar
 
 import click
 
@@ -33,6 +33,8 @@ from kseg.text import count_of
 
 #: The findings of so many files are printed; those of others are counted.
 _NOTED_FILES = 3
+
+_Row = TypeVar("_Row")
 
 
 class FindingNotes:
@@ -116,7 +118,7 @@ class DumpOutcome:
             self.rows |= not isinstance(item, (FileStart, EmptyFile))
             yield item
 
-    def attempt(self, rows: Iterator[Any], *, listed: bool = False) -> Iterator[Any]:
+    def attempt(self, rows: Iterator[_Row], *, listed: bool = False) -> Iterator[_Row]:
         """Yield the rows. A file that cannot be read is one line on stderr; a ``listed`` file may have been deleted."""
         try:
             yield from rows

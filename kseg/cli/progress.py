@@ -8,9 +8,9 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from kseg.findings import do_nothing
+from kseg.format.storage.file_access import Progress
 from kseg.format.storage.source import SegmentFile
 from kseg.report import terminal
 from kseg.report.terminal import screen
@@ -21,7 +21,7 @@ INTERVAL = 0.2
 
 
 @contextmanager
-def progress_bar(total: int | None) -> Iterator[Any]:
+def progress_bar(total: int | None) -> Iterator[Progress]:
     """Yield a function that adds processed bytes; ``total`` is the number of bytes in all, None if unknown."""
     if not _is_shown():
         yield do_nothing

@@ -6,14 +6,14 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-
-import click
+from dataclasses import dataclass
 
 from kseg.cli import common
 from kseg.cli.common import parallel_map
 from kseg.cli.messages import FAILED, FOUND, fail, note_output
 from kseg.cli.progress import progress_bar
 from kseg.cli.this_run import this_run
+from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.recovery import (
     Broker,
     Each,
@@ -23,42 +23,32 @@ from kseg.commands.recovery import (
     plan,
 )
 from kseg.errors import KsegError, UsageError
-from kseg.format.log_loader.log_segment import INDEX_BYTES
 from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
 from kseg.format.storage.source import find_segments, is_url, size_of
 from kseg.report.formats import RECOVERY, destination, write
 from kseg.report.recovery_report import Plans, RecoveryTotal, summary_line
 
 
-@click.command()
-@common.paths
-@click.option(
-    "--clean/--unclean",
-    default=None,
-    help="Assume this shutdown. Default: .kafka_cleanshutdown.",
+@dataclass(frozen=True, kw_only=True)
+class RecoveryOptions(TableOptions):
+    """The command line of ``kseg recovery``."""
+
+    clean: bool | None
+    index_interval: int
+    index_bytes: int
+    jobs: int
+
+
+@command(
+    RecoveryOptions,
+    results=RECOVERY,
+    examples=(
+        "kseg recovery /var/kafka-logs",
+        "kseg recovery --unclean --verbose kafka-logs/orders-0",
+        "kseg recovery --format html -o start.html kafka-logs",
+    ),
 )
-@click.option("--index-interval", type=common.WholeNumber(min=0), default=4096, show_default=True, metavar="BYTES",
-              help="Set index.interval.bytes of the topics.")  # fmt: skip
-@click.option("--index-bytes", type=common.WholeNumber(min=12), default=INDEX_BYTES, show_default=True, metavar="BYTES",
-              help="Set segment.index.bytes of the topics.")  # fmt: skip
-@common.output_format(RECOVERY)
-@common.output
-@common.details(
-    "List the steps for every partition in the table.", "List only what is lost and what to do in the table."
-)
-@common.jobs
-@common.max_rate
-def recovery(
-    paths: tuple[str, ...],
-    clean: bool | None,
-    index_interval: int,
-    index_bytes: int,
-    format_name: str,
-    output: str | None,
-    jobs: int,
-    verbose: bool,
-    quiet: bool,
-) -> int:
+def recovery(asked: RecoveryOptions) -> int:
     """Predict the start of a broker (Kafka 4) on a log directory or a partition folder.
 
     Lists the files that the broker would delete, truncate, rename and rebuild, and the bytes, records and offsets that
@@ -67,12 +57,12 @@ def recovery(
     Exit codes: 0 nothing would be lost, 1 data or the state of producers would be lost or the broker could not use the
     log directory, 2 the prediction failed.
     """
+    paths = asked.paths
     for path in filter(is_url, paths):
         raise UsageError(f"{path}: recovery reads local log directories only: give a folder")
     common.check_outputs()
-    detail = common.detail_of(verbose, quiet)
     total = RecoveryTotal()
-    request = RecoveryRequest(clean, index_interval, index_bytes)
+    request = RecoveryRequest(asked.clean, asked.index_interval, asked.index_bytes)
     sizes = _log_bytes(paths)
 
     def unread(why: str) -> None:
@@ -85,13 +75,13 @@ def recovery(
             yield made
 
     with (
-        destination(output) as out,
+        destination(asked.output) as out,
         progress_bar(sum(sizes.values())) as progress,
-        parallel_map(jobs, len(sizes), sizes.total(), progress) as each,
+        parallel_map(asked.jobs, len(sizes), sizes.total(), progress) as each,
     ):
         plans = with_progress(plans_of(paths, request, unread, each))
-        write(RECOVERY, format_name, out, total.counted(plans), total, detail=detail, run=this_run)
-    note_output(output, summary_line(total))
+        write(RECOVERY, asked.format, out, total.counted(plans), total, detail=asked.detail, run=this_run)
+    note_output(asked.output, summary_line(total))
     if total.unread or total.unseen:
         return FAILED
     return FOUND if total.harms else 0

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any, TextIO
+from dataclasses import dataclass
+from typing import TextIO
 
 import click
 
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, fail, guard_stdout, note, note_output
 from kseg.cli.progress import progress_bar
+from kseg.cli.typed_command import DetailOptions, command
 from kseg.commands.repair.repair import repair as run
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.errors import UsageError
@@ -19,30 +21,47 @@ from kseg.report.formats import REPAIR, destination, writer
 from kseg.report.repair_report import summary_line
 
 
-@click.command()
-@click.argument("source", metavar="SRC", type=common.InputPath())
-@click.argument("target", metavar="[DST]", required=False, type=common.ResultPath())
-@click.option("--dry-run", is_flag=True, help="Write only the report. DST can be omitted.")
-@click.option("--salvage-records", is_flag=True, help="Keep the records before a fault in a batch.")  # fmt: skip
-@click.option("--indexes-only", is_flag=True, help="Write only index files to DST, for an undamaged log.")
-@click.option("--index-interval", type=common.WholeNumber(min=0), default=4096, show_default=True, metavar="BYTES",
-              help="Set index.interval.bytes of the topic.")  # fmt: skip
-@click.option("--rule", multiple=True, metavar="NAME=SEVERITY",
-              help="Set the severity of a rule. Errors drop the batch.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace DST and its indexes.")
-@common.output_format(REPAIR, "Set the format of the report.")
-@click.option("-o", "--output", metavar="FILE", type=common.OutputPath(),
-              help="Write the report to FILE instead of stdout, atomically.")  # fmt: skip
-@common.details("List every file in the report.", "Print only the totals.")
-def repair(
-    source: str,
-    target: str | None,
-    format_name: str,
-    output: str | None,
-    verbose: bool,
-    quiet: bool,
-    **options: Any,
-) -> int:
+@dataclass(frozen=True, kw_only=True)
+class RepairOptions(DetailOptions):
+    """The command line of ``kseg repair``."""
+
+    source: str
+    target: str | None
+    dry_run: bool
+    salvage_records: bool
+    indexes_only: bool
+    index_interval: int
+    rule: tuple[str, ...]
+    force: bool
+    output: str | None
+
+    @property
+    def plan(self) -> RepairPlan:
+        """What is kept and written. Raises UsageError."""
+        return RepairPlan(
+            salvage_records=self.salvage_records,
+            indexes_only=self.indexes_only,
+            dry_run=self.dry_run,
+            force=self.force,
+            policy=Policy.parse(self.rule),
+            index_interval=self.index_interval,
+        )
+
+
+@command(
+    RepairOptions,
+    results=REPAIR,
+    arguments=(
+        click.Argument(["source"], metavar="SRC", type=common.InputPath()),
+        click.Argument(["target"], metavar="[DST]", required=False, type=common.ResultPath()),
+    ),
+    examples=(
+        "kseg repair --dry-run kafka-logs/orders-0",
+        "kseg repair kafka-logs/orders-0 repaired/orders-0",
+        "kseg repair --format jsonl -o losses.jsonl kafka-logs repaired",
+    ),
+)
+def repair(asked: RepairOptions) -> int:
     """Copy the valid batches of a segment, a partition folder or a log directory, and list the losses.
 
     A valid batch has a correct CRC, readable records, offsets in order, and no error of validate. Valid batches are copied
@@ -51,13 +70,11 @@ def repair(
 
     Exit codes: 0 nothing was lost, 1 data was lost, 2 the repair failed.
     """
-    detail = common.detail_of(verbose, quiet)
-    policy = Policy.parse(options.pop("rule"))
-    plan = RepairPlan(**options, policy=policy)
+    source, target, output, plan = asked.source, asked.target, asked.output, asked.plan
     _check_report(output, target)
     with destination(output) as out, progress_bar(total_size(find_segments(source))) as progress:
         sink = _ReportSink(out)
-        report = writer(REPAIR, format_name)(sink, detail)
+        report = writer(REPAIR, asked.format)(sink, asked.detail)
         result = run(source, target, plan, report.add, progress)
         report.finish(result, plan)
         with guard_stdout() if output in (None, "-") else nullcontext():

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import click
 
-from kseg.cli.common import output_format
+from kseg import rule_table
+from kseg.cli.common import Parsed
+from kseg.cli.typed_command import command
 from kseg.report.formats import RULES, destination, write
 
 
-@click.command()
-@click.argument("name", metavar="[RULE]", required=False)
-@output_format(RULES)
-def rules(name: str | None, format_name: str) -> None:
+@dataclass(frozen=True, kw_only=True)
+class RulesOptions:
+    """The command line of ``kseg rules``."""
+
+    name: str | None
+    format: str
+
+
+@command(
+    RulesOptions,
+    results=RULES,
+    arguments=(click.Argument(["name"], metavar="[RULE]", required=False, type=Parsed(str, lambda: rule_table.RULES)),),
+    examples=("kseg rules", "kseg rules crc-mismatch", "kseg rules K201 --format jsonl"),
+)
+def rules(asked: RulesOptions) -> None:
     """List the rules, or explain one rule.
 
     RULE is a name or a code, such as crc-mismatch or K201.
     """
     with destination(None) as out:
-        write(RULES, format_name, out, name)
+        write(RULES, asked.format, out, asked.name)

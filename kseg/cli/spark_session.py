@@ -10,12 +10,14 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from itertools import repeat
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, TypeVar
 
 from kseg.cli.messages import note
+from kseg.cli.outcome import DumpOutcome
 from kseg.cli.progress import progress_bar
 from kseg.engine import lazy
 from kseg.errors import KsegError, UsageError
@@ -31,11 +33,11 @@ if TYPE_CHECKING:
 
     from pyspark import sql
 
-    from kseg.findings import Finding
 else:
     # These import pyspark, which ``check_system`` and ``start`` must precede.
     sql = lazy("pyspark.sql")
 
+_Result = TypeVar("_Result")
 _REACH = 5.0
 _STDERR = 2
 
@@ -85,33 +87,17 @@ def spark_session(master: str, paths: Sequence[str]) -> Iterator[sql.SparkSessio
         logging.disable(logging.NOTSET)
 
 
-class SparkOutcome(Protocol):
-    """The outcome of a dump; ``rows`` is set once a row was written, ``written`` is their number."""
-
-    file: str
-    rows: bool
-    written: int
-    failed: bool
-
-    def begin(self, file: SegmentFile) -> None: ...
-    def __call__(self, finding: Finding) -> None: ...
-    def attempt(self, rows: Iterator[Any]) -> Iterator[Any]: ...
-    def counted(self, items: Iterator[Any]) -> Iterator[Any]: ...
-    def exit_code(self) -> int: ...
-
-
 def export_segments(
-    master: str, files: Sequence[SegmentFile], requested: tuple[Any, ...], outcome: SparkOutcome
+    master: str, files: Sequence[SegmentFile], export: written_files.Export, outcome: DumpOutcome
 ) -> int:
-    """Dump segments with Spark. ``requested`` has the fields of an Export. Returns the exit code."""
-    folder, format_name, *others = requested
-    if folder in (None, STDIN) or format_name == "table":
+    """Dump segments with Spark. Returns the exit code."""
+    if export.folder in ("", STDIN) or export.format == "table":
         raise UsageError(
             "--spark writes one file per segment: add -o DIR and --format jsonl, csv, text, hex or parquet"
         )
-    check_output_folder(folder, [file.path for file in files], "-o")
+    check_output_folder(export.folder, [file.path for file in files], "-o")
     with progress_bar(total_size(files)) as progress, spark_pool(master, files, progress) as executors:
-        job = written_files.Export(os.path.abspath(folder), format_name, *others)
+        job = replace(export, folder=os.path.abspath(export.folder))
         written_files.begin_export(job)
         submit = partial(executors.submit, written_files.export_segment)
         futures = submit_ordered(executors, submit, (file.path for file in files), repeat(job))
@@ -128,7 +114,7 @@ def export_segments(
     return outcome.exit_code()
 
 
-def _result(future: Future[Any]) -> Iterator[Any]:
+def _result(future: Future[_Result]) -> Iterator[_Result]:
     yield future.result()
 
 

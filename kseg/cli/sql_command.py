@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,8 @@ from kseg.cli import common
 from kseg.cli import spark_session as spark_runs
 from kseg.cli.messages import FAILED, FOUND, fail, note, until_reader_closes
 from kseg.cli.outcome import FindingNotes
-from kseg.cli.record_options import decode_options, decode_settings
+from kseg.cli.record_options import DecodeOptions
+from kseg.cli.typed_command import command
 from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.extras.serialization import record_decoder
 from kseg.extras.sql import run
@@ -41,33 +43,34 @@ if TYPE_CHECKING:
 _USAGE = "expected kseg sql STATEMENT PATH..."
 
 
-@click.command()
-@click.argument("arguments", metavar="[STATEMENT] PATH...", nargs=-1, type=common.PathText())
-@click.option("--file", "statement_file", metavar="FILE", type=common.InputPath(), help="Read the statement from FILE.")
-@click.option("--recipe", metavar="NAME", type=common.Choice(list(RECIPES)), help="Run a statement of --recipes.")
-@click.option("--recipes", is_flag=True, help="List the statements that have a name.")
-@click.option("--schema", is_flag=True, help="Show the tables and their columns.")
-@common.output_format(SQL)
-@common.output
-@click.option("--memory", type=common.WholeNumber(min=16), metavar="MIB",
-              help="Limit the memory of DuckDB. Default: 32, then 128 MiB.")  # fmt: skip
-@decode_options
-@common.no_crc
-@common.max_rate
-@common.spark
-def sql(
-    arguments: tuple[str, ...],
-    statement_file: str | None,
-    recipe: str | None,
-    recipes: bool,
-    schema: bool,
-    format_name: str,
-    output: str | None,
-    memory: int | None,
-    no_crc: bool,
-    spark: str | None,
-    **decoding: Any,
-) -> int:
+@dataclass(frozen=True, kw_only=True)
+class SqlOptions(DecodeOptions):
+    """The command line of ``kseg sql``."""
+
+    arguments: tuple[str, ...]
+    statement_file: str | None
+    recipe: str | None
+    recipes: bool
+    tables: bool
+    format: str
+    output: str | None
+    memory: int | None
+    no_crc: bool
+    max_rate: float | None
+    spark: str | None
+
+
+@command(
+    SqlOptions,
+    results=SQL,
+    arguments=(click.Argument(["arguments"], metavar="[STATEMENT] PATH...", nargs=-1, type=common.PathText()),),
+    examples=(
+        "kseg sql 'select topic, count(*) from records group by all' kafka-logs",
+        "kseg sql --recipe top-keys kafka-logs",
+        "kseg sql --format parquet -o rows.parquet 'select * from batches' kafka-logs",
+    ),
+)
+def sql(asked: SqlOptions) -> int:
     """Query segments with SQL.
 
     The tables are records, batches, findings, segments and transactions. Keys and values are text: UTF-8 as it is, other
@@ -77,38 +80,34 @@ def sql(
     Exit codes: 0 success, 1 damage was skipped or a recipe found a problem, 2 the statement is wrong or a file could not
     be read.
     """
-    if schema or recipes:
+    if asked.tables or asked.recipes:
         common.check_outputs()
-        listed = table_rows() if schema else recipe_rows(statements=format_name != "table")
-        with until_reader_closes(), destination(output, to_the_end=False) as out:
-            write(SQL, format_name, out, *results.as_results(listed))
+        listed = table_rows() if asked.tables else recipe_rows(statements=asked.format != "table")
+        with until_reader_closes(), destination(asked.output, to_the_end=False) as out:
+            write(SQL, asked.format, out, *results.as_results(listed))
         return 0
-    statement, paths = _statement(arguments, statement_file, recipe)
+    statement, paths = _statement(asked)
     common.check_outputs(*paths)
-    outcome = _Outcome(recipe)
-    settings = decode_settings(decoding)
-    if spark and settings:
-        raise UsageError("--spark cannot be combined with options that decode keys and values")
-    if spark:
-        found = _on_spark(spark, statement, paths, not no_crc, outcome.damage)
+    outcome = _Outcome(asked.recipe)
+    if asked.spark:
+        found = _on_spark(asked.spark, statement, paths, not asked.no_crc, outcome.damage)
     else:
         import_libraries()
-        scans = _scans(paths, not no_crc, settings, outcome)
-        found = run.run_statement(statement, scans, memory and memory << 20)
-    with found as (kind, batches), until_reader_closes(), destination(output, to_the_end=False) as out:
-        write(SQL, format_name, out, kind, outcome.counted(batches))
+        scans = _scans(paths, not asked.no_crc, asked.decoding, outcome)
+        found = run.run_statement(statement, scans, asked.memory and asked.memory << 20)
+    with found as (kind, batches), until_reader_closes(), destination(asked.output, to_the_end=False) as out:
+        write(SQL, asked.format, out, kind, outcome.counted(batches))
     return outcome.exit_code()
 
 
-def _statement(arguments: tuple[str, ...], file: str | None, recipe: str | None) -> tuple[str, list[str]]:
+def _statement(asked: SqlOptions) -> tuple[str, list[str]]:
     """Return the statement and the paths. A first argument that is a path means that no statement is given."""
+    arguments = asked.arguments
     first = arguments[0] if arguments else ""
-    if recipe is not None and file is not None:
-        raise UsageError("--recipe cannot be combined with --file")
-    if recipe is not None:
-        text, paths = RECIPES[recipe].statement, list(arguments)
-    elif file is not None:
-        text, paths = _read(file), list(arguments)
+    if asked.recipe is not None:
+        text, paths = RECIPES[asked.recipe].statement, list(arguments)
+    elif asked.statement_file is not None:
+        text, paths = _read(asked.statement_file), list(arguments)
     elif first and (first == STDIN or is_url(first) or os.path.exists(first)):
         text, paths = _read(STDIN), list(arguments[first == STDIN :])
     else:
@@ -138,9 +137,15 @@ def _scans(
     notices = split_rows.Notices(outcome.finding, outcome.unread)
     decoder = record_decoder.record_decoder(settings) if settings else None
     decoded = tuple(column for side in (decoder.sides if decoder else ()) for column in CONTENT_COLUMNS[side])
-    given: dict[str, Any] = {"mode": "dropmalformed", "verify_crc": verify_crc, "decoding": settings}
     asked = [
-        planning.Request(tuple(paths), name, (*columns, *decoded) if name == RECORDS else columns, **given)
+        planning.Request(
+            tuple(paths),
+            name,
+            (*columns, *decoded) if name == RECORDS else columns,
+            decoding=settings,
+            mode="dropmalformed",
+            verify_crc=verify_crc,
+        )
         for name, columns in TABLES.items()
     ]
     planning.check_paths(asked[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
 
 import click
 
@@ -12,6 +12,7 @@ from kseg.cli.messages import FAILED, FOUND, fail, note_output
 from kseg.cli.outcome import FindingNotes
 from kseg.cli.progress import progress_bar
 from kseg.cli.this_run import this_run
+from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.stats.counted_file import SegmentStats
 from kseg.commands.stats.levels import levels, sorted_by_folder, stats_of
 from kseg.errors import KsegError
@@ -24,38 +25,44 @@ from kseg.results import Settings
 from kseg.text import count_of
 
 
-@click.command()
-@common.paths
-@click.option("--shallow/--deep", default=True,
-              help="Read headers only, or all records. Default: shallow.")  # fmt: skip
-@common.framings
-@common.output_format(STATS)
-@common.output
-@click.option("--top", type=common.WholeNumber(min=0), default=10, show_default=True, metavar="N",
-              help="List the N largest producers.")  # fmt: skip
-@common.details("List every segment in the table.", "Print only the total, without a table.")
-@common.no_crc
-@common.jobs
-@common.max_rate
-def stats(paths: tuple[str, ...], shallow: bool, format_name: str, output: str | None, **options: Any) -> int:
+@dataclass(frozen=True, kw_only=True)
+class StatsOptions(TableOptions):
+    """The command line of ``kseg stats``."""
+
+    deep: bool
+    framings: tuple[str, ...]
+    limit: int
+    no_crc: bool
+    jobs: int
+
+
+@command(
+    StatsOptions,
+    results=STATS,
+    examples=(
+        "kseg stats kafka-logs",
+        "kseg stats --deep --format jsonl kafka-logs/orders-0",
+        "kseg stats --as requests stream.bin",
+    ),
+)
+def stats(asked: StatsOptions) -> int:
     """Count the content of segments per segment, partition and log directory.
 
     Counts batches, records, bytes, versions, codecs, timestamps, keys, tombstones, producers, leader epochs and
     transactions; with --as also requests and responses by API. Shows the batch that delays time retention. Skips
     damage, and reports it on stderr.
     """
-    settings = Settings(deep=not shallow, verify_crc=not options["no_crc"])
-    detail = common.detail_of(options["verbose"], options["quiet"])
     common.check_outputs()
+    settings = Settings(deep=asked.deep, verify_crc=not asked.no_crc)
     outcome = _Outcome()
-    files = framed_files(paths, options["framings"]) if options["framings"] else _segments(paths, outcome)
-    with destination(output) as out, progress_bar(total_size(files)) as progress:
-        counted = stats_of(files, settings, options["jobs"], progress)
+    files = framed_files(asked.paths, asked.framings) if asked.framings else _segments(asked.paths, outcome)
+    with destination(asked.output) as out, progress_bar(total_size(files)) as progress:
+        counted = stats_of(files, settings, asked.jobs, progress)
         counts = levels(outcome.noted(counted), settings.deep)
-        write(STATS, format_name, out, counts, options["top"], detail=detail, run=this_run)
+        write(STATS, asked.format, out, counts, asked.limit, detail=asked.detail, run=this_run)
         if outcome.failed and not outcome.read:
             raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
-    note_output(output, f"{count_of(outcome.read, 'file' if options['framings'] else 'segment')} counted")
+    note_output(asked.output, f"{count_of(outcome.read, 'file' if asked.framings else 'segment')} counted")
     return outcome.exit_code()
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
 import kseg
+from kseg.cli.typed_command import SETTINGS
 from kseg.engine import lazy
 from kseg.report.spool import Run
 
@@ -20,25 +21,18 @@ else:
     platform = lazy("platform")
 
 
-def this_run(started: int | None = None, options: Mapping[str, Any] | None = None) -> Run:
-    """Return the run of the current command, which ``started`` at an epoch millisecond; None is now.
-
-    ``options`` are those of the command line together with those of a settings file; None without such a file.
-    """
+def this_run(started: int | None = None) -> Run:
+    """Return the run of the current command, which ``started`` at an epoch millisecond; None is now."""
     context = click.get_current_context()
     started = time.time_ns() // 1_000_000 if started is None else started
-    given = context.params
     words = ["kseg", str(context.info_name), *_words(context)]
-    settings = [
-        f"{name.replace('_', '-')} = {value}" for name, value in (options or {}).items() if given.get(name) != value
-    ]
     return Run(
         shlex.join(words),
-        tuple(given["paths"]),
+        tuple(context.params["paths"]),
         platform.node() or "unknown",
         started,
         kseg.__version__,
-        tuple(settings),
+        tuple(context.meta.get(SETTINGS, ())),
     )
 
 

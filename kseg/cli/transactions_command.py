@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import groupby
-
-import click
 
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, fail, note_output
 from kseg.cli.outcome import FindingNotes
 from kseg.cli.this_run import this_run
+from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.transactions import (
     PartitionTransactions,
     ReportFinding,
@@ -25,27 +25,25 @@ from kseg.format.storage.source import SegmentFile, find_segments, once_each
 from kseg.report.formats import TRANSACTIONS, destination, write
 from kseg.report.transactions_report import TransactionsTotal, summary_line
 
-_STATES = common.Choice(["hanging", "open", "aborted", "committed"])
+
+@dataclass(frozen=True, kw_only=True)
+class TransactionsOptions(TableOptions):
+    """The command line of ``kseg transactions``."""
+
+    states: tuple[str, ...]
+    max_age: int
 
 
-@click.command()
-@common.paths
-@click.option("--state", "states", multiple=True, type=_STATES, default=("hanging", "open", "aborted"), show_default=True,
-              help="List transactions in this state.")  # fmt: skip
-@click.option("--max-age", type=common.WholeNumber(min=0), default=900, show_default=True, metavar="SECONDS",
-              help="Set the age from which an open transaction is hanging.")  # fmt: skip
-@common.output_format(TRANSACTIONS)
-@common.output
-@common.details("List every transaction and partition in the table.", "List only hanging transactions in the table.")
-def transactions(
-    paths: tuple[str, ...],
-    states: tuple[str, ...],
-    max_age: int,
-    format_name: str,
-    output: str | None,
-    verbose: bool,
-    quiet: bool,
-) -> int:
+@command(
+    TransactionsOptions,
+    results=TRANSACTIONS,
+    examples=(
+        "kseg transactions kafka-logs",
+        "kseg transactions --state hanging --max-age 3600 kafka-logs/payments-1",
+        "kseg transactions --format jsonl kafka-logs",
+    ),
+)
+def transactions(asked: TransactionsOptions) -> int:
     """List the transactions of partitions, and the last stable offset.
 
     Reads the markers in the log, and the producer snapshot for transactions that started before the first segment. Prints
@@ -54,12 +52,12 @@ def transactions(
     Exit codes: 0 no hanging transaction, 1 a hanging transaction or damage, 2 the command failed.
     """
     common.check_outputs()
-    failed, detail = False, common.detail_of(verbose, quiet)
+    failed = False
     notes = FindingNotes()
     total = TransactionsTotal()
     now = time.time_ns() // 1_000_000
     files: list[SegmentFile] = []
-    for path in paths:
+    for path in asked.paths:
         try:
             files += find_segments(path)
         except KsegError as error:
@@ -70,10 +68,10 @@ def transactions(
         nonlocal failed
         failed = bool(fail(str(why)))
 
-    with destination(output) as out:
-        items = total.counted(items_of(files, now, max_age, notes, unread))
-        write(TRANSACTIONS, format_name, out, items, total, states, detail=detail, run=this_run)
-    note_output(output, summary_line(total))
+    with destination(asked.output) as out:
+        items = total.counted(items_of(files, now, asked.max_age, notes, unread))
+        write(TRANSACTIONS, asked.format, out, items, total, asked.states, detail=asked.detail, run=this_run)
+    note_output(asked.output, summary_line(total))
     if failed:
         return FAILED
     return FOUND if total.states["hanging"] or notes.errors else 0

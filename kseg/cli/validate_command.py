@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from kseg.cli import common, spark_session, this_run
-from kseg.cli.main import check_type, read_settings
 from kseg.cli.messages import FAILED, FOUND, fail, note, note_output
 from kseg.cli.progress import index_sizes, progress_bar
+from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.validate import folder_checks, known_findings
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import KsegError, UsageError
-from kseg.findings import Policy, do_nothing, parse_severity
+from kseg.findings import Policy, Severity, do_nothing, parse_severity
 from kseg.format.sidefiles import registry
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.source import SegmentFile, is_folder, is_url, once_each, total_size
@@ -41,80 +41,80 @@ _SKIPPED_SHOWN = 8
 # The number of known findings that no longer occur that are listed.
 _GONE_SHOWN = 20
 
-# Options that a settings file cannot set.
-_OF_ONE_RUN = {"paths", "output", "inventory", "state", "framings", "reports", "write_baseline"}
-_FAIL_ON = common.Choice(["error", "warning", "info", "never"])
+
+@dataclass(frozen=True, kw_only=True)
+class ValidateOptions(TableOptions):
+    """The command line of ``kseg validate``, together with its settings file."""
+
+    deep: bool
+    framings: tuple[str, ...]
+    no_crc: bool
+    max_message_bytes: int | None
+    compacted: bool
+    timestamp_before_max_ms: int | None
+    timestamp_after_max_ms: int | None
+    compression_type: str
+    fail_on: str
+    rule: tuple[str, ...]
+    limit: int
+    jobs: int
+    cache: str | None
+    reports: tuple[str, ...]
+    baseline: str | None
+    write_baseline: str | None
+    spark: str | None
+    inventory: str | None
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the checks. Raises UsageError."""
+        return Settings(
+            deep=self.deep,
+            verify_crc=not self.no_crc,
+            max_message_bytes=self.max_message_bytes,
+            compacted=self.compacted,
+            timestamp_before_max_ms=self.timestamp_before_max_ms,
+            timestamp_after_max_ms=self.timestamp_after_max_ms,
+            compression_type=self.compression_type,
+            policy=Policy.parse(self.rule),
+            max_per_rule=self.limit,
+        )
+
+    @property
+    def least_failing(self) -> Severity | None:
+        """The severity from which on a finding causes exit code 1; None for no severity."""
+        return None if self.fail_on == "never" else parse_severity(self.fail_on)
 
 
-@click.command()
-@common.paths_or_current_folder
-@click.option("--deep/--shallow", default=True, help="Check records, or only headers and CRCs. Default: deep.")
-@common.framings
-@common.output_format(VALIDATION)
-@common.output
-@common.no_crc
-@click.option("--max-message-bytes", type=common.WholeNumber(min=1), metavar="N",
-              help="Report larger batches as errors. Default: warn at 1048588.")  # fmt: skip
-@click.option("--compacted", is_flag=True, help="Check the log of a compacted topic: all records need a key.")
-@click.option("--timestamp-before-max-ms", type=common.WholeNumber(min=0), metavar="N",
-              help="Report records that are older as errors.")  # fmt: skip
-@click.option("--timestamp-after-max-ms", type=common.WholeNumber(min=0), metavar="N",
-              help="Report timestamps farther ahead as errors. Default: warn at one hour.")  # fmt: skip
-@click.option("--compression-type", type=common.Choice(["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]),
-              default="producer", help="Codec of the topic, for --as requests. Default: producer.")  # fmt: skip
-@click.option("--fail-on", type=_FAIL_ON, default="error", show_default=True, help="Exit with 1 from this severity on.")
-@click.option("--rule", multiple=True, metavar="NAME=SEVERITY", help="Set the severity of a rule, or ignore it.")
-@click.option("--max-per-rule", type=common.WholeNumber(min=1), default=16, show_default=True, metavar="N",
-              help="List at most N findings per rule and file.")  # fmt: skip
-@common.jobs
-@common.max_rate
-@click.option("--state", metavar="FILE", type=common.OutputPath(),
-              help="Store results in FILE. The next run skips unchanged files.")  # fmt: skip
-@click.option("--report", "reports", multiple=True, metavar="FORMAT=FILE", type=common.OutputPath(named=True),
-              help="Also write a report to FILE. Repeat it for several.")  # fmt: skip
-@common.details("List findings one by one, and every valid segment.",
-                "List only damaged partitions and the summary in the table.")  # fmt: skip
-@click.option("--baseline", metavar="FILE", type=common.InputPath(),
-              help="Known findings, or a repair's report: ignored for the exit code.")  # fmt: skip
-@click.option("--write-baseline", metavar="FILE", type=common.OutputPath(),
-              help="Write the findings of this run to FILE as known.")  # fmt: skip
-@common.spark
-@click.option("--inventory", metavar="DIR", type=common.OutputFolder(),
-              help="Write findings and segments as Parquet to DIR.")  # fmt: skip
-@click.pass_context
-def validate(context: click.Context, /, paths: tuple[str, ...], output: str | None, **_: Any) -> int:
+@command(
+    ValidateOptions,
+    results=VALIDATION,
+    settings=True,
+    arguments=(
+        click.Argument(
+            ["paths"], metavar="[PATH]...", nargs=-1, callback=common.or_current_folder, type=common.InputPath()
+        ),
+    ),
+    examples=(
+        "kseg validate /var/kafka-logs",
+        "kseg validate --format junit -o report.xml backups",
+        "kseg validate --cache state.kseg --fail-on warning kafka-logs",
+    ),
+)
+def validate(asked: ValidateOptions) -> int:
     """Check segments and their side files, and list the findings. Without a PATH, check the current folder.
 
     Checks framing, CRCs, batches, records and codecs, and the files of a folder against each other. `kseg rules RULE`
     explains a finding. Exit codes: 0 no errors (see --fail-on), 1 errors, 2 a file could not be read.
     """
-    options = _with_settings(context)
-    detail = common.detail_of(options["verbose"], options["quiet"])
-    settings = Settings(
-        deep=options["deep"],
-        verify_crc=not options["no_crc"],
-        max_message_bytes=options["max_message_bytes"],
-        compacted=options["compacted"],
-        timestamp_before_max_ms=options["timestamp_before_max_ms"],
-        timestamp_after_max_ms=options["timestamp_after_max_ms"],
-        compression_type=options["compression_type"],
-        policy=Policy.parse(options["rule"]),
-        max_per_rule=options["max_per_rule"],
-    )
-    master, state_path, tables = options["spark"], options["state"], options["inventory"]
-    if tables is not None and not (master and settings.deep):
-        raise UsageError("--inventory needs --spark and --deep")
-    if options["framings"] and (tables is not None or state_path is not None):
-        raise UsageError("--as cannot be combined with --inventory or --state")
+    settings, fail_on = asked.settings, asked.least_failing
+    master, cache_path, tables = asked.spark, asked.cache, asked.inventory
     common.check_outputs()
-    if tables is not None and state_path is not None:
-        raise UsageError("--inventory cannot be combined with --state: --state skips unchanged segments")
-    fail_on = None if options["fail_on"] == "never" else parse_severity(options["fail_on"])
     total = Summary()
     vanished, failed = 0, False
-    files, unreadable = (framed_files(paths, options["framings"]), []) if options["framings"] else files_of(paths)
+    files, unreadable = (framed_files(asked.paths, asked.framings), []) if asked.framings else files_of(asked.paths)
 
-    reports = _Reports(options)
+    reports = _Reports(asked)
     settings = reports.settings(settings)
 
     def results(progress: Progress) -> Iterator[FileResult]:
@@ -123,7 +123,7 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
             found = inventory.validate_on_spark(pool, files, settings, Path(tables))
         else:
             on_progress = do_nothing if pool else progress
-            found = validate_files(files, settings, options["jobs"], on_progress, pool, state)
+            found = validate_files(files, settings, asked.jobs, on_progress, pool, state)
             if any(file.indexes is not None for file in files):
                 found = folder_checks.check_folders(files, settings, found)
             else:  # few files by themselves need the module
@@ -141,19 +141,19 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
 
     size, index_bytes = total_size(files), index_sizes(files)
     with (
-        destination(output) as out,
+        destination(asked.output) as out,
         progress_bar(None if size is None else size + sum(index_bytes.values())) as progress,
         nullcontext() if master is None else spark_session.spark_pool(master, files, progress) as pool,
-        nullcontext() if state_path is None else known_findings.open_state_file(state_path, settings, files) as state,
+        nullcontext() if cache_path is None else known_findings.open_state_file(cache_path, settings, files) as state,
     ):
         found = reports.results(results(progress))
-        write(VALIDATION, options["format_name"], out, found, total, detail=detail, run=reports.run)
+        write(VALIDATION, asked.format, out, found, total, detail=asked.detail, run=reports.run)
     reports.write(total)
-    if output is not None:  # the wording is a module that is not loaded without a file
-        note_output(output, wording.summary_text(total))
+    if asked.output is not None:  # the wording is a module that is not loaded without a file
+        note_output(asked.output, wording.summary_text(total))
     if state:
         reused = f"{state.reused:,} of {count_of(len(files), 'file')}"
-        note(f"{reused} unchanged since the last run: their results are from {state_path}")
+        note(f"{reused} unchanged since the last run: their results are from {cache_path}")
     if vanished:
         note(f"a broker deleted {count_of(vanished, 'file')} before kseg could read them")
     if failed:
@@ -167,31 +167,28 @@ def validate(context: click.Context, /, paths: tuple[str, ...], output: str | No
 class _Reports:
     """What becomes of the results besides the output: further reports, and the baseline."""
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    def __init__(self, asked: ValidateOptions) -> None:
         """Raises UsageError for a wrong option or a baseline that can't be read."""
-        self._options, self._started = options, time.time_ns() // 1_000_000
-        self._max_per_rule = options["max_per_rule"]
-        self._partial = {"shallow": not options["deep"], "no-crc": options["no_crc"]}
-        self._targets = [_report(text) for text in options["reports"]]
+        self._asked, self._started = asked, time.time_ns() // 1_000_000
+        self._partial = {"shallow": not asked.deep, "no-crc": asked.no_crc}
+        self._targets = [_report(text) for text in asked.reports]
         summary = os.environ.get("GITHUB_STEP_SUMMARY")
-        self._step_summary = summary if summary and options["format_name"] == "github" else None
-        self._path, written = options["baseline"], options["write_baseline"]
+        self._step_summary = summary if summary and asked.format == "github" else None
+        self._path, written = asked.baseline, asked.write_baseline
         targets = [path for _, path in self._targets]
         if self._step_summary:
             output_rule.check_output(self._step_summary, (), "GITHUB_STEP_SUMMARY")
-        for option, path in (("--write-baseline", written), ("--state", options["state"])):
+        for option, path in (("--write-baseline", written), ("--cache", asked.cache)):
             if path == "-":
                 raise UsageError(f"{option}: expected a file, got '-'")
-        _check_distinct([options["output"] or "-", *targets, written], [self._path, options["state"]])
-        if (self._path or written) and options["state"]:
-            raise UsageError("--baseline and --write-baseline cannot be combined with --state")
+        _check_distinct([asked.output or "-", *targets, written], [self._path, asked.cache])
         self._baseline = known_findings.Baseline(self._path) if self._path else None
         self._written, self._writer = written, known_findings.BaselineWriter() if written else None
         self._spool: spool.Spool[FileResult] | None = spool.Spool() if self._targets or self._step_summary else None
 
     def settings(self, settings: Settings) -> Settings:
         """Return the settings of the run: a baseline needs all findings, and an HTML page plots the segments."""
-        if "html" in (self._options["format_name"], *(name for name, _ in self._targets)):
+        if "html" in (self._asked.format, *(name for name, _ in self._targets)):
             settings = replace(settings, outline=True)
         return known_findings.comparing(settings) if self._baseline or self._writer else settings
 
@@ -199,10 +196,10 @@ class _Reports:
         """Return the results for the output."""
         if self._writer:
             # The limit per rule is the baseline's, if there is one.
-            limit = known_findings.MAX_COMPARED if self._baseline else self._max_per_rule
+            limit = known_findings.MAX_COMPARED if self._baseline else self._asked.limit
             results = self._writer.collected(results, limit)
         if self._baseline:
-            results = self._baseline.marked(results, self._max_per_rule)
+            results = self._baseline.marked(results, self._asked.limit)
         return spool.recorded(results, self._spool) if self._spool else results
 
     def write(self, total: Summary) -> None:
@@ -215,7 +212,7 @@ class _Reports:
                 write(VALIDATION, "markdown", out, self._again(), total)
         if self._spool:
             self._spool.close()
-        if self._writer:
+        if self._writer and self._written:
             self._writer.write(self._written)
             note(f"{self._written}: {count_of(len(self._writer.entries), 'known finding')}")
         if self._baseline:
@@ -230,7 +227,7 @@ class _Reports:
 
     def run(self) -> Run:
         """Return what the HTML page says about this run."""
-        return this_run.this_run(self._started, self._options)
+        return this_run.this_run(self._started)
 
     def new(self, total: Summary) -> Summary:
         """Return the counts that decide the exit code: those of all findings that are not known."""
@@ -242,13 +239,13 @@ class _Reports:
 
 
 def _check_distinct(outputs: Sequence[str | None], kept: Sequence[str | None]) -> None:
-    """Raise UsageError if a file is written twice, or is a baseline or a state file that the run reads."""
+    """Raise UsageError if a file is written twice, or is a baseline or a cache that the run reads."""
     seen = {os.path.realpath(path) for path in kept if path}
     for path in filter(None, outputs):
         real = path if path == "-" else os.path.realpath(path)
         if real in seen:
             named = "standard output" if path == "-" else path
-            raise UsageError(f"{named} is used twice: give each output, baseline and state a file of its own")
+            raise UsageError(f"{named} is used twice: give each output, baseline and cache a file of its own")
         seen.add(real)
 
 
@@ -279,31 +276,3 @@ def files_of(paths: tuple[str, ...]) -> tuple[list[SegmentFile], list[FileResult
         named = ", ".join(skipped[:_SKIPPED_SHOWN]) + ", …" * (len(skipped) > _SKIPPED_SHOWN)
         note(f"skipped {count_of(len(skipped), 'file')} (not Kafka files, or not in use): {named}")
     return once_each(files), unreadable
-
-
-def _with_settings(context: click.Context) -> dict[str, Any]:
-    """Return the options of the command line, and for missing ones those of the settings file."""
-    found = read_settings(Path.cwd(), set(setting_names(context.params)))
-    options = dict(context.params)
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        setting = found.get(_setting_name(name))
-        if setting and context.get_parameter_source(name) is not click.core.ParameterSource.COMMANDLINE:
-            try:
-                check_type(parameter, setting.value)
-                options[name] = parameter.type_cast_value(context, setting.value)
-                if name == "rule":
-                    Policy.parse(options[name])
-            except (click.BadParameter, UsageError) as error:
-                why = error.message if isinstance(error, click.BadParameter) else str(error)
-                raise UsageError(f"{setting.file}: {setting.key}: {why}") from error
-    return options
-
-
-def setting_names(options: Iterable[str]) -> list[str]:
-    """Return the names of those options that a settings file can set, with dashes."""
-    return sorted(_setting_name(name) for name in options if name not in _OF_ONE_RUN)
-
-
-def _setting_name(option: str) -> str:
-    return "format" if option == "format_name" else option.replace("_", "-")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TextIO
 
-from kseg.commands.dump.dumped_rows import RecordsItem, SegmentItem
+from kseg.commands.dump.dumped_rows import Item, RecordsItem
 from kseg.commands.dump.record_lines import field
 from kseg.format.record.columns import CRC_BAD
 from kseg.format.record.default_records import MAX_HEADERS
@@ -24,7 +24,7 @@ _MOST_CHARACTERS, _BEFORE_MATCH = 400, 80
 _WRONG_CRC = " (wrong CRC)"
 
 
-def write_text(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> None:
+def write_text(dumped: Iterable[Item], out: TextIO, view: View) -> None:
     """Write a line per record; ``--`` is between groups of records that are not next to each other."""
     lines = _Lines(out, view)
     for item in dumped:
@@ -33,7 +33,7 @@ def write_text(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> None:
                 lines.write(item, i)
 
 
-def write_matches(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> None:
+def write_matches(dumped: Iterable[Item], out: TextIO, view: View) -> None:
     """Write a line ``FILE:OFFSET:FIELD:TEXT`` for each match."""
     lines = _Lines(out, view)
     for item in dumped:

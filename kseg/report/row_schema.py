@@ -63,9 +63,7 @@ _SUMMARY = (
     Column("kind", "text", "summary"),
     *(Column(name, "count?" if name == "records" else "count", meaning) for name, meaning in COUNTS.items()),
     Column("verdict", "text", "of all files together", values=("sound", "damaged", "undetermined")),
-    Column(
-        "rules", "map", "findings by rule, also those beyond `--max-per-rule`", of=(Column("", "count", "findings"),)
-    ),
+    Column("rules", "map", "findings by rule, also those beyond `--limit`", of=(Column("", "count", "findings"),)),
     Column(
         "produce_outcomes",
         "[map]",

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO
 
-from kseg.commands.dump.dumped_rows import RecordsItem, SegmentItem
+from kseg.commands.dump.dumped_rows import Item, RecordsItem
 from kseg.errors import UsageError
 from kseg.format.segment.records_chunk import ENCODERS, Record, header_rows
 from kseg.format.storage.source import topic_partition
@@ -43,7 +43,7 @@ _TOKEN = re.compile(r"%(.)|\\(.)|([^%\\]+)|(.)", re.DOTALL)
 _Part = Callable[[Record, str], bytes]
 
 
-def write_template(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> None:
+def write_template(dumped: Iterable[Item], out: TextIO, view: View) -> None:
     """Write each record in the template of the view, and a line feed unless the template ends with an escape.
 
     Keys and values are written as their bytes; on a terminal control characters are escaped. Raises UsageError.

@@ -247,7 +247,7 @@ def _write_findings(result: FileResult, out: TextIO, folded: int) -> None:
     for name, verdict in reported.items():
         listed = by_rule[name, verdict.severity]
         more = result.summary.rules[name] - len(listed) if len(listed) < folded else 0
-        _write_advice(verdict, out, f" ({more:,} more, not listed: see --max-per-rule)" if more else "")
+        _write_advice(verdict, out, f" ({more:,} more, not listed: see --limit)" if more else "")
     if reported:
         out.write("\n")
 

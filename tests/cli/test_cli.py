@@ -300,9 +300,9 @@ def test_wrong_names_get_a_suggestion(arguments: tuple[object, ...], hint: str) 
 
 def test_a_misspelled_setting_gets_a_suggestion(tmp_path: Path) -> None:
     """The names in kseg.toml have dashes, as the options."""
-    (tmp_path / "kseg.toml").write_text("max-per-rul = 3\n")
+    (tmp_path / "kseg.toml").write_text("max-rat = 3\n")
     done = kseg("validate", DAMAGED, cwd=tmp_path)
-    assert (done.returncode, "did you mean max-per-rule?" in done.stderr) == (2, True)
+    assert (done.returncode, "did you mean max-rate?" in done.stderr) == (2, True)
 
 
 def test_rules_as_rows() -> None:

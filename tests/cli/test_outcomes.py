@@ -162,7 +162,7 @@ def test_interrupted_processes_end_at_once(tmp_path: Path) -> None:
         (b"\xff\xfe", "kseg: kseg.toml: byte 0 is not UTF-8"),
         (b"fail-on = 'x'", "kseg: kseg.toml: fail-on: unknown value 'x'"),
         (b"max_per_rule = 0", "kseg: kseg.toml: max_per_rule: expected a whole number of at least 1, got 0"),
-        (b"max-per-rule = [1]", "kseg: kseg.toml: max-per-rule: expected a whole number, got [1]"),
+        (b"limit = [1]", "kseg: kseg.toml: limit: expected a whole number, got [1]"),
         (b"max-message-bytes = 1.5", "kseg: kseg.toml: max-message-bytes: expected a whole number, got 1.5"),
         (b"jobs = true", "kseg: kseg.toml: jobs: expected a whole number, got true"),
         (b"deep = 3", "kseg: kseg.toml: deep: expected true or false, got 3"),
@@ -209,12 +209,12 @@ def test_a_full_disk_is_reported_without_a_number(stream: str) -> None:
 def test_outputs_are_not_named_as_inputs(tmp_path: Path) -> None:
     """The message names the option or argument that has to change."""
     shutil.copy(PLAIN, tmp_path / FIRST)
-    state = kseg("validate", "--state", tmp_path / FIRST, tmp_path / FIRST).stderr
+    state = kseg("validate", "--cache", tmp_path / FIRST, tmp_path / FIRST).stderr
     assert state.startswith(f"kseg: {tmp_path / FIRST} is an input or a side file of one: inputs are never changed")
-    assert state.endswith("write --state FILE\n")
+    assert state.endswith("write --cache FILE\n")
     shutil.copy(PLAIN, tmp_path / "copy")
-    state = kseg("validate", "--state", tmp_path / "copy", tmp_path / "copy").stderr
-    assert state.endswith("copy is an input or a side file of one: inputs are never changed: give another --state\n")
+    state = kseg("validate", "--cache", tmp_path / "copy", tmp_path / "copy").stderr
+    assert state.endswith("copy is an input or a side file of one: inputs are never changed: give another --cache\n")
     report = kseg("repair", tmp_path / FIRST, tmp_path / "x", "-o", tmp_path / "x").stderr
     assert report == f"kseg: -o {tmp_path / 'x'}: the report would be in DST or replace it: give another FILE\n"
     (tmp_path / "ld" / "t-0").mkdir(parents=True)

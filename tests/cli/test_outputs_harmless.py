@@ -74,7 +74,7 @@ def run(*args: object) -> Result:
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
-    for name, (place, _) in COMMANDS.items():
+    for name, (place, *_) in COMMANDS.items():
         yield name, imported(place)
 
 
@@ -104,7 +104,7 @@ def test_every_path_states_whether_it_is_written() -> None:
             assert bool(is_path) == isinstance(parameter.type, common.PathText), (name, parameter.name)
     found = {(name, parameter.opts[-1]) for name, parameter in WRITING}
     assert {
-        ("validate", "--state"),
+        ("validate", "--cache"),
         ("validate", "--report"),
         ("convert", "target"),
         ("doctor", "--output"),

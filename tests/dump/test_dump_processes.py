@@ -144,7 +144,7 @@ def test_memory_for_output_is_limited(jobs: int) -> None:
     ("options", "reason"),
     [
         (("--shallow",), "--deep"),
-        (("--deep", "--format", "table"), "--deep"),
+        (("--deep", "--format", "table"), "needs --template or --format jsonl, csv, text or parquet"),
         (("--deep", "--format", "jsonl", "--limit", "0"), "--limit"),
         (("--deep", "--format", "jsonl", "--position", "0"), "--position"),
         (("--deep", "--format", "csv", "--follow"), "--follow"),
@@ -155,7 +155,7 @@ def test_jobs_are_rejected_where_one_process_dumps(segment: Path, options: tuple
     """An explicit --jobs is not ignored silently. --jobs 1 is always right."""
     done = kseg("dump", "--jobs", "2", *options, str(segment))
     assert done.returncode == 2
-    assert done.stderr.startswith("kseg: --jobs 2: ")
+    assert done.stderr.startswith("kseg: --jobs ")
     assert reason in done.stderr
     if "--follow" not in options:
         assert kseg("dump", "--jobs", "1", *options, str(segment)).returncode == 0

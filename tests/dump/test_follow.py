@@ -73,8 +73,8 @@ def test_damage_is_reported_when_it_is_certain(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["-o", "rows.jsonl"], "--follow writes segments to stdout"),
-        (["--format", "parquet"], "--follow writes segments to stdout"),
+        (["-o", "rows.jsonl"], "--follow cannot be combined with --output: it writes segments to stdout"),
+        (["--format", "parquet"], "--follow cannot be combined with --format parquet: it writes segments to stdout"),
     ],
 )
 def test_inputs_that_cannot_be_followed_are_rejected(arguments: list[str], line: str, tmp_path: Path) -> None:

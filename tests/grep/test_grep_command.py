@@ -199,8 +199,8 @@ def test_options_for_partitions_need_each_other(tmp_path: Path) -> None:
     """An option without effect would be taken for one with it."""
     folder = partitions(tmp_path, "orders", (0, 1), total=2)
     for options, words in (
-        (("--key", "k1", "--partitions", 2), "--partitions is for --partitioner"),
-        (("--partitioner", "crc32", "value"), "--partitioner needs keys"),
+        (("--key", "k1", "--partitions", 2), "--partitions needs --partitioner"),
+        (("--partitioner", "crc32", "value"), "--partitioner needs --key"),
     ):
         refused = kseg("grep", *options, folder)
         assert (refused.returncode, words in refused.stderr) == (2, True)

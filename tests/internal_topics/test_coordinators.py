@@ -93,9 +93,9 @@ def test_contradicting_options(tmp_path: Path) -> None:
     """One line names the error."""
     write_commits(tmp_path / "__consumer_offsets-0", "g")
     for options, words in (
-        (("--group", "g", "--txn", "t"), "exclude each other"),
+        (("--group", "g", "--txn", "t"), "cannot be combined with"),
         (("--group", "g", "--shallow"), "--shallow"),
-        (("--partitions", "5"), "--partitions is for --group"),
+        (("--partitions", "5"), "--partitions needs --group or --txn"),
         (("--txn", "t"), "no folder of __transaction_state"),
     ):
         run = kseg("dump", *options, tmp_path)

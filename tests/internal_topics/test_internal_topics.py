@@ -180,8 +180,8 @@ def test_doubles_are_written_as_java_writes_them(number: float) -> None:
     ("arguments", "line"),
     [
         (["--decode", "__consumer_offset"], "did you mean __consumer_offsets?"),
-        (["--decode", "__consumer_offsets", "--no-decode"], "--decode decodes records"),
-        (["--shallow", "--decode", "__consumer_offsets"], "--decode decodes records"),
+        (["--decode", "__consumer_offsets", "--no-decode"], "--decode cannot be combined with --no-decode"),
+        (["--shallow", "--decode", "__consumer_offsets"], "--decode needs --deep or --effective: it decodes records"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(arguments: list[str], line: str) -> None:

@@ -112,7 +112,7 @@ def test_the_action_reads_unusual_names_and_line_ends(workspace: Path, installed
     everything = "orders 0\r\n-clicks-1\r\n./-\r\n"
     done = action(workspace, installed, paths=everything, fail_on="error\r\n", options="--shallow\r\n--no-crc\r\n")
     assert (done.returncode, re.findall(r"\d+ files", done.stdout)) == (0, ["3 files"]), done.stderr
-    weighed = action(workspace, installed, paths="clicks-0", options="--rule crc-mismatch=warning\n--max-per-rule=1")
+    weighed = action(workspace, installed, paths="clicks-0", options="--rule crc-mismatch=warning\n--limit=1")
     assert weighed.returncode == 0, weighed.stderr
     assert action(workspace, installed, paths="clicks-0", fail_on="never").returncode == 0
 

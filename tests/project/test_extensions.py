@@ -66,7 +66,7 @@ def test_every_format_writes_every_kind_of_rows_or_rejects_it_by_name(
 
 def test_a_command_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """The group, its help and the shell completion read one table."""
-    monkeypatch.setitem(COMMANDS, "again", ("kseg.cli.rules_command:rules", "List the rules again."))
+    monkeypatch.setitem(COMMANDS, "again", ("kseg.cli.rules_command:rules", "List the rules again.", "Look"))
     listed = CliRunner().invoke(main, ["--help"])
     assert "List the rules again." in listed.stdout
     assert CliRunner().invoke(main, ["again"]).stdout == CliRunner().invoke(main, ["rules"]).stdout

@@ -84,7 +84,7 @@ def partition(tmp_path: Path) -> Path:
         "dump --format jsonl -o {}.jsonl {}",
         "dump --follow --limit 1 {}",
         "validate --jobs 1 {}",
-        "validate --jobs 1 --state {}.state {}",
+        "validate --jobs 1 --cache {}.state {}",
         "stats --jobs 1 {}",
         "convert any-to-v2 --jobs 1 {} {}.converted",
         "convert any-to-v2 --jobs 1 {} {}.new",
@@ -101,7 +101,7 @@ def test_commands_run_without_posix_modules(command: str, partition: Path) -> No
     shutil.copytree(partition, f"{partition}.old")
     run = _without_posix(*command.format(*[partition] * 2).split())
     lost = "recovery" in command  # the segments of an old log without a checkpoint
-    noted = "3 files unchanged since" if "--state" in command else "38 rows" if "-o" in command.split() else ""
+    noted = "3 files unchanged since" if "--cache" in command else "38 rows" if "-o" in command.split() else ""
     assert run.returncode == lost, run.stderr
     assert noted in run.stderr
     assert len(run.stderr.splitlines()) == bool(noted)

@@ -310,7 +310,7 @@ def test_a_segment_shows_where_findings_are_that_are_not_listed(opened: Any) -> 
     text = "document.querySelector('#segment .findings').textContent"
     assert "bytes 0..3,961, offsets 0 to 3,904" in browser.value(text)
     browser.click("#segment .findings button.link")
-    assert "24 more findings not listed (--max-per-rule): within bytes 1,600..3,961" in browser.value(text)
+    assert "24 more findings not listed (--limit): within bytes 1,600..3,961" in browser.value(text)
 
 
 def test_a_segment_shows_its_codecs_batches_and_times(browser: Browser, tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_junit_fails_the_test_of_a_damaged_file_and_lists_other_findings() -> No
 
 
 def test_junit_never_passes_a_damaged_file() -> None:
-    """With --max-per-rule 0 the report has a count of errors and no single finding."""
+    """With --limit 0 the report has a count of errors and no single finding."""
     (suite,) = suites(result_of("f", [finding_for(RULES["crc-mismatch"])], limit=0))
     assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
     assert suite.find("testcase/failure") is not None

@@ -249,7 +249,7 @@ def test_paths_are_broken_between_folders_and_texts_between_words() -> None:
     [
         (["--columns", ","], "expected names"),
         (["--template", ""], "is empty"),
-        (["--template", "%o", "--columns", "offset"], "exclude each other"),
+        (["--template", "%o", "--columns", "offset"], "cannot be combined with"),
         (["--position", "1", "--as", "message-set"], "is for segments"),
     ],
 )

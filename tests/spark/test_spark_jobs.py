@@ -56,9 +56,9 @@ def test_a_run_keeps_its_state_and_its_rate(tmp_path: Path) -> None:
     begin = time.monotonic()
     first = on_spark("validate", "--max-rate", size // 2, logs)
     assert time.monotonic() - begin > 1
-    assert on_spark("validate", "--state", state, logs).stdout == first.stdout
+    assert on_spark("validate", "--cache", state, logs).stdout == first.stdout
     for sweep in (on_spark, run):
-        again = sweep("validate", "--state", state, logs)
+        again = sweep("validate", "--cache", state, logs)
         assert again.stdout == first.stdout
         assert "13 of 14 files unchanged since the last run" in again.stderr  # a broker may be writing to the newest
 

@@ -209,7 +209,7 @@ def test_a_pipe_cannot_be_converted(short: Path, command: str) -> None:
 def test_a_state_file_that_is_a_fifo(short: Path) -> None:
     """The state file is read and replaced: no command waits for a FIFO at its path."""
     os.mkfifo(short / "state")
-    done = kseg("validate", "--state", short / "state", PLAIN)
+    done = kseg("validate", "--cache", short / "state", PLAIN)
     assert done.returncode == 2
     assert "is a FIFO, not a file" in done.stderr
     assert stat.S_ISFIFO((short / "state").stat().st_mode)

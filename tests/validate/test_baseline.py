@@ -109,10 +109,10 @@ def test_more_findings_than_are_listed_are_compared(tmp_path: Path) -> None:
     content[size - 1] ^= 1
     (folder / NAME).write_bytes(content * 30)
     known = tmp_path / "known.json"
-    assert kseg("validate", folder, "--write-baseline", known, "--max-per-rule", "2").returncode == 1
-    assert kseg("validate", folder, "--baseline", known, "--max-per-rule", "2").returncode == 0
+    assert kseg("validate", folder, "--write-baseline", known, "--limit", "2").returncode == 1
+    assert kseg("validate", folder, "--baseline", known, "--limit", "2").returncode == 0
     (folder / NAME).write_bytes(content * 31)
-    assert kseg("validate", folder, "--baseline", known, "--max-per-rule", "2").returncode == 1
+    assert kseg("validate", folder, "--baseline", known, "--limit", "2").returncode == 1
 
 
 def test_new_findings_have_their_range(tmp_path: Path) -> None:
@@ -126,11 +126,11 @@ def test_new_findings_have_their_range(tmp_path: Path) -> None:
     known = tmp_path / "known.json"
     kseg("validate", folder, "--write-baseline", known)
     (folder / NAME).write_bytes(content * 30)
-    table = kseg("validate", folder, "--baseline", known, "--max-per-rule", "5").stdout
+    table = kseg("validate", folder, "--baseline", known, "--limit", "5").stdout
     assert f"{3 * len(content)}..{29 * len(content) + size} " in table
     assert "crc-mismatch ×27 " in table
     page = tmp_path / "page.html"
-    kseg("validate", folder, "--baseline", known, "--max-per-rule", "5", "--format", "html", "-o", page)
+    kseg("validate", folder, "--baseline", known, "--limit", "5", "--format", "html", "-o", page)
     assert f"{3 * len(content)}..{29 * len(content) + size}" in page.read_text()
 
 
@@ -171,7 +171,7 @@ def test_a_wrong_report_is_refused(report: str) -> None:
     [
         ["--baseline", "known.json", "-o", "known.json"],
         ["--baseline", "known.json", "--report", "junit=known.json"],
-        ["--state", "state", "--report", "junit=./state"],
+        ["--cache", "state", "--report", "junit=./state"],
         ["--report", "junit=a", "--report", "html=a"],
         ["-o", "a", "--write-baseline", "a"],
         ["--report", "junit=-"],

@@ -59,7 +59,7 @@ def test_a_run_from_the_state_finds_the_same_as_a_full_run(logs: Path, tmp_path:
     only the newest segments, and time-dependent results, are read again.
     """
     state = str(tmp_path / "state")
-    whole, first, second = sweep(logs), sweep(logs, "--state", state), sweep(logs, "--state", state)
+    whole, first, second = sweep(logs), sweep(logs, "--cache", state), sweep(logs, "--cache", state)
     assert whole.exit_code == 2  # a segment of zeros alone is undetermined
     assert (first.stdout, first.exit_code) == (whole.stdout, 2)
     assert (second.stdout, second.exit_code) == (whole.stdout, 2)
@@ -99,7 +99,7 @@ def partition(folder: Path, segments: int = 3) -> list[Path]:
 
 def reused(logs: Path, state: Path, *options: str) -> int:
     (line,) = [
-        line for line in sweep(logs, "--state", str(state), *options).stderr.splitlines() if "results are from" in line
+        line for line in sweep(logs, "--cache", str(state), *options).stderr.splitlines() if "results are from" in line
     ]
     return int(line.split()[1])
 
@@ -138,14 +138,14 @@ def test_a_file_that_is_no_state_is_refused(tmp_path: Path) -> None:
     """
     logs, state = tmp_path / "t-0", tmp_path / "state"
     partition(logs)
-    sweep(logs, "--state", str(state))
+    sweep(logs, "--cache", str(state))
     good = state.read_bytes()
     bad = [good[:size] for size in range(0, len(good), 7)]
     bad += [good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :] for at in range(0, len(good) - 1, 7)]
     bad += [good + b"x", b"{}\n", b"[1]\n", good.replace(b'"kseg_state":5', b'"kseg_state":1'), good * 2]
     for data in bad:
         state.write_bytes(data)
-        done = sweep(logs, "--state", str(state))
+        done = sweep(logs, "--cache", str(state))
         assert done.exit_code == 2, data
         (line,) = [line for line in done.stderr.splitlines() if str(state) in line]
         assert "Delete it to start again" in line
@@ -156,7 +156,7 @@ def test_the_state_file_must_be_outside_of_the_inputs(tmp_path: Path) -> None:
     """A broker does not start with a foreign file in a partition's folder."""
     logs = tmp_path / "t-0"
     partition(logs)
-    assert sweep(logs, "--state", str(logs / "state")).exit_code == 2
+    assert sweep(logs, "--cache", str(logs / "state")).exit_code == 2
     assert len(list(logs.iterdir())) == 3
 
 
@@ -165,7 +165,7 @@ def test_an_interrupted_run_continues(tmp_path: Path, by: signal.Signals) -> Non
     """Files that were read before Ctrl-C, or before a service manager ended the run, are not read again."""
     logs, state = tmp_path / "t-0", tmp_path / "state"
     partition(logs, 60)
-    command = [sys.executable, "-m", "kseg", "validate", "--state", str(state), "--max-rate", "20K", str(logs)]
+    command = [sys.executable, "-m", "kseg", "validate", "--cache", str(state), "--max-rate", "20K", str(logs)]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert running.stdout
     deadline = time.monotonic() + 60

@@ -274,7 +274,7 @@ def test_impossible_requests_are_one_line(tmp_path: Path) -> None:
         (("dump", "--as", "wide-crc", "--key", "first", example), "--offsets"),
         (("dump", "--as", "wide-crc", "--follow", example), "--follow"),
         (("dump", "--as", "message-set", "--key", "first", example), "--deep"),
-        (("validate", "--as", "wide-crc", "--state", tmp_path / "s", example), "--state"),
+        (("validate", "--as", "wide-crc", "--cache", tmp_path / "s", example), "--cache"),
         (("validate", "--as", "wide-crc", tmp_path / "nothing"), "No such file"),
         (("dump", "--as", "message-set", example), "wide-crc"),
     ):

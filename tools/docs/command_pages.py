@@ -7,6 +7,9 @@ from collections.abc import Mapping
 import click
 
 from kseg.cli.main import COMMANDS, main
+from kseg.cli.option_table import group_of
+from kseg.cli.typed_command import TypedCommand
+from tools.docs.option_tables import rules_of
 from tools.docs.parts import code
 
 #: Command -> pages that show it at work: title and path below docs/.
@@ -68,11 +71,19 @@ def _page(name: str) -> str:
     context = click.Context(command, info_name=f"kseg {name}", help_option_names=["-h", "--help"])
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     lines = [f"# kseg {name}", "", *(f"{text}\n" for text in _paragraphs(command)), f"```text\nUsage: {usage}\n```", ""]
-    lines += ["## Options", "", "| option | meaning |", "|---|---|"]
+    lines += ["## Options", ""]
+    group = ""
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
+        if record and group_of(parameter.name) != group:
+            group = group_of(parameter.name)
+            lines += [*[""] * (lines[-1] != ""), f"### {group}", "", "| option | meaning |", "|---|---|"]
         if record:
             lines.append(f"| {code(record[0])} | {_escape(record[1])} |")
+    if rules := list(rules_of(name)):
+        lines += ["", "## Combinations", "", *rules]
+    assert isinstance(command, TypedCommand)
+    lines += ["", "## Examples", "", *(f"- {code(line)}" for line in command.examples)]
     lines += ["", "[Exit codes](../exit-codes.md) are the same for all commands, unless the text above says more.", ""]
     lines += ["## See also", "", *(f"- [{title}](../../{path})" for title, path in SEE[name])]
     return "\n".join(lines) + "\n"

@@ -19,12 +19,14 @@ import click
 import kseg
 from kseg import schema
 from kseg.cli.main import COMMANDS, main
-from kseg.cli.validate_command import setting_names, validate
+from kseg.cli.settings_file import setting_names
+from kseg.cli.validate_command import validate
 from kseg.extras.views.view_table import VIEWS
 from kseg.format.record.field_facts import FACTS
 from kseg.report.row_schema import row_kinds
 from tests.support.rooms import ROOMS
 from tests.support.statements import STATEMENTS, STATEMENTS_FOLDER
+from tools.docs import option_tables
 from tools.docs.terminal import Terminal
 
 ROOT = Path(__file__).parents[2]
@@ -111,14 +113,14 @@ def output_formats() -> str:
         command = main.get_command(click.Context(main), name)
         assert command is not None
         for option in command.params:
-            if option.name == "format_name" and isinstance(option.type, click.Choice):
+            if option.name == "format" and isinstance(option.type, click.Choice):
                 lines.append(f"| `kseg {name}` | {', '.join(f'`{choice}`' for choice in option.type.choices)} |")
     return "\n".join(lines)
 
 
 def settings() -> str:
     """Return the names of the options of ``kseg validate`` that a settings file can set."""
-    exposed = (option.name or "" for option in validate.params if option.expose_value)
+    exposed = (option.name or "" for option in validate.params)
     return "\n".join(textwrap.wrap(", ".join(f"`{name}`" for name in setting_names(exposed)), 120)) + "."
 
 
@@ -234,6 +236,9 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "peers": peers,
     "formats": output_formats,
     "settings": settings,
+    "options": option_tables.all_options,
+    "option-exceptions": option_tables.exceptions,
+    "old-names": option_tables.old_names,
     "speed": speed,
     "spark-views": spark_views,
     "statements": statements,

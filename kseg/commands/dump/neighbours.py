@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from kseg.commands.dump.dumped_rows import RecordsItem, SegmentItem
+from kseg.commands.dump.dumped_rows import Item, RecordsItem
 from kseg.errors import NotASegmentError
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.record_search import by_batch
@@ -132,7 +132,7 @@ def _last(batches: Sequence[_StoredBatch], most: int) -> list[_StoredBatch]:
     return kept[::-1]
 
 
-def first_found(items: Iterable[SegmentItem], most: int | None, after: int) -> Iterator[SegmentItem]:
+def first_found(items: Iterable[Item], most: int | None, after: int) -> Iterator[Item]:
     """Yield the items up to the found record number ``most`` (None: all), and ``after`` neighbours after it.
 
     A record that matches is a neighbour there, too.

@@ -1,4 +1,4 @@
-"""Findings that are known from an earlier run: the baseline, and the state file of ``--state``.
+"""Findings that are known from an earlier run: the baseline, and the state file of ``--cache``.
 
 The baseline of ``kseg validate``: known findings, which do not fail a run.
 
@@ -10,7 +10,7 @@ findings of one run; a run with it must name the same paths.
 The report of a repair (``kseg repair --format jsonl -o REPORT SRC DST``) is a baseline, too: missing offsets are known
 if the report lists each of them as lost, for the partition folder of that name.
 
-The state file of ``kseg validate --state``: results of files that are not read again until they change.
+The state file of ``kseg validate --cache``: results of files that are not read again until they change.
 
     state := header entry* end           -- JSON, one line each
     header := {"kseg_state", "kseg"}     -- versions of the layout and of kseg: another version has other findings

@@ -259,7 +259,7 @@ def _groups(result: FileResult, number: int) -> Iterator[Group]:
         group.findings.append(verdict.finding)
         group.count += 1
     for rule, more in omitted_findings(result):
-        # Findings beyond --max-per-rule are new ones if any is.
+        # Findings beyond --limit are new ones if any is.
         group = groups.get((rule.name, False)) or groups.get((rule.name, True)) or group_of(rule, rule.severity, False)
         group.count += more
         group.unlisted = result.unlisted.get(rule.name)

@@ -46,7 +46,7 @@ function detailsRow(group, columns) {
     list(0);
     const unlisted = group.total - group.findings.length;
     const where = group.unlisted ? placeOfAll([group.unlisted]) : "";
-    if (unlisted > 0) wrap.append(make("p", { class: "faint" }, count(unlisted, "more finding") + " not listed (--max-per-rule)" +
+    if (unlisted > 0) wrap.append(make("p", { class: "faint" }, count(unlisted, "more finding") + " not listed (--limit)" +
       (where && ": within " + where)));
   }
   return make("tr", { class: "expanded" }, home);

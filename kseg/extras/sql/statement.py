@@ -127,7 +127,7 @@ class Statement:
         elif subtype == _COLUMN:
             known = [column.name for table in tables_in(self.sql) or TABLES for column in TABLES[table]]
             known += str(facts.get("candidates", "")).split(",")
-            message = unknown_name("column", name, dict.fromkeys(known), "kseg sql --schema lists the columns")
+            message = unknown_name("column", name, dict.fromkeys(known), "kseg sql --tables lists the columns")
         elif facts.get("exception_type") == "Out of Memory":
             return OutOfMemory(f"{message}: allow more with --memory")
         position = facts.get("position")

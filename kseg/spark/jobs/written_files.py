@@ -36,18 +36,16 @@ from kseg.commands.dump.dumped_rows import (
     BatchItem,
     Item,
     RecordsItem,
-    SegmentItem,
-    dump_segment,
 )
+from kseg.commands.dump.request import DumpRequest
 from kseg.commands.validate import folder_checks
 from kseg.errors import UsageError
 from kseg.findings import Finding, do_nothing, fail_on_read_error
 from kseg.format.internal_topics.decode import internal_topic
-from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.atomic_write import SUFFIX, publish, whole_file, whole_files, writing
 from kseg.format.storage.naming import is_log
 from kseg.format.storage.process_pool import Pool
-from kseg.format.storage.source import find_segments, is_folder, topic_partition
+from kseg.format.storage.source import SegmentFile, find_segments, is_folder, topic_partition
 from kseg.format.writer.output_guards import index_paths
 from kseg.report.formats import DUMP, View, destination, write
 from kseg.text import to_json
@@ -72,7 +70,7 @@ class FinishedSegment:
 def begin(folder: Path, requested: Mapping[str, Any]) -> bool:
     """Create the folder for the entries of a run; return False if it has entries of a run with other parameters."""
     path = folder / _REQUESTED
-    text = json.dumps(requested, sort_keys=True)
+    text = json.dumps(requested, sort_keys=True, default=repr)  # keys are bytes
     if path.exists():
         return path.read_text(encoding="utf-8") == text
     with writing(folder):
@@ -217,15 +215,12 @@ _KEPT = "_kseg"  # Spark and pyarrow skip names that begin with an underscore
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """The parameters of an export. ``decode_as`` is the argument of ``internal_topic``."""
+    """The parameters of an export: a folder, and what is dumped of each segment."""
 
     folder: str
     format: str
-    deep: bool
     encoding: str
-    keep: RowFilter
-    verify_crc: bool
-    decode_as: str | None
+    request: DumpRequest
 
     @property
     def requested(self) -> dict[str, Any]:
@@ -268,20 +263,10 @@ def export_segment(source: str, export: Export) -> FinishedSegment:
         fail_on_read_error(source)(finding)  # the file would be finished without its rows
         findings(source, finding)
 
-    topic = internal_topic(source, export.decode_as)
-    view = View(export.deep, export.encoding, decoded=topic is not None, without=IN_NAMES)
+    decoded = internal_topic(source, export.request.decode_as) is not None
+    view = View(export.request.deep, export.encoding, decoded=decoded, without=IN_NAMES)
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    dumped: Iterator[SegmentItem] = dump_segment(
-        source,
-        deep=export.deep,
-        headings=export.format in ("text", "hex"),
-        damaged=export.format == "hex",
-        keep=export.keep,
-        verify_crc=export.verify_crc,
-        report=report,
-        topic=topic,
-        check=True,
-    )
+    dumped = export.request.items(SegmentFile(source), report)
     with destination(str(folder / name)) as out:
         write(DUMP, export.format, out, counted(dumped), view=view)
     return record_finished(kept, source, stamp, folder, [name], {"rows": rows}, findings.kept)

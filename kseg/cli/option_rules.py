@@ -1,0 +1,186 @@
+"""Options that exclude or need others, as rows of one table; the names of older versions and of other tools.
+
+A row names options as a user writes them. ``--format=csv,text`` stands for the option with one of these values.
+``--deep`` and ``--shallow`` stand for what the command reads, by default or because another option needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import click
+
+from kseg.cli.messages import note
+from kseg.cli.option_table import ROWS
+from kseg.errors import UsageError
+from kseg.text import one_of
+
+_DECODING = "--key-as --value-as --schemas --schema-file --registry --decoder"
+
+
+class Excludes(NamedTuple):
+    """Each of the ``options`` excludes each of ``others``, in all commands that have both, or in ``command`` only."""
+
+    options: str
+    others: str
+    why: str = ""
+    command: str = ""
+
+
+class Needs(NamedTuple):
+    """Each of the ``options`` needs one of ``others``, in all commands that have it, or in ``command`` only."""
+
+    options: str
+    others: str
+    why: str = ""
+    command: str = ""
+
+
+#: The first row that the options of a run break is the error.
+RULES: tuple[Excludes | Needs, ...] = (
+    Excludes("--verbose", "--quiet"),
+    Excludes("--effective", "--offsets --since --until --position --key --producer-id --control --no-control --limit "
+             "--bytes --columns --template --no-decode --follow --jobs --no-crc --spark --as --full " + _DECODING,
+             "it reads whole partitions"),
+    Excludes("--columns --template --position " + _DECODING, "--as", "it is for segments"),
+    Excludes("--spark --follow --decode --group --txn", "--as", "it is for segments", "dump"),
+    Excludes("--as", "--inventory --cache"),
+    Excludes("--template", "--columns", "the template has the columns"),
+    Excludes("--template", "--format=jsonl,csv,hex,parquet", "it writes lines of its own"),
+    Excludes("--template", "--format=text", "it writes lines of its own", "dump"),
+    Excludes("--template", "--format=table", "it writes lines of its own", "grep"),
+    Excludes("--template", "--shallow", "it writes records"),
+    Needs("--columns", "--format=table,csv", "other formats have all columns"),
+    Excludes("--group", "--txn", "a record is of one of them"),
+    Needs("--partitions", "--group --txn", command="dump"),
+    Needs("--partitions", "--partitioner", command="grep"),
+    Excludes("--group --txn", "--shallow --spark", "they select records"),
+    Excludes(_DECODING, "--shallow", "they decode records"),
+    Excludes(_DECODING, "--template --format=hex --spark", "there, keys and values are as they are stored"),
+    Needs("--registry-ca", "--registry"),
+    Excludes("--decode", "--no-decode"),
+    Needs("--decode", "--deep --effective", "it decodes records"),
+    Needs("--key", "--deep", "it selects records", "dump"),
+    Excludes("--spark", "--limit --follow --template"),
+    Excludes("--follow", "--format=parquet --output", "it writes segments to stdout while they grow"),
+    Excludes("--jobs", "--follow --limit --position --as --spark --registry --decoder", command="dump"),
+    Needs("--jobs", "--deep", "several processes write records", "dump"),
+    Needs("--jobs", "--template --format=jsonl,csv,text,parquet", command="dump"),
+    Excludes("--partitioner", "--all-partitions"),
+    Needs("--partitioner", "--key --key-hex --key-int32 --key-int64"),
+    Excludes("--partitioner", "--null-key", "a null key can be in each partition"),
+    Needs("--count --files-with-matches --only-matching", "--format=text", "other formats have records"),
+    Needs("--inventory", "--spark"),
+    Needs("--inventory", "--deep"),
+    Excludes("--cache", "--inventory --baseline --write-baseline", "it skips unchanged files"),
+    Excludes("--export --export-records", "--used-by --registry --format=jsonl,csv", "it writes lines of its own"),
+    Excludes("--export", "--export-records"),
+    Excludes("--recipe", "--file"),
+)  # fmt: skip
+
+#: (command, name of an older version) -> the name now. The old names work until 1.0, with one line on stderr.
+OLD_NAMES: Mapping[tuple[str, str], str] = {
+    ("validate", "--state"): "--cache",
+    ("validate", "--max-per-rule"): "--limit",
+    ("doctor", "--max-per-rule"): "--limit",
+    ("stats", "--top"): "--limit",
+    ("sql", "--schema"): "--tables",
+}
+
+#: Words of other tools -> what to write instead. kafka-dump-log, kcat.
+OTHER_TOOLS: Mapping[str, str] = {
+    "--print-data-log": "--deep",
+    "--deep-iteration": "--deep",
+    "--files": "the paths alone: kseg dump PATH...",
+    **dict.fromkeys(
+        ("--offsets-decoder", "--transaction-log-decoder", "--cluster-metadata-decoder", "--share-group-state-decoder"),
+        "--deep: the folder's name shows which internal topic it is, and --decode TOPIC names another",
+    ),
+    "--key-decoder-class": "--key-as TYPE",
+    "--value-decoder-class": "--value-as TYPE",
+    "--verify-index-only": "kseg validate",
+    "--index-sanity-check": "kseg validate",
+    "--tail": "--follow",
+    "--head": "--limit N",
+    "--grep": "kseg grep",
+    "--json": "--format jsonl",
+    "--csv": "--format csv",
+}
+
+_OPTIONS = {
+    name: (field, positive)
+    for field, row in ROWS.items()
+    for positive, names in zip((True, False), row.names.partition("/")[::2], strict=True)
+    for name in names.split()
+}
+
+
+def field_of(name: str) -> str:
+    """Return the field of the option with a name such as ``--no-crc``."""
+    return _OPTIONS[name.partition("=")[0]][0]
+
+
+def current_names(command: click.Command, args: Sequence[str]) -> list[str]:
+    """Return the arguments of a command with the names of today for those of older versions, and print both.
+
+    Raises click.UsageError with the name of today for an option of another tool.
+    """
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    known = {name for option in options for name in (*option.opts, *option.secondary_opts)}
+    with_value = {name for option in options if not option.is_flag for name in option.opts}
+    found: list[str] = []
+    for at, word in enumerate(args):
+        if word == "--":
+            return [*found, *args[at:]]
+        name, equals, value = word.partition("=")
+        if found and found[-1] in with_value:
+            found.append(word)
+            continue
+        if name in OTHER_TOOLS and name not in known:
+            raise click.UsageError(f"no option {name}: use {OTHER_TOOLS[name]}")
+        new = OLD_NAMES.get((str(command.name), name))
+        if new:
+            note(f"{name} is {new} now: the old name works until version 1.0")
+        found.append(f"{new or name}{equals}{value}")
+    return found
+
+
+def check_rules(command: str, asked: object, given: Collection[str]) -> None:
+    """Raise UsageError for the first row of the rules that the options break.
+
+    ``asked`` has the values of the options as attributes, ``given`` are the fields that the user has set.
+    """
+    for rule in RULES:
+        if rule.command not in ("", command):
+            continue
+        for option in _holding(rule.options, asked, given):
+            why = f": {rule.why}" if rule.why else ""
+            others = list(_holding(rule.others, asked, given))
+            if isinstance(rule, Excludes) and others:
+                raise UsageError(f"{option} cannot be combined with {others[0]}{why}")
+            if isinstance(rule, Needs) and not others:
+                raise UsageError(f"{option} needs {one_of([_words(term) for term in rule.others.split()])}{why}")
+
+
+def _holding(terms: str, asked: object, given: Collection[str]) -> Iterator[str]:
+    """Yield the terms that hold for the options, each as the user wrote it."""
+    for term in terms.split():
+        name, _, values = term.partition("=")
+        field, positive = _OPTIONS[name]
+        if not hasattr(asked, field):
+            continue
+        value: object = getattr(asked, field)
+        if values:
+            if value in values.split(","):
+                yield f"{name} {value}"
+        elif ROWS[field].is_flag:
+            if value is positive or (name == "--deep" and getattr(asked, "reads_records", False)):
+                yield name
+        elif field in given and value not in ROWS[field].neutral:
+            yield name
+
+
+def _words(term: str) -> str:
+    name, _, values = term.partition("=")
+    return f"{name} {one_of(values.split(','))}" if values else name

@@ -1,0 +1,275 @@
+"""The options of all commands: one row each, so that an option has one name, one type and one meaning in all of them.
+
+A command has the options that are fields of its class (see ``typed_command``). ``CELLS`` has what is different in a
+command, and ``ABSENT`` which commands lack an option that most have, both with the reason. The help, the documentation and
+the completion are made of these tables.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import click
+
+from kseg import rule_table
+from kseg.cli import common
+from kseg.cli.common import Choice, InputPath, OutputFolder, OutputPath, Parsed, WholeNumber
+from kseg.commands.grep import matches, partitioners
+from kseg.extras.sql import recipes
+from kseg.format.compress import codecs
+from kseg.format.internal_topics import decode
+from kseg.format.log_loader import log_segment
+from kseg.format.storage import file_access
+from kseg.format.wire import framings
+from kseg.text import parse_offsets, parse_time
+
+
+class OptionRow(NamedTuple):
+    """An option: its names as a user writes them (``-o --output``, ``--deep/--shallow``), and its help text.
+
+    An option without ``metavar`` and ``type`` is a flag. ``type`` returns the type of its value, text by default; a
+    ``default`` can be a function. A value in ``neutral`` means the same as no option.
+    """
+
+    names: str
+    help: str
+    metavar: str | None = None
+    type: Callable[[], click.ParamType[Any]] | None = None
+    default: object = None
+    multiple: bool = False
+    show_default: bool = False
+    neutral: tuple[object, ...] = ()
+    hidden: bool = False
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether the option has no value."""
+        return self.metavar is None and self.type is None
+
+
+def _number(least: int, most: int | None = None) -> Callable[[], click.ParamType[Any]]:
+    return lambda: WholeNumber(least, most)
+
+
+def _key(parse: Callable[[str], bytes]) -> Callable[[], click.ParamType[Any]]:
+    return lambda: Parsed(parse)
+
+
+#: Group -> field -> option, in the order of the help.
+_BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
+    "Search": {
+        "patterns": OptionRow("-e --regexp", "Search this pattern. All arguments are PATHs.", "PATTERN", multiple=True),
+        "literal": OptionRow("-F --fixed-strings", "Search texts, not regular expressions."),
+        "ignore_case": OptionRow("-i --ignore-case", "Ignore case."),
+        "whole": OptionRow("-x --whole", "Match whole fields only."),
+        "invert": OptionRow("-v --invert-match", "Show the records without a match."),
+        "fields": OptionRow("--in", "Search these fields: key,value,header-key,header-value. Default: all; with "
+            "--json-path the value.", "FIELDS", lambda: Parsed(common.field_names, lambda: matches.FIELDS)),
+        "json_paths": OptionRow("--json-path", "Search JSON at a path, such as $.order.id=17. Repeated: records with all "
+            "of them.", "PATH[=VALUE]", lambda: Parsed(matches.parse_json_path), multiple=True),
+    },
+    "Select": {
+        "deep": OptionRow("--deep/--shallow", "Read records, or only headers and CRCs. Default: deep.", default=True),
+        "framings": OptionRow("--as", "Read PATHs as this kind of file. Once, or once per PATH.",
+            type=lambda: Choice(list(framings.FRAMINGS)), multiple=True),
+        "offsets": OptionRow("--offsets", "Show offsets from A to before B; also A: or :B.", "A:B",
+            lambda: Parsed(parse_offsets)),
+        "since": OptionRow("--since", "Show rows from TIME: ISO 8601 or epoch milliseconds.", "TIME",
+            lambda: Parsed(parse_time)),
+        "until": OptionRow("--until", "Show rows before TIME.", "TIME", lambda: Parsed(parse_time)),
+        "position": OptionRow("--position", "Show the batch or the damage that contains byte N of the file.", "N",
+            _number(0)),
+        "keys": OptionRow("--key", "Show records with exactly this key. Repeatable.", "TEXT", _key(os.fsencode),
+            multiple=True),
+        "key_hex": OptionRow("--key-hex", "The same, in hexadecimal.", "HEX", _key(common.hex_bytes), multiple=True),
+        "key_int32": OptionRow("--key-int32", "The same, as an int of Kafka's IntegerSerializer.", "N",
+            _key(partial(common.integer_bytes, 4)), multiple=True),
+        "key_int64": OptionRow("--key-int64", "The same, as a long of Kafka's LongSerializer.", "N",
+            _key(partial(common.integer_bytes, 8)), multiple=True),
+        "null_key": OptionRow("--null-key", "Show records whose key is null."),
+        "null_value": OptionRow("--null-value", "Show records whose value is null."),
+        "producer_id": OptionRow("--producer-id", "Show batches of this producer.", "N", lambda: click.INT),
+        "control": OptionRow("--control/--no-control", "Show only control records, or none."),
+        "group": OptionRow("--group", "Show this group. Repeatable.", "GROUP", multiple=True),
+        "txn": OptionRow("--txn", "Show the records of this transactional id.", "ID"),
+        "states": OptionRow("--state", "List transactions in this state. Repeatable.",
+            type=lambda: Choice(["hanging", "open", "aborted", "committed"]), multiple=True,
+            default=("hanging", "open", "aborted"), show_default=True),
+        "max_age": OptionRow("--max-age", "Set the age from which an open transaction is hanging.", "SECONDS", _number(0),
+            900, show_default=True),
+        "partitioner": OptionRow("--partitioner", "Read only the partition that this partitioner chooses for a key. "
+            "Default: all.", type=lambda: Choice(list(partitioners.PARTITIONERS))),
+        "partitions": OptionRow("--partitions", "Set the topic's number of partitions, to read only that of the key, group "
+            "or id.", "N", _number(1)),
+        "all_partitions": OptionRow("--all-partitions", "Read all partitions for a key: the default.", hidden=True),
+        "used_by": OptionRow("--used-by", "Count the ids in these data, and list those without a schema.", "PATH",
+            InputPath, multiple=True),
+        "follow": OptionRow("--follow", "Wait for new batches and segments until Ctrl-C."),
+        "statement_file": OptionRow("--file", "Read the statement from FILE.", "FILE", InputPath),
+        "recipe": OptionRow("--recipe", "Run a statement of --recipes.", "NAME", lambda: Choice(list(recipes.RECIPES))),
+        "recipes": OptionRow("--recipes", "List the statements that have a name."),
+        "tables": OptionRow("--tables", "Show the tables and their columns."),
+        "before": OptionRow("-B --before-context", "Show N records before a match.", "N", _number(0, 10_000)),
+        "after": OptionRow("-A --after-context", "Show N records after a match.", "N", _number(0, 10_000)),
+        "context": OptionRow("-C --context", "Show N records before and after a match.", "N", _number(0, 10_000), 0),
+        "max_count": OptionRow("-m --max-count", "Stop after N matches per file.", "N", _number(1)),
+    },
+    "Check": {
+        "no_crc": OptionRow("--no-crc", "Do not check CRCs."),
+        "rule": OptionRow("--rule", "Set the severity of a rule, or ignore it. Repeatable.", "NAME=SEVERITY",
+            lambda: Parsed(str, lambda: rule_table.RULES), multiple=True),
+        "fail_on": OptionRow("--fail-on", "Exit with 1 from this severity on.",
+            type=lambda: Choice(["error", "warning", "info", "never"]), default="error", show_default=True),
+        "baseline": OptionRow("--baseline", "Known findings, or a repair's report: ignored for the exit code.", "FILE",
+            InputPath),
+        "write_baseline": OptionRow("--write-baseline", "Write the findings of this run to FILE as known.", "FILE",
+            OutputPath),
+        "max_message_bytes": OptionRow("--max-message-bytes", "Report larger batches as errors. Default: warn at 1048588.",
+            "N", _number(1)),
+        "compacted": OptionRow("--compacted", "Check the log of a compacted topic: all records need a key."),
+        "timestamp_before_max_ms": OptionRow("--timestamp-before-max-ms", "Report records that are older as errors.", "N",
+            _number(0)),
+        "timestamp_after_max_ms": OptionRow("--timestamp-after-max-ms", "Report timestamps farther ahead as errors. "
+            "Default: warn at one hour.", "N", _number(0)),
+        "compression_type": OptionRow("--compression-type", "Codec of the topic, for --as requests. Default: producer.",
+            type=lambda: Choice(["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]), default="producer"),
+        "clean": OptionRow("--clean/--unclean", "Assume this shutdown. Default: .kafka_cleanshutdown."),
+        "allow": OptionRow("--allow", "Accept this difference. Repeatable.",
+            type=lambda: Choice(["starts-later", "ends-earlier", "missing", "missing-partition"]), multiple=True),
+    },
+    "Change": {
+        "compression": OptionRow("--compression", "Compress all batches with this codec.",
+            type=lambda: Choice(["keep", *(codec.name for codec in codecs.CODECS.values())]), default="keep",
+            show_default=True),
+        "rebatch": OptionRow("--rebatch", "Pack records into batches of BYTES, before compression.", "BYTES", _number(1)),
+        "lossy": OptionRow("--lossy", "Allow an older version, and list the lost fields."),
+        "skip_damaged": OptionRow("--skip-damaged", "Skip damaged batches. Exit code 1 if there are any."),
+        "dry_run": OptionRow("--dry-run", "Write only the report. DST can be omitted."),
+        "salvage_records": OptionRow("--salvage-records", "Keep the records before a fault in a batch."),
+        "indexes_only": OptionRow("--indexes-only", "Write only index files to DST, for an undamaged log."),
+        "force": OptionRow("--force", "Replace DST and its indexes."),
+        "index_interval": OptionRow("--index-interval", "Set index.interval.bytes of the topics.", "BYTES", _number(0),
+            4096, show_default=True),
+        "index_bytes": OptionRow("--index-bytes", "Set segment.index.bytes of the topics.", "BYTES", _number(12),
+            lambda: log_segment.INDEX_BYTES, show_default=True),
+        "install": OptionRow("--install", "Install the script for this user."),
+    },
+    "Decode": {
+        "encoding": OptionRow("--bytes", "Set the encoding of keys and values.",
+            type=lambda: Choice(["auto", "utf8", "hex", "base64"]), default="auto", show_default=True),
+        "decode": OptionRow("--decode", "Decode records as those of an internal topic, such as __consumer_offsets, in any "
+            "folder.", "TOPIC", lambda: Parsed(common.topic_name, lambda: decode.TOPICS)),
+        "no_decode": OptionRow("--no-decode", "Do not decode records of internal topics."),
+        "effective": OptionRow("--effective", "Show the effective state of internal topics: the latest value per key, and "
+            "the space used. Formats: table, jsonl."),
+        "key_as": OptionRow("--key-as", "Decode keys as int32, string, avro, auto, …", "TYPE"),
+        "value_as": OptionRow("--value-as", "Decode values as json, avro, protobuf, auto, …", "TYPE"),
+        "schemas": OptionRow("--schemas", "Read schemas from the segments of a registry's topic _schemas.", "PATH",
+            InputPath, multiple=True),
+        "schema_files": OptionRow("--schema-file", "Read a schema from a file, for a subject or an id.", "[NAME=]FILE",
+            lambda: InputPath(named=True), multiple=True),
+        "registry": OptionRow("--registry", "Ask a schema registry for schemas.", "URL"),
+        "registry_ca": OptionRow("--registry-ca", "Trust the certificates in FILE for --registry.", "FILE", InputPath),
+        "function": OptionRow("--decoder", "Decode keys and values with a Python function.", "MODULE:FUNCTION"),
+    },
+    "Output": {
+        "format": OptionRow("--format", "Set the format.", type=lambda: Choice([]), show_default=True),
+        "output": OptionRow("-o --output", "Write to FILE instead of stdout, atomically.", "FILE", OutputPath,
+            neutral=("-",)),
+        "verbose": OptionRow("-v --verbose", "List everything, also what is valid."),
+        "quiet": OptionRow("-q --quiet", "Print only what needs attention, and the totals."),
+        "count": OptionRow("-c --count", "Show only the number of matches per file."),
+        "files_only": OptionRow("-l --files-with-matches", "Show only the files with matches."),
+        "only_matching": OptionRow("--only-matching", "Show only the matching texts."),
+        "limit": OptionRow("--limit", "Stop after N rows.", "N", _number(0)),
+        "columns": OptionRow("--columns", "Show these columns of a table or of CSV: a,b,c.", "NAMES",
+            lambda: Parsed(common.column_names, common.known_columns)),
+        "template": OptionRow("--template", "Write a line for each record, such as '%o %k %v'.", "TEXT",
+            lambda: Parsed(common.template_text)),
+        "full": OptionRow("--full", "Do not cut texts on a terminal."),
+        "reports": OptionRow("--report", "Also write a report to FILE. Repeat it for several.", "FORMAT=FILE",
+            lambda: OutputPath(named=True), multiple=True),
+        "html": OptionRow("--html", "Also write the answers, findings and counts as a page to FILE.", "FILE", OutputPath),
+        "inventory": OptionRow("--inventory", "Write findings and segments as Parquet to DIR.", "DIR", OutputFolder),
+        "export": OptionRow("--export", "Write what registers the schemas in a registry in IMPORT mode."),
+        "export_records": OptionRow("--export-records", "Write the topic's records for a producer: a line with key, tab "
+            "and value, empty for null."),
+    },
+    "Speed": {
+        "jobs": OptionRow("--jobs", "Run N processes. Default: number of cores.", "N", _number(1, common.MAX_JOBS),
+            common.cores, neutral=(1,)),
+        "max_rate": OptionRow("--max-rate", "Limit reading, in all processes together, such as 50M.", "BYTES/s",
+            lambda: Parsed(file_access.parse_rate)),
+        "memory": OptionRow("--memory", "Limit the memory of DuckDB. Default: 32, then 128 MiB.", "MIB", _number(16)),
+        "cache": OptionRow("--cache", "Store results in FILE. The next run skips unchanged files.", "FILE", OutputPath),
+        "spark": OptionRow("--spark", "Run on Spark: local[*], spark://… or yarn.", "MASTER"),
+    },
+}  # fmt: skip
+ROWS: Mapping[str, OptionRow] = {field: row for rows in _BY_GROUP.values() for field, row in rows.items()}
+#: The groups of options, in the order of the help.
+GROUPS = tuple(_BY_GROUP)
+_GROUPS = {field: group for group, rows in _BY_GROUP.items() for field in rows}
+
+
+def group_of(field: str | None) -> str:
+    """Return the group of an option in the help."""
+    return _GROUPS.get(field or "", "Options")
+
+
+class Cell(NamedTuple):
+    """What a command has differently from the row of an option, and ``why``."""
+
+    why: str
+    help: str | None = None
+    default: object = ...
+    multiple: bool | None = None
+    least: int | None = None
+
+
+#: (command, field) -> what is different there.
+CELLS: Mapping[tuple[str, str], Cell] = {
+    ("dump", "deep"): Cell("it lists batches by default, and records if an option needs them",
+                           "Show records or batches. Default: shallow.", None),
+    ("stats", "deep"): Cell("headers have most counts", "Read all records, or headers only. Default: shallow.", False),
+    ("diff", "limit"): Cell("a diverged replica differs everywhere", "List at most N differences of each kind.", 16),
+    ("validate", "limit"): Cell("a damaged file can have a finding per record", "List at most N findings per rule and file.",
+                                16, least=1),
+    ("doctor", "limit"): Cell("as validate", "List at most N findings per rule and file.", 16, least=1),
+    ("stats", "limit"): Cell("its list is that of producers", "List the N largest producers.", 10),
+    ("dump", "group"): Cell("one group is in one partition of the internal topic", "Show the records of this group.",
+                            multiple=False),
+    ("repair", "rule"): Cell("a repair has no exit code for a severity",
+                             "Set the severity of a rule. Errors drop the batch. Repeatable."),
+    ("grep", "quiet"): Cell("as in grep: the exit code is the answer", "Show nothing, and stop at the first match."),
+    ("schemas", "registry"): Cell("its schemas are those of the topic", "Compare the topic with a registry."),
+    ("repair", "output"): Cell("its result is DST", "Write the report to FILE instead of stdout, atomically."),
+    ("repair", "format"): Cell("its result is DST", "Set the format of the report."),
+    ("convert", "format"): Cell("its result is DST", "Set the format of the summary."),
+}  # fmt: skip
+
+
+#: Field -> commands without the option, though they write rows, with the reason.
+ABSENT: Mapping[str, Mapping[str, str]] = {
+    "format": {
+        "explain": "its page is text",
+        "completion": "it prints a script",
+    },
+    "output": {
+        "rules": "its rows are few",
+        "convert": "its result is DST, and its summary is on stdout",
+        "completion": "--install writes the script",
+    },
+    "jobs": {
+        "explain": "it reads the start of a file",
+        "rules": "it reads no files",
+        "repair": "what it keeps of a segment depends on the segments before",
+        "transactions": "a transaction can span segments",
+        "schemas": "it reads one small topic",
+        "sql": "DuckDB pulls the rows of one reader",
+        "completion": "it reads no files",
+    },
+    "max_rate": {"rules": "it reads no files", "completion": "it reads no files"},
+}

@@ -1,0 +1,153 @@
+"""Commands whose options are the fields of one frozen class, so that nothing behind the command line reads a mapping.
+
+``command`` makes the options from the rows of ``option_table``. A run reads the command line and the settings file, checks
+the rules of ``option_rules``, and calls the command's function with one object of the class.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from kseg.cli import common, settings_file
+from kseg.cli.option_rules import check_rules
+from kseg.cli.option_table import CELLS, ROWS, group_of
+from kseg.format.storage.file_access import file_access
+
+if TYPE_CHECKING:
+    from kseg.report.formats import ResultKind
+
+_Asked = TypeVar("_Asked")
+
+#: Under this key the context has the lines of the settings file that differ from the command line.
+SETTINGS = "kseg.settings"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """The options of the commands that read paths."""
+
+    paths: tuple[str, ...]
+    output: str | None
+    max_rate: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DetailOptions:
+    """The options of a table."""
+
+    format: str
+    verbose: bool
+    quiet: bool
+    max_rate: float | None
+
+    @property
+    def detail(self) -> int:
+        """The detail of a table: 1 with ``-v``, -1 with ``-q``, else 0."""
+        return int(self.verbose) - int(self.quiet)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableOptions(DetailOptions, ReadOptions):
+    """The options of the commands that write tables about paths."""
+
+
+class TypedCommand(click.Command):
+    """A command with the options that are fields of the class ``options``. ``examples`` are command lines for the help."""
+
+    def __init__(self, name: str, options: type, examples: Sequence[str], **given: Any) -> None:
+        super().__init__(name, **given)
+        self.options = options
+        self.examples = examples
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in their groups."""
+        records: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if record is not None:
+                records.setdefault(group_of(parameter.name), []).append(record)
+        for group, lines in records.items():
+            with formatter.section(group):
+                formatter.write_dl(lines)
+        if self.examples:
+            with formatter.section("Examples"):
+                for line in self.examples:
+                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
+def command(
+    options: type[_Asked],
+    *,
+    results: ResultKind | None = None,
+    arguments: Sequence[click.Argument] = (common.PATHS,),
+    settings: bool = False,
+    examples: Sequence[str] = (),
+) -> Callable[[Callable[[_Asked], int | None]], TypedCommand]:
+    """Return the decorator that makes a command of a function with one parameter, an object of ``options``.
+
+    The options are the fields of the class but the ``arguments``. ``results`` has the choices of ``--format``, the first
+    one is the default. With ``settings`` a settings file can set options, too.
+    """
+
+    def decorate(function: Callable[[_Asked], int | None]) -> TypedCommand:
+        name = function.__name__
+        own = {field.name for field in dataclasses.fields(options)} - {one.name for one in arguments}  # type: ignore[arg-type]
+        made = [option_of(name, field, results) for field in ROWS if field in own]
+        assert len(made) == len(own), own - {one.name for one in made}
+
+        def run(**given: Any) -> int | None:
+            context = click.get_current_context()
+            set_by_user = {key for key in given if context.get_parameter_source(key) is ParameterSource.COMMANDLINE}
+            if settings:
+                read = settings_file.read(context)
+                set_by_user |= read.keys()
+                given |= read
+                context.meta[SETTINGS] = [
+                    f"{key.replace('_', '-')} = {value}" for key, value in read.items() if context.params[key] != value
+                ]
+            asked = options(**given)
+            check_rules(name, asked, set_by_user)
+            if given.get("max_rate") is not None:
+                context.with_resource(file_access(max_rate=given["max_rate"]))
+            return function(asked)
+
+        return TypedCommand(name, options, examples, callback=run, params=[*arguments, *made], help=function.__doc__)
+
+    return decorate
+
+
+def option_of(command_name: str, field: str, results: ResultKind | None = None) -> click.Option:
+    """Return the option of a command that a row and a cell of the table describe."""
+    row, cell = ROWS[field], CELLS.get((command_name, field))
+    default = row.default if cell is None or cell.default is ... else cell.default
+    settings: dict[str, Any] = {}
+    if field == "format" and results is not None:
+        settings["type"] = common.Choice(list(results.writers))
+        default = next(iter(results.writers))
+    elif cell is not None and cell.least is not None:
+        settings["type"] = common.WholeNumber(cell.least)
+    elif row.type is not None:
+        settings["type"] = row.type()
+    if row.is_flag:
+        settings["is_flag"] = True
+    else:
+        settings["multiple"] = row.multiple if cell is None or cell.multiple is None else cell.multiple
+    if default is not None or "/" in row.names:
+        settings["default"] = default
+    return click.Option(
+        [*_names(row.names), field],
+        metavar=row.metavar,
+        help=(cell and cell.help) or row.help,
+        show_default=row.show_default or (field == "limit" and default is not None),
+        hidden=row.hidden,
+        **settings,
+    )
+
+
+def _names(names: str) -> Iterator[str]:
+    yield from names.split()
