@@ -19,6 +19,8 @@ from kseg.remedies import Action
 
 _NAME = re.compile(r"\b[A-Z][A-Z_]+\b")
 _SEVERAL_REPLICAS = "another replica is in sync"
+#: Names of new folders -> the suffix of the folder beside the log directory that has them.
+_NEW = {"NEW": "repaired", "BACKUP": "backup"}
 #: The remedy of a partition folder without partition.metadata, which no finding of a file can have.
 STRAY = "partition.metadata"
 
@@ -61,7 +63,7 @@ def steps_of(folder: str, found: Iterable[tuple[str, str]]) -> PartitionSteps:
     """
     commands: dict[str, None] = {}
     texts: dict[str, None] = {}
-    replaced = False
+    replaced, new = False, set()
     for rule, file in found:
         remedy = RULES[rule].remedy_for(file)
         action = _chosen(remedy.actions)
@@ -72,10 +74,11 @@ def steps_of(folder: str, found: Iterable[tuple[str, str]]) -> PartitionSteps:
         filled = [_filled(line, folder, file) for line in action.commands if line not in (do.STOP, do.START)]
         if None in filled:
             texts[f"`kseg rules {rule}` has the commands"] = None
-        commands |= dict.fromkeys(line for line in filled if line) if None not in filled else {}
+        else:
+            commands |= dict.fromkeys(line for line in filled if line)
+            new |= {suffix for name, suffix in _NEW.items() if any(name in line for line in action.commands)}
     lines = tuple(_merged(commands))
-    new = (_beside(_log_dir_of(folder), suffix) for suffix in ("repaired", "backup"))
-    made = tuple(path for path in new if any(f"{shlex.quote(path)}/" in line for line in lines))
+    made = tuple(_beside(_log_dir_of(folder), suffix) for suffix in sorted(new, reverse=True))
     return PartitionSteps(folder, lines, " ".join(texts) if not lines else "", replaced, made)
 
 
@@ -114,8 +117,7 @@ def _filled(command: str, folder: str, file: str) -> str | None:
     known = {
         "PARTITION": folder,
         "LOG_DIR": log_dir,
-        "NEW": os.path.join(_beside(log_dir, "repaired"), name),
-        "BACKUP": os.path.join(_beside(log_dir, "backup"), name),
+        **{word: os.path.join(_beside(log_dir, suffix), name) for word, suffix in _NEW.items()},
         "FILE": file,
         "SEGMENT": os.path.splitext(file)[0],
     }

@@ -91,7 +91,7 @@ def _start(found: Diagnosis) -> str:
         more = f", and {count_of(len(failing) - 1, 'other folder')}" if len(failing) > 1 else ""
         return f"no: {failing[0].place} stops it{more}"
     if found.recovery.unread or not (found.recovery.partitions or found.recovery.log_dirs):
-        return "not predicted: no log directory or partition folder could be read"
+        return "not predicted: give the log directories of the broker"
     if found.recovery.without_metadata:
         return "without topics: the metadata log is missing"
     return "yes, with a loss" if found.recovery.harms else "yes, without a loss"

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from kseg.consequences import Consequence, attention_text, consequence_of
 from kseg.findings import RULES, Finding, Severity
+from kseg.format.storage.naming import partition_of
 from kseg.report.ranking import common_text, fold, names_text
 from kseg.report.tables import Row, TableColumn
 from kseg.results import FileResult
@@ -108,6 +109,8 @@ class DamagedPartitions:
         if not (result.unread or result.summary.errors or result.summary.warnings):
             return
         folder = os.path.dirname(result.file)
+        if result.unread and partition_of(os.path.basename(folder)) is None:
+            return  # a path that is no part of a partition, as far as anyone can tell
         damage = self.by_folder.get(folder) or Damage()
         damage.add(result)
         if damage.consequence:

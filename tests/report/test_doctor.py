@@ -48,9 +48,14 @@ def carry_out(commands: list[str], cwd: Path) -> None:
         assert done.returncode in ((0, 1) if command.startswith("kseg ") else (0,)), f"{command}: {done.stderr}"
 
 
-@pytest.mark.parametrize("place", ["kafka-logs", "."])
+@pytest.mark.parametrize("place", ["kafka-logs", ".", "with space/kafka logs"])
 def test_the_commands_bring_the_broker_back(home: Path, place: str) -> None:
     """Carried out as printed, from any folder: the broker starts, loses no readable record, and nothing else changed."""
+    if " " in place:
+        (home / "with space").mkdir()
+        (home / "kafka-logs").rename(home / place)
+        (home / "kafka-logs").symlink_to(place)
+        (home / "kafka-logs.backup").symlink_to(f"{place}.backup")
     cwd = home if place != "." else home / "kafka-logs"
     *_, summary = diagnosis(place, cwd=cwd)
     assert summary["needing_attention"] == {"stops the broker": 1, "loses records": 1, "loses bytes": 1}
