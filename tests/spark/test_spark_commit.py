@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
+from kseg.format.storage.atomic_write import publish
 from kseg.spark.jobs import commit_journal
 
 pytestmark = pytest.mark.spark
@@ -71,3 +73,33 @@ def test_a_commit_that_is_killed_at_any_call_is_finished_or_never_began(tmp_path
         if not killed:
             break
     assert {(True, False), (True, True), (False, True)} == set(states)
+
+
+def test_a_second_run_waits_for_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs that rename in one folder at once leave a log that no run wrote; a run that ends leaves no lock."""
+    fcntl = pytest.importorskip("fcntl", reason="no locks of open files")
+    refused = []
+
+    def second_run() -> None:
+        handle = os.open(tmp_path, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            refused.append(True)
+        finally:
+            os.close(handle)
+
+    def watched(*given: Any, **named: Any) -> None:
+        second_run()
+        publish(*given, **named)
+
+    monkeypatch.setattr(commit_journal, "publish", watched)
+    for number in range(2):
+        (tmp_path / "staging" / f"orders-{number}").mkdir(parents=True)
+        moves = [(tmp_path / "staging" / f"orders-{number}", tmp_path / f"orders-{number}")]
+        commit_journal.commit(tmp_path, tmp_path / "staging", moves, replace=False, option="")
+    assert refused == [True, True]
+    assert not commit_journal.finish_interrupted(tmp_path)
+    second_run()
+    assert refused == [True, True]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["orders-0", "orders-1"]

@@ -30,6 +30,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
+from kseg.extras.views import planning
 from kseg.extras.views.planning import (
     FILE_COST,
     PlannedSegment,
@@ -207,6 +208,18 @@ def test_splits_of_a_file_give_its_rows_once(tmp_path: Path, fault: str, index: 
         except KsegError:
             failed = True
         assert failed is any(row["damage"] for row in whole)
+
+
+def test_a_job_has_a_limited_number_of_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver holds every task: with more data the tasks are larger, and each piece is in one of them."""
+    for number in range(8):
+        write(tmp_path / f"orders-{number}", [batch(n) for n in range(200)])
+    whole = pieces(tmp_path, splitbytes=10_000)
+    assert len(whole) > 50
+    monkeypatch.setattr(planning, "MOST_SPLITS", 5)
+    splits = plan(parse({"path": str(tmp_path), "splitbytes": "10000"}), RowFilter())
+    assert 1 < len(splits) <= 10
+    assert [piece for split in splits for piece in split.pieces] == whole
 
 
 def test_small_files_share_a_split(tmp_path: Path) -> None:

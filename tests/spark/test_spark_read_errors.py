@@ -121,8 +121,9 @@ def test_a_run_fails_or_has_all_rows(storage: Storage, mode: str, options: dict[
         assert wrong(read, storage, logs, {"mode": mode, **options}, kind, FEW) == [], kind
 
 
+@pytest.mark.parametrize("storage", [local_faults, remote_faults])
 @pytest.mark.parametrize("options", [{}, {"isolation": "read_committed"}, {"view": "batches"}], ids=str)
-def test_a_stream_fails_or_has_all_rows(options: dict[str, str], logs: Path) -> None:
+def test_a_stream_fails_or_has_all_rows(storage: Storage, options: dict[str, str], logs: Path) -> None:
     """The end of a trigger goes into the checkpoint: what is missing before it is never read again."""
     for mode, kind in product(MODES, KINDS[:3]):
-        assert wrong(stream, local_faults, logs, {"mode": mode, **options}, kind, FEW) == [], (mode, kind)
+        assert wrong(stream, storage, logs, {"mode": mode, **options}, kind, FEW) == [], (mode, kind)

@@ -185,6 +185,36 @@ def test_a_replaced_object_is_not_read(server: S3Server, logs: Path) -> None:
         [batch.num_rows for split in splits for batch in read(request, request.limits, split)]
 
 
+def test_other_stores_run_the_same_code(logs: Path) -> None:
+    """gs:// and abfs:// have other clients of fsspec, as memory:// has: the same rows, pieces and tags from one listing."""
+    memory = pytest.importorskip("fsspec", reason="fsspec is not installed").filesystem("memory")
+    memory.put(f"{logs}/", "/other/", recursive=True)
+    for shape in ("100 rows by offset", "a time window", "findings", "small splits"):
+        assert rows("memory:///other", **SHAPES[shape]) == rows(logs, **SHAPES[shape]), shape
+    _, splits = planned("memory:///other", split_bytes=400_000)
+    assert len(splits) > 10
+    assert all(piece.file.stored and piece.file.stored.tag for split in splits for piece in split.pieces)
+
+
+def test_a_state_file_knows_objects(server: S3Server, tmp_path: Path) -> None:
+    """Objects are known by size and ETag: only the active segment, and what was replaced, is read again."""
+    url = server.put_folder(SOURCE, "stated/orders-3")
+    logs = sorted(SOURCE.glob("*.log"))
+
+    def validate() -> tuple[str, int]:
+        done = kseg("validate", "--format", "jsonl", "--state", tmp_path / "state", url)
+        lines = [line for line in done.stderr.splitlines() if "results are from" in line]
+        return done.stdout, int(lines[0].split()[1]) if lines else 0
+
+    whole, first = validate()
+    again, second = validate()
+    assert again == whole
+    assert first == 0
+    assert second >= len(logs) - 1
+    server.put(f"stated/orders-3/{logs[0].name}", logs[0].read_bytes()[:-7])
+    assert "damaged" in validate()[0]
+
+
 def failing(wanted: Callable[[str, str], bool], times: int = 1 << 30) -> Callable[[str, str], bool]:
     """Return a fault of the server: the first ``times`` requests that are ``wanted`` are answered 503."""
     left = iter(range(times))

@@ -5,6 +5,7 @@ no process waits for ever.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -19,7 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from kseg.errors import VanishedError
+from kseg.errors import UnreadableError, VanishedError
+from kseg.format.storage import local_files
 from kseg.format.storage.local_files import SpecialFileError
 from kseg.format.storage.source import open_source
 from kseg.format.writer.records_builder import PlainRecord, build_batch
@@ -258,3 +260,21 @@ def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path, command: list
     for worker in left:
         os.kill(worker, signal.SIGKILL)
     assert not left
+
+
+def test_a_failing_disk_has_no_missing_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Promise 9: what a disk does not answer is an error, not a file that is not there."""
+    stat = os.stat
+
+    def failing(path: object, *given: object, **named: object) -> os.stat_result:
+        if str(path).endswith(".index"):
+            raise OSError(number, os.strerror(number), str(path))
+        return stat(path, *given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "stat", failing)
+    for look in (local_files.exists, local_files.is_file, local_files.is_folder):
+        number = errno.EIO
+        with pytest.raises(UnreadableError, match=r"0\.index: Input/output error"):
+            look(tmp_path / f"{0:020}.index")
+        number = errno.ENOENT
+        assert not look(tmp_path / f"{0:020}.index")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -67,6 +68,7 @@ class S3Server:
 @contextmanager
 def s3_server() -> Iterator[S3Server]:
     """Run the server with one empty bucket; credentials and address are in the environment, as AWS's tools expect them."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request
     server = S3Server()
     http = make_server("127.0.0.1", 0, server, threaded=True)
     server.endpoint = f"http://127.0.0.1:{http.port}"

@@ -15,7 +15,7 @@ from dataclasses import replace
 from kseg.commands.validate.partition_checks import AFTER_THE_END, PartitionChecks
 from kseg.commands.validate.partition_side_files import is_being_deleted
 from kseg.commands.validate.partition_state import Extent
-from kseg.errors import KsegError
+from kseg.errors import KsegError, UnreadableError
 from kseg.findings import (
     RULES,
     Finding,
@@ -37,7 +37,7 @@ from kseg.format.sidefiles.metadata_files import (
 )
 from kseg.format.sidefiles.registry import belongs_to_partition
 from kseg.format.sidefiles.side_file_reading import entries_of, positioned_entries_of
-from kseg.format.storage import local_files
+from kseg.format.storage import local_files, remote_files
 from kseg.format.storage.naming import INDEX_SUFFIXES, base_offset_of, is_in_use, is_snapshot, is_url, partition_of
 from kseg.format.storage.source import LATELY, SegmentFile, topic_partition
 from kseg.results import FileResult, Settings, Summary
@@ -346,8 +346,8 @@ def _has_batches(name: str) -> bool:
     return base_offset_of(name) is not None or is_snapshot(name)
 
 
-#: Size in bytes, modification time in ns, inode; None if the file does not exist.
-Stamp = tuple[int, int, int] | None
+#: Size in bytes, modification time in ns, inode; of an object its size, 0 and its tag. None if the file does not exist.
+Stamp = tuple[int, int, int | str] | None
 # Seconds to wait for a write to finish, and between looks. A write is short, but the writer may wait for a processor.
 _PATIENCE = _STEP = 0.05
 # A broker writes a batch and then its index entries; on a busy machine, another process can run between the two.
@@ -355,12 +355,13 @@ _PATIENCE_WITH_BROKER = 2.0
 
 
 def stamp_of(path: str) -> Stamp:
-    """Return the stamp of a local file, None for a URL. A file renamed to this path has another inode."""
-    if is_url(path):
-        return None  # objects of a store have no times that every store keeps
+    """Return the stamp of a file, None for an object without a tag. A file renamed to this path has another inode."""
     try:
+        if is_url(path):
+            size, tag = remote_files.stored_at(path)
+            return None if size is None or tag is None else (size, 0, tag)
         status = local_files.status(path)
-    except (OSError, ValueError):
+    except (OSError, ValueError, UnreadableError):
         return None
     return status.st_size, status.st_mtime_ns, status.st_ino
 

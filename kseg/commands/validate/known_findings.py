@@ -40,11 +40,12 @@ from typing import Any
 import kseg
 from kseg.commands.validate.folder_checks import Stamp, stamps_of
 from kseg.commands.validate.segment_facts import SegmentFacts
-from kseg.errors import KsegError, UsageError
+from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.findings import Finding, Severity, Verdict
 from kseg.format.storage import local_files
 from kseg.format.storage.atomic_write import whole_file
 from kseg.format.storage.local_files import open_file, read_file
+from kseg.format.storage.naming import is_url
 from kseg.format.storage.source import SegmentFile
 from kseg.results import COUNTS, FileResult, Settings, Summary, VerdictList, in_file
 
@@ -270,7 +271,7 @@ class ResultStore:
     def forget_vanished(self, swept: Iterable[SegmentFile]) -> None:
         """Drop the results of deleted files. The files ``swept`` in this run are kept without a check."""
         present = {_name(file) for file in swept}
-        for name in [name for name in self._entries if name not in present and not os.path.lexists(name)]:
+        for name in [name for name in self._entries if name not in present and _is_gone(name)]:
             del self._entries[name]
 
     def _can_be_stored(self, file: SegmentFile, result: FileResult, before: tuple[Stamp, ...]) -> bool:
@@ -301,6 +302,13 @@ def open_state_file(path: str, settings: Settings, files: list[SegmentFile]) -> 
         state.forget_vanished(files)
     finally:
         state.save()
+
+
+def _is_gone(name: str) -> bool:
+    try:
+        return not (os.path.lexists(name) or (is_url(name) and local_files.exists(name)))
+    except UnreadableError:
+        return False
 
 
 def _name(file: SegmentFile) -> str:

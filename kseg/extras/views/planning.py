@@ -72,6 +72,8 @@ FILE_COST = 256 * 1024
 #: limits a read has about SPLITS splits, so that a few slots end at about the same time.
 SPLIT_BYTES = 64 * 1024 * 1024
 LEAST_SPLIT_BYTES = 16 * 1024 * 1024
+#: Spark's driver holds all tasks of a job. Splits are at least half as large as wanted: there are at most 20,000.
+MOST_SPLITS = 10_000
 SPLITS = 16
 
 
@@ -279,12 +281,20 @@ def pieces_of(
 def pack_splits(units: Iterable[Sequence[SegmentRange]], split_bytes: int) -> Iterator[Split]:
     """Pack neighbouring units into splits of about one size. A unit of unknown size counts as a whole split.
 
-    The pieces of a unit stay together.
+    The pieces of a unit stay together. If there were more than MOST_SPLITS, they are larger.
     """
+    units = list(units)
+    stored = sum(FILE_COST + (SPLIT_BYTES if piece.size is None else piece.bytes) for unit in units for piece in unit)
+    if (least := stored // MOST_SPLITS) > split_bytes:
+        return _packed(units, least, SPLIT_BYTES)
+    return _packed(units, split_bytes, split_bytes)
+
+
+def _packed(units: Iterable[Sequence[SegmentRange]], split_bytes: int, unknown: int) -> Iterator[Split]:
     held: list[SegmentRange] = []
     cost = 0
     for unit in units:
-        size = sum(split_bytes if piece.size is None else piece.bytes for piece in unit)
+        size = sum(unknown if piece.size is None else piece.bytes for piece in unit)
         if held and cost + size + FILE_COST > split_bytes * 3 // 2:
             yield Split(tuple(held))
             held, cost = [], 0

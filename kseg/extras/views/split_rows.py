@@ -26,13 +26,12 @@ from kseg.findings import (
 )
 from kseg.format.checks.run_checks import policy_for
 from kseg.format.internal_topics.decode import internal_topic
-from kseg.format.segment import records_chunk
 from kseg.format.segment.deep_reader import DeepIterator
-from kseg.format.segment.records_chunk import record_batch
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage import remote_files
 from kseg.format.storage.source import SegmentFile, open_source, open_split
+from kseg.report.arrow_batches import batch_rows
 from kseg.report.arrow_rows import gathered_rows
 from kseg.report.arrow_table import BATCH_ROWS, ColumnPlace, from_rows, pa, pc
 from kseg.results import Settings
@@ -222,19 +221,35 @@ def _skip_rows(window: Window, unwanted: Callable[[Any, int], bool] | None) -> N
 
 
 def read_batches(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
-    return as_arrow(task, _batch_rows(task, split))
+    """Yield the batches in record batches of about BATCH_ROWS rows: a window of large batches has a few."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for found in _batch_rows(task, split):
+        held.append(found)
+        rows += found.num_rows
+        if rows >= BATCH_ROWS:
+            yield from _joined(held)
+            held, rows = [], 0
+    yield from _joined(held)
 
 
-def _batch_rows(task: Task, split: Split) -> Iterator[schema.Row]:
+def _joined(held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches(BATCH_ROWS)
+
+
+def _batch_rows(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
     keep = task.limits.of_rows
     for piece in split.pieces:
-        damage = DamagePolicy(piece, task)
+        damage, place = DamagePolicy(piece, task), ColumnPlace.of(piece.file.path)
         with damage.kept():
             for window in _windows(piece, task, damage):
-                for row in range(window.batches.count):
-                    if keep.accepts_batch(window.batches, row):
-                        yield records_chunk.batch_row(piece.file.path, record_batch(window.batches, row))
-        yield from damage.rows
+                rows = None
+                if keep != RowFilter():
+                    rows = [row for row in range(window.batches.count) if keep.accepts_batch(window.batches, row)]
+                if rows is None or rows:
+                    yield batch_rows(task.request.columns, place, window.batches, rows)
+        yield from damage.reported(task)
 
 
 def read_framed(task: Task, split: Split) -> Iterator[pa.RecordBatch]:

@@ -48,26 +48,41 @@ def absolute(path: str) -> str:
     return path if is_url(path) else os.path.abspath(path)
 
 
+#: The errors of a look-up where there is nothing, or a folder that may not be searched: listing it reports that.
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.EACCES, errno.EPERM)
+
+
+def _mode(path: str | os.PathLike[str]) -> int:
+    """Return the ``st_mode`` of a path on disk, links followed, 0 if there is nothing. Raises UnreadableError."""
+    try:
+        return os.stat(path).st_mode
+    except ValueError:
+        return 0
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return 0
+        raise UnreadableError(f"{os.fspath(path)}: {error.strerror or error}") from error
+
+
 def exists(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file or folder exists. Raises UnreadableError for a URL that cannot be asked."""
+    """Return whether a file or folder exists. Raises UnreadableError if a disk or a store fails to answer."""
     if is_url(name := os.fspath(path)):
         return remote_files.kind_of(name) is not None
-    return os.path.exists(path) or is_file(path) or is_folder(path)
+    return bool(_mode(path)) or is_file(path) or is_folder(path)
 
 
 def is_file(path: str | os.PathLike[str]) -> bool:
     """Return whether a path is a file on disk, in an archive or at a URL. Raises UnreadableError as ``exists``."""
-    if is_url(url := os.fspath(path)):
-        return remote_files.kind_of(url) == "file"
-    if os.path.isfile(path):
-        return True
-    name = os.fspath(path)
-    return may_be_in_archive(name) and not os.path.exists(name) and archive.open_member(name) is not None
+    if is_url(name := os.fspath(path)):
+        return remote_files.kind_of(name) == "file"
+    if mode := _mode(path):
+        return stat.S_ISREG(mode)
+    return may_be_in_archive(name) and archive.open_member(name) is not None
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is a folder on disk, an archive, or a folder in one."""
-    if os.path.isdir(path):
+    """Return whether a path is a folder on disk, an archive, or a folder in one. Raises UnreadableError as ``exists``."""
+    if stat.S_ISDIR(_mode(path)):
         return True
     name = os.fspath(path)
     return may_be_in_archive(name) and archive.is_folder(name)

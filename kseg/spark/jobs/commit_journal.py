@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kseg.format.storage.atomic_write import SUFFIX, publish, sync_folder, whole_file, writing
@@ -21,8 +22,34 @@ Moves = Sequence[tuple[Path, Path]]
 def commit(target: Path, staging: Path, moves: Moves, *, replace: bool, option: str) -> None:
     """Rename synced folders in ``staging`` to their names in ``target`` as ``publish`` does, under a journal.
 
-    The staging folder is removed at the end. Raises UsageError and OSError, and then no folder has a new name.
+    A second run waits. The staging folder is removed at the end. Raises UsageError and OSError, and then no folder has a new
+    name.
     """
+    with _alone(target):
+        _commit(target, staging, moves, replace=replace, option=option)
+
+
+@contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """Wait until no other run on this machine gives its results their names in a folder, and keep others out.
+
+    The lock is that of the open folder: it leaves no file, and ends with the process.
+    """
+    try:
+        import fcntl  # Windows has no such module
+    except ImportError:
+        yield
+        return
+    handle = os.open(target, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _commit(target: Path, staging: Path, moves: Moves, *, replace: bool, option: str) -> None:
     journal = target / NAME
     rows = [[str(path.relative_to(target)) for path in move] for move in moves]
     with whole_file(journal) as out:
@@ -37,7 +64,9 @@ def commit(target: Path, staging: Path, moves: Moves, *, replace: bool, option: 
 def finish_interrupted(target: Path) -> bool:
     """Finish a commit that was killed, and return whether there was one. Raises KsegError if that fails."""
     journal = target / NAME
-    with writing(target):
+    if not target.is_dir():
+        return False
+    with writing(target), _alone(target):
         try:
             found = json.loads(journal.read_bytes())
         except FileNotFoundError:

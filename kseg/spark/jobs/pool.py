@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from kseg.errors import KsegError
 from kseg.findings import do_nothing
-from kseg.format.storage import file_access
+from kseg.format.storage import file_access, remote_files
 from kseg.format.storage.file_access import Progress
 
 if TYPE_CHECKING:
@@ -136,6 +136,7 @@ class _CallReader(DataSourceReader):
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int, bytes]]:
+        remote_files.forget()  # the worker may have run a task of an earlier job
         with file_access.file_access(max_rate=self._rate):
             for number, (work, args) in partition.value or ():
                 try:

@@ -43,7 +43,7 @@ from kseg.errors import UsageError
 from kseg.findings import Finding, do_nothing, fail_on_read_error
 from kseg.format.internal_topics.decode import internal_topic
 from kseg.format.storage.atomic_write import SUFFIX, publish, whole_file, whole_files, writing
-from kseg.format.storage.naming import is_log
+from kseg.format.storage.naming import is_log, is_url
 from kseg.format.storage.process_pool import Pool
 from kseg.format.storage.source import SegmentFile, find_segments, is_folder, topic_partition
 from kseg.format.writer.output_guards import index_paths
@@ -80,13 +80,13 @@ def begin(folder: Path, requested: Mapping[str, Any]) -> bool:
     return True
 
 
-def stamp_of(source: str) -> list[int] | None:
-    """Return size and modification time of a source, to detect changes; None if it is not a local file.
+def stamp_of(source: str) -> list[int | str] | None:
+    """Return size and modification time of a source, or size and tag of an object, to detect changes; None if unknown.
 
     The same file can have another inode on another machine.
     """
     stamp = folder_checks.stamp_of(source)
-    return None if stamp is None else list(stamp[:2])
+    return stamp and [stamp[0], stamp[2] if is_url(source) else stamp[1]]
 
 
 def finished_before(path: Path, source: str, folder: Path) -> FinishedSegment | None:
@@ -102,7 +102,7 @@ def finished_before(path: Path, source: str, folder: Path) -> FinishedSegment | 
 
 
 def record_finished(
-    path: Path, source: str, stamp: list[int] | None, folder: Path, outputs: Iterable[str], result: Mapping[str, Any],
+    path: Path, source: str, stamp: list[int | str] | None, folder: Path, outputs: Iterable[str], result: Mapping[str, Any],
     findings: Sequence[Finding],
 ) -> FinishedSegment:  # fmt: skip
     """Write an entry. ``stamp`` was taken before the source was read."""
