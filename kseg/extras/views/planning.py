@@ -154,15 +154,19 @@ def plan(request: Request, limits: RowFilter) -> list[Split]:
         find = partial(find_files, unknown=do_nothing) if request.view == FINDINGS else find_segments
         return list(pack_splits(_folder_units(request.paths, limits, find), request.split_bytes or SPLIT_BYTES))
     by_folder = folders(request.paths, limits)
-    split_bytes = request.split_bytes or split_size(chain.from_iterable(by_folder.values()))
+    if request.view == "segments":
+        wanted = by_folder
+    else:
+        wanted = {path: [one for one in folder if _can_hold(one, limits)] for path, folder in by_folder.items()}
+    split_bytes = request.split_bytes or split_size(chain.from_iterable(wanted.values()))
     pieces: list[SegmentRange] = []
     for path, folder in by_folder.items():
+        if request.view == "segments":
+            pieces += (SegmentRange(segment.file, segment.size) for segment in folder)
+            continue
         seen = _outcomes(request, limits, path, folder) if needs_outcomes(request) else None
-        for segment in folder:
-            if request.view == "segments":
-                pieces.append(SegmentRange(segment.file, segment.size))
-            elif _can_hold(segment, limits):
-                pieces += _pieces(segment, limits, split_bytes, seen)
+        for segment in wanted[path]:
+            pieces += _pieces(segment, limits, split_bytes, seen)
     return list(pack_splits(([piece] for piece in pieces), split_bytes))
 
 
@@ -211,7 +215,7 @@ def _folder_units(
 def split_size(segments: Iterable[PlannedSegment]) -> int:
     """Return the size in bytes of the splits for these segments."""
     size = sum(FILE_COST + (SPLIT_BYTES if segment.size is None else segment.size) for segment in segments)
-    return min(max(size // SPLITS, LEAST_SPLIT_BYTES), SPLIT_BYTES)
+    return max(min(max(size // SPLITS, LEAST_SPLIT_BYTES), SPLIT_BYTES), size // MOST_SPLITS)
 
 
 def reads_committed(request: Request) -> bool:
