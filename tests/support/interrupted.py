@@ -41,12 +41,16 @@ class FailingFile:
         self.raw = raw
         self.fails_at = fails_at
 
-    def readinto(self, view: memoryview) -> int:
+    def seek(self, position: int) -> int:
+        found: int = self.raw.seek(position)
+        return found
+
+    def read(self, size: int) -> bytes:
         room = self.fails_at - self.raw.tell()
         if room <= 0:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        count: int = self.raw.readinto(view[:room])
-        return count
+        data: bytes = self.raw.read(min(size, room))
+        return data
 
     def close(self) -> None:
         self.raw.close()

@@ -33,7 +33,7 @@ MAX_ENTRY_SIZE = 256 * 1024 * 1024
 DOUBTFUL_SIZE = 64 * 1024 * 1024
 WINDOW_SIZE = 4 * 1024 * 1024
 #: The bytes of the first read of one batch, which most batches do not exceed: a second request to a store takes as long.
-LIKELY_SIZE = 16 * 1024
+LIKELY_SIZE = 4 * 1024
 WINDOW_ROWS = 16 * 1024  # a window of small batches ends when it has this many rows
 SMALLEST_ENTRY = layout.LOG_OVERHEAD + framing.smallest_size(0)
 FEWEST_ROWS = 1024  # some checks compare a batch with its neighbours in the same window
