@@ -239,7 +239,8 @@ def test_splits_are_as_large_as_there_is_to_read() -> None:
         (0, 16 * mib),
         (80 * mib, 16 * mib),
         (512 * mib, 32 * mib),
-        (1 << 40, 64 * mib),
+        (512 << 30, 64 * mib),
+        (1 << 50, (1 << 50) // 10_000),
         (None, 16 * mib),
     ):
         found = split_size([PlannedSegment(SegmentFile("00000000000000000000.log"), size, None)])
