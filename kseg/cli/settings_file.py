@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.core import ParameterSource
 
+from kseg.cli.messages import note
 from kseg.cli.option_rules import OLD_NAMES
 from kseg.engine import lazy
 from kseg.errors import UsageError
@@ -106,7 +107,9 @@ def _options(table: dict[str, Any], name: str, known: set[str]) -> dict[str, Set
     options: dict[str, Setting] = {}
     for key, value in table.items():
         option = key.replace("_", "-")
-        option = OLD_NAMES.get(("validate", f"--{option}"), option).removeprefix("--")
+        if (new := OLD_NAMES.get(("validate", f"--{option}"))) is not None:
+            option = new.removeprefix("--")
+            note(f"{name}: {key} is {option} now: the old name works until version 1.0")
         if option not in known:
             raise UsageError(f"{name}: {unknown_name('setting', key, sorted(known))}")
         if option == "rule" and isinstance(value, dict):

@@ -159,7 +159,7 @@ def test_a_broken_rule_is_one_line(rule: Excludes | Needs, tmp_path: Path) -> No
         assert any(text in lines[0] for text in (message, "needs", "cannot be combined with")), (name, words, lines)
 
 
-def test_old_names_work_with_one_line() -> None:
+def test_old_names_work_with_one_line(tmp_path: Path) -> None:
     """A script of an older version runs on, and says once which name to write."""
     for (name, old), new in OLD_NAMES.items():
         own = {one for option in options_of(commands()[name]).values() for one in option.opts}
@@ -169,6 +169,10 @@ def test_old_names_work_with_one_line() -> None:
     done = kseg("stats", "--top", 1, PLAIN)
     assert done.stdout == kseg("stats", "--limit", 1, PLAIN).stdout
     assert done.stderr == "kseg: --top is --limit now: the old name works until version 1.0\n"
+    (tmp_path / "kseg.toml").write_text("max-per-rule = 1\n")
+    done = kseg("validate", PLAIN, cwd=tmp_path)
+    assert "kseg: kseg.toml: max-per-rule is limit now: the old name works until version 1.0\n" in done.stderr
+    assert done.returncode == 0
     kept = option_rules.current_names(commands()["stats"], ["-o", "--top", "--", "--top"])
     assert kept == ["-o", "--top", "--", "--top"], "a value, and what follows --"
 
