@@ -16,10 +16,10 @@ from kseg.engine import lazy
 from kseg.errors import UnreadableError, UsageError
 from kseg.extras.views import planning, split_rows, view_table
 from kseg.findings import Finding, Report, Verdict, do_nothing
+from kseg.format.segment.framed_files import FRAMINGS
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.sidefiles.registry import find_files, recognise
 from kseg.format.storage.source import SegmentFile, is_folder, open_source
-from kseg.format.wire.framings import FRAMINGS
 from kseg.report import arrow_table
 from kseg.report.arrow_table import pa
 from kseg.results import FileResult, Settings, Summary

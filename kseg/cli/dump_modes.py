@@ -20,10 +20,10 @@ from kseg.errors import UsageError
 from kseg.findings import Report
 from kseg.format.internal_topics.decode import BY_FOLDER, internal_topic
 from kseg.format.internal_topics.effective_state import Owner, effective
+from kseg.format.segment.framed_files import framed_files, framing
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.local_files import special_kind_at
 from kseg.format.storage.source import STDIN, SegmentFile, find_segments, once_each, open_source, topic_partition
-from kseg.format.wire.framings import framed_files, framing
 from kseg.report.effective_report import EffectivePartition
 from kseg.report.formats import DUMP, EFFECTIVE, FRAMED, View, check_format, destination, write
 from kseg.text import count_of

@@ -12,8 +12,8 @@ from kseg.cli.messages import FAILED, FOUND, fail, until_reader_closes
 from kseg.cli.typed_command import ReadOptions, command
 from kseg.commands.explain import kinds_in, lesson_of
 from kseg.errors import KsegError
+from kseg.format.segment.framed_files import framed_files
 from kseg.format.storage.source import SegmentFile, is_folder
-from kseg.format.wire.framings import framed_files
 from kseg.report.formats import FOLDER, LESSON, View, destination, write
 
 

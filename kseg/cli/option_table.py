@@ -22,8 +22,8 @@ from kseg.extras.sql import recipes
 from kseg.format.compress import codecs
 from kseg.format.internal_topics import decode
 from kseg.format.log_loader import log_segment
+from kseg.format.segment import framed_files
 from kseg.format.storage import file_access
-from kseg.format.wire import framings
 from kseg.text import parse_offsets, parse_time
 
 
@@ -74,7 +74,7 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
     "Select": {
         "deep": OptionRow("--deep/--shallow", "Read records, or only headers and CRCs. Default: deep.", default=True),
         "framings": OptionRow("--as", "Read PATHs as this kind of file. Once, or once per PATH.",
-            type=lambda: Choice(list(framings.FRAMINGS)), multiple=True),
+            type=lambda: Choice(list(framed_files.FRAMINGS)), multiple=True),
         "offsets": OptionRow("--offsets", "Show offsets from A to before B; also A: or :B.", "A:B",
             lambda: Parsed(parse_offsets)),
         "since": OptionRow("--since", "Show rows from TIME: ISO 8601 or epoch milliseconds.", "TIME",

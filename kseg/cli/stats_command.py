@@ -17,8 +17,8 @@ from kseg.commands.stats.counted_file import SegmentStats
 from kseg.commands.stats.levels import levels, sorted_by_folder, stats_of
 from kseg.errors import KsegError
 from kseg.findings import Policy, Severity
+from kseg.format.segment.framed_files import framed_files
 from kseg.format.storage.source import SegmentFile, find_segments, once_each, total_size
-from kseg.format.wire.framings import framed_files
 from kseg.report.formats import STATS, destination, write
 from kseg.report.wording import omitted_findings
 from kseg.results import Settings

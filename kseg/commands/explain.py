@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from kseg.engine import imported
 from kseg.errors import UnreadableError
+from kseg.extras.wire.frame_fields import FramePart, set_parts
 from kseg.findings import do_nothing
 from kseg.format.checks.record_set_checks import RecordSetChecks, check_record_set
 from kseg.format.checks.run_checks import (
@@ -28,14 +29,12 @@ from kseg.format.checks.run_checks import (
 from kseg.format.record import layout
 from kseg.format.record.field_facts import FILES
 from kseg.format.record.fields import FieldReader, UnexpectedBytesError, describe_time
+from kseg.format.segment.framed_files import ReadSettings, RecordSet, framing
 from kseg.format.segment.segment_reader import Window
 from kseg.format.sidefiles.producer_snapshot import STORED_FIELDS, StoredFields
 from kseg.format.sidefiles.registry import Recognised, recognise
 from kseg.format.storage.naming import base_offset_of, is_snapshot
 from kseg.format.storage.source import STDIN, SegmentFile, Source, check_complete, open_range, open_source, walk_folders
-from kseg.format.wire.frame_fields import FramePart, set_parts
-from kseg.format.wire.framings import framing
-from kseg.format.wire.record_sets import ReadSettings, RecordSet
 from kseg.results import FileResult, FindingCollector, Settings
 from kseg.schema import Row
 

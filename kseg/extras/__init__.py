@@ -1,1 +1,1 @@
-"""Archives, and the rooms without which the core works: schemas, SQL, views and pages."""
+"""Archives, and the rooms without which the core works: schemas, requests, SQL, views and pages."""

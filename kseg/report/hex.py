@@ -37,9 +37,9 @@ from kseg.format.record.fields import (
     record_fields,
 )
 from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT
+from kseg.format.segment.framed_files import framing
 from kseg.format.sidefiles.producer_snapshot import STORED_FIELDS, StoredFields
 from kseg.format.storage.source import Source, open_range, open_source
-from kseg.format.wire.framings import framing
 from kseg.report.formats import View
 from kseg.report.tables import may_colour, print_text
 from kseg.schema import Column

@@ -7,10 +7,10 @@ from typing import Any
 
 from kseg.engine import imported
 from kseg.errors import UsageError
+from kseg.extras.wire import wide_crc
+from kseg.extras.wire.connections import FRAME_COLUMNS
+from kseg.extras.wire.produce_verdict import VERDICT_COLUMNS
 from kseg.format.sidefiles.registry import COMMON, SIDE_FILES
-from kseg.format.wire import wide_crc
-from kseg.format.wire.connections import FRAME_COLUMNS
-from kseg.format.wire.produce_verdict import VERDICT_COLUMNS
 from kseg.results import COUNTS
 from kseg.schema import (
     BATCH_COLUMNS,

@@ -35,10 +35,10 @@ from kseg.extras.views.split_rows import NO_NOTICES, Notices
 from kseg.extras.views.view_table import VIEWS, columns_of
 from kseg.findings import do_nothing
 from kseg.format.internal_topics.decode import BY_FOLDER, TOPICS
+from kseg.format.segment.framed_files import FRAMINGS
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage import remote_files
 from kseg.format.storage.source import STDIN, is_url
-from kseg.format.wire.framings import FRAMINGS
 from kseg.schema import Column
 from kseg.text import milliseconds, parse_offsets, parse_time, unknown_name
 

@@ -14,8 +14,8 @@ from kseg.commands.dump.dumped_rows import DamagedBytes, WireRow
 from kseg.commands.dump.framed_dump import framed_bytes
 from kseg.engine import imported
 from kseg.findings import Finding
+from kseg.format.segment.framed_files import framing
 from kseg.format.storage.source import SegmentFile
-from kseg.format.wire.framings import framing
 from tests.support import damage
 from tests.support.cli import ROOT, kseg
 

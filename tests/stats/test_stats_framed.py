@@ -13,8 +13,8 @@ from kseg.commands.dump.framed_dump import framed_rows
 from kseg.commands.stats.levels import levels, stats_of
 from kseg.commands.validate.validate import validate_segment
 from kseg.findings import do_nothing
+from kseg.format.segment.framed_files import framed_files
 from kseg.format.storage.source import SegmentFile, find_segments
-from kseg.format.wire.framings import framed_files
 from kseg.report.stats_rows import stats_row
 from kseg.results import Settings
 from kseg.text import count_of

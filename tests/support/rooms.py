@@ -9,7 +9,9 @@ ROOMS = [
     "extras",
     *(f"format.{room}" for room in ("segment", "internal_topics")),
     "extras.serialization",
-    *(f"format.{room}" for room in ("sidefiles", "wire", "checks", "log_loader", "writer")),
+    "format.sidefiles",
+    "extras.wire",
+    *(f"format.{room}" for room in ("checks", "log_loader", "writer")),
     *(f"commands.{room}" for room in (
         "validate", "dump", "grep", "stats", "diff", "lag", "transactions", "recovery", "convert", "repair",
         "schemas", "explain", "next_steps",

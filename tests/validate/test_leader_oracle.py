@@ -13,8 +13,8 @@ import pytest
 
 from kseg.findings import Severity, Verdict
 from kseg.format.checks.run_checks import new_collector, run_checks
+from kseg.format.segment.framed_files import RecordSet
 from kseg.format.storage.source import SegmentFile, open_source
-from kseg.format.wire.record_sets import RecordSet
 from kseg.format.writer.records_builder import (
     PlainRecord,
     build_batch,

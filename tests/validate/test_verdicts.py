@@ -16,9 +16,8 @@ from click.testing import CliRunner, Result
 from kseg.cli.main import main
 from kseg.findings import RULES, do_nothing
 from kseg.format.record import framing as record_framing
+from kseg.format.segment.framed_files import ReadSettings, RecordSet, framing
 from kseg.format.storage.source import open_source
-from kseg.format.wire.framings import framing
-from kseg.format.wire.record_sets import ReadSettings, RecordSet
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message
 from tests.support.damage import entries
 from tools.make_findings import FINDINGS, FIRST, SEGMENTS

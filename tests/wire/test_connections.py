@@ -17,8 +17,8 @@ import kseg as kseg_library
 from kseg.cli.main import main
 from kseg.commands.validate.validate import validate_segment
 from kseg.errors import UsageError
+from kseg.extras.wire import apis, connections
 from kseg.format.storage.source import SegmentFile
-from kseg.format.wire import apis, connections
 from kseg.results import Settings
 from tests.support.fuzzing import cases
 

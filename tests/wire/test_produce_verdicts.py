@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from kseg import results
 from kseg.cli.main import main
-from kseg.format.wire.produce_verdict import COMPRESSION_TYPES, judge_request
-from kseg.format.wire.set_validation import TopicSettings
+from kseg.extras.wire.produce_verdict import COMPRESSION_TYPES, judge_request
+from kseg.extras.wire.set_validation import TopicSettings
 from tests.support.fuzzing import cases
 from tools import make_findings, statement_bytes
 from tools.lab import produce_oracle

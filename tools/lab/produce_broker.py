@@ -15,8 +15,8 @@ from typing import Any
 
 from confluent_kafka.cimpl import NewTopic
 
-from kseg.format.wire.produce_verdict import judge_request
-from kseg.format.wire.set_validation import TopicSettings
+from kseg.extras.wire.produce_verdict import judge_request
+from kseg.extras.wire.set_validation import TopicSettings
 from tools.lab import kafka_requests
 from tools.lab.kraft import KraftBroker
 from tools.lab.produce_requests import Case, case

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from kseg.format.wire.produce_verdict import judge_request
-from kseg.format.wire.set_validation import SetVerdict
+from kseg.extras.wire.produce_verdict import judge_request
+from kseg.extras.wire.set_validation import SetVerdict
 from tools.lab import maven
 from tools.lab.produce_requests import Case, case
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from crc32c import crc32c
 
+from kseg.extras.wire.produce_verdict import COMPRESSION_TYPES
+from kseg.extras.wire.set_validation import TopicSettings
 from kseg.format.compress.codecs import compress
-from kseg.format.wire.produce_verdict import COMPRESSION_TYPES
-from kseg.format.wire.set_validation import TopicSettings
 
 NOW = 1_700_000_000_000
 _CODEC = 7

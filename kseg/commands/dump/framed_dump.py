@@ -18,12 +18,11 @@ from kseg.commands.dump.dumped_rows import (
 from kseg.errors import NotASegmentError
 from kseg.findings import Finding, Report
 from kseg.format.checks.record_set_checks import RecordSetChecks
+from kseg.format.segment.framed_files import ReadSettings, RecordSet, framing
 from kseg.format.segment.records_chunk import batch_row, record_row, unchanged
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.source import SegmentFile, local_size, open_source
-from kseg.format.wire.framings import framing
-from kseg.format.wire.record_sets import ReadSettings, RecordSet
 from kseg.schema import BATCH_COLUMNS, PRODUCER_COLUMNS, Row
 
 

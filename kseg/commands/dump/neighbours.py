@@ -11,12 +11,12 @@ from itertools import pairwise
 from kseg.commands.dump.dumped_rows import Item, RecordsItem
 from kseg.errors import NotASegmentError
 from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.framed_files import BytesSource
 from kseg.format.segment.record_search import by_batch
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.source import Source
-from kseg.format.wire.record_sets import BytesSource
 
 #: A larger batch is not kept in memory for the records after it.
 _MOST_BYTES = 4 << 20

@@ -40,12 +40,11 @@ from kseg.format.record import layout
 from kseg.format.record.columns import RecordColumns
 from kseg.format.record.layout import CODEC_MASK
 from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.framed_files import LOSING, ReadSettings, RecordSet, framing
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.source import SegmentFile, Source, open_source
-from kseg.format.wire.framings import framing
-from kseg.format.wire.record_sets import LOSING, ReadSettings, RecordSet
 from kseg.results import FileResult, FindingCollector, Settings, Summary
 from kseg.schema import Row
 

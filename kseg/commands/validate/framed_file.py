@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 from kseg.findings import Finding
 from kseg.format.checks.record_set_checks import check_record_set
 from kseg.format.checks.run_checks import new_collector
-from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
+from kseg.format.segment.framed_files import LOSING, PRODUCE_KIND, UNDECODED, ReadSettings, RecordSet, framing
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.source import SegmentFile, Source
-from kseg.format.wire.framings import framing
-from kseg.format.wire.produce_verdict import PRODUCE_KIND
-from kseg.format.wire.record_sets import (
-    LOSING,
-    UNDECODED,
-    ReadSettings,
-    RecordSet,
-)
-from kseg.format.wire.set_validation import TopicSettings
 from kseg.results import FindingCollector, Settings
 
 
@@ -35,7 +24,10 @@ def check_framed_file(
         decoded = decoded and finding.rule not in UNDECODED
         collector(finding)
 
-    reading = ReadSettings(settings.verify_crc, file.requests, _topic_settings(settings))
+    # A verdict needs records and CRCs.
+    reading = ReadSettings(
+        settings.verify_crc, file.requests, settings if settings.deep and settings.verify_crc else None
+    )
     for part in framing(file.framing).walk(source, report, reading):
         if isinstance(part, RecordSet):
             check_record_set(part, new_collector(file, settings), settings, collector)
@@ -49,17 +41,3 @@ def check_framed_file(
     source.check_not_empty()
     progress(source.position - done)
     summary.files, summary.bytes, summary.unchecked = 1, source.position, int(not (settings.verify_crc and decoded))
-
-
-def _topic_settings(settings: Settings) -> TopicSettings | None:
-    """Return the settings of the topic for verdicts on requests; None if the run does not read records or CRCs."""
-    if not (settings.deep and settings.verify_crc):
-        return None
-    return TopicSettings(
-        now=time.time_ns() // 1_000_000,
-        max_message_bytes=settings.max_message_bytes or DEFAULT_MAX_MESSAGE_BYTES,
-        compression_type=settings.compression_type,
-        timestamp_before_max_ms=settings.timestamp_before_max_ms,
-        timestamp_after_max_ms=settings.timestamp_after_max_ms,
-        compacted=settings.compacted,
-    )

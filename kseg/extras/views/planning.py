@@ -19,6 +19,7 @@ from kseg.commands.transactions import CommittedOffsets, committed, open_at
 from kseg.errors import UnreadableError, UsageError
 from kseg.extras.views.view_table import FINDINGS, TRANSACTION_STATE, VIEWS
 from kseg.findings import do_nothing
+from kseg.format.segment.framed_files import framed_files
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.sidefiles import index_reader
 from kseg.format.sidefiles.registry import find_files
@@ -35,7 +36,6 @@ from kseg.format.storage.source import (
     stored_size,
     topic_partition,
 )
-from kseg.format.wire.framings import framed_files
 from kseg.schema import Column
 
 if TYPE_CHECKING:

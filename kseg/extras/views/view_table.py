@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kseg import schema
 from kseg.errors import UsageError
-from kseg.format.wire.framings import framing
+from kseg.format.segment.framed_files import framing
 from kseg.report.arrow_table import widened
 from kseg.schema import Column
 from kseg.text import unknown_name

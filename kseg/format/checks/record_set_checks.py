@@ -8,8 +8,8 @@ from kseg.format.checks.run_checks import run_checks
 from kseg.format.compress.codecs import codec_name
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import CODEC_MASK, DEFAULT_MAX_MESSAGE_BYTES
+from kseg.format.segment.framed_files import RecordSet
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.wire.record_sets import RecordSet
 from kseg.results import FindingCollector, Settings
 
 

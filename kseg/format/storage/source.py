@@ -268,7 +268,7 @@ class SegmentFile:
 
     ``stored`` are size and tag of an object as listed, None for a local file, and for a URL that was not listed.
 
-    ``framing`` is the kind of file given with --as (``frames.framings``), None to use the name. For responses,
+    ``framing`` is the kind of file given with --as (``framed_files.FRAMINGS``), None to use the name. For responses,
     ``requests`` is the file with their requests.
     """
 

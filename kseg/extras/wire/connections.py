@@ -13,11 +13,8 @@ from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 
-from kseg.findings import Finding, Report, do_nothing
-from kseg.format.segment.input_buffer import InputBuffer
-from kseg.format.storage.source import Source, open_source
-from kseg.format.wire import produce_verdict
-from kseg.format.wire.apis import (
+from kseg.extras.wire import produce_verdict
+from kseg.extras.wire.apis import (
     REQUEST_HEAD,
     RESPONSE_HEAD,
     Api,
@@ -28,13 +25,11 @@ from kseg.format.wire.apis import (
     record_sets,
     topic_names,
 )
-from kseg.format.wire.record_sets import (
-    BytesSource,
-    Framing,
-    ReadSettings,
-    RecordSet,
-    WirePart,
-)
+from kseg.extras.wire.set_validation import TopicSettings
+from kseg.findings import Finding, Report, do_nothing
+from kseg.format.segment.framed_files import BytesSource, Framing, ReadSettings, RecordSet, WirePart
+from kseg.format.segment.input_buffer import InputBuffer
+from kseg.format.storage.source import Source, open_source
 from kseg.schema import BATCH_COLUMNS, RECORD_COLUMNS, Column, Row
 from kseg.text import count_of
 
@@ -82,12 +77,13 @@ def _columns(others: tuple[Column, ...]) -> tuple[Column, ...]:
 
 
 def _requests(source: Source, report: Report, reading: ReadSettings) -> Iterator[WirePart]:
+    topic = TopicSettings.of(reading.topic) if reading.topic else None
     for position, data in _frames(source, report, REQUEST_HEAD):
         message = read_request(data)
         row = {"client_id": message.client_id}
         yield from _parts(source.name, "request", row, position, data, message, report, {})
-        if reading.topic and message.api and message.api.key == _PRODUCE and message.body:
-            yield from produce_verdict.verdict_rows(source.name, position, data, message, reading.topic)
+        if topic and message.api and message.api.key == _PRODUCE and message.body:
+            yield from produce_verdict.verdict_rows(source.name, position, data, message, topic)
 
 
 def _responses(source: Source, report: Report, reading: ReadSettings) -> Iterator[WirePart]:
@@ -281,6 +277,6 @@ def _heads(path: str | None) -> Generator[tuple[int, Api], None, None]:
 
 
 #: Requests of a client, and the responses to them.
-_FIELDS = "kseg.format.wire.frame_fields"
+_FIELDS = "kseg.extras.wire.frame_fields"
 REQUESTS = Framing(_requests, _columns(RECORD_COLUMNS), _columns(BATCH_COLUMNS), f"{_FIELDS}:request_parts", _SIZE.size)
 RESPONSES = Framing(_responses, REQUESTS.columns, REQUESTS.shallow_columns, f"{_FIELDS}:response_parts", _SIZE.size)

@@ -13,6 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from kseg.extras.wire.apis import Message
+from kseg.extras.wire.leader_records import (
+    CORRUPT_MESSAGE,
+    INVALID_RECORD,
+    UNKNOWN_SERVER_ERROR,
+    ZSTD,
+    RejectedSetError,
+    UndecidedSetError,
+    limited,
+)
+from kseg.extras.wire.sent_batches import SentBatch, batches_of, check_codec
+from kseg.extras.wire.set_validation import SetValidation, SetVerdict, TopicSettings
 from kseg.format.compress.codecs import CODECS
 from kseg.format.record.crc import crc32_of, crc32c_of
 from kseg.format.record.framing import read_int64
@@ -22,18 +34,7 @@ from kseg.format.record.layout import (
     NO_PRODUCER_ID,
     RECORD_BATCH_OVERHEAD,
 )
-from kseg.format.wire.apis import Message
-from kseg.format.wire.leader_records import (
-    CORRUPT_MESSAGE,
-    INVALID_RECORD,
-    UNKNOWN_SERVER_ERROR,
-    ZSTD,
-    RejectedSetError,
-    UndecidedSetError,
-    limited,
-)
-from kseg.format.wire.record_sets import SentBatch, batches_of, check_codec
-from kseg.format.wire.set_validation import SetValidation, SetVerdict, TopicSettings
+from kseg.format.segment.framed_files import PRODUCE_KIND
 from kseg.schema import Column, Row
 from kseg.text import count_of
 
@@ -75,10 +76,6 @@ VERDICT_COLUMNS = (
     Column("max_timestamp", "ms?", "its largest timestamp"),
     Column("max_timestamp_index", "int?", "index of the first record with it; null if no record has it"),
 )
-
-
-#: The kind of the parts of a file that are verdicts.
-PRODUCE_KIND = "produce"
 
 
 def verdict_rows(file: str, position: int, data: memoryview, message: Message, topic: TopicSettings) -> Iterator[Row]:

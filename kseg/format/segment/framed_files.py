@@ -1,47 +1,28 @@
-"""The content of files other than logs: rows of the file, and sets of records in the format of segments.
+"""Files other than logs (``--as NAME``): what reads them, and the sets of records that are found in them.
 
-The batches of a record set are found as a leader finds them (``ByteBufferLogInputStream``).
+Requests, responses and single messages are read in ``extras/wire``, which is imported by name when a file asks for it. A
+reader yields rows, and record sets, whose batches are in the format of segments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
 
+from kseg.engine import imported
+from kseg.errors import UsageError
 from kseg.findings import Finding, Report
-from kseg.format.compress.codecs import CODECS
-from kseg.format.record.framing import read_int32
-from kseg.format.record.layout import (
-    ATTRIBUTES_AT,
-    BATCH_HEADER,
-    CODEC_MASK,
-    HEADER_SIZE_UP_TO_MAGIC,
-    INT32_MAX,
-    LOG_APPEND_TIME,
-    LOG_OVERHEAD,
-    MAGIC_AT,
-    RECORD_BATCH_OVERHEAD,
-    SIZE_AT,
-    TRANSACTIONAL,
-    V0_MIN_SIZE,
-)
-from kseg.format.storage.source import STDIN, Source
-from kseg.format.wire.leader_records import (
-    CORRUPT_MESSAGE,
-    UNKNOWN_SERVER_ERROR,
-    RejectedSetError,
-)
+from kseg.format.record.layout import V0_MIN_SIZE
+from kseg.format.storage.source import STDIN, SegmentFile, Source, is_folder
+from kseg.results import Settings
 from kseg.schema import Column, Row
-
-if TYPE_CHECKING:
-    from kseg.format.wire.set_validation import TopicSettings
-
 
 #: Findings that make all their bytes unusable, in a file other than a record set.
 LOSING = frozenset({"truncated-tail", "invalid-size", "lost-bytes", "crc-mismatch", "frame-size", "frame-cut"})
 #: Findings after which a body is not decoded, although it may be valid.
 UNDECODED = frozenset({"unknown-api", "unmatched-response", "unread-bodies"})
+#: The kind of the rows that are verdicts on record sets.
+PRODUCE_KIND = "produce"
 # Rules about values that a leader assigns, including append times. In a set that is sent to it, they do not apply.
 _ASSIGNED = frozenset(
     {
@@ -189,12 +170,13 @@ class Framing:
 class ReadSettings:
     """How to read a file. ``requests`` is the file of requests, for a file of responses.
 
-    With ``topic``, each record set of a produce request has a row with the verdict of a leader of such a topic.
+    With ``topic``, each record set of a produce request has a row with the verdict of a leader of a topic with these
+    settings.
     """
 
     verify_crc: bool = True
     requests: str | None = None
-    topic: TopicSettings | None = None
+    topic: Settings | None = None
 
 
 def _record_set(source: Source, report: Report, reading: ReadSettings) -> Iterator[WirePart]:
@@ -207,77 +189,40 @@ def _record_set(source: Source, report: Report, reading: ReadSettings) -> Iterat
 MESSAGE_SET = Framing(_record_set)
 
 
-class BatchHeader(NamedTuple):
-    """The fields of ``layout.BATCH_HEADER``."""
-
-    base_offset: int
-    size: int
-    leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
+# name -> "module:value" of its Framing, imported when it is needed: the core knows the extras by these names only.
+FRAMINGS: Mapping[str, str] = {
+    "message-set": "kseg.format.segment.framed_files:MESSAGE_SET",
+    "message": "kseg.extras.wire.single_message:BARE",
+    "wide-crc": "kseg.extras.wire.wide_crc:WIDE_CRC",
+    "requests": "kseg.extras.wire.connections:REQUESTS",
+    "responses": "kseg.extras.wire.connections:RESPONSES",
+}
 
 
-class SentBatch(NamedTuple):
-    """One batch of a set. ``header`` is None for versions 0 and 1, and for a batch that ends within its header."""
-
-    data: memoryview
-    magic: int
-    header: BatchHeader | None
-
-    @property
-    def attributes(self) -> int:
-        """The attributes; Kafka ignores the higher byte of version 2."""
-        return self.data[ATTRIBUTES_AT + 1] if self.magic >= 2 else self.data[MAGIC_AT + 1]
-
-    @property
-    def codec(self) -> int:
-        """The codec, of which the numbers above zstd are unknown."""
-        return self.attributes & CODEC_MASK
-
-    @property
-    def transactional(self) -> bool:
-        """Whether the batch is transactional."""
-        return self.magic >= 2 and bool(self.attributes & TRANSACTIONAL)
-
-    @property
-    def append_time(self) -> bool:
-        """Whether the batch has LogAppendTime."""
-        return self.magic > 0 and bool(self.attributes & LOG_APPEND_TIME)
+def framing(name: str) -> Framing:
+    """Return the reader and the columns of one of FRAMINGS."""
+    found: Framing = imported(FRAMINGS[name])
+    return found
 
 
-def batches_of(data: memoryview) -> Iterator[SentBatch]:
-    """Yield the complete batches of a set (``ByteBufferLogInputStream``). Raises RejectedSetError for a damaged header."""
-    at = 0
-    while len(data) - at >= LOG_OVERHEAD:
-        size = read_int32(data, at + SIZE_AT)
-        if size < V0_MIN_SIZE:
-            raise RejectedSetError(CORRUPT_MESSAGE, f"the size of a batch is {size}, but the minimum is {V0_MIN_SIZE}")
-        if len(data) - at < HEADER_SIZE_UP_TO_MAGIC:
-            return
-        magic = data[at + MAGIC_AT]
-        if magic > 2:
-            raise RejectedSetError(CORRUPT_MESSAGE, f"the magic of a batch is {magic}, but the highest is 2")
-        end = at + LOG_OVERHEAD + size
-        if size > INT32_MAX - LOG_OVERHEAD:  # the sum overflows in Kafka
-            raise RejectedSetError(UNKNOWN_SERVER_ERROR, f"the size of a batch is {size:,}")
-        if end > len(data):
-            return
-        batch = data[at:end]
-        complete = magic == 2 and len(batch) >= RECORD_BATCH_OVERHEAD
-        header = BatchHeader(*BATCH_HEADER.unpack_from(batch)) if complete else None
-        yield SentBatch(batch, magic, header)
-        at = end
+def framed_files(paths: Sequence[str], names: Sequence[str]) -> list[SegmentFile]:
+    """Return the files to read, each with its framing: one name for all paths, or one name per path in their order.
 
-
-def check_codec(batch: SentBatch) -> None:
-    """Raise RejectedSetError for an unknown codec."""
-    if batch.codec not in CODECS:
-        raise RejectedSetError(UNKNOWN_SERVER_ERROR, f"the codec {batch.codec} is unknown")
+    The first ``responses`` are the responses to the first ``requests``, and so on. Raises UsageError.
+    """
+    if len(names) not in (1, len(paths)):
+        raise UsageError(f"--as: give it once, or once per PATH ({len(paths)}), got {len(names)}")
+    for path in paths:
+        if is_folder(path):
+            raise UsageError(f"{path} is a folder: --as needs files")
+    named = list(zip(paths, list(names) * len(paths) if len(names) == 1 else names, strict=True))
+    requested = [path for path, name in named if name == "requests"]
+    if requested and len(requested) != sum(name == "responses" for _, name in named) > 0:
+        raise UsageError("each file of responses needs a file of requests, in the same order")
+    if STDIN in requested and len(named) > len(requested):
+        raise UsageError("requests for responses are read twice: give a file instead of standard input")
+    questions = iter(requested)
+    return [
+        SegmentFile(path, framing=name, requests=next(questions, None) if name == "responses" else None)
+        for path, name in named
+    ]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from kseg.extras.wire.unframed import ROOM, MessageLayout, walk
 from kseg.findings import Finding, Report
 from kseg.format.compress.codecs import CODECS, CodecError, DecompressionLimit, codec_name
 from kseg.format.record.layout import CODEC_MASK
 from kseg.format.record.wide_message import KNOWN_MAGICS, OVERHEAD, WideMessage, computed_crc, is_proved, read_message
 from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT
+from kseg.format.segment.framed_files import Framing, ReadSettings
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.storage.source import Source
-from kseg.format.wire.record_sets import Framing, ReadSettings
-from kseg.format.wire.unframed import ROOM, MessageLayout, walk
 from kseg.schema import BATCH_COLUMNS, RECORD_COLUMNS, Row
 
 # The upper four bytes of a CRC are 0.
@@ -81,4 +81,4 @@ def _inflated(value: bytes, codec: int, place: tuple[int, int], report: Report) 
     return value
 
 
-WIDE_CRC = Framing(messages, COLUMNS, BATCH_COLUMNS, "kseg.format.wire.frame_fields:wide_parts")
+WIDE_CRC = Framing(messages, COLUMNS, BATCH_COLUMNS, "kseg.extras.wire.frame_fields:wide_parts")

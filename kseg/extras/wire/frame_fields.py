@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from kseg.extras.wire.apis import Api, header_versions
 from kseg.format.compress.codecs import CodecError, codec_name, decompress, is_plain
 from kseg.format.messages.definitions import APIS, MessageField, definition
 from kseg.format.record import fields as record_fields
@@ -26,7 +27,6 @@ from kseg.format.record.fields import (
     value_meaning,
 )
 from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT
-from kseg.format.wire.apis import Api, header_versions
 from kseg.schema import Row
 from kseg.text import count_of
 

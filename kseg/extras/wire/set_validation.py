@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kseg.format.compress.codecs import codec_name, compress
-from kseg.format.record.framing import read_int64
-from kseg.format.record.layout import (
-    CONTROL,
-    DEFAULT_MAX_MESSAGE_BYTES,
-    INT64_MAX,
-    LOG_OVERHEAD,
-    NO_PRODUCER_ID,
-    RECORD_BATCH_OVERHEAD,
-)
-from kseg.format.wire.leader_records import (
+from kseg.extras.wire.leader_records import (
     CORRUPT_MESSAGE,
     INVALID_RECORD,
     UNKNOWN_SERVER_ERROR,
@@ -33,7 +24,18 @@ from kseg.format.wire.leader_records import (
     plain_records,
     varint,
 )
-from kseg.format.wire.record_sets import SentBatch
+from kseg.extras.wire.sent_batches import SentBatch
+from kseg.format.compress.codecs import codec_name, compress
+from kseg.format.record.framing import read_int64
+from kseg.format.record.layout import (
+    CONTROL,
+    DEFAULT_MAX_MESSAGE_BYTES,
+    INT64_MAX,
+    LOG_OVERHEAD,
+    NO_PRODUCER_ID,
+    RECORD_BATCH_OVERHEAD,
+)
+from kseg.results import Settings
 
 #: The default of ``message.timestamp.after.max.ms`` since Kafka 4.0 (KIP-1030).
 FUTURE_MS = 3_600_000
@@ -55,6 +57,18 @@ class TopicSettings:
     timestamp_before_max_ms: int | None = None
     timestamp_after_max_ms: int | None = None
     compacted: bool = False
+
+    @classmethod
+    def of(cls, settings: Settings) -> TopicSettings:
+        """Return the settings of the topic that the settings of a run state, with the clock of this machine."""
+        return cls(
+            now=time.time_ns() // 1_000_000,
+            max_message_bytes=settings.max_message_bytes or DEFAULT_MAX_MESSAGE_BYTES,
+            compression_type=settings.compression_type,
+            timestamp_before_max_ms=settings.timestamp_before_max_ms,
+            timestamp_after_max_ms=settings.timestamp_after_max_ms,
+            compacted=settings.compacted,
+        )
 
 
 class SetVerdict(NamedTuple):

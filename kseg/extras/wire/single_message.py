@@ -7,22 +7,15 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kseg.extras.wire.unframed import ROOM, MessageLayout, walk
+from kseg.extras.wire.wide_crc import COLUMNS
 from kseg.findings import Finding, Report
 from kseg.format.compress.codecs import codec_name
 from kseg.format.record.bare_message import OVERHEAD, BareMessage, computed_crc, is_proved, read_message
 from kseg.format.record.layout import CODEC_MASK, LOG_OVERHEAD
+from kseg.format.segment.framed_files import BytesSource, Framing, ReadSettings, RecordSet, SetReport, WirePart
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.storage.source import Source
-from kseg.format.wire.record_sets import (
-    BytesSource,
-    Framing,
-    ReadSettings,
-    RecordSet,
-    SetReport,
-    WirePart,
-)
-from kseg.format.wire.unframed import ROOM, MessageLayout, walk
-from kseg.format.wire.wide_crc import COLUMNS
 from kseg.schema import BATCH_COLUMNS, Row
 
 # The magic, and the attributes that are defined in it.
@@ -89,4 +82,4 @@ def _as_set(name: str, buffer: InputBuffer, found: BareMessage, report: Report, 
 
 
 #: v0 and v1 messages without offset and size.
-BARE = Framing(_messages, COLUMNS, BATCH_COLUMNS, "kseg.format.wire.frame_fields:message_parts")
+BARE = Framing(_messages, COLUMNS, BATCH_COLUMNS, "kseg.extras.wire.frame_fields:message_parts")
