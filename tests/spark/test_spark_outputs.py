@@ -49,7 +49,10 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("options", [["--deep"], ["--shallow", "--no-control"], ["--deep", "--offsets", "10:40"]])
+@pytest.mark.parametrize(
+    "options",
+    [["--deep"], ["--shallow", "--no-control"], ["--deep", "--offsets", "10:40"], ["--deep", "--key", "key-2"]],
+)
 def test_the_files_together_are_the_dump(log_dir: Path, tmp_path: Path, options: list[str]) -> None:
     """In the manifest's order they are the output of one run, with the same messages and exit code."""
     out = tmp_path / "out"
