@@ -29,9 +29,11 @@ _RANGE = (
 )
 _CHANGE = (
     Column(
-        "kind", "text", "mended: corrected; missing: offsets between two segments that the source lacks; gap: offsets that "
-        "the result lacks and no other row has", "kind", values=("lost", "mended", "missing", "gap"),
+        "kind", "text", "mended: corrected; duplicate: a copy of a batch in the result; missing: offsets between two "
+        "segments that the source lacks; gap: offsets that the result lacks and no other row has", "kind",
+        values=("lost", "mended", "duplicate", "missing", "gap"),
     ),
+    Column("unplaced", "bool", "whether it is a batch with a right CRC: the file `.unplaced` next to the result has it"),
     *_RANGE,
 )  # fmt: skip
 _PARTIAL = (
@@ -47,6 +49,8 @@ _COUNTS = (
     Column("records", "count", "records in the result"),
     Column("mended", "count", "kept batches that were corrected"),
     Column("salvaged", "count", "kept batches without the records after a fault"),
+    Column("unplaced", "count", "valid batches that are in the file `.unplaced` next to the result"),
+    Column("duplicates", "count", "copies of batches in the result, which are left out"),
     Column("bytes_before", "count", "bytes of the source"),
     Column("bytes_after", "count", "bytes of the result"),
     Column("lost_bytes", "count", "bytes of the source that are not in the result"),
@@ -98,7 +102,7 @@ class RepairText:
         self._detail = detail
 
     def add(self, what: LostRange) -> None:
-        kind = _KINDS.get(what.kind, what.kind)
+        kind = "unplaced" if what.unplaced else _KINDS.get(what.kind, what.kind)
         place = f"{kind:9} {what.file}: bytes {what.position}..{what.end}, offsets {_offsets(what)}"
         if self._detail >= 0 and not isinstance(what, OffsetGap):
             self._line(f"{place}: {what.rule}: {what.why}")
@@ -151,7 +155,9 @@ def _verdict(one: SegmentRepair, missing: int) -> str:
     lost = f"{count_of(one.lost_ranges, 'range')} lost ({count_of(one.lost_bytes, 'byte')})" if some else "no data lost"
     lost += f"; offsets missing between segments in {count_of(missing, 'place')}" if missing else ""
     salvaged = f"; {count_of(one.salvaged, 'batch')} kept in part" if one.salvaged else ""
-    return f"{lost}; {count_of(one.mended, 'batch')} corrected{salvaged}"
+    unplaced = f"; {count_of(one.unplaced, 'lost batch')} with a right CRC in .unplaced files" if one.unplaced else ""
+    copies = f"; {count_of(one.duplicates, 'duplicate batch')} left out" if one.duplicates else ""
+    return f"{lost}; {count_of(one.mended, 'batch')} corrected{salvaged}{unplaced}{copies}"
 
 
 def _total(result: RepairResult) -> SegmentRepair:

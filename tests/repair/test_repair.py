@@ -19,7 +19,7 @@ from kseg.cli.main import main
 from kseg.commands.convert import converted_segment as conversion_plan
 from kseg.commands.convert.conversion import convert
 from kseg.commands.repair.repair import repair
-from kseg.commands.repair.repair_losses import CorrectedBatch, LostRange, OffsetGap
+from kseg.commands.repair.repair_losses import CorrectedBatch, DuplicateBatch, LostRange, OffsetGap
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.validate.validate import validate_segment
 from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError
@@ -107,16 +107,20 @@ def repaired_bytes(data: bytes, folder: Path, name: str = FIRST) -> tuple[bytes,
     assert errors_in(target) == []
     (segment,) = result.segments
     gaps = [what for what in reported if isinstance(what, OffsetGap)]
-    lost = [what for what in reported if not isinstance(what, CorrectedBatch | OffsetGap)]
+    copies = [what for what in reported if isinstance(what, DuplicateBatch)]
+    lost = [what for what in reported if not isinstance(what, CorrectedBatch | OffsetGap | DuplicateBatch)]
     assert result.lost == bool(lost)
-    # Every byte is kept, lost, or part of a zero tail.
-    assert len(data) == len(out) + segment.lost_bytes + segment.zeros
+    # Every byte is kept, lost, part of a zero tail, or of a batch that is in the result.
+    copied = sum(what.end - what.position for what in copies)
+    assert len(data) == len(out) + segment.lost_bytes + segment.zeros + copied
     assert segment.lost_bytes == sum(what.end - what.position for what in lost)
     # Lost offsets are reported with lost bytes, which other rows of the report count.
     for gap in gaps:
         within = [what for what in lost if gap.position <= what.position < what.end <= gap.end]
         assert sum(what.end - what.position for what in within) == gap.end - gap.position
-    assert (segment.mended, segment.kept) == (len(reported) - len(lost) - len(gaps), len(entries(out)))
+    assert segment.duplicates == len(copies)
+    changed = len(reported) - len(lost) - len(gaps) - len(copies)
+    assert (segment.mended, segment.kept) == (changed, len(entries(out)))
     return out, reported
 
 
@@ -151,8 +155,10 @@ def test_damaged_fixtures(folder: Path, tmp_path: Path) -> None:
     places = {(row["position"], row["end"]) for row in findings if row.get("severity") == "error"}
     for begin, end in sorted(places, reverse=True):
         data = damage.cut(data, begin, end)
-    assert done.exit_code == 1
     assert out == data
+    if folder.name == "non-monotonic-offset":  # a batch occurs twice
+        reported = [(row["position"], row["end"], row["rule"]) for row in rows if row["kind"] == "duplicate"]
+    assert done.exit_code == (folder.name != "non-monotonic-offset")
     assert len(reported) == len(places)
     if folder.name != "non-monotonic-offset":  # of two equal batches either can be dropped
         assert {(begin, end) for begin, end, _ in reported} == places
@@ -210,7 +216,7 @@ def test_the_offsets_that_are_lost(tmp_path: Path) -> None:
     assert [(what.rule, what.offset, what.last_offset) for what in reported] == [
         ("lost-bytes", get(data, second.at, "base_offset"), last)
     ]
-    # A duplicate loses bytes, and no offset.
+    # A duplicate loses nothing.
     _, reported = repaired_bytes(damage.insert(data, second.end, data[second.at : second.end]), tmp_path)
     assert [(what.rule, what.offset, what.last_offset) for what in reported] == [("non-monotonic-offset", None, None)]
     # A wrong base offset does not show which offsets were lost.
@@ -264,16 +270,15 @@ def test_a_wrong_first_offset_does_not_cost_the_rest(tmp_path: Path) -> None:
 
 
 def _with_high_offsets(batches: list[bytes], high: set[int]) -> tuple[bytes, bytes]:
-    """Return the log with some base offsets far too high, within the range of a segment, and the log without those.
+    """Return the log with some base offsets far too high, within the range of a segment, and the log before that.
 
-    A single one is proved wrong by its neighbours, and corrected.
+    The batches around them prove the offsets of several, too: one flipped bit explains each, and they fill the hole.
     """
-    proved = {n for n in high if high.isdisjoint({n - 1, n + 1})}
     damaged = [
         put(batch, 0, base_offset=get(batch, 0, "base_offset") ^ 1 << 20 + n % 2) if n in high else batch
         for n, batch in enumerate(batches)
     ]
-    return b"".join(damaged), b"".join(batch for n, batch in enumerate(batches) if n not in high - proved)
+    return b"".join(damaged), b"".join(batches)
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 4, 5, 256, 10**6, 2**61])
@@ -364,10 +369,7 @@ def test_a_last_entry_past_the_reach_of_the_indexes(name: str, rebatch: int | No
 
 @pytest.mark.parametrize("high", [{n, n + 1, n + 2} for n in range(65, 71)] + [{69}, {70}, {0, 1}, {98}, {95, 97}])
 def test_a_high_offset_at_the_boundary_of_windows(high: set[int], tmp_path: Path) -> None:
-    """Base offsets are outside the CRC:
-
-    a few that are too high cost only themselves, also at the end of a read window.
-    """
+    """Base offsets are outside the CRC: a few that are too high cost nothing, also at the end of a read window."""
     value = damage.noise(200) * 300
     batches = [build_batch([PlainRecord(n, b"k", value)]) for n in range(100)]
     assert 69 <= WINDOW_SIZE // len(batches[0]) <= 70

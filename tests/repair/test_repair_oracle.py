@@ -12,7 +12,7 @@ import pytest
 from kseg.commands.convert import converted_segment
 from kseg.commands.convert.conversion import convert
 from kseg.commands.repair.repair import repair
-from kseg.commands.repair.repair_losses import CorrectedBatch, LostRange, OffsetGap
+from kseg.commands.repair.repair_losses import CorrectedBatch, DuplicateBatch, LostRange, OffsetGap
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.validate.validate import validate_segment
 from kseg.errors import KsegError
@@ -169,10 +169,12 @@ def _contradicting(log: DamagedLog, kept: set[int]) -> set[int]:
 
 def _wrong_losses(log: DamagedLog, segment: object, reported: list[LostRange], out: bytes) -> list[str]:
     wrong = []
-    lost = [what for what in reported if not isinstance(what, CorrectedBatch | OffsetGap)]
+    copies = sum(what.end - what.position for what in reported if isinstance(what, DuplicateBatch))
+    lost = [what for what in reported if not isinstance(what, CorrectedBatch | OffsetGap | DuplicateBatch)]
     size = sum(what.end - what.position for what in lost)
-    if len(log.data) != len(out) + size + segment.zeros or segment.lost_bytes != size:  # type: ignore[attr-defined]
-        wrong.append(f"{len(log.data)} bytes became {len(out)}, and {size} are said to be lost")
+    left = len(out) + size + segment.zeros + copies  # type: ignore[attr-defined]
+    if len(log.data) != left or segment.lost_bytes != size:  # type: ignore[attr-defined]
+        wrong.append(f"{len(log.data)} bytes became {len(out)}, {size} are said to be lost, and {copies} copies")
     # Lost offsets are reported with lost bytes, which other rows of the report count.
     for gap in (what for what in reported if isinstance(what, OffsetGap)):
         within = sum(what.end - what.position for what in lost if gap.position <= what.position < what.end <= gap.end)

@@ -20,6 +20,7 @@ from kseg.commands.repair.repair_losses import (
 )
 from kseg.commands.repair.repaired_checkpoints import NO_EVIDENCE, EpochCorrector, EpochEvidence
 from kseg.commands.repair.segment_places import SegmentPlace
+from kseg.commands.repair.unplaced_batches import UnplacedBatches
 from kseg.findings import (
     RULES,
     Policy,
@@ -50,7 +51,7 @@ class SegmentSalvage:
 
     ``ceiling`` is the first offset of the next segment, or the first offset without a 32-bit relative offset. ``place`` is
     the segment's place in its partition. With ``salvage_records``, a batch with a right CRC and a fault in its records is
-    replaced by a batch with the records before the fault.
+    replaced by a batch with the records before the fault. The other valid batches are written to ``unplaced``.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class SegmentSalvage:
         salvage_records: bool = False,
         place: SegmentPlace | None = None,
         epochs: EpochEvidence = NO_EVIDENCE,
+        unplaced: IO[bytes] | None = None,
     ) -> None:
         self.findings = BatchFindings(tally.source, policy)
         self._tally = tally
@@ -76,7 +78,7 @@ class SegmentSalvage:
         corrector = EpochCorrector(out, tally, report, around=epochs, negative=is_error["negative-leader-epoch"])
         self._kept = KeptBatches(
             out, tally, self.findings, report, corrector if any(is_error.values()) else None,
-            name_offset=limits.name_offset, following=place.following if place else None,
+            UnplacedBatches(unplaced), name_offset=limits.name_offset, following=place.following if place else None,
         )  # fmt: skip
 
     @property
@@ -91,6 +93,7 @@ class SegmentSalvage:
         Raises KsegError from reading and OSError from writing.
         """
         done = source.start
+        self._kept.unplaced.copies = {position for position, one in order.misplaced.items() if one.copy}
         reader = SegmentReader(source, report=self.findings, by_name=False)
         for window in self._checked_chunks(reader, order):
             self._kept.write(window)

@@ -19,15 +19,18 @@ from kseg.commands.repair.repair_losses import (
     SALVAGEABLE,
     BatchFindings,
     CorrectedBatch,
+    DuplicateBatch,
     LostRange,
     OffsetGap,
     PartlyKeptBatch,
     ReportLine,
     SegmentRepair,
+    UnplacedBatch,
     lost_offsets,
     message,
 )
 from kseg.commands.repair.repaired_checkpoints import EpochCorrector
+from kseg.commands.repair.unplaced_batches import UnplacedBatches
 from kseg.findings import Finding
 from kseg.format.compress.codecs import codec_name
 from kseg.format.record import framing
@@ -146,7 +149,8 @@ class KeptBatches:
     """Writes the selected batches to ``out`` (None: only report), and counts them in ``tally``.
 
     ``following`` is the base offset of the next segment, ``name_offset`` that of this one, None if unknown. ``repacked`` has
-    the batches that replace others, by their positions. ``copied`` are the v2 batches that were written unchanged.
+    the batches that replace others, by their positions. ``copied`` are the v2 batches that were written unchanged,
+    ``unplaced`` receives the others that are valid.
     """
 
     def __init__(
@@ -156,6 +160,7 @@ class KeptBatches:
         findings: BatchFindings,
         report: ReportLine,
         epochs: EpochCorrector | None,
+        unplaced: UnplacedBatches,
         *,
         name_offset: int | None,
         following: int | None,
@@ -167,6 +172,7 @@ class KeptBatches:
         self._tally = tally
         self._report = report
         self._epochs = epochs
+        self.unplaced = unplaced
         self._name_offset = name_offset
         self._following = following
         self._covered = 0  # the position after the last kept batch in the source
@@ -185,6 +191,7 @@ class KeptBatches:
             if not batches.selected[row]:
                 self._tally.dropped += 1
                 self.repacked.pop(batches.position[row], None)
+                self.unplaced.append(window, row)
                 row += 1
                 continue
             stop = rewritten_rows.end_of_selected(batches, row, self.findings.at)
@@ -281,15 +288,30 @@ class KeptBatches:
             start = max(begin, finding.position or 0)
             if stop > start:
                 ranges.append(finding._replace(position=start, end=stop))
+        kinds = self.unplaced.kinds
+        for finding in [one for one in ranges if kinds.get(one.position or 0) is DuplicateBatch]:
+            ranges.remove(finding)
+            self._report_duplicate(finding)
         low = self._name_offset or 0 if self._tally.last_offset is None else self._tally.last_offset + 1
         high = None if next_offset is None else next_offset - 1
         lost = lost_offsets(ranges, low, high)
         for finding, offsets in zip(ranges, lost, strict=True):
             self._report_lost(finding, low, offsets)
+        self.unplaced.forget(end)
         named = {(first, last) for first, last in lost if first is not None and last is not None}
-        if high is not None and low <= high and sum(last - first + 1 for first, last in named) < high - low + 1:
+        if (
+            ranges
+            and high is not None
+            and low <= high
+            and sum(last - first + 1 for first, last in named) < high - low + 1
+        ):
             why = "the result has no batch between those before and after the lost bytes"
             self._report(OffsetGap(self._tally.source, begin, end, low, high, "missing-batches", why))
+
+    def _report_duplicate(self, finding: Finding) -> None:
+        tally, begin, end = self._tally, finding.position or 0, finding.end or 0
+        tally.duplicates += 1
+        self._report(DuplicateBatch(tally.source, begin, end, None, None, finding.rule, message(finding)))
 
     def _report_lost(self, finding: Finding, low: int, offsets: tuple[int | None, int | None]) -> None:
         tally = self._tally
@@ -307,4 +329,6 @@ class KeptBatches:
         tally.lost_bytes += end - begin
         if tally.first_lost_offset is None:
             tally.first_lost_offset = low
-        self._report(LostRange(tally.source, begin, end, first, last, finding.rule, why))
+        row = self.unplaced.kinds.get(begin, LostRange)
+        tally.unplaced += row is UnplacedBatch
+        self._report(row(tally.source, begin, end, first, last, finding.rule, why))

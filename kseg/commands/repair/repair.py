@@ -21,6 +21,7 @@ from kseg.commands.repair.repaired_partition import (
     report_emptied,
 )
 from kseg.commands.repair.repaired_segment import RepairPlan, repair_segment
+from kseg.commands.repair.unplaced_batches import unplaced_path
 from kseg.errors import KsegError, NotASegmentError, UsageError
 from kseg.findings import do_nothing
 from kseg.format.sidefiles.metadata_files import LOG_STARTS
@@ -95,7 +96,8 @@ def _repair_alone(source: str, target: Path, plan: RepairPlan, report: ReportLin
         if plan.dry_run:
             return _with_emptied(repair_segment(source, target, plan, report, progress), plan, report)
         # An unchanged log keeps its transaction index.
-        indexes = (*index_paths(target), *(() if plan.indexes_only else (txn_index_path(target),)))
+        others = () if plan.indexes_only else (txn_index_path(target), unplaced_path(target))
+        indexes = (*index_paths(target), *others)
         if not plan.force:
             check_absent([*(() if plan.indexes_only else (target,)), *indexes])
         with whole_files(target, replace=plan.force, obsolete=indexes) as folder:

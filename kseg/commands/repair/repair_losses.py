@@ -34,6 +34,7 @@ class LostRange:
     """
 
     kind: ClassVar[str] = "lost"
+    unplaced: ClassVar[bool] = False
 
     file: str
     position: int
@@ -49,6 +50,20 @@ class CorrectedBatch(LostRange):
     """A byte range of the source that is corrected in the result."""
 
     kind: ClassVar[str] = "mended"
+
+
+@dataclass(frozen=True, slots=True)
+class UnplacedBatch(LostRange):
+    """A batch with a right CRC that is not in the result, but in the file ``.unplaced`` next to it."""
+
+    unplaced: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicateBatch(LostRange):
+    """A second copy of a batch that is in the result. Nothing is lost, so it has no lost offsets."""
+
+    kind: ClassVar[str] = "duplicate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +105,8 @@ ReportLine = Callable[[LostRange], None]
 class SegmentRepair:
     """The result of one segment. Sizes are in bytes; ``kept`` and ``dropped`` count batches, ``records`` the kept records.
 
-    Of the kept batches, ``mended`` were corrected, and of ``salvaged`` only the records before a fault are kept.
+    Of the kept batches, ``mended`` were corrected, and of ``salvaged`` only the records before a fault are kept. Of the
+    dropped ones, ``unplaced`` are in the file of that name, and ``duplicates`` are copies of kept batches.
 
     ``first_lost_offset`` is the first offset at which the result differs from the log, None if nothing was lost.
     ``first_offset`` and ``last_offset`` are those of the kept batches. ``zeros`` are bytes of a preallocated tail,
@@ -106,6 +122,8 @@ class SegmentRepair:
     records: int = 0
     mended: int = 0
     salvaged: int = 0
+    unplaced: int = 0
+    duplicates: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
     lost_bytes: int = 0

@@ -22,6 +22,7 @@ from kseg.commands.repair.repair_losses import (
 from kseg.commands.repair.repaired_checkpoints import EpochEvidence
 from kseg.commands.repair.repaired_segment import RepairPlan, repair_segment
 from kseg.commands.repair.segment_places import SegmentPlace, find_places
+from kseg.commands.repair.unplaced_batches import UnplacedBatches, unplaced_path
 from kseg.errors import NotASegmentError, UnreadableError, UsageError, VanishedError
 from kseg.findings import Finding
 from kseg.format.log_loader.loaded_files import RefusedError
@@ -31,7 +32,7 @@ from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS
 from kseg.format.sidefiles.index_reader import offset_entries, time_entries
 from kseg.format.sidefiles.indexes import AbortedTransactions
 from kseg.format.sidefiles.registry import COPY, REBUILD, handling_of
-from kseg.format.storage.atomic_write import check_absent, whole_folder
+from kseg.format.storage.atomic_write import NewFile, check_absent, whole_folder, writing
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.local_files import read_file
 from kseg.format.storage.naming import base_offset_of, producer_snapshot_offset, snapshot_id
@@ -47,6 +48,7 @@ from kseg.format.writer.output_guards import (
     txn_index_path,
 )
 from kseg.format.writer.written_side_files import write_snapshots
+from kseg.text import count_of
 
 #: The number of batches of the next segment that show whether the last leader epoch of a segment is too high.
 _EPOCHS_AHEAD = 8
@@ -181,7 +183,10 @@ class PartitionRepair:
             if partition.logs == [place.name] and is_all_zeros(str(source)):
                 end = self._proved_end(partition, place, base)
                 missing_range, why = ((base, end - 1), _no_batch(end)) if end > base else (missing_range, ALL_ZEROS)
-            return [all_lost(source, missing_range, why, self.report)]
+            unplaced = self._write_unplaced(source, folder)
+            if unplaced:
+                why += f"; {count_of(unplaced, 'batch')} with a right CRC in {unplaced_path(source).name}"
+            return [replace(all_lost(source, missing_range, why, self.report), unplaced=unplaced)]
         elif place.floor < base and (place.ceiling is None or base <= place.ceiling):
             # A broker has created it without writing, or preallocated it, or the cleaner has removed all its batches.
             empty = repair_segment(
@@ -193,6 +198,20 @@ class PartitionRepair:
         else:
             self.result.left_out.append(f"{name} (empty)")
         return []
+
+    def _write_unplaced(self, source: Path, folder: Path) -> int:
+        """Write the valid batches of a segment that has no place in the log; return their number."""
+        try:
+            if self.plan.dry_run:
+                return UnplacedBatches(None).append_all(str(source))
+            with writing(folder), NewFile(unplaced_path(folder / source.name)) as new:
+                count = UnplacedBatches(new.file).append_all(str(source))
+                new.sync()
+        except NotASegmentError:
+            count = 0
+        if not count:
+            unplaced_path(folder / source.name).unlink(missing_ok=True)
+        return count
 
     def _proved_end(self, partition: PartitionFolder, place: SegmentPlace, base: int) -> int:
         """Return the log end that the side files of a segment without batches prove, ``base`` for none.

@@ -6,15 +6,16 @@ import io
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
 from kseg.commands.repair.batch_selection import SegmentSalvage
 from kseg.commands.repair.kept_batches import CopiedBatches
-from kseg.commands.repair.repair_losses import ReportLine, SegmentRepair, is_about_a_batch
+from kseg.commands.repair.repair_losses import CorrectedBatch, LostRange, ReportLine, SegmentRepair, is_about_a_batch
 from kseg.commands.repair.repaired_checkpoints import NO_EVIDENCE, EpochEvidence
 from kseg.commands.repair.segment_places import SegmentPlace
+from kseg.commands.repair.unplaced_batches import unplaced_path
 from kseg.errors import KsegError
 from kseg.findings import Policy, Severity, do_nothing
 from kseg.format.checks.batch_checks import CheckState
@@ -31,7 +32,8 @@ from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import SegmentFile, open_source
 from kseg.format.writer.batch_runs import ReadBackError
-from kseg.format.writer.offset_order import find_order
+from kseg.format.writer.moved_batches import MovedBatch, source_ranges
+from kseg.format.writer.offset_order import OffsetOrder, find_order
 from kseg.format.writer.output_guards import DamagedError, index_paths, txn_index_path
 from kseg.format.writer.written_side_files import append_runs
 from kseg.results import Settings, Summary
@@ -72,11 +74,13 @@ def repair_segment(
         if plan.indexes_only:
             _check_source(tally, _IndexWriter(tally, io.BytesIO(), io.BytesIO(), plan.index_interval), plan, progress)
         else:
-            _salvage(None, tally, plan, report, place, progress, epochs)
+            _salvage(None, None, tally, plan, report, place, progress, epochs)
         return tally
     indexes = index_paths(target)
     transactions = txn_index_path(target)
-    targets = [*(() if plan.indexes_only else (target,)), *indexes, *((transactions,) if txns is not None else ())]
+    unplaced = unplaced_path(target)
+    logs = () if plan.indexes_only else (target, unplaced)
+    targets = [*logs, *indexes, *((transactions,) if txns is not None else ())]
     with ExitStack() as stack, writing(target):
         new = {path: stack.enter_context(NewFile(path)) for path in targets}
         modified = os.stat(source).st_mtime_ns if os.path.exists(source) else None
@@ -87,13 +91,13 @@ def repair_segment(
             _check_source(tally, builder, plan, progress)
         else:
             half = _with_half_the_bytes(progress)
-            copied = _salvage(new[target], tally, plan, report, place, half, epochs)
+            copied = _salvage(new[target], new[unplaced], tally, plan, report, place, half, epochs)
             new[target].sync(modified)
             _read_back(target, tally, builder, plan, half, copied)
-        if txns is not None and not new[transactions].file.tell():
-            # A broker creates the index with its first entry.
-            new.pop(transactions).file.close()
-            transactions.unlink()
+        # A broker creates the index of transactions with its first entry.
+        for path in [each for each in (transactions, unplaced) if each in new and not new[each].file.tell()]:
+            new.pop(path).file.close()
+            path.unlink()
         for path in new:
             if path != target:
                 new[path].sync(modified)
@@ -107,6 +111,7 @@ def _with_half_the_bytes(progress: Progress) -> Progress:
 
 def _salvage(
     log: NewFile | None,
+    others: NewFile | None,
     tally: SegmentRepair,
     plan: RepairPlan,
     report: ReportLine,
@@ -114,7 +119,10 @@ def _salvage(
     progress: Progress,
     epochs: EpochEvidence,
 ) -> CopiedBatches | None:
-    """Write the valid batches of a segment; return them if none was changed (``SegmentSalvage.copied``)."""
+    """Write the valid batches of a segment; return them if none was changed (``SegmentSalvage.copied``).
+
+    Those that the result can't have are written to ``others``.
+    """
     name = tally.source if place is None else tally.target
     limits = check_settings(name, Settings(policy=plan.policy))
     ceiling = None if place is None else place.ceiling
@@ -122,14 +130,23 @@ def _salvage(
         named = _named_offset(tally)
         ceiling = None if named is None else named + INT32_MAX + 1
     out = None if log is None else log.file
+    order = _order_of(tally.source, place, ceiling)
+
+    def report_at_source(row: LostRange) -> None:
+        for begin, end in source_ranges(order.pieces, row.position, row.end):
+            report(replace(row, position=begin, end=end))
+
     salvage = SegmentSalvage(
-        out, tally, limits, plan.policy, ceiling, report,
+        out, tally, limits, plan.policy, ceiling, report_at_source,
         salvage_records=plan.salvage_records, place=place, epochs=epochs,
+        unplaced=None if others is None else others.file,
     )  # fmt: skip
-    order = place.order if place else None
-    if order is None:
-        order = find_order(lambda: open_source(tally.source), ceiling)
-    with open_source(tally.source) as source:
+    for one in order.moved:
+        tally.mended += 1
+        report(
+            CorrectedBatch(tally.source, one.position, one.end, one.low, one.high, "non-monotonic-offset", _why(one))
+        )
+    with order.arranged(open_source(tally.source)) as source:
         source.name = name
         salvage.run(source, order, progress)
     misnamed = _named_offset(tally) != base_offset_of(tally.source) or tally.misfits > 1
@@ -139,6 +156,20 @@ def _salvage(
             f"{tally.kept:,}: give DST the right name"
         )
     return salvage.copied
+
+
+def _order_of(source: str, place: SegmentPlace | None, ceiling: int | None) -> OffsetOrder:
+    if place is not None and place.order is not None:
+        return place.order
+    return find_order(lambda: open_source(source), ceiling, moves=os.path.isfile(source))
+
+
+def _why(moved: MovedBatch) -> str:
+    """Return the reason why a batch gets another place in the file."""
+    return (
+        f"offset {moved.low} after offset {moved.previous}: the batch was moved here, and goes back to the place where "
+        "these offsets are missing"
+    )
 
 
 class _IndexWriter:

@@ -107,7 +107,7 @@ class _Survey:
     def ranges(self) -> list[tuple[int, int, int, int]]:
         """Return the first and last offset, CRC and size of each batch, in order. Used only for overlapping segments."""
         if self._ranges is None:
-            self._ranges = self.batches(self.order.previous if self.order else ())
+            self._ranges = self.batches(self.order.misplaced if self.order else ())
         limit = 1 << 63 if self.ceiling is None else self.ceiling
         return [one for one in self._ranges if one[0] > self.floor and one[1] < limit]
 
@@ -116,7 +116,7 @@ class _Survey:
         order = self.order
         if order is None:
             return []
-        with SegmentReader(_open(self.folder, self.name, self.name)) as reader:
+        with SegmentReader(order.arranged(_open(self.folder, self.name, self.name))) as reader:
             shifted = ((batch, order.corrected.get(batch.position, 0)) for batch in batches_of(reader))
             return [
                 (batch.low + by, batch.high + by, batch.crc, batch.end - batch.position)
@@ -140,9 +140,9 @@ def _survey(folder: Path, name: str, previous: OffsetOrder | None) -> _Survey:
     """Read a segment; ``previous`` is the order of the one before it by name."""
     before = AdjacentBatches(_last_of(previous), None)
     try:
-        order = find_order(lambda: _open(folder, name, name), ceiling_of(name), neighbours=before)
+        order = find_order(lambda: _open(folder, name, name), ceiling_of(name), neighbours=before, moves=True)
         if order.head is None:  # the name contradicts all of its batches
-            order = find_order(lambda: _open(folder, name, ""))
+            order = find_order(lambda: _open(folder, name, ""), moves=True)
     except NotASegmentError as error:
         return _Survey(folder, name, None, str(error).removeprefix(": ").removeprefix(f"{folder / name}: "))
     return _Survey(folder, name, order)
@@ -289,11 +289,11 @@ def _without_batches(one: _Survey, places: list[SegmentPlace], start: int, copie
 
 def _in_order(order: OffsetOrder, floor: int, ceiling: int | None) -> bool:
     """Return whether all batches are in order and within the limits."""
-    if order.previous or order.corrected or order.beyond or order.head is None or order.tail is None:
+    if order.misplaced or order.corrected or order.moved or order.beyond or order.head is None or order.tail is None:
         return False
     return order.head.low > floor and (ceiling is None or order.tail.high < ceiling)
 
 
 def _order_within(folder: Path, place: SegmentPlace, neighbours: AdjacentBatches) -> OffsetOrder:
     ceiling = ceiling_of(place.target) if place.ceiling is None else place.ceiling
-    return find_order(lambda: _open(folder, place.name, place.target), ceiling, place.floor, neighbours)
+    return find_order(lambda: _open(folder, place.name, place.target), ceiling, place.floor, neighbours, moves=True)

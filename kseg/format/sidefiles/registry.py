@@ -28,6 +28,7 @@ from kseg.format.storage.naming import (
     ID,
     INDEX_SUFFIXES,
     OFFSET,
+    UNPLACED,
     is_log,
     is_segment_stem,
     logs_among,
@@ -291,8 +292,10 @@ def handling_of(name: str) -> Handling:
 
 
 def belongs_to_partition(name: str) -> bool:
-    """Return whether a broker can have written a file of this name into a partition folder."""
+    """Return whether a broker or ``kseg repair`` can have written a file of this name into a partition folder."""
     stem, suffix = os.path.splitext(name)
+    if suffix == UNPLACED:
+        return is_segment_stem(stem)
     if suffix not in SUFFIXES:
         stem, suffix = name, ""
     if is_log(stem):

@@ -30,6 +30,9 @@ LOG = OFFSET + r"\.log"
 #: The suffixes of the indexes of a segment. The rest of the name is the segment's.
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 
+#: The suffix of a file of ``kseg repair``: the valid batches of a segment that are not in its result. No broker reads it.
+UNPLACED = ".unplaced"
+
 #: The id of a topic or of a remote segment: 16 bytes in base64 (``Uuid.toString``).
 ID = r"[A-Za-z0-9_-]{22}"
 _REMOTE = rf"-{ID}"

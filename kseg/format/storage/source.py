@@ -9,7 +9,7 @@ import io
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -100,6 +100,11 @@ class Source:
         self.size = max(now, self.size)
         return grown
 
+    def rearranged(self, pieces: Sequence[tuple[int, int]]) -> Source:
+        """Return the byte ranges ``pieces`` of a local file as one source, which owns the file."""
+        size = sum(end - begin for begin, end in pieces)
+        return Source(self.name, _Pieces(self._raw, pieces), size, bounded=True)
+
     def remove_end(self) -> None:
         """Allow reading a split beyond its end, up to the end of the file; no effect on other sources.
 
@@ -173,6 +178,26 @@ class Source:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class _Pieces:
+    """The byte ranges ``pieces`` of a seekable file, one after the other."""
+
+    def __init__(self, raw: Any, pieces: Sequence[tuple[int, int]]) -> None:
+        self._raw = raw
+        self._left = list(reversed(pieces))
+        self.close = raw.close
+
+    def readinto(self, view: memoryview) -> int:
+        """Read from the next range into ``view``; return the number of bytes, 0 at the end."""
+        if not self._left:
+            return 0
+        begin, end = self._left.pop()
+        self._raw.seek(begin)
+        count: int = self._raw.readinto(view[: end - begin]) or 0
+        if 0 < count < end - begin:
+            self._left.append((begin + count, end))
+        return count
 
 
 def open_source(path: str | os.PathLike[str] | BinaryIO, *, listed: bool = False) -> Source:

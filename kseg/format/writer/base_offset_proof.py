@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
 from collections import Counter
 
@@ -71,6 +72,37 @@ class BaseOffsetProof:
         # The batches before a moved one can be lost with those bytes.
         alike = sum(one.crc == batch.crc for one in self._block) > 1
         return None if alike or self._may_be_moved(n, FAR) else proved
+
+    def proved_run(self, first: int, stop: int) -> list[LocatedBatch]:
+        """Return the batches ``first`` to ``stop`` (exclusive) with their proved offsets, an empty list without proof.
+
+        The batches are adjacent in the file, and fill the offsets between the batches around them, which join those beyond.
+        Each has its offset, or one that differs in one bit, or the timestamps rise through all of them.
+        """
+        block = self._block
+        before = block[first - 1] if first else self._before
+        after = block[stop] if stop < len(block) else self._after
+        if before is not None:
+            low, end = before.high + 1, before.end
+        elif not first and self._name is not None:
+            low, end = self._name, 0
+        else:
+            return []
+        if after is None or not (self._joins(first - 2) or self._joins(stop)):
+            return []
+        placed = []
+        for n in range(first, stop):
+            if block[n].position != end or self._is_copied(n) or low < self._lowest:
+                return []
+            placed.append(block[n].beginning_at(low))
+            low, end = placed[-1].high + 1, block[n].end
+        if low != after.low or end != after.position:
+            return []
+        around = [*([before] if before else []), *placed, after]
+        rising = all(0 <= one.last_time < other.first_time for one, other in itertools.pairwise(around))
+        stored = [one.stored for one in block[first:stop]]
+        near = all(one.stored == old or one_bit_apart(one.stored, old) for one, old in zip(placed, stored, strict=True))
+        return placed if rising or near else []
 
     def _place(
         self, n: int, batch: LocatedBatch, before: LocatedBatch | None, after: LocatedBatch | None

@@ -41,7 +41,7 @@ from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.sidefiles.registry import recognise
 from kseg.format.storage.source import SegmentFile, open_source
 from kseg.format.writer import conversion_kinds, rewritten_rows
-from kseg.format.writer.offset_order import IN_ORDER, OffsetOrder
+from kseg.format.writer.offset_order import IN_ORDER, MisplacedBatch, OffsetOrder
 from kseg.results import Settings
 
 InspectWindow = Callable[[BatchColumns], None]
@@ -90,16 +90,10 @@ def _by_order(windows: Iterator[Window], report: Report, look: InspectWindow, or
                 report(misplaced_offset_finding(batches, row, batches.base_offset[row] + by - 1, proved=True))
                 _correct(window, row, by)
         look(batches)
-        for row in range(batches.count if order.previous else 0):
-            previous = order.previous.get(batches.position[row])
-            if previous is not None and batches.crc_state[row] != CRC_BAD and batches.intact[row]:
-                offset = batches.base_offset[row]
-                fault = "behind" if offset <= previous else "ahead"
-                if batches.position[row] in order.doubtful:
-                    fault = "doubtful"
-                elif batches.position[row] in order.undecided:
-                    fault = "undecided"
-                report(_order_finding(batches, fault, row, offset, previous))
+        for row in range(batches.count if order.misplaced else 0):
+            misplaced = order.misplaced.get(batches.position[row])
+            if misplaced is not None and batches.crc_state[row] != CRC_BAD and batches.intact[row]:
+                report(_misplaced_finding(batches, row, misplaced))
                 batches.intact[row] = 0
         yield window
 
@@ -146,25 +140,31 @@ def _correct(window: Window, row: int, by: int) -> None:
     batches.base_offset[row] = offset
 
 
-def _ahead(offset: int, previous: int) -> dict[str, Any]:
-    return {"offset": offset, "previous": previous, "note": ": the batches after it continue from the batch before it"}
+def _misplaced_finding(batches: BatchColumns, row: int, misplaced: MisplacedBatch) -> Finding:
+    offset, previous, following = batches.base_offset[row], misplaced.previous, misplaced.following
+    note = _MISPLACED[misplaced.fault].format(following=following)
+    if misplaced.copy:
+        note = ": the same batch is elsewhere in the log"
+    elif misplaced.guess is not None:
+        note += f"; its base offset is probably {misplaced.guess} (a guess)"
+    facts = {"offset": offset, "previous": previous, "note": note}
+    position = batches.position[row]
+    return Finding("non-monotonic-offset", position, position + batches.size[row], offset, facts=facts)
 
 
-def _doubtful(offset: int, previous: int) -> dict[str, Any]:
-    note = ": its size field was overwritten, and no batch next to it confirms its base offset"
-    return {"offset": offset, "previous": previous, "note": note}
-
-
-def _undecided(offset: int, previous: int) -> dict[str, Any]:
-    note = ": nothing next to it confirms its base offset, and one flipped bit explains it"
-    return {"offset": offset, "previous": previous, "note": note}
+# The ``note`` for each fault of a ``MisplacedBatch``.
+_MISPLACED = {
+    "behind": MUST_INCREASE,
+    "ahead": ": the header claims it, but offset {following} follows",
+    "stray": ": it is below the offset in the file name, and no batch continues it",
+    "doubtful": ": its size field was overwritten, and no batch next to it confirms its base offset",
+    "undecided": ": nothing next to it confirms its base offset, and one flipped bit explains it",
+    "unconfirmed": ": nothing next to it confirms its base offset",
+}
 
 
 # The rule of each fault of ``check_offsets_in_batch``, and its facts.
 _ORDER: dict[str, tuple[str, Callable[[int, int], dict[str, Any]]]] = {
-    "ahead": ("non-monotonic-offset", _ahead),
-    "doubtful": ("non-monotonic-offset", _doubtful),
-    "undecided": ("non-monotonic-offset", _undecided),
     "behind": (
         "non-monotonic-offset",
         lambda offset, previous: {"offset": offset, "previous": previous, "note": MUST_INCREASE},

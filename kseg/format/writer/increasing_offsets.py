@@ -327,6 +327,23 @@ def _far_by_one_bit(block: list[LocatedBatch], zone: list[int], floor: int) -> s
     }
 
 
+def probable_base_offset(batch: LocatedBatch, before: int, after: int | None) -> int | None:
+    """Return the base offset that a misplaced batch probably had, None if nothing suggests one.
+
+    ``before`` and ``after`` are the offsets next to it in the file. It is the only place between them that one flipped bit
+    explains, or the only one that joins an offset next to it. Without a flipped bit it is the place that it fills exactly.
+    """
+    limit = 1 << 63 if after is None else after
+    if before < batch.low and batch.high < limit:
+        return None
+    places = [(first, last) for first, last in batch.one_bit_places() if before < first and last < limit]
+    places = [place for place in places if place[0] == before + 1 or place[1] == limit - 1] or places
+    if len(places) == 1:
+        return places[0][0]
+    exact = batch.high - batch.low + 1 == limit - before - 1
+    return before + 1 if exact and not places else None
+
+
 def undecided(block: list[LocatedBatch], kept: list[bool], floor: int, doubted: Container[int] = ()) -> set[int]:
     """Return the batches of which one is wrong, and nothing shows which: two neighbours in the file, one of them kept.
 

@@ -8,8 +8,9 @@ offset is corrected only if there is proof of the right one, see ``BaseOffsetPro
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import NamedTuple
 
 from kseg.findings import Finding
 from kseg.format.record.columns import CRC_BAD
@@ -25,10 +26,12 @@ from kseg.format.writer.increasing_offsets import (
     batch_at,
     batches_of,
     most_in_order,
+    probable_base_offset,
     suspects,
     too_high,
     undecided,
 )
+from kseg.format.writer.moved_batches import MovedBatch, arranged_pieces, moved_batches
 
 # More offsets per lost byte are not expected.
 _DENSE = 64
@@ -36,28 +39,52 @@ _DENSE = 64
 COMPARED = 200_000
 
 
+class MisplacedBatch(NamedTuple):
+    """A batch whose base offset contradicts others, or that may be wrong.
+
+    ``previous`` and ``following`` are the last offset before it and the first one after it in the file that stay, None for
+    none. ``fault`` is why it does not stay:
+
+    - "behind" or "ahead": its offset is not between these two.
+    - "stray": it is below the offset in the name of the file, and no batch continues it.
+    - "doubtful": nothing contradicts its offset, but its size field, right after the base offset, was overwritten.
+    - "undecided": it contradicts only the batch next to it, where one flipped bit in either explains both, or one flipped
+      bit explains it and no batch after it contradicts it (``too_high``).
+    - "unconfirmed": no other batch shows that its offset is right, and the others are more likely without it.
+
+    ``guess`` is a base offset that the evidence suggests but does not prove. ``copy``: the same batch stays elsewhere.
+    """
+
+    previous: int
+    following: int | None
+    fault: str
+    guess: int | None
+    copy: bool
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetOrder:
     """Batches whose offsets can't be right, by their position in the file.
 
-    ``previous`` has the batches that have no place, with the last offset before each. ``corrected`` has the batches whose
-    offset is proved, with the number to add to it. ``doubtful`` are batches of ``previous`` whose offset nothing
-    contradicts, but whose size field, right after the base offset, was overwritten. ``undecided`` are batches of
-    ``previous`` that contradict only the batch next to them, where one flipped bit in either explains both, or that one
-    flipped bit explains and no batch after them contradicts (``too_high``).
-
+    ``misplaced`` has the batches that have no place. ``corrected`` has those whose offset is proved, with the number to add.
+    ``moved`` are the batches that damage moved. All other positions are those of the file with these in their places, whose
+    byte ranges are ``pieces``. Both are empty if no batch was moved, or if nobody asked for them.
     ``head`` and ``tail`` are the first and the last batch that stay, None if no batch does. ``size`` is the number of
     bytes in the file. ``beyond`` is whether batches were left out because of ``ceiling``.
     """
 
-    previous: dict[int, int]
+    misplaced: dict[int, MisplacedBatch]
     corrected: dict[int, int]
-    doubtful: set[int] = field(default_factory=set)
-    undecided: set[int] = field(default_factory=set)
     head: LocatedBatch | None = None
     tail: LocatedBatch | None = None
     size: int = 0
     beyond: bool = False
+    moved: tuple[MovedBatch, ...] = ()
+    pieces: tuple[tuple[int, int], ...] = ()
+
+    def arranged(self, source: Source) -> Source:
+        """Return the file with each moved batch in its place."""
+        return source.rearranged(self.pieces) if self.pieces else source
 
 
 IN_ORDER = OffsetOrder({}, {})
@@ -95,8 +122,12 @@ def find_order(
     ceiling: int | None = None,
     floor: int = -1,
     neighbours: AdjacentBatches = NO_NEIGHBOURS,
+    *,
+    moves: bool = False,
 ) -> OffsetOrder:
     """Read a segment, and return which of its batches can't stay where they are with the offsets they have.
+
+    With ``moves`` a batch of a local file that damage moved gets its place again.
 
     ``ceiling`` is the first offset of the next segment, ``floor`` the last offset of the segment before. Batches that are
     not between the two are left out, unless their offset can be corrected. A segment in order takes one pass over the
@@ -128,9 +159,12 @@ def find_order(
                 del block[: COMPARED // 2]
         found.size = reader.position
         found.decide(block, len(block))
+    if moves and found.moved:
+        pieces = arranged_pieces(found.moved, found.size)
+        again = find_order(lambda: open_segment().rearranged(pieces), ceiling, floor, neighbours)
+        return replace(again, moved=tuple(found.moved), pieces=pieces)
     return OffsetOrder(
-        found.previous, found.corrected, found.doubtful, found.undecided, found.head, found.tail, found.size,
-        found.beyond,
+        found.misplaced, found.corrected, found.head, found.tail, found.size, found.beyond,
     )  # fmt: skip
 
 
@@ -182,14 +216,13 @@ class _Found:
     last: int
     neighbours: AdjacentBatches
     name: int | None = None
-    previous: dict[int, int] = field(default_factory=dict)
+    misplaced: dict[int, MisplacedBatch] = field(default_factory=dict)
     corrected: dict[int, int] = field(default_factory=dict)
-    doubtful: set[int] = field(default_factory=set)
-    undecided: set[int] = field(default_factory=set)
     head: LocatedBatch | None = None
     tail: LocatedBatch | None = None
     size: int | None = None
     beyond: bool = False
+    moved: list[MovedBatch] = field(default_factory=list)
 
     def decide(self, block: list[LocatedBatch], stop: int) -> None:
         """Decide which of the first ``stop`` batches stay. ``size`` is set if the block holds the segment's last batch."""
@@ -201,7 +234,47 @@ class _Found:
             self._keep(block[:stop])
             return
         moved = list(block)
-        corrected = self._correct(moved, limit)
+        evidence = self._evidence(moved, limit)
+        corrected = {}
+        for n, batch in enumerate(moved):
+            proved = evidence.is_proved(n)
+            if proved is not None:
+                moved[n] = proved
+                corrected[n] = proved.stored - batch.stored
+        staying, faults = self._select(moved, limit, floor)
+        runs = _correct_runs(evidence, moved, staying)
+        if runs:
+            corrected |= {n: by + corrected.get(n, 0) for n, by in runs.items() if by}
+            staying, faults = self._select(moved, limit, floor)
+        if self.head is None and self.size is not None:
+            others = [n for n in range(len(moved)) if n not in staying and n not in faults and moved[n].high < limit]
+            self.moved = moved_batches(moved, staying, others, floor)
+        following = _next_staying(moved, staying)
+        bodies = {_body(moved[n]) for n in staying}
+        for n in range(stop):
+            batch = moved[n]
+            if batch.high >= limit:
+                self.beyond = True
+                continue  # reported as such
+            if n in staying:
+                if n in corrected:
+                    self.corrected[batch.position] = corrected[n]
+                self._keep([batch])
+                continue
+            after = following[n]
+            ahead = "unconfirmed" if after is None or after > batch.high else "ahead"
+            fault = faults.get(n) or ("behind" if batch.low <= self.last else ahead)
+            guess = probable_base_offset(batch, self.last, after)
+            self.misplaced[batch.position] = MisplacedBatch(self.last, after, fault, guess, _body(batch) in bodies)
+
+    def _keep(self, batches: list[LocatedBatch]) -> None:
+        if batches:
+            self.head = self.head or batches[0]
+            self.tail = batches[-1]
+            self.last = batches[-1].high
+
+    def _select(self, moved: list[LocatedBatch], limit: int, floor: int) -> tuple[set[int], dict[int, str]]:
+        """Return the batches of a block that stay, and the faults of others."""
         strays = _before_name(moved, self.name or 0)
         fitting = [n for n, batch in enumerate(moved) if n not in strays and batch.high < limit]
         compared = [moved[n] for n in fitting]
@@ -213,44 +286,44 @@ class _Found:
         while len(kept) > 1 and kept[-1] in leaping:
             unclear.add(kept.pop())
         doubtful = _doubtful(moved, kept, self.last, self.name)
-        staying = set(kept) - doubtful
-        for n in range(stop):
-            if moved[n].high >= limit:
-                self.beyond = True
-                continue  # reported as such
-            position = block[n].position
-            if n not in staying:
-                self.previous[position] = self.last
-                self.doubtful |= {position} if n in doubtful else set()
-                self.undecided |= {position} if n in unclear else set()
-                continue
-            if n in corrected:
-                self.corrected[block[n].position] = corrected[n]
-            self._keep([moved[n]])
+        faults = {**dict.fromkeys(strays, "stray"), **dict.fromkeys(unclear, "undecided")}
+        return set(kept) - doubtful, faults | dict.fromkeys(doubtful, "doubtful")
 
-    def _keep(self, batches: list[LocatedBatch]) -> None:
-        if batches:
-            self.head = self.head or batches[0]
-            self.tail = batches[-1]
-            self.last = batches[-1].high
-
-    def _correct(self, moved: list[LocatedBatch], limit: int) -> dict[int, int]:
-        """Correct the base offsets of a block that are proved wrong; return the number added to each."""
-        # The adjacent batches of other segments are compared with as if they were in this file.
+    def _evidence(self, moved: list[LocatedBatch], limit: int) -> BaseOffsetProof:
+        """Return the proofs of a block. The adjacent batches of other segments count as if they were in this file."""
         before = self.neighbours.before if self.head is None else None
         after = self.neighbours.after if self.size is not None else None
-        evidence = BaseOffsetProof(
+        return BaseOffsetProof(
             moved, self.last, self.name, limit,
             before and before._replace(end=0),
             after and after._replace(position=self.size or 0), self.neighbours.newest,
         )  # fmt: skip
-        corrected = {}
-        for n, batch in enumerate(moved):
-            proved = evidence.is_proved(n)
-            if proved is not None:
-                moved[n] = proved
-                corrected[n] = proved.stored - batch.stored
-        return corrected
+
+
+def _correct_runs(evidence: BaseOffsetProof, moved: list[LocatedBatch], staying: set[int]) -> dict[int, int]:
+    """Correct several adjacent batches at once where that is proved; return the number added to each."""
+    corrected: dict[int, int] = {}
+    first = 0
+    for n in [*sorted(staying), len(moved)]:
+        placed = evidence.proved_run(first, n) if n - first > 1 else []
+        for m, batch in enumerate(placed, first):
+            corrected[m] = batch.stored - moved[m].stored
+            moved[m] = batch
+        first = n + 1
+    return corrected
+
+
+def _next_staying(block: list[LocatedBatch], staying: set[int]) -> list[int | None]:
+    """Return for each batch the first offset of the next one that stays."""
+    following: list[int | None] = [None] * len(block)
+    for n in range(len(block) - 2, -1, -1):
+        following[n] = block[n + 1].low if n + 1 in staying else following[n + 1]
+    return following
+
+
+def _body(batch: LocatedBatch) -> tuple[int, int, int]:
+    """Return what two copies of a batch have in common: the CRC, the size in bytes and the first offset."""
+    return batch.crc, batch.end - batch.position, batch.low
 
 
 def _all_in_order(block: list[LocatedBatch], last_offset: int, limit: int) -> bool:
@@ -262,16 +335,17 @@ def _all_in_order(block: list[LocatedBatch], last_offset: int, limit: int) -> bo
 
 
 def _before_name(block: list[LocatedBatch], name: int) -> set[int]:
-    """Return the batches that end before the offset in the segment's name and do not join the batch after them.
+    """Return the batches that end before the offset in the segment's name.
 
-    If most batches do so, the name is wrong, unless the file begins with batches of that name.
+    None if the name is wrong: a batch joins the first one after it that does not, or most batches do so. The name is right
+    if the file begins with batches of that name.
     """
     strays = {n for n, batch in enumerate(block) if batch.high < name}
     if len(strays) > 1 and 2 * len(strays) > len(block) and not _begins_with_name(block, min(strays), name):
         return set()
     for n in sorted(strays, reverse=True):
         if n + 1 < len(block) and block[n].high + 1 == block[n + 1].low and n + 1 not in strays:
-            strays.discard(n)
+            return set()
     return strays
 
 

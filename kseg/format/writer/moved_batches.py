@@ -1,0 +1,126 @@
+"""Find the batches that damage moved within a segment, and read the segment with each of them in its place.
+
+Damage to a base offset leaves a batch where it is in the file. So a batch was moved if there is no room for it between the
+batches around it, or if its offsets join the batches around a hole elsewhere and no flipped bit explains them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kseg.format.writer.increasing_offsets import LocatedBatch
+
+
+class MovedBatch(NamedTuple):
+    """A batch to read at byte ``to`` of the file instead of its ``position`` to ``end`` (exclusive)."""
+
+    position: int
+    end: int
+    low: int
+    high: int
+    previous: int
+    to: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Hole:
+    """The batches around the offsets of another one, None at an end of the segment; ``low`` is the last offset before."""
+
+    low: int
+    below: LocatedBatch | None
+    above: LocatedBatch | None
+
+    def joins(self, batch: LocatedBatch) -> bool:
+        """Return whether the batch continues the one before, and the next one continues it."""
+        return self.low + 1 == batch.low and (self.above is None or batch.high + 1 == self.above.low)
+
+    def has(self, batch: LocatedBatch) -> bool:
+        """Return whether no other batch has offsets of the batch."""
+        return self.low < batch.low and (self.above is None or batch.high < self.above.low)
+
+    def times_fit(self, batch: LocatedBatch) -> bool:
+        """Return whether the timestamps do not contradict the place."""
+        early = self.below is not None and 0 <= batch.last_time < self.below.first_time
+        return not early and (self.above is None or not 0 <= self.above.last_time < batch.first_time)
+
+
+def moved_batches(
+    block: list[LocatedBatch], staying: Container[int], candidates: Iterable[int], floor: int
+) -> list[MovedBatch]:
+    """Return the ``candidates`` of a whole segment that were moved, with their places; ``staying`` have theirs.
+
+    ``floor`` is the last offset before the segment.
+    """
+    stays = [batch for n, batch in enumerate(block) if n in staying]
+    if not stays:
+        return []
+    found: list[MovedBatch] = []
+    placed = sorted(stays, key=lambda batch: batch.low)
+    lows = [batch.low for batch in placed]
+    homes = {batch.position: batch.end for batch in stays}
+    for n in sorted(candidates, key=lambda n: block[n].low):
+        batch = block[n]
+        at = bisect_left(lows, batch.low)
+        below = placed[at - 1] if at else None
+        hole = _Hole(below.high if below else floor, below, placed[at] if at < len(placed) else None)
+        if not hole.has(batch) or not hole.times_fit(batch) or not _was_moved(block, n, staying, floor, hole):
+            continue
+        to = homes[below.position] if below else 0
+        found.append(
+            MovedBatch(batch.position, batch.end, batch.low, batch.high, _before(block, n, staying, floor), to)
+        )
+        homes[batch.position] = to
+        placed.insert(at, batch)
+        lows.insert(at, batch.low)
+    return found
+
+
+def _was_moved(block: list[LocatedBatch], n: int, staying: Container[int], floor: int, hole: _Hole) -> bool:
+    batch = block[n]
+    low = _before(block, n, staying, floor)
+    high = next((block[m].low for m in range(n + 1, len(block)) if m in staying), 1 << 63)
+    if (hole.below is None or hole.above is None) and not hole.joins(batch):
+        return False
+    if high - low - 1 < batch.high - batch.low + 1:
+        return True
+    one_bit = any(low < first and last < high for first, last in batch.one_bit_places())
+    return hole.joins(batch) and not one_bit
+
+
+def _before(block: list[LocatedBatch], n: int, staying: Container[int], floor: int) -> int:
+    return next((block[m].high for m in range(n - 1, -1, -1) if m in staying), floor)
+
+
+def arranged_pieces(moved: Iterable[MovedBatch], size: int) -> tuple[tuple[int, int], ...]:
+    """Return the byte ranges of a file in the order in which each moved batch is in its place."""
+    moved = list(moved)
+    cuts = sorted({0, size, *(at for one in moved for at in (one.position, one.end, one.to))})
+    pieces: list[tuple[int, int]] = []
+    for begin, end in itertools.pairwise(cuts):
+        pieces += [(one.position, one.end) for one in moved if one.to == begin]
+        # A place inside a moved batch does not exist: it is the end of a batch that stays.
+        if not any(one.position <= begin < one.end for one in moved):
+            pieces.append((begin, end))
+    return (*pieces, *((one.position, one.end) for one in moved if one.to == size))
+
+
+def source_ranges(pieces: tuple[tuple[int, int], ...], position: int, end: int) -> list[tuple[int, int]]:
+    """Return the byte ranges of the file for a range of the file as it was read; all of it without ``pieces``."""
+    found: list[tuple[int, int]] = []
+    begin = 0
+    for first, stop in pieces:
+        low, high = max(position, begin), min(end, begin + stop - first)
+        if low < high or (low == high == position == end):
+            found.append((first + low - begin, first + high - begin))
+        begin += stop - first
+    merged: list[tuple[int, int]] = []
+    for first, stop in found or [(position, end)]:
+        if merged and merged[-1][1] == first:
+            merged[-1] = merged[-1][0], stop
+        else:
+            merged.append((first, stop))
+    return merged
