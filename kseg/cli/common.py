@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kseg import schema
-from kseg.cli.messages import note
+from kseg.cli.messages import INPUTS, note
 from kseg.commands.grep import matches
 from kseg.engine import lazy
 from kseg.format.internal_topics import decode
@@ -97,6 +97,12 @@ class PathText(click.types.StringParamType):
 class InputPath(PathText):
     """A path that is read."""
 
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = super().convert(value, param, ctx)
+        if ctx is not None:
+            ctx.meta.setdefault(INPUTS, []).append(path)
+        return path
+
 
 class OutputPath(PathText):
     """A file that is written. The command calls ``check_outputs`` before its work."""
@@ -116,6 +122,7 @@ def check_outputs(*inputs: str) -> None:
     ``inputs`` are inputs that no parameter of type InputPath has.
     """
     context = click.get_current_context()
+    context.meta.setdefault(INPUTS, []).extend(inputs)
     given: list[tuple[click.Parameter, str]] = []
     for parameter in context.command.params:
         value = context.params.get(parameter.name or "")

@@ -20,11 +20,12 @@ import click
 import kseg
 from kseg import text  # loads json: few runs have a message
 from kseg.cli import option_rules
-from kseg.cli.messages import FAILED, fail, note, redirect_to_null, show_error
+from kseg.cli.messages import FAILED, INPUTS, fail, note, redirect_to_null, show_error
 from kseg.engine import how_to_compile, imported, missing_library
 from kseg.errors import KsegError
 from kseg.format.storage import interrupts
 from kseg.format.storage.file_access import file_access
+from kseg.format.writer import log_ends
 
 #: Allocations between two collections. Imported modules stay and the loops leave no cycles: collecting every 700
 #: objects, Python's default, takes a tenth of a short run.
@@ -130,7 +131,7 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             with interrupts.raised(), file_access(warn=_warn_once()):
-                return super().invoke(ctx)
+                return self._unless_unknown(ctx, super().invoke(ctx))
         except BrokenPipeError:
             # The reader exited early (head, less). Click would exit with 1.
             redirect_to_null(sys.stdout)
@@ -139,6 +140,17 @@ class Commands(click.Group):
             if error.ctrl_c:
                 raise  # a terminal shows ^C: click ends that line
             raise click.Abort from error
+
+    @staticmethod
+    def _unless_unknown(ctx: click.Context, code: int) -> int:
+        """Return the exit code. It is FAILED if a command found nothing in a segment of which nobody knows the content."""
+        if ctx.invoked_subcommand not in _READERS or (code and (ctx.invoked_subcommand, code) != ("grep", 1)):
+            return code
+        for path in dict.fromkeys(ctx.meta.get(INPUTS, ())):
+            for log in log_ends.unknown_segments(path):
+                why = "all bytes are zeros, and nothing shows whether batches were ever written"
+                code = fail(f"{log}: {why}: its content is unknown")
+        return code
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **kwargs: Any) -> Any:
         before = {} if args is None else interrupts.handlers()  # a caller with arguments continues after the command

@@ -17,6 +17,8 @@ from kseg.report.terminal import screen
 
 #: Exit codes: findings, and a failure.
 FOUND, FAILED = 1, 2
+#: The key in ``click.Context.meta`` of the inputs that a command was given.
+INPUTS = "kseg.inputs"
 
 
 def note(line: str) -> None:

@@ -14,14 +14,17 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from kseg.errors import KsegError, UnreadableError
 from kseg.format.log_loader.loaded_files import MAX_TEXT, OfflineError, RefusedError, read_offsets
 from kseg.format.log_loader.log_segment import INDEX_BYTES
 from kseg.format.log_loader.partition_files import File
 from kseg.format.log_loader.plan import (
+    EMPTIED,
     FAILURES,
     LOSE_METADATA,
+    WITH_ZEROS,
     LogDirPlan,
     PartitionPlan,
     Step,
@@ -52,6 +55,7 @@ from kseg.format.storage.naming import (
     partition_of,
 )
 from kseg.format.storage.source import log_dirs_in
+from kseg.format.writer.log_ends import lost_log
 from kseg.text import count_of
 
 # DirectoryId: UNASSIGNED, LOST, MIGRATING and 97 more values are reserved.
@@ -207,7 +211,7 @@ def plan(
         return
     starts = _starts(log_dir, requested, steps)
     if alone:
-        yield plan_partition(path, starts.of(partition_of(os.path.basename(os.path.abspath(path)))))
+        yield _plan_partition(path, starts.of(partition_of(os.path.basename(os.path.abspath(path)))))
         return
     folders = [name for name in folders if name not in _PASSED_OVER]
     steps += [Step("refuse", name, "it is not a partition folder") for name in folders if not partition_of(name)]
@@ -221,10 +225,25 @@ def plan(
             yield made
 
 
+def _plan_partition(folder: str, start: BrokerStart) -> PartitionPlan:
+    """Return the plan for a partition, with a step if the log has lost its records before the start, or may have."""
+    made = plan_partition(folder, start)
+    lost = lost_log(Path(folder)) if made.has_segments else None
+    if lost is None:
+        return made
+    name, end = lost
+    if end is None:
+        step = Step(WITH_ZEROS, name, "all bytes are zeros, and nothing shows whether batches were ever written")
+    else:
+        why = f"it has no batch, but the files next to it show that the log reached offset {end - 1}"
+        step = Step(EMPTIED, name, why, offset=end)
+    return replace(made, steps=(*made.steps, step))
+
+
 def _attempt(folder: str, start: BrokerStart) -> PartitionPlan | str:
     """Return the plan for a partition, or why it cannot be read."""
     try:
-        return plan_partition(folder, start)
+        return _plan_partition(folder, start)
     except KsegError as error:
         return str(error)
 

@@ -12,10 +12,12 @@ from typing import NamedTuple, TextIO
 from kseg.consequences import Consequence, counts_text
 from kseg.format.log_loader.plan import (
     ACTIONS,
+    EMPTIED,
     FAILURES,
     FORGET,
     LOSE_METADATA,
     NOTHING_LOST,
+    WITH_ZEROS,
     LogDirPlan,
     Lost,
     PartitionPlan,
@@ -49,17 +51,19 @@ class RecoveryTotal:
     unread: int = 0
     without_segments: int = 0
     without_records: int = 0
+    emptied: int = 0
+    unknown: int = 0
     empty: str = ""
 
     @property
     def harms(self) -> bool:
         """Whether the start would lose data, producers or topics, or fail."""
-        return bool(self.lost_bytes or self.failing or self.forgetting or self.without_metadata)
+        return bool(self.lost_bytes or self.failing or self.forgetting or self.without_metadata or self.emptied)
 
     @property
     def unseen(self) -> bool:
-        """Whether all folders that were found lack segments, so that their data are unknown."""
-        return bool(self.without_segments and not (self.partitions or self.failing))
+        """Whether data are unknown: a log has only zeros, or all folders that were found lack segments."""
+        return bool(self.unknown or (self.without_segments and not (self.partitions or self.failing)))
 
     def counted(self, plans: Plans) -> Iterator[LogDirPlan | PartitionPlan]:
         for plan in plans:
@@ -77,6 +81,8 @@ class RecoveryTotal:
             self.lost_bytes += lost.bytes
             self.lost_records += lost.records
             self.forgetting += any(step.action == FORGET for step in plan.steps)
+            self.emptied += any(step.action == EMPTIED for step in plan.steps)
+            self.unknown += any(step.action == WITH_ZEROS for step in plan.steps)
             self.without_metadata += any(step.action == LOSE_METADATA for step in plan.steps)
             yield plan
 
@@ -131,6 +137,8 @@ _SUMMARY = (
     Column("unread", "count", "paths without a prediction"),
     Column("without_segments", "count", "folders without a segment"),
     Column("without_records", "count", "partitions whose log would end where it starts"),
+    Column("emptied", "count", "partitions whose log has lost its records before the start"),
+    Column("unknown", "count", "partitions whose log has only zeros: nothing shows whether it had records"),
 )
 _STEPS = (Column("kind", "text", "step"), *_PLACE)
 ROW_KINDS = (
@@ -264,7 +272,7 @@ def is_affected(plan: LogDirPlan | PartitionPlan) -> bool:
 
 
 def _is_harmful(step: Step) -> bool:
-    return step.lost.bytes > 0 or step.action in (FORGET, LOSE_METADATA, *FAILURES)
+    return step.lost.bytes > 0 or step.action in (FORGET, LOSE_METADATA, EMPTIED, WITH_ZEROS, *FAILURES)
 
 
 ANSWER_COLUMNS = (
@@ -286,6 +294,10 @@ REMEDIES = {
     "mark-stray": "Restore partition.metadata with the topic id before you start the broker, or move the folder away.",
     FORGET: "Delete .kafka_cleanshutdown before you start the broker: it then reads the producers from the log. Otherwise "
     "consumers that read committed get records of open transactions, also of those that are aborted later.",
+    EMPTIED: "Do not start the broker as a leader with this folder: replicas would truncate their logs to it. If another "
+    "replica is in sync, move the folder out of the log directory, and the broker fetches the partition from the leader.",
+    WITH_ZEROS: "Nothing if segments are preallocated (log.preallocate) and the partition was never written to. Otherwise "
+    "its records are lost: if another replica has them, move the folder out of the log directory before the broker starts.",
     "unchecked": "After a clean shutdown the broker does not check its segments. `kseg recovery --unclean PATH` predicts "
     "its start without .kafka_cleanshutdown.",
 }
@@ -295,7 +307,7 @@ def causes_of(plan: LogDirPlan | PartitionPlan) -> set[str]:
     """Return the keys of REMEDIES that apply to a plan."""
     causes = {"fails"} if plan.fails else set()
     for step in plan.steps:
-        if step.action in (FORGET, LOSE_METADATA):
+        if step.action in (FORGET, LOSE_METADATA, EMPTIED, WITH_ZEROS):
             causes.add(step.action)
         elif step.lost.bytes and step.action in ("hide-records", "keep-tail"):
             causes.add("unchecked")
@@ -414,6 +426,13 @@ def summary_line(total: RecoveryTotal) -> str:
         return f"no partition was read{fails}"
     if total.forgetting:
         fails = f"; {count_of(total.forgetting, 'partition')} would lose the state of producers{fails}"
+    if total.emptied:
+        fails = f"; {count_of(total.emptied, 'partition')} had records, and lost all before the start{fails}"
+    if total.unknown:
+        zeros = "only zeros in the log, and nothing shows whether it had records"
+        fails = f"; {count_of(total.unknown, 'partition')} with {zeros}{fails}"
+    if not total.lost_bytes and total.emptied + total.unknown == total.partitions:
+        return fails.removeprefix("; ")
     if not total.lost_bytes:
         without = f", {total.without_records:,} of them without a record" if total.without_records else ""
         return f"no data would be lost in {count_of(total.partitions, 'partition')}{without}{fails}"

@@ -17,7 +17,6 @@ from kseg.commands.repair.repaired_partition import (
     PartitionRepair,
     all_lost,
     indexed_end,
-    is_all_zeros,
     report_emptied,
 )
 from kseg.commands.repair.repaired_segment import RepairPlan, repair_segment
@@ -31,6 +30,7 @@ from kseg.format.storage.file_access import Progress
 from kseg.format.storage.local_files import check_regular
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import STDIN
+from kseg.format.writer.log_ends import is_all_zeros
 from kseg.format.writer.output_guards import PartitionFolder, each_partition, index_paths, target_path, txn_index_path
 from kseg.format.writer.output_rule import check_dst
 

@@ -39,6 +39,7 @@ from kseg.format.storage.naming import base_offset_of, producer_snapshot_offset,
 from kseg.format.storage.source import open_source
 from kseg.format.writer import written_side_files
 from kseg.format.writer.batch_runs import side_file_error
+from kseg.format.writer.log_ends import is_all_zeros
 from kseg.format.writer.output_guards import (
     PartitionFolder,
     check_earlier_result,
@@ -292,16 +293,6 @@ def _places(partition: PartitionFolder, plan: RepairPlan) -> list[SegmentPlace]:
     if plan.indexes_only:
         return [SegmentPlace(name, name.removesuffix(".swap")) for name in partition.logs]
     return find_places(partition.path, partition.logs)
-
-
-def is_all_zeros(path: str) -> bool:
-    """Return whether a file has bytes, and all are zeros."""
-    found: list[Finding] = []
-    try:
-        with SegmentReader(open_source(path), report=found.append) as reader:
-            return next(reader.windows(), None) is None and [each.rule for each in found] == ["zero-tail"]
-    except NotASegmentError:
-        return False
 
 
 def indexed_end(path: str, base: int) -> int:

@@ -30,10 +30,11 @@ from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES, AbortedTransacti
 from kseg.format.storage.atomic_write import NewFile, writing
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of
-from kseg.format.storage.source import SegmentFile, open_source
+from kseg.format.storage.source import SegmentFile, Source, open_source
 from kseg.format.writer.batch_runs import ReadBackError
+from kseg.format.writer.log_ends import named_ends
 from kseg.format.writer.moved_batches import MovedBatch, source_ranges
-from kseg.format.writer.offset_order import OffsetOrder, find_order
+from kseg.format.writer.offset_order import AdjacentBatches, OffsetOrder, find_order
 from kseg.format.writer.output_guards import DamagedError, index_paths, txn_index_path
 from kseg.format.writer.written_side_files import append_runs
 from kseg.results import Settings, Summary
@@ -130,7 +131,7 @@ def _salvage(
         named = _named_offset(tally)
         ceiling = None if named is None else named + INT32_MAX + 1
     out = None if log is None else log.file
-    order = _order_of(tally.source, place, ceiling)
+    order = _order_of(tally, place, ceiling)
 
     def report_at_source(row: LostRange) -> None:
         for begin, end in source_ranges(order.pieces, row.position, row.end):
@@ -158,10 +159,19 @@ def _salvage(
     return salvage.copied
 
 
-def _order_of(source: str, place: SegmentPlace | None, ceiling: int | None) -> OffsetOrder:
+def _order_of(tally: SegmentRepair, place: SegmentPlace | None, ceiling: int | None) -> OffsetOrder:
+    """Return the order of the batches. If the name of the result has an offset, that of the source proves nothing."""
     if place is not None and place.order is not None:
         return place.order
-    return find_order(lambda: open_source(source), ceiling, moves=os.path.isfile(source))
+
+    def open_named() -> Source:
+        source = open_source(tally.source)
+        if base_offset_of(tally.target) is not None:
+            source.name = tally.target
+        return source
+
+    around = AdjacentBatches(ends=named_ends(Path(tally.source)))
+    return find_order(open_named, ceiling, neighbours=around, moves=os.path.isfile(tally.source))
 
 
 def _why(moved: MovedBatch) -> str:
@@ -233,8 +243,11 @@ class _IndexWriter:
         try:
             yield
         except KsegError as error:
-            offsets = f"offsets {self._tally.first_offset} to {self._tally.last_offset}"
-            raise KsegError(f"{self._tally.target}: {offsets} do not fit a segment of that name: {error}") from error
+            first, named = self._tally.first_offset, _named_offset(self._tally)
+            offsets = f"offsets {first} to {self._tally.last_offset}"
+            below = first is not None and named is not None and first < named
+            why = f"give DST the name {first:020}.log" if below else str(error)
+            raise KsegError(f"{self._tally.target}: {offsets} do not fit a segment of that name: {why}") from error
 
 
 def _read_back(

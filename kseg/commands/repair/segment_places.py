@@ -17,6 +17,7 @@ from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source, open_source
 from kseg.format.writer.increasing_offsets import LocatedBatch, batches_of
+from kseg.format.writer.log_ends import named_ends
 from kseg.format.writer.offset_order import (
     AdjacentBatches,
     OffsetOrder,
@@ -138,7 +139,7 @@ def _open(folder: Path, name: str, target: str) -> Source:
 
 def _survey(folder: Path, name: str, previous: OffsetOrder | None) -> _Survey:
     """Read a segment; ``previous`` is the order of the one before it by name."""
-    before = AdjacentBatches(_last_of(previous), None)
+    before = AdjacentBatches(_last_of(previous), None, ends=named_ends(folder / name))
     try:
         order = find_order(lambda: _open(folder, name, name), ceiling_of(name), neighbours=before, moves=True)
         if order.head is None:  # the name contradicts all of its batches
@@ -257,6 +258,7 @@ def _with_neighbours(folder: Path, places: list[SegmentPlace]) -> list[SegmentPl
             _last_of(before),
             after.head if after and after.head and not after.head.position else None,
             newest=n + 1 == len(places),
+            ends=named_ends(folder / place.name),
         )
         floor = max(place.floor, before.tail.high if before and before.tail else -1)
         order = place.order

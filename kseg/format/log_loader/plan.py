@@ -22,6 +22,8 @@ from kseg.format.storage.source import open_range
 FORGET = "forget-producers"
 #: The action of a broker that does not find the metadata log: it knows no topics.
 LOSE_METADATA = "lose-metadata"
+#: The states of a log without a batch, which a broker does not see: it had records, or nothing shows whether it had.
+EMPTIED, WITH_ZEROS = "start-emptied", "start-with-zeros"
 #: Every action of a step, with its meaning.
 ACTIONS: Mapping[str, str] = {
     "nothing": "load the partition unchanged",
@@ -42,6 +44,8 @@ ACTIONS: Mapping[str, str] = {
     FORGET: "start without the producers of the log: no sequences, and open transactions count as ended",
     "write-epochs": "write leader-epoch-checkpoint again",
     "write-directory-id": "write a new directory.id to meta.properties",
+    EMPTIED: "start with an empty log, although it had records: they are lost before the start",
+    WITH_ZEROS: "take the zeros for an empty log: nothing shows whether batches were ever written",
     "mark-stray": "rename the folder to -stray, because it has no topic id",
     LOSE_METADATA: "start without topics and rename all partition folders to -stray, if the metadata log is not elsewhere",
     "delete-folder": "delete the folder and its files",

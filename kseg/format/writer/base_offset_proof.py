@@ -17,12 +17,13 @@ class BaseOffsetProof:
     and these join the batches beyond them. Second, the batches on both sides are adjacent and leave the same place, or the
     stored offset differs from it in one bit, or a producer's sequences and the timestamps continue through it. Against it
     is the possibility that the batch was moved or copied here: a hole at the offsets it names, or the same batch
-    elsewhere. Timestamps alone are not evidence: producers send late.
+    elsewhere. Timestamps alone are not evidence: producers send late. ``ended``: a side file, not a batch, is after the last
+    batch of the segment.
     """
 
     def __init__(
         self, block: list[LocatedBatch], floor: int, name: int | None, limit: int, before: LocatedBatch | None,
-        after: LocatedBatch | None, newest: bool,
+        after: LocatedBatch | None, newest: bool, *, ended: bool = False,
     ) -> None:  # fmt: skip
         self._block = block
         self._floor = floor
@@ -31,6 +32,7 @@ class BaseOffsetProof:
         self._before = before
         self._after = after
         self._newest = newest
+        self._ended = ended
         self._lowest = name or 0
         self._ranges: list[tuple[int, int]] | None = None
         self._highest: int | None = None
@@ -135,7 +137,8 @@ class BaseOffsetProof:
             return low
         # A hole before the last batch may be one that compaction left.
         in_order = max(last, self._lowest - 1) < batch.low and batch.high < following
-        return low if not in_order or abs(by) >= FAR else None
+        ended = self._ended and n == len(self._block) - 1
+        return low if not in_order or abs(by) >= FAR or ended else None
 
     def _joins(self, n: int) -> bool:
         """Return whether the batches ``n`` and ``n + 1`` join, as far as both exist."""

@@ -87,7 +87,10 @@ def _by_order(windows: Iterator[Window], report: Report, look: InspectWindow, or
         for row in range(batches.count if order.corrected else 0):
             by = order.corrected.get(batches.position[row])
             if by is not None and batches.crc_state[row] != CRC_BAD:
-                report(misplaced_offset_finding(batches, row, batches.base_offset[row] + by - 1, proved=True))
+                ended = batches.position[row] == order.ended
+                witness = "the batch before it and a side file" if ended else "the batches around it"
+                previous = batches.base_offset[row] + by - 1
+                report(misplaced_offset_finding(batches, row, previous, witness, proved=True))
                 _correct(window, row, by)
         look(batches)
         for row in range(batches.count if order.misplaced else 0):

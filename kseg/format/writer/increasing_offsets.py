@@ -16,6 +16,7 @@ from typing import NamedTuple
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.framing import clamped, increment_sequence
 from kseg.format.record.layout import CODEC_MASK, CONTROL, DELETE_HORIZON
+from kseg.format.record.offset_evidence import one_bit_apart
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader, Window
@@ -166,12 +167,14 @@ _SUSPICIOUS = 64
 def too_high(batch: LocatedBatch, before: int, lost: int, least: int, most: int) -> bool:
     """Return whether one flipped bit explains that offsets are missing before a batch, and lost bytes don't.
 
+    No bytes need to be lost for it if many offsets are missing, or if the batch joins the one before without this bit.
+
     ``before`` is the last offset before it, ``lost`` the number of bytes lost next to it. If more than ``least`` offsets
     are missing, the lost bytes don't explain it; ``most`` can be missing without the flipped bit.
     """
     gap = batch.low - before - 1
     bit = 1 << max(gap, 1).bit_length() - 1
-    damaged = lost or gap >= FAR
+    damaged = lost or gap >= FAR or one_bit_apart(batch.low, before + 1)
     return bool(damaged and gap >= _SUSPICIOUS and least < gap <= bit + most and batch.stored & bit)
 
 
@@ -334,10 +337,12 @@ def probable_base_offset(batch: LocatedBatch, before: int, after: int | None) ->
     explains, or the only one that joins an offset next to it. Without a flipped bit it is the place that it fills exactly.
     """
     limit = 1 << 63 if after is None else after
+    places = [(first, last) for first, last in batch.one_bit_places() if before < first and last < limit]
+    joining = [place for place in places if place[0] == before + 1 or place[1] == limit - 1]
+    if len(joining) == 1:
+        return joining[0][0]
     if before < batch.low and batch.high < limit:
         return None
-    places = [(first, last) for first, last in batch.one_bit_places() if before < first and last < limit]
-    places = [place for place in places if place[0] == before + 1 or place[1] == limit - 1] or places
     if len(places) == 1:
         return places[0][0]
     exact = batch.high - batch.low + 1 == limit - before - 1

@@ -7,7 +7,7 @@ offset is corrected only if there is proof of the right one, see ``BaseOffsetPro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
@@ -67,6 +67,8 @@ class OffsetOrder:
     """Batches whose offsets can't be right, by their position in the file.
 
     ``misplaced`` has the batches that have no place. ``corrected`` has those whose offset is proved, with the number to add.
+    ``ended`` is the batch of these whose end a side file shows.
+
     ``moved`` are the batches that damage moved. All other positions are those of the file with these in their places, whose
     byte ranges are ``pieces``. Both are empty if no batch was moved, or if nobody asked for them.
     ``head`` and ``tail`` are the first and the last batch that stay, None if no batch does. ``size`` is the number of
@@ -79,6 +81,7 @@ class OffsetOrder:
     tail: LocatedBatch | None = None
     size: int = 0
     beyond: bool = False
+    ended: int | None = None
     moved: tuple[MovedBatch, ...] = ()
     pieces: tuple[tuple[int, int], ...] = ()
 
@@ -95,12 +98,21 @@ class AdjacentBatches:
     """The last batch of the segment before, and the first batch of the segment after.
 
     None if the segment is missing, or if the batch is not at the end of its file that is adjacent. ``newest``: no segment
-    follows. The newest segment is never compacted, so its first batch has the offset of its name.
+    follows. The newest segment is never compacted, so its first batch has the offset of its name. ``ends`` are offsets at
+    which side files show the end of a batch.
     """
 
     before: LocatedBatch | None = None
     after: LocatedBatch | None = None
     newest: bool = False
+    ends: Container[int] = ()
+
+    def proved_end(self, previous: int, last: LocatedBatch) -> LocatedBatch | None:
+        """Return a batch in place of the next one if a side file shows that ``last`` continues offset ``previous``."""
+        end = previous + 1 + last.high - last.low + 1
+        if last.low == previous + 1 or end not in self.ends:
+            return None
+        return last.beginning_at(end)._replace(position=last.end, first_time=-1, last_time=-1, producer=None)
 
     def contradicts(self, first: LocatedBatch, name: int | None) -> bool:
         """Return whether the first batch begins after the offset that the segment's first batch must have."""
@@ -144,7 +156,9 @@ def find_order(
     with SegmentReader(open_segment(), report=note_overwritten_size) as reader:
         ends: list[LocatedBatch] = []
         ascends = _ascends(reader, ceiling, floor, ends) and not overwritten and not _leaps(reader, floor, ends)
-        if ascends and not (ends and neighbours.contradicts(ends[0], reader.name_offset)):
+        before = ends[-2].high if len(ends) > 1 else (reader.name_offset or 0) - 1
+        late = ends and neighbours.contradicts(ends[0], reader.name_offset)
+        if ascends and not late and not (ends and neighbours.proved_end(before, ends[-1])):
             head, tail = (ends[0], ends[-1]) if ends else (None, None)
             return OffsetOrder({}, {}, head=head, tail=tail, size=reader.position)
     found = _Found(ceiling, floor, neighbours)
@@ -165,6 +179,7 @@ def find_order(
         return replace(again, moved=tuple(found.moved), pieces=pieces)
     return OffsetOrder(
         found.misplaced, found.corrected, found.head, found.tail, found.size, found.beyond,
+        found.ended,
     )  # fmt: skip
 
 
@@ -186,7 +201,7 @@ def _leaps(reader: SegmentReader, floor: int, ends: list[LocatedBatch]) -> bool:
     """Return whether the last batch may be too high. No batch after it shows that."""
     if not ends:
         return False
-    before, end = (ends[-2].high, ends[-2].end) if len(ends) > 2 else (max((reader.name_offset or 0) - 1, floor), 0)
+    before, end = (ends[-2].high, ends[-2].end) if len(ends) > 1 else (max((reader.name_offset or 0) - 1, floor), 0)
     lost = ends[-1].position - end
     return too_high(ends[-1], before, lost + reader.position - ends[-1].end, 0, _DENSE * lost)
 
@@ -222,6 +237,7 @@ class _Found:
     tail: LocatedBatch | None = None
     size: int | None = None
     beyond: bool = False
+    ended: int | None = None
     moved: list[MovedBatch] = field(default_factory=list)
 
     def decide(self, block: list[LocatedBatch], stop: int) -> None:
@@ -230,7 +246,7 @@ class _Found:
         late = self.head is None and block and self.neighbours.contradicts(block[0], self.name)
         floor = max(self.last, (self.name or 0) - 1)
         leaps = bool(block) and max(suspects(block, floor, self.size), default=-1) == len(block) - 1
-        if not late and not leaps and _all_in_order(block, floor, limit):
+        if not late and not leaps and not self._proved_end(block) and _all_in_order(block, floor, limit):
             self._keep(block[:stop])
             return
         moved = list(block)
@@ -249,6 +265,8 @@ class _Found:
         if self.head is None and self.size is not None:
             others = [n for n in range(len(moved)) if n not in staying and n not in faults and moved[n].high < limit]
             self.moved = moved_batches(moved, staying, others, floor)
+        if len(block) - 1 in corrected and self._proved_end(block):
+            self.ended = block[-1].position
         following = _next_staying(moved, staying)
         bodies = {_body(moved[n]) for n in staying}
         for n in range(stop):
@@ -293,11 +311,17 @@ class _Found:
         """Return the proofs of a block. The adjacent batches of other segments count as if they were in this file."""
         before = self.neighbours.before if self.head is None else None
         after = self.neighbours.after if self.size is not None else None
+        end = self._proved_end(moved)
         return BaseOffsetProof(
             moved, self.last, self.name, limit,
             before and before._replace(end=0),
-            after and after._replace(position=self.size or 0), self.neighbours.newest,
+            end or (after and after._replace(position=self.size or 0)), self.neighbours.newest, ended=end is not None,
         )  # fmt: skip
+
+    def _proved_end(self, block: list[LocatedBatch]) -> LocatedBatch | None:
+        if self.size is None or not block:
+            return None
+        return self.neighbours.proved_end(block[-2].high if len(block) > 1 else (self.name or 0) - 1, block[-1])
 
 
 def _correct_runs(evidence: BaseOffsetProof, moved: list[LocatedBatch], staying: set[int]) -> dict[int, int]:
