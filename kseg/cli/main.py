@@ -89,6 +89,10 @@ _OTHER_WORDS = {
 _RENAMED = {"report": ("doctor", "--format", "html")}
 
 
+# The commands that return 0 if there is nothing in their inputs; validate, repair and recovery have findings for zeros.
+_READERS = frozenset({"convert", "diff", "dump", "explain", "grep", "schemas", "sql", "stats", "transactions"})
+
+
 class Commands(click.Group):
     """The group of commands. Click exits with 1 on errors and shows tracebacks; here 1 means findings only."""
 

@@ -82,6 +82,10 @@ def repair(asked: RepairOptions) -> int:
     note_output(output, summary_line(result))
     if result.left_out:
         note(f"not copied: {', '.join(result.left_out)}")
+    for line in result.rebuilt:
+        note(
+            f"{line} is written from the log: the source lacks it, so read_committed consumers get aborted records there"
+        )
     for line in result.log_starts:
         note(f"log start: {line}")
     for folder, producer_id, offset in result.open_transactions:

@@ -69,6 +69,18 @@ NEW = (
 )
 
 
+@pytest.mark.parametrize("name", [f"{FIRST[:20]}.index.bak", "a.idx.bak", "old.timeindex.ORIG", "notes~"])
+def test_a_backup_copy_is_not_replaced(name: str, tmp_path: Path) -> None:
+    """The bytes of an index do not show what it is, so its name protects a copy. A new file can have such a name."""
+    output = tmp_path / name
+    output.write_bytes(bytes(12))
+    done = run("dump", "-o", output, SEGMENTS / "4.3.0-v2-none")
+    assert (done.exit_code, output.read_bytes()) == (2, bytes(12))
+    assert "backup copy" in done.stderr
+    output.unlink()
+    assert run("dump", "-o", output, SEGMENTS / "4.3.0-v2-none").exit_code == 0
+
+
 def run(*args: object) -> Result:
     return CliRunner().invoke(main, list(map(str, args)))
 

@@ -16,9 +16,11 @@ from click.testing import CliRunner, Result
 from kseg.cli.main import main
 from kseg.format.log_loader.plan import (
     ACTIONS,
+    EMPTIED,
     FAILURES,
     FORGET,
     LOSE_METADATA,
+    WITH_ZEROS,
     PartitionPlan,
 )
 from kseg.format.log_loader.recovery_plan import BrokerStart, plan_partition
@@ -99,7 +101,29 @@ def test_every_action_has_a_scene(tmp_path: Path) -> None:
         plan = plan_partition(str(folder), scene.start())
         shutil.rmtree(folder)
         done |= {step.action for step in plan.steps}
-    assert set(ACTIONS) - done == {"offline", "delete-folder", "pass-over", "write-directory-id", FORGET, LOSE_METADATA}
+    others = {"offline", "delete-folder", "pass-over", "write-directory-id", FORGET, LOSE_METADATA, EMPTIED, WITH_ZEROS}
+    assert set(ACTIONS) - done == others
+
+
+@pytest.mark.parametrize(
+    ("content", "side_file", "code", "answer"),
+    [
+        (b"", "", 0, "no data would be lost in 1 partition"),
+        (b"", f"{86:020}.snapshot", 1, "1 partition had records, and lost all before the start"),
+        (bytes(4096), f"{86:020}.snapshot", 1, "1 partition had records, and lost all before the start"),
+        (bytes(4096), "", 2, "1 partition with only zeros in the log, and nothing shows whether it had records"),
+    ],
+)
+def test_a_log_without_a_batch(content: bytes, side_file: str, code: int, answer: str, tmp_path: Path) -> None:
+    """No loss is claimed or denied without proof: a producer snapshot shows that an emptied log had records."""
+    folder = tmp_path / "topic-0"
+    folder.mkdir()
+    (folder / f"{0:020}.log").write_bytes(content)
+    if side_file:
+        (folder / side_file).write_bytes(b"")
+    done = run(folder)
+    assert done.exit_code == code
+    assert answer in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -6,7 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from kseg.cli.main import main
 from kseg.commands.convert.conversion import convert
 from kseg.commands.convert.converted_segment import ConversionPlan
 from kseg.commands.repair.repair import repair
@@ -93,3 +95,15 @@ def test_kafka_writes_the_same_producers() -> None:
     from tools.lab.snapshot_oracle import disagreements
 
     assert not list(disagreements(range(cases(200))))
+
+
+def test_a_missing_index_of_aborted_transactions_is_named(tmp_path: Path) -> None:
+    """A broker does not notice that a .txnindex is missing: repair writes it and says so, validate reports an error."""
+    source, target = tmp_path / "topic-0", tmp_path / "out" / "topic-0"
+    target.parent.mkdir()
+    shutil.copytree(SOURCE, source, ignore=shutil.ignore_patterns("*.txnindex", "ORIGIN", "expect.jsonl"))
+    done = CliRunner().invoke(main, ["repair", str(source), str(target)])
+    missing = sorted(path.name for path in target.glob("*.txnindex"))
+    assert missing
+    assert all(f"topic-0/{name} is written from the log: the source lacks it" in done.stderr for name in missing)
+    assert "txn-index-mismatch" in CliRunner().invoke(main, ["validate", str(source)]).stdout

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from kseg.findings import Finding
-from kseg.format.sidefiles.index_reader import first_offset_since, walk_offset_index
+from kseg.format.sidefiles.index_reader import first_offset_since, newest_timestamp, walk_offset_index
 from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY
 from kseg.format.storage.source import open_source
+from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.fixtures import SEGMENTS
 from tools.make_findings import findings
 
@@ -166,3 +167,18 @@ def test_a_stale_time_entry_hides_no_records(tmp_path: Path) -> None:
     honest = first_offset_since(str(log), log.stat().st_size, timestamp + 100)
     append(index, TIME_ENTRY, [(timestamp + 1, offset + 1)])
     assert first_offset_since(str(log), log.stat().st_size, timestamp + 100) == honest == offset + 1
+
+
+def test_the_last_time_entry_must_agree_with_the_log(tmp_path: Path) -> None:
+    """A time index that is damaged, or lacks its end, must not hide the records of a sealed segment."""
+    log = tmp_path / f"{0:020}.log"
+    times = [1000, 5000, 3000, 9000]
+    log.write_bytes(b"".join(build_batch([PlainRecord(n, b"k", b"v", time)]) for n, time in enumerate(times)))
+    for entries, newest in (
+        ([(9000, 3)], 9000),
+        ([(5000, 1), (9000, 3)], 9000),
+        ([(5000, 1)], None),
+        ([(900, 3)], None),
+    ):
+        log.with_suffix(".timeindex").write_bytes(b"".join(struct.pack(">qi", *entry) for entry in entries))
+        assert newest_timestamp(str(log)) == newest, entries

@@ -147,7 +147,8 @@ class RepairResult:
     ``left_out`` are the files of a folder that were not copied. ``open_transactions`` are (partition folder, producer id,
     first offset) of transactions without an end. ``failed`` has one line per partition of a log directory that could not be
     repaired; these are not written. ``missing`` are offsets between segments that the source does not have. ``log_starts``
-    has one line per log start of a log directory's partitions: the offset, and its source.
+    has one line per log start of a log directory's partitions: the offset, and its source. ``rebuilt`` are the indexes
+    of aborted transactions that the source lacks: a broker does not notice that.
     """
 
     segments: list[SegmentRepair] = field(default_factory=list)
@@ -156,6 +157,7 @@ class RepairResult:
     failed: list[str] = field(default_factory=list)
     missing: list[LostOffsets] = field(default_factory=list)
     log_starts: list[str] = field(default_factory=list)
+    rebuilt: list[str] = field(default_factory=list)
 
     @property
     def lost(self) -> bool:

@@ -139,7 +139,8 @@ class PartitionRepair:
                 )
                 continue
             if place.order is None and not self.plan.indexes_only:
-                segments += self._without_batches(partition, folder, target, place)
+                later = min((base_offset_of(each.name) or 0 for each in places[n + 1 :]), default=place.ceiling)
+                segments += self._without_batches(partition, folder, target, _apart(place, later, segments), segments)
                 continue
             if place.target != place.name.removesuffix(".swap"):
                 self._report_renamed(partition, place)
@@ -159,6 +160,9 @@ class PartitionRepair:
                 # No batch of it is kept, so the adjacent segments are the log.
                 for written in (path, *index_paths(path), txn_index_path(path)):
                     written.unlink(missing_ok=True)
+            index = txn_index_path(path)
+            if index.exists() and index.name not in partition.names:
+                self.result.rebuilt.append(f"{target.name}/{index.name}")
             segment.target = str(target / place.target)
             self._report_missing(place, segment, segments, partition)
             segments.append(segment)
@@ -170,7 +174,7 @@ class PartitionRepair:
         return segments
 
     def _without_batches(
-        self, partition: PartitionFolder, folder: Path, target: Path, place: SegmentPlace
+        self, partition: PartitionFolder, folder: Path, target: Path, place: SegmentPlace, before: list[SegmentRepair]
     ) -> list[SegmentRepair]:
         """Report a segment without its own batches: it is empty, a copy of another, or not a segment."""
         source, name = partition.path / place.name, str((partition.path / place.name).relative_to(self.root))
@@ -194,7 +198,12 @@ class PartitionRepair:
                 str(source), folder / place.target, self.plan, self.report, txns=AbortedTransactions()
             )
             empty.target = str(target / place.target)
-            report_emptied(empty, base, self._proved_end(partition, place, base), place.ceiling, self.report)
+            proved = self._proved_end(partition, place, base)
+            if proved > base:  # otherwise the next segment reports them
+                self._report_missing(
+                    replace(place, target=place.name), replace(empty, first_offset=base), before, partition
+                )
+            report_emptied(empty, base, proved, place.ceiling, self.report)
             return [empty]
         else:
             self.result.left_out.append(f"{name} (empty)")
@@ -278,6 +287,17 @@ class PartitionRepair:
         missing = LostOffsets(other.source, size, size, end, first - 1, "segment-gap", text)
         self.report(missing)
         self.result.missing.append(missing)
+
+
+def _apart(place: SegmentPlace, later: int | None, before: list[SegmentRepair]) -> SegmentPlace:
+    """Return the place of a segment without batches, limited by a neighbour that has none either: it has its own row.
+
+    ``later`` is the lowest offset in the names of the files after it, ``before`` are the segments before it.
+    """
+    ceiling = later if place.ceiling is None or (later is not None and later < place.ceiling) else place.ceiling
+    base = base_offset_of(place.name) or 0
+    floor = max(place.floor, base - 1) if before and before[-1].last_offset is None else place.floor
+    return replace(place, floor=floor, ceiling=ceiling)
 
 
 def _add_open_transactions(txns: AbortedTransactions, snapshot: Path) -> None:

@@ -40,13 +40,15 @@ from kseg.format.sidefiles.indexes import (
 )
 from kseg.format.sidefiles.side_file_reading import fixed_entries, fixed_runs
 from kseg.format.storage.naming import base_offset_of
-from kseg.format.storage.source import Source, open_range, stored_size
+from kseg.format.storage.source import Source, local_size, open_range, stored_size
 from kseg.text import iso_time
 
 #: The number of time index entries, from the last one back, that are compared with the log.
 _TRIED = 8
 #: The entries that are read at once: 16 KiB of an offset index, and 24 KiB of a time index.
 _BLOCK = 2048
+#: The most bytes at the end of a log that are compared with the last time index entry.
+_COMPARED = 16 << 20
 
 
 class _Entries:
@@ -189,13 +191,30 @@ def newest_timestamp(path: str) -> int | None:
     """Return the largest timestamp (epoch ms) of a sealed segment: the last time index entry, which a broker adds at
     the roll.
 
-    None without an entry, or if the last entries are not in order.
+    None without an entry, if the last entries are not in order, or if a local log does not agree with the last one.
     """
     entries = _Entries(path, TIME_ENTRY)
     with suppress(UnreadableError):
         if (last := len(entries.rows) - 1) >= 0 and (not last or entries[last] > entries[last - 1]):
-            return entries[last][0]
+            size = local_size(path)
+            return entries[last][0] if size is None or _is_newest(path, size, *entries[last]) else None
     return None
+
+
+def _is_newest(path: str, size: int, timestamp: int, offset: int) -> bool:
+    """Return whether the batches from ``offset`` to the end of a log have that largest timestamp.
+
+    An index can be damaged, or lack its end. More than _COMPARED bytes are not read.
+    """
+    start, _ = byte_range(path, size, offset, None)
+    found = -1
+    if size - start <= _COMPARED:
+        with suppress(KsegError), SegmentReader(open_range(path, start, size), verify_crc=False) as reader:
+            for window in reader.windows():
+                batches = window.batches
+                found = max(found, *(batches.max_timestamp[row] for row in range(batches.count)))
+            return not reader.damaged and found == timestamp
+    return False
 
 
 def boundaries(path: str, start: int, end: int, size: int, step: int) -> list[int]:

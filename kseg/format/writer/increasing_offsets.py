@@ -197,7 +197,7 @@ def suspects(block: list[LocatedBatch], floor: int, size: int | None) -> set[int
             continue
         if not lost and n and batch.low > high + 1 and n - 1 not in found:
             return set()
-        high, end = batch.high, batch.end
+        high, end = max(high, batch.high), batch.end
     return found
 
 

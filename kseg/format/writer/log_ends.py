@@ -16,7 +16,6 @@ from pathlib import Path
 
 from kseg.errors import KsegError, NotASegmentError
 from kseg.findings import Finding
-from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.checkpoints import walk_offset_checkpoint
 from kseg.format.sidefiles.index_reader import offset_entries, time_entries
@@ -44,7 +43,7 @@ def named_ends(log: Path, *, checkpoints: bool = True) -> frozenset[int]:
     ends = {producer_snapshot_offset(name) or 0 for name in names}
     ends |= {base_offset_of(name) or 0 for name in names if is_log(name)}
     ends |= {entry.start_offset for entry in written_side_files.stored(log.parent) or ()}
-    ends |= {entry.offset + 1 for entry in offset_entries(str(log), INT32_MAX)}
+    ends |= {entry.offset + 1 for entry in offset_entries(str(log))}
     ends |= {entry.offset + 1 for entry in time_entries(str(log))}
     ends |= set(_checkpointed(log.parent, _CHECKPOINTS)) if checkpoints else set()
     return frozenset(end for end in ends if end > base)

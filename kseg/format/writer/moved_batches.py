@@ -62,37 +62,77 @@ def moved_batches(
     placed = sorted(stays, key=lambda batch: batch.low)
     lows = [batch.low for batch in placed]
     homes = {batch.position: batch.end for batch in stays}
-    for n in sorted(candidates, key=lambda n: block[n].low):
-        batch = block[n]
-        at = bisect_left(lows, batch.low)
-        below = placed[at - 1] if at else None
-        hole = _Hole(below.high if below else floor, below, placed[at] if at < len(placed) else None)
-        if not hole.has(batch) or not hole.times_fit(batch) or not _was_moved(block, n, staying, floor, hole):
-            continue
-        to = homes[below.position] if below else 0
-        found.append(
-            MovedBatch(batch.position, batch.end, batch.low, batch.high, _before(block, n, staying, floor), to)
+    left, done = sorted(candidates, key=lambda n: block[n].low), -1
+    while done != len(found):  # a batch that goes back shows that another one was not in its place
+        done = len(found)
+        for n in list(left):
+            batch = block[n]
+            at = bisect_left(lows, batch.low)
+            below = placed[at - 1] if at else None
+            hole = _Hole(below.high if below else floor, below, placed[at] if at < len(placed) else None)
+            room = _Room(*_around(block, n, staying, floor), placed)
+            if not hole.has(batch) or not hole.times_fit(batch) or not _was_moved(batch, hole, room):
+                continue
+            to = homes[below.position] if below else 0
+            found.append(MovedBatch(batch.position, batch.end, batch.low, batch.high, room.low, to))
+            homes[batch.position] = to
+            placed.insert(at, batch)
+            lows.insert(at, batch.low)
+            left.remove(n)
+    return sorted(found, key=lambda one: one.low)
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """The offsets between ``low`` and ``high`` (both exclusive) that the batches ``placed``, in order, do not have."""
+
+    low: int
+    high: int
+    placed: list[LocatedBatch]
+
+    def has(self, first: int, last: int) -> bool:
+        """Return whether the offsets ``first`` to ``last`` are free."""
+        if first <= self.low or last >= self.high:
+            return False
+        at = bisect_left(self.placed, first, key=lambda batch: batch.low)
+        free = not at or self.placed[at - 1].high < first
+        return free and (at == len(self.placed) or last < self.placed[at].low)
+
+    def joins(self, first: int, last: int) -> bool:
+        """Return whether the free offsets ``first`` to ``last`` are next to offsets of a batch."""
+        at = bisect_left(self.placed, first, key=lambda batch: batch.low)
+        return (
+            first == self.low + 1
+            or last == self.high - 1
+            or (at > 0 and self.placed[at - 1].high + 1 == first)
+            or (at < len(self.placed) and last + 1 == self.placed[at].low)
         )
-        homes[batch.position] = to
-        placed.insert(at, batch)
-        lows.insert(at, batch.low)
-    return found
+
+    def fits(self, count: int) -> bool:
+        """Return whether there are ``count`` adjacent free offsets."""
+        at = bisect_left(self.placed, self.low, key=lambda batch: batch.low)
+        begin = self.low
+        while at < len(self.placed) and self.placed[at].low < self.high:
+            if self.placed[at].low - begin > count:
+                return True
+            begin = max(begin, self.placed[at].high)
+            at += 1
+        return self.high - begin > count
 
 
-def _was_moved(block: list[LocatedBatch], n: int, staying: Container[int], floor: int, hole: _Hole) -> bool:
-    batch = block[n]
-    low = _before(block, n, staying, floor)
-    high = next((block[m].low for m in range(n + 1, len(block)) if m in staying), 1 << 63)
+def _was_moved(batch: LocatedBatch, hole: _Hole, room: _Room) -> bool:
+    """Return whether a batch is not where it was written: ``hole`` has its offsets, ``room`` is where it is in the file."""
     if (hole.below is None or hole.above is None) and not hole.joins(batch):
         return False
-    if high - low - 1 < batch.high - batch.low + 1:
+    if not room.fits(batch.high - batch.low + 1):
         return True
-    one_bit = any(low < first and last < high for first, last in batch.one_bit_places())
-    return hole.joins(batch) and not one_bit
+    return hole.joins(batch) and not any(room.has(*place) and room.joins(*place) for place in batch.one_bit_places())
 
 
-def _before(block: list[LocatedBatch], n: int, staying: Container[int], floor: int) -> int:
-    return next((block[m].high for m in range(n - 1, -1, -1) if m in staying), floor)
+def _around(block: list[LocatedBatch], n: int, staying: Container[int], floor: int) -> tuple[int, int]:
+    """Return the last offset before a batch in the file and the first one after it, of batches that stay."""
+    before = next((block[m].high for m in range(n - 1, -1, -1) if m in staying), floor)
+    return before, next((block[m].low for m in range(n + 1, len(block)) if m in staying), 1 << 63)
 
 
 def arranged_pieces(moved: Iterable[MovedBatch], size: int) -> tuple[tuple[int, int], ...]:

@@ -329,10 +329,14 @@ def _correct_runs(evidence: BaseOffsetProof, moved: list[LocatedBatch], staying:
     corrected: dict[int, int] = {}
     first = 0
     for n in [*sorted(staying), len(moved)]:
-        placed = evidence.proved_run(first, n) if n - first > 1 else []
-        for m, batch in enumerate(placed, first):
-            corrected[m] = batch.stored - moved[m].stored
-            moved[m] = batch
+        # A batch next to them can have a wrong offset that fits by chance.
+        for begin, stop in ((first, n), (first - 1, n), (first, n + 1)) if n > first else ():
+            placed = evidence.proved_run(begin, stop) if begin >= 0 and stop <= len(moved) and stop - begin > 1 else []
+            for m, batch in enumerate(placed, begin):
+                corrected[m] = batch.stored - moved[m].stored + corrected.get(m, 0)
+                moved[m] = batch
+            if placed:
+                break
         first = n + 1
     return corrected
 

@@ -1,7 +1,7 @@
 """The rule for every file that kseg writes: it harms no file of Kafka, and no input.
 
 - An input is never replaced, and nothing is written into an input folder.
-- A file that is Kafka's by its name or its content is never replaced.
+- A file that is Kafka's by its name or its content is never replaced, nor is a backup copy by its name.
 - No report gets a name that a broker reads, and nothing is written where a broker would fail to start because of it.
 - DST of ``convert`` and ``repair`` is the only output that can be a segment. It is never in a log directory or a partition
   folder of a broker. ``--force`` replaces an earlier result, no other segment.
@@ -36,6 +36,8 @@ _OF_LOG_DIR = re.compile(
     r"meta\.properties|\.kafka_cleanshutdown|bootstrap\.checkpoint|(?!log-start)[a-z-]+-offset-checkpoint"
 )
 _OF_PARTITION = re.compile(r"leader-epoch-checkpoint|partition\.metadata")
+# The names of copies that people keep before they change a file. The bytes of an index do not show what it is.
+_BACKUP = re.compile(r"(?:\.(?:bak|backup|old|orig|save|copy)\d*|~)$", re.IGNORECASE)
 # The largest side file whose content is looked at, and the bytes at the start of a file that show a batch.
 _LARGEST, _HEAD = 1 << 20, 4096
 
@@ -62,6 +64,8 @@ def check_output(output: str, inputs: Iterable[str], option: str = "-o") -> None
             raise UsageError(f"{output}: {option} never {does}: give another name{hint}")
         if name.lower().endswith(_PARSED) and _is_partition_folder(folder):
             raise UsageError(f"{output}: a broker does not start with a file of this name in a partition folder{hint}")
+    if present and stat.S_ISREG(present.st_mode) and present.st_size and _BACKUP.search(output):
+        raise UsageError(f"{output}: by its name it is a backup copy, which {option} never replaces: give another name")
     if present and stat.S_ISREG(present.st_mode) and _is_kafkas(output):
         raise UsageError(f"{output}: by its content it is a file of Kafka, which {option} never replaces{hint}")
     if output.endswith(os.sep) and not present:
