@@ -79,7 +79,7 @@ class BaseOffsetProof:
         """Return the batches ``first`` to ``stop`` (exclusive) with their proved offsets, an empty list without proof.
 
         The batches are adjacent in the file, and fill the offsets between the batches around them, which join those beyond.
-        Each has its offset, or one that differs in one bit, or the timestamps rise through all of them.
+        Each has its offset, or one that differs in one bit and is missing nowhere else, or the timestamps rise through all.
         """
         block = self._block
         before = block[first - 1] if first else self._before
@@ -104,7 +104,13 @@ class BaseOffsetProof:
         rising = all(0 <= one.last_time < other.first_time for one, other in itertools.pairwise(around))
         stored = [one.stored for one in block[first:stop]]
         near = all(one.stored == old or one_bit_apart(one.stored, old) for one, old in zip(placed, stored, strict=True))
-        return placed if rising or near else []
+        changed = [n for n in range(first, stop) if placed[n - first].stored != block[n].stored]
+        if len(changed) < 2:
+            return []  # see ``is_proved``
+        # Two swapped batches differ in one bit of their offsets, too.
+        falling = any(0 <= other.last_time < one.first_time for one, other in itertools.pairwise(around))
+        moved = any(self._may_be_moved(n, falling * (self._highest_without(n) - self._lowest + 1)) for n in changed)
+        return placed if rising or (near and not moved) else []
 
     def _place(
         self, n: int, batch: LocatedBatch, before: LocatedBatch | None, after: LocatedBatch | None
