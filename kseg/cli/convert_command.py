@@ -45,7 +45,7 @@ class ConvertOptions(DetailOptions):
 
     @property
     def plan(self) -> ConversionPlan:
-        """What is written. Raises UsageError."""
+        """The plan of the conversion. Raises UsageError."""
         return ConversionPlan.of(
             self.direction,
             compression=self.compression,

@@ -211,14 +211,14 @@ class _Others:
 
 
 def _exhausted(items: Iterable[object]) -> list[PageSection]:
-    """Read all items, for their counts; there are no sections."""
+    """Read all items, for their counts, and return an empty list of sections."""
     for _ in items:
         pass
     return []
 
 
 def _add_log_dir(found: Diagnosis, log_dir: str) -> None:
-    """Add what a log directory itself says: its metadata log, and folders that no broker uses."""
+    """Add the facts of a log directory itself: its metadata log, and folders that no broker uses."""
     with os.scandir(log_dir) as entries:
         for entry in entries:
             if entry.name == "__cluster_metadata-0":
@@ -251,7 +251,7 @@ def _add_steps(found: Diagnosis) -> None:
 
 
 def _remedy_text(found: Diagnosis, folder: str) -> str:
-    """Return what to do about a folder without a finding: what is said about the start."""
+    """Return the remedies for the start of a folder without a finding."""
     causes = {cause for harm in found.harms if os.path.normpath(harm.folder) == folder for cause in harm.causes}
     texts = [text for cause, text in recovery_report.REMEDIES.items() if cause in causes]
     return " ".join(texts)

@@ -91,7 +91,7 @@ class DumpOptions(RecordOptions):
         return None if not self.reads_records or self.no_decode else self.decode or BY_FOLDER
 
     def request(self, decoder: RecordDecoder | None) -> DumpRequest:
-        """Return what is dumped of each file."""
+        """Return the request for each file."""
         return DumpRequest(
             deep=self.reads_records,
             keep=self.keep,

@@ -79,7 +79,7 @@ class GrepOptions(RecordOptions):
 
     @property
     def query(self) -> Query:
-        """What is searched. Raises UsageError for options that need a pattern."""
+        """The search. Raises UsageError for options that need a pattern."""
         query = Query(
             patterns=self.arguments[:1] if self.first_is_pattern else self.patterns,
             literal=self.literal,
@@ -98,7 +98,7 @@ class GrepOptions(RecordOptions):
 
     @property
     def request(self) -> GrepRequest:
-        """What is searched and shown of each file."""
+        """The parts of each file that are searched and shown."""
         before, after = (self.context if own is None else own for own in (self.before, self.after))
         if self.count or self.files_only or self.quiet:
             before = after = 0

@@ -31,7 +31,7 @@ def note(line: str) -> None:
 
 
 def note_output(output: str | None, line: str) -> None:
-    """Print a summary of what was written to a file; nothing if the output is stdout."""
+    """Print a summary of the content of an output file; nothing if the output is stdout."""
     if output not in (None, "-"):
         note(f"{output}: {line}")
 

@@ -1,7 +1,7 @@
 """Options that exclude or need others, as rows of one table; the names of older versions and of other tools.
 
-A row names options as a user writes them. ``--format=csv,text`` stands for the option with one of these values.
-``--deep`` and ``--shallow`` stand for what the command reads, by default or because another option needs it.
+A row names options as a user writes them. ``--format=csv,text`` means the option with one of these values.
+``--deep`` and ``--shallow`` mean the depth of reading, by default or because another option needs it.
 """
 
 from __future__ import annotations

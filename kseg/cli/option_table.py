@@ -179,8 +179,8 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "format": OptionRow("--format", "Set the format.", type=lambda: Choice([]), show_default=True),
         "output": OptionRow("-o --output", "Write to FILE instead of stdout, atomically.", "FILE", OutputPath,
             neutral=("-",)),
-        "verbose": OptionRow("-v --verbose", "List everything, also what is valid."),
-        "quiet": OptionRow("-q --quiet", "Print only what needs attention, and the totals."),
+        "verbose": OptionRow("-v --verbose", "List everything, with the valid parts."),
+        "quiet": OptionRow("-q --quiet", "Print only findings and totals."),
         "count": OptionRow("-c --count", "Show only the number of matches per file."),
         "files_only": OptionRow("-l --files-with-matches", "Show only the files with matches."),
         "only_matching": OptionRow("--only-matching", "Show only the matching texts."),
@@ -220,7 +220,7 @@ def group_of(field: str | None) -> str:
 
 
 class Cell(NamedTuple):
-    """What a command has differently from the row of an option, and ``why``."""
+    """The differences of a command from the row of an option, and ``why``."""
 
     why: str
     help: str | None = None
@@ -229,7 +229,7 @@ class Cell(NamedTuple):
     least: int | None = None
 
 
-#: (command, field) -> what is different there.
+#: (command, field) -> the difference.
 CELLS: Mapping[tuple[str, str], Cell] = {
     ("dump", "deep"): Cell("it lists batches by default, and records if an option needs them",
                            "Show records or batches. Default: shallow.", None),

@@ -31,7 +31,7 @@ from kseg.format.storage.source import SegmentFile
 from kseg.results import MAX_PER_RULE, Settings
 from kseg.text import count_of
 
-#: The findings of so many files are printed; those of others are counted.
+#: The number of files whose findings are printed; those of others are counted.
 _NOTED_FILES = 3
 
 _Row = TypeVar("_Row")

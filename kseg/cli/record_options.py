@@ -1,4 +1,4 @@
-"""What the commands that show records share: their options, and the files of a group or of a transactional id."""
+"""The common part of commands that show records: their options, and the files of a group or of a transactional id."""
 
 from __future__ import annotations
 

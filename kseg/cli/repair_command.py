@@ -37,7 +37,7 @@ class RepairOptions(DetailOptions):
 
     @property
     def plan(self) -> RepairPlan:
-        """What is kept and written. Raises UsageError."""
+        """The settings of the repair. Raises UsageError."""
         return RepairPlan(
             salvage_records=self.salvage_records,
             indexes_only=self.indexes_only,

@@ -1,4 +1,4 @@
-"""Commands whose options are the fields of one frozen class, so that nothing behind the command line reads a mapping.
+"""Commands whose options are the fields of one frozen class, so that only the command line reads a mapping.
 
 ``command`` makes the options from the rows of ``option_table``. A run reads the command line and the settings file, checks
 the rules of ``option_rules``, and calls the command's function with one object of the class.

@@ -226,7 +226,7 @@ class _Reports:
                 note(f"{'not' if skipped else 'no longer'} found: {entry.get('file')}: {entry.get('rule')}")
 
     def run(self) -> Run:
-        """Return what the HTML page says about this run."""
+        """Return the description of this run for the HTML page."""
         return this_run.this_run(self._started)
 
     def new(self, total: Summary) -> Summary:

@@ -19,7 +19,7 @@ from kseg.remedies import Action
 
 _NAME = re.compile(r"\b[A-Z][A-Z_]+\b")
 _SEVERAL_REPLICAS = "another replica is in sync"
-#: Names of new folders -> the suffix of the folder beside the log directory that has them.
+#: Names of new folders -> the suffix of the folder next to the log directory that has them.
 _NEW = {"NEW": "repaired", "BACKUP": "backup"}
 #: The remedy of a partition folder without partition.metadata, which no finding of a file can have.
 STRAY = "partition.metadata"
@@ -42,7 +42,7 @@ class PartitionSteps:
 
 
 def _beside(log_dir: str, suffix: str) -> str:
-    """Return the path of a folder beside a log directory that does not exist: a broker refuses unknown folders in it."""
+    """Return the path of a new folder next to a log directory: a broker refuses unknown folders in it."""
     whole = os.path.abspath(log_dir or ".")
     beside = os.path.join("..", os.path.basename(whole)) if log_dir in ("", ".") else os.path.normpath(log_dir)
     return _free(f"{beside}.{suffix}")
@@ -95,14 +95,14 @@ def _chosen(actions: Sequence[Action]) -> Action | None:
 def _merged(commands: Iterable[str]) -> Iterator[str]:
     """Yield the commands of several findings: if the folder is replaced, nothing else has to be corrected in it."""
     lines = [*commands]
-    moved = next(
-        (n for n, line in enumerate(lines) if line.startswith("mv ") and n and "kseg repair" in lines[n - 1]), None
-    )
-    if moved is not None:
-        yield from lines[moved - 1 : moved + 2]
-        yield from filter(_is_unclean, lines)
+    moves = [line for line in lines if line.startswith("mv ")]
+    if not moves:
+        yield from lines
         return
-    yield from lines
+    repairs = [line for line in lines if line.startswith("kseg repair ")]
+    yield next((line for line in repairs if "--salvage-records" in line), repairs[0])  # it keeps more
+    yield from moves
+    yield from filter(_is_unclean, lines)
 
 
 def _is_unclean(line: str) -> bool:
@@ -140,7 +140,7 @@ def stray_steps(folder: str) -> PartitionSteps:
 
 
 def _other_partition(folder: str) -> str | None:
-    """Return another partition folder of the topic beside this one that has partition.metadata."""
+    """Return another partition folder of the topic in the same log directory that has partition.metadata."""
     log_dir, name = os.path.split(os.path.normpath(folder))
     topic = name.rpartition("-")[0]
     try:

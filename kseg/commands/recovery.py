@@ -162,7 +162,7 @@ class Broker:
         return replace(made, steps=(*made.steps, step))
 
     def _without_metadata(self, made: LogDirPlan) -> list[Step]:
-        """Return a step if no log directory of the broker tells it which topics exist."""
+        """Return a step if no log directory of the broker has the names of topics."""
         identified = self._identities.get(made.folder)
         if self._has_metadata or not identified or identified.version != 1:
             return []

@@ -1,4 +1,4 @@
-"""Output of ``kseg doctor``: on one screen, whether the broker starts, what is lost, and what to do next; or rows."""
+"""Output of ``kseg doctor``: the start of the broker, the loss and the next steps on one screen, or rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COMMANDS_SHOWN = 8
 
 @dataclass
 class Diagnosis:
-    """What was found in log directories, complete after the last file.
+    """The results for log directories, complete after the last file.
 
     ``space`` are the free bytes for copies and the bytes that repairs would write, None without a folder. ``leftovers`` are
     numbers of folders and files that no broker uses, by their kind.
@@ -42,7 +42,7 @@ class Diagnosis:
     steps: list[PartitionSteps] = field(default_factory=list)
 
     def consequences(self) -> dict[str, Consequence]:
-        """Return the folders that need attention, the worst first: by what the bytes say and by what a start would do."""
+        """Return the folders that need attention, the worst first: by the findings and by the predicted start."""
         found = {folder: damage.consequence for folder, damage in self.damages().items()}
         for harm in self.harms:
             folder = os.path.normpath(harm.folder)

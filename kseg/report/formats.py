@@ -229,8 +229,8 @@ def write(
 ) -> None:
     """Write results in a format. Raises UsageError if the kind does not have the format.
 
-    ``detail`` is for the table only: 1 also lists what is valid, -1 lists only the answer. ``run`` is for HTML only: it
-    returns what the page says about the run.
+    ``detail`` is for the table only: 1 also lists valid parts, -1 lists only the answer. ``run`` is for HTML only: it
+    returns the description of the run.
     """
     write_in = writer(kind, name)
     if run is not None and name == "html":

@@ -110,7 +110,7 @@ class DamagedPartitions:
             return
         folder = os.path.dirname(result.file)
         if result.unread and partition_of(os.path.basename(folder)) is None:
-            return  # a path that is no part of a partition, as far as anyone can tell
+            return  # the path may be outside of any partition
         damage = self.by_folder.get(folder) or Damage()
         damage.add(result)
         if damage.consequence:

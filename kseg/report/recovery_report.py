@@ -159,7 +159,7 @@ def rows(plans: Plans, total: RecoveryTotal) -> Iterator[Row]:
 
 
 def write_table(plans: Plans, total: RecoveryTotal, out: TextIO, *, detail: int = 0) -> None:
-    """Write what a start would harm, the remedies, a table of steps for each harmed folder, and a summary line.
+    """Write the folders that a start would harm, the remedies, a table of steps for each harmed folder, and a summary line.
 
     The worst come first, so the plans are kept until the last one; many equal folders are one row, and then only
     ``detail`` 1 lists their steps. With ``detail`` 1 all partitions have their steps, with -1 none; a single partition also
@@ -203,7 +203,7 @@ def write_table(plans: Plans, total: RecoveryTotal, out: TextIO, *, detail: int 
 
 
 class Harm(NamedTuple):
-    """What a start would do to a folder: its consequence, the file of the first harmful step, and the cells."""
+    """The effect of a start on a folder: its consequence, the file of the first harmful step, and the cells."""
 
     consequence: Consequence
     folder: str
@@ -224,7 +224,7 @@ class Harm(NamedTuple):
 
 
 def harm_of(plan: LogDirPlan | PartitionPlan) -> Harm:
-    """Return what a start would do to a folder that loses data or fails, with the steps that cause it."""
+    """Return the effect of a start on a folder that loses data or fails, with the steps that cause it."""
     harmful = [*filter(_is_harmful, plan.steps)]
     steps: list[str] = []
     for action, group in groupby(harmful, key=lambda step: step.action):
@@ -327,7 +327,7 @@ _FAILING = {"offline": "take the log directory offline because of", "refuse": "s
 
 
 def answer_cells(group: Sequence[Harm]) -> Sequence[str]:
-    """Return the cells of harmed folders: the sum of their losses, and what a start would do to the first."""
+    """Return the cells of harmed folders: the sum of their losses, and the effect of a start on the first."""
     lost = [*_lost_cells(sum((harm.lost for harm in group), NOTHING_LOST))]
     if any(_lost_cells(harm.lost)[2] != lost[2] for harm in group):
         lost[2] = ""  # a range over several partitions says nothing

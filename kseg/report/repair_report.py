@@ -121,7 +121,7 @@ class RepairText:
 
 
 def summary_line(result: RepairResult) -> str:
-    """Return what was lost and corrected as one line of text."""
+    """Return the losses and corrections as one line of text."""
     unread = f"; {count_of(len(result.failed), 'partition')} unreadable" if result.failed else ""
     verdict = _verdict(_total(result), len(result.missing)) if result.segments else "no segment was read"
     return verdict + unread

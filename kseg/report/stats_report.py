@@ -33,7 +33,7 @@ _DELAYS_SHOWN = 3
 
 
 def write_table(levels: Iterable[Level], top: int, out: TextIO, *, detail: int = 0) -> None:
-    """Write the total with what stands out, and a row per partition, or per segment if there is a single partition.
+    """Write the total with the most important facts, and a row per partition, or per segment if there is a single partition.
 
     Damaged segments always have a row. With ``detail`` 1 each segment has one, with -1 there are none. The total comes
     first, so the rows are kept until the end.
@@ -98,7 +98,7 @@ def _only_by_segment(row: Row, parts: int) -> bool | None:
 
 @dataclass(slots=True)
 class Extremes:
-    """What the total does not have: the numbers of segments and partitions, and the largest partition."""
+    """Facts that are not in the total: the numbers of segments and partitions, and the largest partition."""
 
     segments: int = 0
     damaged: int = 0

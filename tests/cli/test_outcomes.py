@@ -161,7 +161,7 @@ def test_interrupted_processes_end_at_once(tmp_path: Path) -> None:
     [
         (b"\xff\xfe", "kseg: kseg.toml: byte 0 is not UTF-8"),
         (b"fail-on = 'x'", "kseg: kseg.toml: fail-on: unknown value 'x'"),
-        (b"max_per_rule = 0", "kseg: kseg.toml: max_per_rule: expected a whole number of at least 1, got 0"),
+        (b"limit = 0", "kseg: kseg.toml: limit: expected a whole number of at least 1, got 0"),
         (b"limit = [1]", "kseg: kseg.toml: limit: expected a whole number, got [1]"),
         (b"max-message-bytes = 1.5", "kseg: kseg.toml: max-message-bytes: expected a whole number, got 1.5"),
         (b"jobs = true", "kseg: kseg.toml: jobs: expected a whole number, got true"),

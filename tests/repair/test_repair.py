@@ -1060,7 +1060,7 @@ def test_what_can_not_be_done(tmp_path: Path) -> None:
     with pytest.raises(KsegError, match="do not fit a segment of that name"):
         repair(str(SOUND), str(tmp_path / "00000000000000000100.log"), RepairPlan())
     far = tmp_path / "far.log"
-    far.write_bytes(put(build_batch([PlainRecord(0)]), 0, base_offset=1 << 40))
+    far.write_bytes(put(build_batch([PlainRecord(0)]), 0, base_offset=5 << 40))
     with pytest.raises(KsegError, match="contradicts 1 batch"):
         repair(str(far), str(tmp_path / FIRST), RepairPlan())
     far.unlink()

@@ -61,7 +61,7 @@ class UnplacedBatch(LostRange):
 
 @dataclass(frozen=True, slots=True)
 class DuplicateBatch(LostRange):
-    """A second copy of a batch that is in the result. Nothing is lost, so it has no lost offsets."""
+    """A second copy of a batch that is in the result. It loses no records, so its lost offsets are None."""
 
     kind: ClassVar[str] = "duplicate"
 

@@ -210,7 +210,7 @@ class PartitionRepair:
         return []
 
     def _write_unplaced(self, source: Path, folder: Path) -> int:
-        """Write the valid batches of a segment that has no place in the log; return their number."""
+        """Write the valid batches of a segment without a place in the log; return their number."""
         try:
             if self.plan.dry_run:
                 return UnplacedBatches(None).append_all(str(source))

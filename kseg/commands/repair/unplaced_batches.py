@@ -2,7 +2,7 @@
 
 Such a batch has a right CRC, but its base offset, which no CRC covers, contradicts other batches and nothing proves the
 right one, or a check finds an error in it. The file has the batches as they are in the source; ``kseg dump`` reads it, a
-broker does not. A second copy of a batch that is in the result is not written: nothing is lost with it.
+broker does not. A second copy of a batch that is in the result is not written: its records are in the result.
 """
 
 from __future__ import annotations

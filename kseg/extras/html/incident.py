@@ -23,7 +23,7 @@ class IncidentPart:
 
 @dataclass
 class IncidentDiagnosis(Diagnosis):
-    """A diagnosis with what the page adds to it: the results of the validation, and the parts of other commands."""
+    """A diagnosis with the additions of the page: the results of the validation, and the parts of other commands."""
 
     page: Collected = field(default_factory=Collected)
     parts: list[IncidentPart] = field(default_factory=list)

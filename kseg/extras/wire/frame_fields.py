@@ -1,4 +1,4 @@
-"""Every field of a request, a response or a single message: its bytes, Kafka's name for it, and what it means.
+"""Every field of a request, a response or a single message: its bytes, Kafka's name for it, and its meaning.
 
 ``kseg dump --as NAME --format hex`` shows them. The bytes are decoded field by field, apart from the fast readers.
 """

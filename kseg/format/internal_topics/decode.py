@@ -258,7 +258,7 @@ def _framed(types: Mapping[int, RecordType], cursor: Cursor) -> DecodedPart:
 
 
 def _with_stored(part: DecodedPart, cursor: Cursor) -> DecodedPart:
-    """Return a part with its stored bytes if it has no message."""
+    """Return a part with its stored bytes if Kafka defines no message."""
     if part.data is None:
         part.raw = cursor.stored()
     return part

@@ -48,7 +48,7 @@ def absolute(path: str) -> str:
     return path if is_url(path) else os.path.abspath(path)
 
 
-#: The errors of a look-up where there is nothing, or a folder that may not be searched: listing it reports that.
+#: The errors of a look-up of an absent file, or a folder that may not be searched: listing it reports that.
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.EACCES, errno.EPERM)
 
 

@@ -128,7 +128,7 @@ def remember(url: str, stored: Stored) -> None:
 
 
 def forget(url: str = "") -> None:
-    """Forget what is known about a folder and everything below it, or about all stores: they are asked again."""
+    """Forget all facts about a folder and everything below it, or about all stores: they are asked again."""
     below = url and f"{url.rstrip('/')}/"
     for known in (_folders, _objects):
         for name in [name for name in known if f"{name}/".startswith(below)]:
@@ -136,7 +136,7 @@ def forget(url: str = "") -> None:
 
 
 def listed(url: str) -> Stored | None:
-    """Return what is known about an object without a request, None for others and for local files."""
+    """Return the known facts about an object without a request, None for others and for local files."""
     if not (_folders or _objects):
         return None
     folder, _, name = url.rstrip("/").rpartition("/")

@@ -89,6 +89,8 @@ def _by_order(windows: Iterator[Window], report: Report, look: InspectWindow, or
             if by is not None and batches.crc_state[row] != CRC_BAD:
                 ended = batches.position[row] == order.ended
                 witness = "the batch before it and a side file" if ended else "the batches around it"
+                if not batches.position[row]:
+                    witness = "the names and batches around it"  # the file may have a single batch
                 previous = batches.base_offset[row] + by - 1
                 report(misplaced_offset_finding(batches, row, previous, witness, proved=True))
                 _correct(window, row, by)

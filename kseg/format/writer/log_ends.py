@@ -21,8 +21,9 @@ from kseg.format.sidefiles.checkpoints import walk_offset_checkpoint
 from kseg.format.sidefiles.index_reader import offset_entries, time_entries
 from kseg.format.sidefiles.metadata_files import HIGH_WATERMARKS
 from kseg.format.sidefiles.side_file_reading import entries_of
+from kseg.format.storage import local_files
 from kseg.format.storage.naming import base_offset_of, is_in_use, is_log, partition_of, producer_snapshot_offset
-from kseg.format.storage.source import find_segments, open_source
+from kseg.format.storage.source import find_segments, local_size, open_source
 from kseg.format.writer import written_side_files
 
 _CHECKPOINTS = ("recovery-point-offset-checkpoint", HIGH_WATERMARKS)
@@ -33,11 +34,11 @@ _HEAD = 64
 def named_ends(log: Path, *, checkpoints: bool = True) -> frozenset[int]:
     """Return the offsets that can be the end of the last batch of a segment, as the files next to it name them.
 
-    Without ``checkpoints`` those of its log directory are left out: they can be behind a truncation of the log.
+    Without ``checkpoints`` those of its log directory are left out: they can be older than a truncation of the log.
     """
     try:
-        names = os.listdir(log.parent)
-    except OSError:  # a URL or a path in an archive
+        names = local_files.names_in(log.parent)
+    except OSError:  # the folder cannot be listed
         return frozenset()
     base = base_offset_of(log.name) or 0
     ends = {producer_snapshot_offset(name) or 0 for name in names}
@@ -65,12 +66,12 @@ def is_of_unknown_content(log: Path) -> bool:
     A segment before it shows that the broker preallocated this one, and so does the high watermark of an empty log. A
     running broker has just created it. Raises KsegError from reading.
     """
-    with log.open("rb") as file:
+    with local_files.open_file(str(log), named=False) as file:
         head = file.read(_HEAD)
     if not head or any(head) or not is_all_zeros(str(log)):
         return False
     folder, base = Path(os.path.abspath(log)).parent, base_offset_of(log.name) or 0
-    others = [name for name in os.listdir(folder) if is_log(name) and (base_offset_of(name) or 0) < base]
+    others = [name for name in local_files.names_in(folder) if is_log(name) and (base_offset_of(name) or 0) < base]
     known_empty = any(offset <= base for offset in _checkpointed(folder, (HIGH_WATERMARKS,)))
     return not others and not known_empty and not is_in_use(str(folder.parent))
 
@@ -94,8 +95,8 @@ def lost_log(folder: Path) -> tuple[str, int | None] | None:
 
     The offset is None if nothing shows whether it had records. None for a log that has a batch or never had one.
     """
-    logs = sorted(name for name in os.listdir(folder) if is_log(name))
-    with_bytes = [name for name in logs if (folder / name).stat().st_size]
+    logs = sorted(name for name in local_files.names_in(folder) if is_log(name))
+    with_bytes = [name for name in logs if local_size(str(folder / name))]
     if not logs or not all(is_all_zeros(str(folder / name)) for name in with_bytes):
         return None
     ends = named_ends(folder / logs[0], checkpoints=False)

@@ -1,6 +1,6 @@
 """Find the batches that damage moved within a segment, and read the segment with each of them in its place.
 
-Damage to a base offset leaves a batch where it is in the file. So a batch was moved if there is no room for it between the
+Damage to a base offset leaves a batch where it is in the file. So a batch was moved if it does not fit between the
 batches around it, or if its offsets join the batches around a hole elsewhere and no flipped bit explains them.
 """
 
