@@ -197,7 +197,7 @@ def test_the_help_has_groups_and_three_examples() -> None:
             words = shlex.split(line.replace("<(kseg completion bash)", "kseg completion bash"))
             assert f"  {line}\n" in text
             at = words.index(name)
-            command.make_parser(click.Context(command)).parse_args(words[at + 1 :])
+            command.make_parser(click.Context(command, help_option_names=["-h", "--help"])).parse_args(words[at + 1 :])
         groups = [group for group in GROUPS if f"\n{group}:\n" in text]
         assert groups == sorted(groups, key=GROUPS.index)
         assert set(groups) == {group_of(field) for field, one in options_of(command).items() if not one.hidden}
