@@ -32,7 +32,8 @@ from kseg.extras.html.validation_page import collect
 from kseg.findings import Policy, do_nothing
 from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.naming import base_offset_of, leftover_of
+from kseg.format.storage.local_files import entries
+from kseg.format.storage.naming import base_offset_of, leftover_of, partition_of
 from kseg.format.storage.source import SegmentFile, is_url, total_size
 from kseg.report import recovery_report, transactions_report
 from kseg.report.doctor_report import Diagnosis
@@ -43,6 +44,11 @@ from kseg.text import count_of
 
 _STATES = ("hanging", "open", "aborted")
 _TOP_PRODUCERS = 10
+_METADATA_LOG = "__cluster_metadata-0"
+_METADATA_REMEDY = (
+    "a repaired metadata log has a gap, so controllers cannot load it. Move the folder away if the other controllers have a "
+    "majority: this one fetches it. Otherwise restore a backup."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,35 +225,40 @@ def _exhausted(items: Iterable[object]) -> list[PageSection]:
 
 def _add_log_dir(found: Diagnosis, log_dir: str) -> None:
     """Add the facts of a log directory itself: its metadata log, and folders that no broker uses."""
-    with os.scandir(log_dir) as entries:
-        for entry in entries:
-            if entry.name == "__cluster_metadata-0":
-                found.metadata = "the metadata log is here"
-            if (kind := leftover_of(entry.name)) is not None:
-                found.leftovers[f"{kind} folder"] += 1
+    found.log_dirs.add(os.path.normpath(log_dir))
+    for name, _ in entries(log_dir):
+        if name == _METADATA_LOG:
+            found.metadata = "the metadata log is here"
+        if (kind := leftover_of(name)) is not None:
+            found.leftovers[f"{kind} folder"] += 1
 
 
 def _add_steps(found: Diagnosis) -> None:
     """Add what to do about each partition that needs attention, the worst first, and the space that it takes."""
-    affected = [folder for folder in found.consequences() if not is_url(folder)]
+    affected = [folder for folder in found.consequences() if os.path.isdir(folder)]
+    affected += [harm.folder for harm in found.harms if os.path.normpath(harm.folder) in found.log_dirs - {*affected}]
     if not affected:
         return
-    log_dirs = [os.path.dirname(os.path.normpath(folder)) for folder in affected]
     damages = found.damages()
     strays = {os.path.normpath(harm.folder) for harm in found.harms if "mark-stray" in harm.causes}
     needed = 0
     for folder in affected:
         damage = damages.get(folder)
-        if damage is not None and damage.files:
+        # Within the folder that is moved, relative paths would lead elsewhere.
+        place = os.path.abspath(folder) if partition_of(os.path.basename(folder)) is None else folder
+        if os.path.basename(place) == _METADATA_LOG:
+            step = PartitionSteps(folder, text=_METADATA_REMEDY)
+        elif damage is not None and damage.files:
             ranked = sorted(damage.files, key=lambda pair: -damage.files[pair])
-            step = steps_of(folder, ranked)
+            files = [(rule, os.path.join(place, os.path.basename(file))) for rule, file in ranked]
+            step = steps_of(place if folder not in found.log_dirs else folder, files)
         elif folder in strays:
             step = stray_steps(folder)
         else:
             step = PartitionSteps(folder, text=_remedy_text(found, folder))
         found.steps.append(step)
         needed += _bytes_in(folder) if any(line.startswith("kseg repair") for line in step.commands) else 0
-    found.space = shutil.disk_usage(log_dirs[0] or ".").free, needed
+    found.space = shutil.disk_usage(affected[0]).free, needed
 
 
 def _remedy_text(found: Diagnosis, folder: str) -> str:

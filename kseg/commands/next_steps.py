@@ -14,13 +14,15 @@ from dataclasses import dataclass
 
 from kseg import remedies as do
 from kseg.findings import RULES
-from kseg.format.storage.naming import partition_of
+from kseg.format.storage.naming import is_log, partition_of
 from kseg.remedies import Action
 
 _NAME = re.compile(r"\b[A-Z][A-Z_]+\b")
 _SEVERAL_REPLICAS = "another replica is in sync"
 #: Names of new folders -> the suffix of the folder next to the log directory that has them.
 _NEW = {"NEW": "repaired", "BACKUP": "backup"}
+#: Rules of the end of a segment, whose remedy is for the newest segment.
+_ENDS = ("truncated-tail", "zero-tail", "zero-segment")
 #: The remedy of a partition folder without partition.metadata, which no finding of a file can have.
 STRAY = "partition.metadata"
 
@@ -43,9 +45,14 @@ class PartitionSteps:
 
 def _beside(log_dir: str, suffix: str) -> str:
     """Return the path of a new folder next to a log directory: a broker refuses unknown folders in it."""
-    whole = os.path.abspath(log_dir or ".")
-    beside = os.path.join("..", os.path.basename(whole)) if log_dir in ("", ".") else os.path.normpath(log_dir)
-    return _free(f"{beside}.{suffix}")
+    if os.path.basename(os.path.normpath(log_dir)) in (".", ".."):
+        log_dir = os.path.join(log_dir, "..", os.path.basename(os.path.abspath(log_dir)))
+    return _free(f"{os.path.normpath(log_dir)}.{suffix}")
+
+
+def _argument(path: str) -> str:
+    """Return a path as a word of a command: quoted, and never an option."""
+    return shlex.quote(f"./{path}" if path.startswith("-") else path)
 
 
 def _free(path: str) -> str:
@@ -66,7 +73,7 @@ def steps_of(folder: str, found: Iterable[tuple[str, str]]) -> PartitionSteps:
     replaced, new = False, set()
     for rule, file in found:
         remedy = RULES[rule].remedy_for(file)
-        action = _chosen(remedy.actions)
+        action = do.CORRECTED if rule in _ENDS and not _is_newest(file) else _chosen(remedy.actions)
         if action is None:
             texts[f"{rule}: {remedy.text}"] = None
             continue
@@ -75,11 +82,25 @@ def steps_of(folder: str, found: Iterable[tuple[str, str]]) -> PartitionSteps:
         if None in filled:
             texts[f"`kseg rules {rule}` has the commands"] = None
         else:
-            commands |= dict.fromkeys(line for line in filled if line)
+            commands |= dict.fromkeys(line for line in filled if line and not _is_done(line))
             new |= {suffix for name, suffix in _NEW.items() if any(name in line for line in action.commands)}
     lines = tuple(_merged(commands))
+    if lines and not os.path.isfile(os.path.join(folder, STRAY)):
+        lines += stray_steps(folder).commands  # a repair cannot know the topic id
     made = tuple(_beside(_log_dir_of(folder), suffix) for suffix in sorted(new, reverse=True))
     return PartitionSteps(folder, lines, " ".join(texts) if not lines else "", replaced, made)
+
+
+def _is_newest(file: str) -> bool:
+    """Return whether a segment is the newest of its folder: only there recovery after a kill loses nothing else."""
+    names = [name for name in os.listdir(os.path.dirname(file) or ".") if is_log(name)]
+    return os.path.basename(file) == max(names, default="")
+
+
+def _is_done(line: str) -> bool:
+    """Return whether a command deletes a file that does not exist any more."""
+    words = shlex.split(line)
+    return words[0] == "rm" and len(words) == 2 and "*" not in words[1] and not os.path.lexists(words[1])
 
 
 def _log_dir_of(folder: str) -> str:
@@ -128,7 +149,7 @@ def _filled(command: str, folder: str, file: str) -> str | None:
     words = set(_NAME.findall(command))
     if words - known.keys():
         return None
-    return _NAME.sub(lambda match: shlex.quote(known[match[0]]), command)
+    return _NAME.sub(lambda match: _argument(known[match[0]]), command)
 
 
 def stray_steps(folder: str) -> PartitionSteps:
@@ -151,13 +172,23 @@ def _other_partition(folder: str) -> str | None:
     return next((one for one in beside if os.path.isfile(os.path.join(one, STRAY))), None)
 
 
-def in_order(steps: Sequence[PartitionSteps]) -> list[str]:
-    """Return all commands in their order: stop, make folders, repair and put in place, validate, start."""
+def in_order(steps: Sequence[PartitionSteps], *, all_of_them: bool) -> list[str]:
+    """Return the commands in their order: stop, make folders, repair and put in place, validate, start.
+
+    Without ``all_of_them`` there is no start: recovery would truncate the other partitions.
+    """
     commands = dict.fromkeys(line for one in steps for line in one.commands)
     if not commands:
         return []
     last = [line for line in commands if _is_unclean(line)]
     folders = dict.fromkeys(path for one in steps for path in one.new_folders)
-    made = [shlex.join(["mkdir", *folders])] if folders else []
-    checked = shlex.join(["kseg", "validate", *(one.folder for one in steps if one.commands)])
-    return [do.STOP, *made, *(line for line in commands if line not in last), *last, checked, do.START]
+    made = [" ".join(["mkdir", *map(_argument, folders)])] if folders else []
+    checked = " ".join(["kseg validate", *(_argument(one.folder) for one in steps if one.commands)])
+    return [
+        do.STOP,
+        *made,
+        *(line for line in commands if line not in last),
+        *last,
+        checked,
+        *([do.START] if all_of_them else []),
+    ]

@@ -28,7 +28,7 @@ class Diagnosis:
     """The results for log directories, complete after the last file.
 
     ``space`` are the free bytes for copies and the bytes that repairs would write, None without a folder. ``leftovers`` are
-    numbers of folders and files that no broker uses, by their kind.
+    numbers of folders and files that no broker uses, by their kind. ``log_dirs`` are the paths of log directories.
     """
 
     total: Summary
@@ -39,6 +39,7 @@ class Diagnosis:
     metadata: str = ""
     space: tuple[int, int] | None = None
     leftovers: Counter[str] = field(default_factory=Counter)
+    log_dirs: set[str] = field(default_factory=set)
     steps: list[PartitionSteps] = field(default_factory=list)
 
     def consequences(self) -> dict[str, Consequence]:
@@ -46,6 +47,8 @@ class Diagnosis:
         found = {folder: damage.consequence for folder, damage in self.damages().items()}
         for harm in self.harms:
             folder = os.path.normpath(harm.folder)
+            if folder in self.log_dirs and folder not in found:
+                continue  # it is no partition
             found[folder] = max(harm.consequence, found.get(folder, harm.consequence))
         return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
@@ -110,21 +113,21 @@ def _write_steps(found: Diagnosis, out: TextIO, *, whole: bool) -> None:
     steps = [one for one in found.steps if one.commands]
     decisions = [one for one in found.steps if one.text]
     shown = steps if whole else _first(steps)
-    if shown:
+    if found.steps:
         out.write("\nnext steps\n")
-        for line in in_order(shown):
-            out.write(text_lines(out, f"  {escape_controls(line)}", 6, "" if line.startswith("#") else " \\"))
-    if len(shown) < len(steps):
-        more = count_of(len(steps) - len(shown), "more partition")
-        print_text(out, f"  # and {more}: -v lists all commands", indent=2)
-    if any(one.replaced for one in shown):
-        print_text(out, "  # or, with another replica in sync: only move the folder away, and start", indent=4)
     for one in decisions if whole else decisions[:1]:
-        print_text(out, f"  # {escape_controls(one.folder)}: {escape_controls(one.text)}", indent=4)
+        print_text(out, f"  # before the start: {escape_controls(one.folder)}: {escape_controls(one.text)}", indent=4)
     if not whole and len(decisions) > 1:
         print_text(
             out, f"  # and {count_of(len(decisions) - 1, 'more folder')} to decide about: -v lists them", indent=4
         )
+    for line in in_order(shown, all_of_them=len(shown) == len(steps) and not decisions):
+        out.write(text_lines(out, f"  {escape_controls(line)}", 6, "" if line.startswith("#") else " \\"))
+    if len(shown) < len(steps):
+        more = count_of(len(steps) - len(shown), "more partition")
+        print_text(out, f"  # before the start: {more}, -v lists all commands", indent=4)
+    if any(one.replaced for one in shown):
+        print_text(out, "  # or, with another replica in sync: only move the folder away, and start", indent=4)
     out.write("\n")
 
 
@@ -174,4 +177,5 @@ def rows(found: Diagnosis) -> Iterator[Row]:
     for one in found.steps:
         yield step(one)
     counts = Counter(kind.label for kind in found.consequences().values())
-    yield summary({"attention": dict(counts), "commands": in_order(found.steps)})
+    commands = in_order(found.steps, all_of_them=not any(one.text for one in found.steps))
+    yield summary({"attention": dict(counts), "commands": commands})

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from kseg.consequences import Consequence, attention_text, consequence_of
 from kseg.findings import RULES, Finding, Severity
 from kseg.format.storage.naming import partition_of
+from kseg.format.storage.source import STDIN
 from kseg.report.ranking import common_text, fold, names_text
 from kseg.report.tables import Row, TableColumn
 from kseg.results import FileResult
@@ -108,7 +109,7 @@ class DamagedPartitions:
         """Add the result of a file, if it has a new warning or error, or could not be read."""
         if not (result.unread or result.summary.errors or result.summary.warnings):
             return
-        folder = os.path.dirname(result.file)
+        folder = os.path.dirname(result.file) if result.file != STDIN else STDIN
         if result.unread and partition_of(os.path.basename(folder)) is None:
             return  # the path may be outside of any partition
         damage = self.by_folder.get(folder) or Damage()

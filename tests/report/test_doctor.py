@@ -117,3 +117,58 @@ def test_a_page_beside_the_screen(home: Path) -> None:
     done = kseg("doctor", "kafka-logs", "--html", "incident.html", cwd=home)
     assert done.stdout.startswith("start         no: ")
     assert "3 of 5 partitions need attention" in (home / "incident.html").read_text()
+
+
+def log_dir_of(home: Path, partitions: int = 2) -> Path:
+    """Make a log directory with partitions of six segments of one topic."""
+    ignored = shutil.ignore_patterns("ORIGIN", "*.jsonl")
+    for number in range(partitions):
+        shutil.copytree(SEGMENTS / "4.3.0-v2-none-segments", home / "logs" / f"orders-{number}", ignore=ignored)
+    return home / "logs"
+
+
+def lost_records(cwd: Path) -> int:
+    """Return the records that a start without .kafka_cleanshutdown would lose."""
+    *_, summary = kseg("recovery", "--unclean", "--format", "jsonl", "logs", cwd=cwd).stdout.splitlines()
+    return int(json.loads(summary)["lost_records"])
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("kind", ["torn", "zeros", "stray"])
+def test_the_commands_lose_nothing_that_can_be_read(tmp_path: Path, kind: str, clean: bool) -> None:
+    """An older segment with an incomplete end or only zeros, and two damages in one partition."""
+    log_dir = log_dir_of(tmp_path)
+    if clean:
+        (log_dir / ".kafka_cleanshutdown").write_text("")
+    segment = log_dir / "orders-1" / "00000000000000000024.log"
+    data = segment.read_bytes()
+    changed = {"torn": data[:-20], "zeros": bytes(len(data)), "stray": data[:100] + b"x" + data[101:]}[kind]
+    segment.write_bytes(changed)
+    if kind == "stray":
+        (log_dir / "orders-1" / "partition.metadata").unlink()
+    before = kseg("dump", "--deep", "--format", "jsonl", "logs", cwd=tmp_path).stdout.count('"kind":"record"')
+    *_, summary = diagnosis("logs", cwd=tmp_path)
+    carry_out(summary["commands"], tmp_path)
+    assert kseg("dump", "--deep", "--format", "jsonl", "logs", cwd=tmp_path).stdout.count('"kind":"record"') == before
+    assert lost_records(tmp_path) == 0
+    assert (log_dir / "orders-1" / "partition.metadata").exists()
+
+
+def test_no_start_while_something_is_left(home: Path) -> None:
+    """Recovery at a start truncates what was not repaired: the start is the last of all commands."""
+    shutil.rmtree(home / "kafka-logs" / "__cluster_metadata-0")
+    *_, summary = diagnosis("kafka-logs", cwd=home)
+    assert "# start the broker" not in summary["commands"]
+    shown = kseg("doctor", "kafka-logs", cwd=home).stdout
+    assert "# start the broker" not in shown
+    assert "# before the start: kafka-logs: Do not start the broker before you know where its metadata log is" in shown
+
+
+def test_places_that_are_no_path(home: Path) -> None:
+    """A partition that is the current folder has commands with whole paths; standard input has none."""
+    folder = home / "kafka-logs" / "orders-0"
+    *_, summary = diagnosis(".", cwd=folder)
+    assert f"mv {folder} {home / 'kafka-logs.backup' / 'orders-0'}" in summary["commands"]
+    data = (folder / "00000000000000000048.log").read_bytes()
+    *_, summary = map(json.loads, kseg("doctor", "--format", "jsonl", "-", stdin=data, cwd=home).stdout.splitlines())
+    assert summary["commands"] == []

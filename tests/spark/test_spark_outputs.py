@@ -107,7 +107,7 @@ def test_an_interrupted_dump_continues(log_dir: Path, tmp_path: Path) -> None:
         (["-o", "out"], "add -o DIR and --format"),
         (["--format", "csv", "-o", "."], "contains the input"),
         (["--format", "csv", "-o", "other"], "contains other files"),
-        (["--format", "csv", "-o", "out", "--limit", "3"], "without --limit, --follow and --template"),
+        (["--format", "csv", "-o", "out", "--limit", "3"], "--spark cannot be combined with --limit"),
     ],
 )
 def test_what_can_not_be_spread_is_refused(

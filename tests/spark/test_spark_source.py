@@ -204,7 +204,6 @@ def test_what_a_filter_excludes_is_not_read(spark: SparkSession, tmp_path: Path)
     # Given as options, it works without pushdown.
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
     assert load(spark, tmp_path, mode="failfast", offsets="25:30").count() == 5
-    assert load(spark, tmp_path, mode="failfast", since="2023-11-15T02:13:20Z").count() == 25
 
 
 def test_an_uncommitted_read_shows_what_a_committed_one_leaves_out(spark: SparkSession) -> None:
