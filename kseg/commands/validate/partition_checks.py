@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Callable, Mapping
 
 from kseg.commands.validate.partition_side_files import PartitionSideFiles
@@ -25,7 +26,10 @@ from kseg.format.sidefiles.metadata_files import (
     RECOVERY_POINTS,
 )
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import base_offset_of, is_remote_log
+from kseg.format.storage.naming import base_offset_of, is_in_use, is_remote_log
+
+#: Seconds in which a running broker deletes the segments that the cleaner has merged into an earlier one.
+_PATIENCE_WITH_CLEANER = 2.0
 
 
 class PartitionChecks:
@@ -58,6 +62,7 @@ class PartitionChecks:
         self._tail: tuple[int, int, int, int] | None = None
         # The highest first offset of a segment.
         self._highest_first = -1
+        self._waited = False
 
     @property
     def extent(self) -> Extent | None:
@@ -145,6 +150,16 @@ class PartitionChecks:
             return False
         return not local_files.status(index).st_size
 
+    def _is_being_merged(self, name: str) -> bool:
+        """Return whether a running broker deletes the segment: the cleaner puts a merged segment in place before."""
+        path = self._path(name)
+        if not self._waited and is_in_use(os.path.dirname(local_files.absolute(self._folder))):
+            self._waited = True
+            until = time.monotonic() + _PATIENCE_WITH_CLEANER
+            while local_files.exists(path) and time.monotonic() < until:
+                time.sleep(0.05)
+        return not local_files.exists(path)
+
     def _check_order(self, name: str, base: int, facts: SegmentFacts, report: Report) -> None:
         history = self._history
         end, first = history.end, facts.first_offset
@@ -160,7 +175,7 @@ class PartitionChecks:
             other = next(name for begin, _, name in history.spans if first < begin)
             misplaced = {"first": first, "last": facts.last_offset, "other": other}
             report(Finding("segment-order", 0, None, first, facts.last_offset, misplaced))
-        elif begin < end:
+        elif begin < end and not self._is_being_merged(name):
             overlap = {"first": begin, "last": end - 1, "other": history.name}
             last = (
                 None if end - begin > LARGE_JUMP else end - 1
