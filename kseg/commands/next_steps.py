@@ -144,7 +144,7 @@ def _filled(command: str, folder: str, file: str) -> str | None:
     }
     if partition is not None:
         known |= {"TOPIC": partition[0], "NUMBER": str(partition[1])}
-    if other := _other_partition(folder):
+    if "OTHER_PARTITION" in command and (other := _other_partition(folder)):
         known["OTHER_PARTITION"] = other
     words = set(_NAME.findall(command))
     if words - known.keys():
