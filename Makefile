@@ -17,7 +17,7 @@ demo: $(VENV)/.installed
 WORKERS ?= auto
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 8
 
-test: $(call groups,test s3)
+test: $(call groups,test s3 lake)
 	$(PYTEST) --dist worksteal -m 'not kafka and not spark' $(ARGS)
 
 # Needs Java 17 and Maven, which downloads Kafka's jars into .lab.

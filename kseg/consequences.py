@@ -23,13 +23,19 @@ class Consequence(enum.IntEnum):
         return self.name.lower().replace("_", " ")
 
 
-#: Rules whose consequence is more than their severity says. ``Rule.broker`` has the reaction in words.
-_STOPPING = ("checkpoint-malformed", "checkpoint-count", "metadata-malformed", "txn-index-version", "read-error")
+#: Rules whose consequence is more than their severity says. ``Rule.broker`` has the reaction in words. The start meant is
+#: that after an unclean shutdown, which reads the whole log. After a clean one, an index that leads to no batch or zeros
+#: at the end of the log can stop the broker, too: only ``kseg recovery`` and ``kseg doctor`` predict that.
+_STOPPING = (
+    "checkpoint-malformed", "checkpoint-count", "metadata-malformed", "txn-index-version", "read-error",
+    "metadata-not-replayable", "metadata-snapshot-missing", "file-name-mismatch", "malformed-control-record",
+    "unknown-control-record",
+)  # fmt: skip
 # Consumers can't read the records, or recovery truncates them, or they are gone already.
 _LOSING_RECORDS = (
     "invalid-size", "unknown-magic", "lost-bytes", "crc-mismatch", "record-count-mismatch", "malformed-record",
     "record-offset-mismatch", "wrapper-offset-mismatch", "nested-compression", "mixed-wrapper-codecs", "truncated-wrapper",
-    "malformed-control-record", "internal-record", "unknown-codec", "undecodable-payload", "claimed-codec",
+    "internal-record", "unknown-codec", "undecodable-payload", "claimed-codec",
     "kraft-snapshot-incomplete", "segment-gap", "log-start-behind-end", "missing-batches", "zero-segment",
 )  # fmt: skip
 _LOSING_BYTES = ("truncated-tail",)
@@ -52,13 +58,22 @@ def consequence_of(rule: str, severity: Severity) -> Consequence:
     return _BY_RULE.get(RULES[rule].name, Consequence.NEEDS_ATTENTION)
 
 
-def attention_text(partitions: Counter[Consequence]) -> str:
-    """Return how many partitions need attention, with the number of each consequence but information."""
-    return f"partitions that need attention: {counts_text(partitions)}"
+def attention_text(partitions: Counter[Consequence], log_dirs: Counter[Consequence]) -> str:
+    """Return how many partitions need attention, with the number of each consequence but information.
+
+    ``log_dirs`` are the consequences of the files of log directories themselves, such as checkpoints.
+    """
+    more = f"; log directories: {_counted(log_dirs)}" if any(log_dirs) else ""
+    return f"partitions that need attention: {_counted(partitions)}{more}"
+
+
+def _counted(counts: Counter[Consequence]) -> str:
+    parts = counts_text(counts)
+    total = sum(count for kind, count in counts.items() if kind)
+    return f"{total:,}" + (f" ({parts})" if parts else "")
 
 
 def counts_text(counts: Counter[Consequence]) -> str:
-    """Return numbers by consequence as text, the worst first, such as ``3 (stops the broker 1, loses records 2)``."""
+    """Return numbers by consequence as text, the worst first, such as ``stops the broker 1, loses records 2``."""
     shown = sorted(((kind, count) for kind, count in counts.items() if kind and count), reverse=True)
-    parts = ", ".join(f"{kind.label} {count:,}" for kind, count in shown)
-    return f"{sum(count for _, count in shown):,}" + (f" ({parts})" if parts else "")
+    return ", ".join(f"{kind.label} {count:,}" for kind, count in shown)

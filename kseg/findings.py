@@ -19,7 +19,7 @@ from kseg.rule_table import RULES as RULES
 from kseg.rule_table import SEVERITIES as SEVERITIES
 from kseg.rule_table import Rule as Rule
 from kseg.rule_table import Severity as Severity
-from kseg.text import count_of, inclusive_range, iso_time, unknown_name
+from kseg.text import count_of, excerpt, inclusive_range, iso_time, unknown_name
 
 
 class Finding(NamedTuple):
@@ -210,6 +210,8 @@ class _MessageFormatter(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         if format_spec == "time":
             return iso_time(value)
+        if format_spec == "excerpt":
+            return excerpt(str(value))
         is_noun = format_spec.replace(" ", "").isalpha() and len(format_spec) > 1
         return count_of(value, format_spec) if is_noun else format(value, format_spec)
 

@@ -16,6 +16,7 @@ from kseg.engine import lazy
 from kseg.errors import UnreadableError, UsageError
 from kseg.extras.views import planning, split_rows, view_table
 from kseg.findings import Finding, Report, Verdict, do_nothing
+from kseg.format.record.layout import ISOLATIONS, READ_UNCOMMITTED
 from kseg.format.segment.framed_files import FRAMINGS
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.sidefiles.registry import find_files, recognise
@@ -99,6 +100,8 @@ def scan(
     offsets: str | tuple[int | None, int | None] | None = None,
     since: Time | None = None,
     until: Time | None = None,
+    isolation: str = READ_UNCOMMITTED,
+    control: bool | None = False,
     verify_crc: bool = True,
     report: Callable[[str, Finding], object] = do_nothing,
     unread: Callable[[str], object] | None = None,
@@ -113,6 +116,9 @@ def scan(
     ``(first, end)`` or text such as ``"5:10"``; times are epoch milliseconds, ISO 8601 or datetimes. Only the bytes are
     read that can hold them according to file names and indexes.
 
+    With ``isolation="read_committed"`` the records are those that a consumer with this isolation level gets. Rows of
+    ``records`` are data; with ``control=True`` they are control records, such as transaction markers, with None both.
+
     Reading begins with the first pull; this function only opens the paths. Each stream begins at the start. Reading
     continues after damage: ``report`` is called with the path and each Finding, ``unread`` with a line for each file that
     cannot be read. Without ``unread`` such a file ends the stream with an error.
@@ -121,6 +127,8 @@ def scan(
     """
     if view not in view_table.VIEWS:
         raise UsageError(unknown_name("view", view, view_table.VIEWS))
+    if isolation not in ISOLATIONS:
+        raise UsageError(unknown_name("isolation", isolation, ISOLATIONS))
     first, end = _offsets(offsets)
     wanted = view_table.columns_of(view, [columns] if isinstance(columns, str) else columns)
     asked = planning.Request(
@@ -128,6 +136,8 @@ def scan(
         view,
         view_table.as_text(wanted) if text else wanted,
         mode="dropmalformed",
+        isolation=isolation,
+        control=control,
         limits=RowFilter(first, end, _time("since", since), _time("until", until)),
         verify_crc=verify_crc,
     )

@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import BinaryIO
 from weakref import WeakSet
@@ -22,8 +22,9 @@ from kseg.errors import UnreadableError, UsageError, VanishedError
 from kseg.findings import Report, do_nothing
 from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT, DeepIterator
 from kseg.format.segment.records_chunk import Chunk, Record, RecordBatch
-from kseg.format.segment.row_filter import RowFilter
+from kseg.format.segment.row_filter import KeyIsOneOf, RowFilter
 from kseg.format.segment.segment_reader import SegmentReader, Window
+from kseg.format.sidefiles.transaction_states import TransactionLogs
 from kseg.format.storage.naming import base_offset_of, is_snapshot
 from kseg.format.storage.source import Source, find_segments, local_size, open_range, open_source, topic_partition
 from kseg.report import parquet
@@ -113,11 +114,20 @@ class Segment(Log):
     any number of times. A pipe, a URL or a file object can be read once.
     """
 
-    def __init__(self, path: str | BinaryIO, options: _ReadOptions, *, listed: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | BinaryIO,
+        options: _ReadOptions,
+        *,
+        listed: bool = False,
+        logs: TransactionLogs | None = None,
+    ) -> None:
         self._path = path
         self._options = options
         self._unread: Source | None = open_source(path, listed=listed)
         self._open = WeakSet([self._unread])
+        self._listed = listed
+        self._logs = logs or TransactionLogs()
         self.name = self._unread.name
 
     def windows(self) -> Iterator[Window]:
@@ -147,6 +157,7 @@ class Segment(Log):
 
     def _items(self, wanted: RowFilter, *, deep: bool) -> Iterator[BatchItem | RecordsItem]:
         options = self._options
+        wanted = replace(wanted, transactions=self._logs.of(self.name, listed=self._listed))
         with self._reader(wanted) as reader:
             yield from dump_reader(
                 self.name,
@@ -196,12 +207,13 @@ class PartitionLog(Log):
         return self._segments(RowFilter())
 
     def _segments(self, wanted: RowFilter) -> Iterator[Segment]:
+        logs = TransactionLogs()
         for path, following in pairwise((*self.files, None)):
             assert path is not None
             begin, end = base_offset_of(path), base_offset_of(following or "")
             if not wanted.accepts_offsets(begin, end):
                 continue
-            with suppress(VanishedError), Segment(path, self._options, listed=True) as segment:
+            with suppress(VanishedError), Segment(path, self._options, listed=True, logs=logs) as segment:
                 yield segment
 
     def _items(self, wanted: RowFilter, *, deep: bool) -> Iterator[SegmentItem]:
@@ -228,8 +240,8 @@ class LogDir(Log):
             yield from log._items(wanted, deep=deep)
 
 
-def _keys(key: bytes | None) -> tuple[bytes, ...]:
-    return () if key is None else (key,)
+def _keys(key: bytes | None) -> tuple[KeyIsOneOf, ...]:
+    return () if key is None else (KeyIsOneOf((key,)),)
 
 
 def open_segment(

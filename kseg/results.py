@@ -155,6 +155,7 @@ class FileResult:
     ``framing`` is the file's framing, None for a log. ``outline`` is that of a segment, if the settings ask for it.
     ``produced`` are the verdicts on the record sets of produce requests, at most ``MAX_PRODUCED`` of each outcome.
     ``foreign``: the file is ``unread`` because it is not one of Kafka's, not because of an error of the storage.
+    ``seconds`` is the time of the checks, 0 for a stored result.
     """
 
     file: str
@@ -170,6 +171,7 @@ class FileResult:
     unlisted: Mapping[str, Finding] = field(default_factory=dict)
     produced: tuple[Row, ...] = ()
     foreign: bool = False
+    seconds: float = field(default=0.0, compare=False, repr=False)
 
     @property
     def read_error(self) -> str | None:

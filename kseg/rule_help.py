@@ -340,6 +340,15 @@ CAUSES: Mapping[str, str] = {
         "Two segments in remote storage have the same offsets. A leader uploaded a segment and failed before it finished. "
         "The next leader uploaded it again, with its own segment boundaries. Kafka deletes the first one later."
     ),
+    "metadata-not-replayable": (
+        "A record of the metadata log contradicts the records before it: a topic exists twice, or a broker or a partition "
+        "that a record changes does not exist. Its bytes are right. The log was joined from two others, edited, or written "
+        "by a faulty version of Kafka."
+    ),
+    "metadata-snapshot-missing": (
+        "The metadata log begins after offset 0, but the snapshot with the records before it is missing. The file was "
+        "deleted, or the copy is incomplete."
+    ),
     "missing-batches": (
         "Offsets inside a segment, or at its start, are missing. Batches were lost, or the cleaner removed them."
     ),

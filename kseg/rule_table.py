@@ -6,7 +6,8 @@ A message is a template over the facts of a finding, which ``kseg.findings`` fil
 
 - ``{bytes:byte}``: a number with its noun, ``1 byte`` or ``2,228 bytes``
 - ``{timestamp:time}``: epoch milliseconds as ISO 8601
-- ``{offsets}``: the facts ``first`` and ``last``, ``offset 5`` or ``offsets 5 to 7``; ``{sequences}`` likewise
+- ``{offsets}``: the facts ``first`` and ``last``, ``offset 5`` or ``offsets 5..7``; ``{sequences}`` likewise
+- ``{line:excerpt}``: the start of a text in quotes, or ``zeros``
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Rule(NamedTuple):
 
 _I, _W, _E, _F = Severity.INFO, Severity.WARNING, Severity.ERROR, Severity.FATAL
 
-# What a broker does.
+# The reactions of a broker.
 _TRUNCATES = (
     "Recovery after an unclean shutdown truncates the log here and deletes all later segments. A consumer stops here with "
     "an error."
@@ -92,8 +93,8 @@ _REBUILT = "Only recovery after an unclean shutdown rebuilds it, for segments af
 # What to do: kseg.remedies has the actions on files.
 _CLIENT = "Find the client that sent these bytes, and update or correct it."
 
-# Codes by layer, never reused: K1 framing, K2 batch, K3 record, K4 codec, K5 side file, K6 across files, K7 conversion,
-# K8 wire.
+# Codes by layer, never reused: K1 framing, K2 batch, K3 record, K4 codec, K5 side file, K6 across files, K7 metadata of
+# KRaft, K8 wire.
 _TABLE = (
     # K1: framing
     Rule("K101", "truncated-tail", _E, "the last batch is incomplete: {why}",
@@ -165,8 +166,8 @@ _TABLE = (
     Rule("K216", "inconsistent-producer", _W, "producer id {producer_id}, base sequence {sequence}: {why}",
          "Rejects such a batch when it is produced.", _CLIENT),
     Rule("K217", "file-name-mismatch", _W, "the file name has offset {name}, but {why}",
-         "An index cannot hold offsets outside the range of the name: look-ups miss them.",
-         *do.NAME),
+         "An index cannot hold offsets outside the range of the name: look-ups miss them. If they are below it, a broker "
+         "that recovers the log does not start.", *do.NAME),
     Rule("K218", "magic-downgrade", _I, "a v{magic} batch after a v{previous} batch",
          "Clears the leader epoch cache. Kafka 4 reads such batches but never writes them.",
          "Nothing. To get one version: `kseg convert any-to-v2 SRC DST`."),
@@ -213,14 +214,16 @@ _TABLE = (
     Rule("K308", "truncated-wrapper", _E, "the last inner message is incomplete: {bytes:byte} left over",
          "Ignores the incomplete message without an error.", *do.SALVAGE),
     Rule("K309", "malformed-control-record", _E, "control record {index}: {why}",
-         "Consumers and the transaction coordinator fail on it.", *do.COPY),
+         "Consumers and the transaction coordinator fail on it. After an unclean shutdown the broker does not start.",
+         *do.COPY),
     Rule("K310", "invalid-header-key", _W, "record {index}: a header key is not valid UTF-8",
          "The consumer replaces the invalid bytes.", "Let the producer encode header keys as UTF-8."),
     Rule("K311", "internal-record", _E, "record {index} is not a valid record of {topic}: {why}",
          "A coordinator cannot load the partition: its groups or transactions stop. With KRaft the process ends.",
          "`kseg dump --deep` shows the record. " + do.COPY.text, do.COPY.actions),
     Rule("K312", "unknown-control-record", _W, "control record {index}: {why}",
-         "Kafka 4.3 skips control records of an unknown type, and reads a newer version as version 0.",
+         "A consumer of Kafka 4.3 skips control records of an unknown type, and reads a newer version as version 0. After "
+         "an unclean shutdown the broker does not start if a producer wrote an unknown type.",
          "Use a kseg that knows the version of Kafka that wrote the log."),
     Rule("K313", "past-timestamp", _E,
          "record {index} at offset {offset}: timestamp {timestamp:time} is older than the {limit:,} ms that are allowed",
@@ -261,7 +264,8 @@ _TABLE = (
          *do.DELETED_SNAPSHOT),
     Rule("K509", "snapshot-crc", _E, "CRC mismatch: stored {stored:#010x}, computed {computed:#010x}", _SNAPSHOT,
          *do.DELETED_SNAPSHOT),
-    Rule("K510", "checkpoint-malformed", _E, 'line "{line}": {why}', _OFFLINE, do.CHECKPOINT, (), do.MALFORMED_CHECKPOINT),
+    Rule("K510", "checkpoint-malformed", _E, "{line:excerpt}: {why}", _OFFLINE,
+         do.CHECKPOINT, (), do.MALFORMED_CHECKPOINT),
     Rule("K511", "checkpoint-count", _E, "the second line announces {count:entry}, found {found:,}", _OFFLINE,
          do.CHECKPOINT, (), do.CHECKPOINT_COUNT),
     Rule("K512", "epoch-not-increasing", _E,
@@ -354,7 +358,7 @@ _TABLE = (
          "not checked.",
          *do.NO_SNAPSHOT),
     Rule("K624", "missing-epochs", _W,
-         "{what} for {epochs:leader epoch} of the batches at offsets {first} to {last}",
+         "{what} for {epochs:leader epoch} of the batches at offsets {first}..{last}",
          "Does not add the epochs after a clean shutdown: followers that diverged in them truncate too little, and "
          "replicas differ.",
          *do.MISSING_EPOCHS),
@@ -365,6 +369,16 @@ _TABLE = (
     Rule("K635", "repeated-upload", _I, "remote storage has {offsets} twice: {other} has them, too",
          "Reads the segment that the topic __remote_log_metadata names for the leader epoch.",
          "Nothing. Commands that read the folder read these records twice: give them the files to read."),
+    # K7: the metadata log of KRaft
+    Rule("K701", "metadata-not-replayable", _E, "{who} end at this {record} record: {why}",
+         "A node that loads the record ends with a fatal fault, at each start.",
+         "The other controllers have this record, too. Keep copies of all __cluster_metadata-0 folders. If a controller has "
+         "a snapshot of a later offset, stop the node and copy the snapshot into its folder: the node then starts "
+         "from it."),
+    Rule("K702", "metadata-snapshot-missing", _E,
+         "the log begins at offset {offset}, and no snapshot has the records before it",
+         "Does not start.",
+         "Stop the node, and copy the newest snapshot (.checkpoint) of another controller into the folder."),
     # K8: wire
     Rule("K801", "frame-size", _E, "frame size {size}: {why}",
          "Closes the connection: a request has at most socket.request.max.bytes.",

@@ -133,6 +133,16 @@ RECORD_COLUMNS = (
     Column("value", "bytes?", "encoded as `--bytes` sets it"),
     Column("headers", "headers", "list of key and value"),
     Column("control", "object?", "the decoded marker of a control record"),
+    Column("producer_id", "int?", "-1 is none"),
+    Column("producer_epoch", "int?", "-1 is none"),
+    Column("partition_leader_epoch", "int?", "-1 is none"),
+    Column(
+        "transaction_state",
+        "text?",
+        "committed, aborted, open or unknown; null outside transactions",
+        values=("committed", "aborted", "open", "unknown"),
+    ),
+    Column("transactional_id", "text?", "the producer's, from `__transaction_state` in the same log directory"),
 )
 
 
@@ -185,14 +195,10 @@ PLACE_COLUMNS = (
 )
 
 
-PRODUCER_COLUMNS = (
-    Column("producer_id", "int?", "-1 is none"),
-    Column("producer_epoch", "int?", "-1 is none"),
-    Column("transactional", "bool?", "part of a transaction"),
-)
+TRANSACTIONAL = Column("transactional", "bool?", "part of a transaction")
 
 
-RECORD_TABLE = (*PLACE_COLUMNS, *RECORD_COLUMNS[1:], *PRODUCER_COLUMNS)
+RECORD_TABLE = (*PLACE_COLUMNS, *RECORD_COLUMNS[1:], TRANSACTIONAL)
 
 
 BATCH_TABLE = (*PLACE_COLUMNS, *BATCH_COLUMNS[1:])

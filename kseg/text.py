@@ -63,6 +63,11 @@ def to_json(value: object) -> str:
     return escape_json(_encode(value))
 
 
+def text_or_json(value: object) -> str:
+    """Return a text as it is, and any other value as one line of JSON."""
+    return value if isinstance(value, str) else to_json(value)
+
+
 def row_to_json(row: Mapping[str, object]) -> str:
     """Return a row as one line of JSON, faster than ``to_json`` does. The names of its fields need no escapes."""
     fields = [f'"{name}":{value if type(value) is int else _field(value)}' for name, value in row.items()]
@@ -78,6 +83,17 @@ def _field(value: object) -> str:
 def encoded(text: str) -> bytes:
     """Return text as the bytes of every output: the bytes of a file name that is not UTF-8 are shown escaped."""
     return text.encode("utf-8", "backslashreplace")
+
+
+def stored_bytes(text: str) -> bytes:
+    """Return the bytes of a text, such as a file name, that was decoded with ``surrogateescape``.
+
+    Other surrogates, which no such text has, are encoded, too.
+    """
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
 
 
 def os_error_text(error: OSError) -> str:
@@ -142,9 +158,23 @@ def one_of(names: Sequence[str]) -> str:
     return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
+def excerpt(text: str) -> str:
+    """Return the first 80 characters of a text of a file in quotes; ``zeros`` if it has only bytes of zeros."""
+    return f'"{escape_controls(text[:80])}"' if text.strip("\0") or not text else "zeros"
+
+
 def inclusive_range(noun: str, first: int, last: int) -> str:
-    """Return an inclusive range: ``offset 5``, or ``offsets 5 to 7``."""
-    return f"{noun} {first}" if first == last else f"{_plural(noun)} {first} to {last}"
+    """Return an inclusive range: ``offset 5``, or ``offsets 5..7``."""
+    return f"{noun} {first}" if first == last else f"{_plural(noun)} {first}..{last}"
+
+
+def span(first: int | None, last: int | None) -> str:
+    """Return the cell of an inclusive range: ``5..7``, ``?..7`` if its start is unknown, ``-`` without one.
+
+    Numbers below 0 are not offsets: an index entry can claim one.
+    """
+    known = [at for at in (first, last) if at is not None and at >= 0]
+    return f"{'?' if first is None else known[0]}..{known[-1]}" if known else "-"
 
 
 def iso_time(timestamp: int) -> str:
@@ -189,35 +219,73 @@ def is_formula(texts: Iterable[str]) -> bool:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _MILLISECOND = timedelta(milliseconds=1)
+_DAY = 86_400_000
+_UNITS_OF_TIME = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": _DAY, "w": 7 * _DAY}
+_AGO = (
+    r"-?([0-9]{1,6}) ?(?:(s)(?:ec(?:ond)?s?)?|(m)(?:in(?:ute)?s?)?|(h)(?:ours?)?|(d)(?:ays?)?|(w)(?:eeks?)?)(?: ago)?"
+)
 
 
 def parse_offsets(text: str) -> tuple[int | None, int | None]:
-    """Return the first offset and the end (exclusive) of ``A:B``, ``A:`` or ``:B``. Raises ValueError."""
-    first, colon, end = (part.strip() for part in text.partition(":"))
+    """Return the first offset and the end (exclusive) of ``A:B``, ``A:``, ``:B``, ``A`` or ``A..B``. Raises ValueError.
+
+    ``A`` is one offset. ``A..B`` includes B, as tables print ranges.
+    """
+    exclusive = ":" in text
+    first, _, end = (part.strip() for part in text.partition(":" if exclusive else ".."))
+    if not exclusive and ".." not in text:
+        end = first
     try:
-        bounds = int(first) if first else None, int(end) if end else None
+        bounds = int(first) if first else None, int(end) + (not exclusive) if end else None
     except ValueError:
         bounds = None, None
-    if not colon or bounds == (None, None):
-        raise ValueError(f"expected A:B, A: or :B (B is exclusive), got {text!r}")
+    if bounds == (None, None) or (not exclusive and None in bounds):
+        raise ValueError(f"expected A:B (B is exclusive), A:, :B, A or A..B, got {text!r}")
     if bounds[0] is not None and bounds[1] is not None and bounds[0] >= bounds[1]:
         raise ValueError(f"expected A < B in A:B (B is exclusive), got {text!r}")
     return bounds
 
 
-def parse_time(text: str) -> int:
+def parse_time(text: str, now: int | None = None) -> int:
     """Return the epoch milliseconds of an ISO 8601 time (UTC without a zone) or of a number. Raises ValueError.
 
-    A time between two milliseconds is the later one: timestamps have milliseconds, and those from then on are the same.
+    With ``now`` (epoch milliseconds), text can also be ``now``, ``today``, ``yesterday`` (their start in UTC) and the time
+    since then, such as ``2h`` or ``3 days ago``. A time between two milliseconds is the later one: timestamps have
+    milliseconds, and those from then on are the same.
     """
     if _NUMBER.fullmatch(text) and abs(int(text)) < 1 << 63:
         return int(text)
+    if now is not None and (relative := _relative_time(text.strip().lower(), now)) is not None:
+        return relative
     try:
-        return -((_EPOCH - _with_zone(datetime.fromisoformat(text))) // _MILLISECOND)
+        return -((_EPOCH - _with_zone(datetime.fromisoformat(text.strip()))) // _MILLISECOND)
     except (ValueError, OverflowError):
+        words = "" if now is None else ", 2h, yesterday"
         raise ValueError(
-            f"expected ISO 8601, such as 2024-05-01T12:00:00Z, or epoch milliseconds, got {text!r}"
+            f"expected ISO 8601, such as 2024-05-01T12:00:00Z{words}, or epoch milliseconds, got {text!r}"
         ) from None
+
+
+def parse_time_or_word(text: str) -> int:
+    """Return ``parse_time`` of a text that can be relative to the current time."""
+    return parse_time(text, time.time_ns() // 1_000_000)
+
+
+#: Times that ``parse_time_or_word`` accepts, as examples.
+TIMES = ("1h", "24h", "7d", "today", "yesterday", "now")
+
+
+def _relative_time(text: str, now: int) -> int | None:
+    """Return the epoch milliseconds of a word or of a time before ``now``; None for another text."""
+    days_ago = {"today": 0, "yesterday": 1}.get(text)
+    if days_ago is not None:
+        return (now // _DAY - days_ago) * _DAY
+    if text == "now":
+        return now
+    found = re.fullmatch(_AGO, text)
+    if found is None:
+        return None
+    return now - int(found[1]) * _UNITS_OF_TIME[next(filter(None, found.groups()[1:]))]
 
 
 def milliseconds(moment: datetime) -> int:

@@ -696,6 +696,25 @@ def stale_index_entries(data: bytes) -> bytes:
     return damage.splice(data, used, used + 8, struct.pack(">ii", 60, 20_000))
 
 
+# K7: the metadata log of KRaft
+
+METADATA = "4.3.0-v2-none-internal-cluster-metadata"
+
+
+@Case(METADATA, "a bit of the topic id in the record that removes a topic is flipped; the CRC of its batch is correct",
+      name=f"__cluster_metadata-0/{FIRST}", within="__cluster_metadata-0",
+      beside=(f"{0:020}.index", f"{0:020}.timeindex"))  # fmt: skip
+def metadata_not_replayable(data: bytes) -> bytes:
+    batch = next(one for one in entries(data) if get(data, one.at, "base_offset") == 148)
+    return fix_crc(damage.flip(data, batch.at + 80, bits=1), batch.at)
+
+
+@Case(METADATA, "the batches before offset 91 were removed", name=f"__cluster_metadata-0/{91:020}.log",
+      within="__cluster_metadata-0", beside=("partition.metadata",), rule=["no-indexes=ignore"])  # fmt: skip
+def metadata_snapshot_missing(data: bytes) -> bytes:
+    return data[next(batch.at for batch in entries(data) if get(data, batch.at, "base_offset") == 91) :]
+
+
 # K8: bytes from the network
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from kseg.cli.main import COMMANDS, main
+from kseg.cli.main import COMMANDS, EXAMPLES, main
 from kseg.cli.option_table import group_of
 from kseg.cli.typed_command import TypedCommand
 
@@ -67,8 +67,8 @@ def _page(name: str, command: click.Command, related: list[str]) -> str:
         for each in command.list_commands(context):
             found = command.get_command(context, each)
             lines += [".TP", f".BR kseg\\-{_escape(each)} (1)", _text(found.get_short_help_str(200) if found else "")]
-    if isinstance(command, TypedCommand):
-        lines += [".SH EXAMPLES", ".nf", *map(_text, command.examples), ".fi"]
+    examples = command.examples if isinstance(command, TypedCommand) else EXAMPLES
+    lines += [".SH EXAMPLES", ".nf", *map(_text, examples), ".fi"]
     see_also = ",\n".join(f".BR {_escape(each)} (1)" for each in related)
     return "\n".join(lines) + f"\n{EXIT_STATUS}.SH SEE ALSO\n{see_also}\n".replace(",\n.BR", " ,\n.BR")
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kseg import schema
+from kseg import rule_table, schema
 from kseg.cli.messages import INPUTS, note
 from kseg.commands.grep import matches
-from kseg.engine import lazy
+from kseg.engine import imported, lazy
 from kseg.format.internal_topics import decode
 from kseg.format.segment import split_points
 from kseg.format.storage.file_access import Progress
@@ -57,7 +57,7 @@ class WholeNumber(click.IntRange):
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg]  # it has parameters from click 8.5 on
-    """A text that ``parse`` converts; its ValueError is the error. ``names`` returns what the shell completes."""
+    """A text that ``parse`` converts; its ValueError is the error. ``names`` returns the texts that the shell completes."""
 
     name = "text"
 
@@ -72,25 +72,33 @@ class Parsed(click.ParamType):  # type: ignore[type-arg]  # it has parameters fr
             self.fail(str(error), param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        done, comma, last = incomplete.rpartition(",")
-        found = (name for name in self._names() if name.startswith(last))
-        return [shell_completion.CompletionItem(done + comma + name) for name in found]
+        return _completions(self._names(), incomplete)
+
+
+def _completions(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    """Return the completions of the last name of a list with commas. What follows ``=`` is completed after it."""
+    done, comma, last = incomplete.rpartition(",")
+    found = dict.fromkeys(name if "=" in last else name.partition("=")[0] for name in names if name.startswith(last))
+    return [shell_completion.CompletionItem(done + comma + name) for name in found]
 
 
 class PathText(click.types.StringParamType):
-    """A path or a URL, as it was given. The shell completes it. Its subclasses state what the command does with it.
+    """A path or a URL, as it was given. The shell completes it. Its subclasses state its use by the command.
 
-    ``named``: the text is ``NAME=PATH``, or the path alone.
+    ``named``: the text is ``NAME=PATH``, or the path alone. ``names`` are the names that the shell completes.
     """
 
-    def __init__(self, *, named: bool = False) -> None:
+    def __init__(self, *, named: bool = False, names: Iterable[str] = ()) -> None:
         self._named = named
+        self._names = names
 
     def path(self, text: str) -> str:
         """Return the path in a value of the parameter."""
         return text.partition("=")[2] or text if self._named else text
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        if self._names and "=" not in incomplete:
+            return [shell_completion.CompletionItem(f"{name}=") for name in self._names if name.startswith(incomplete)]
         return [shell_completion.CompletionItem(incomplete, type="file")]
 
 
@@ -173,6 +181,24 @@ def known_columns() -> Iterable[str]:
     return dict.fromkeys(column.name for column in (*schema.BATCH_COLUMNS, *schema.RECORD_COLUMNS))
 
 
+def severity_settings() -> Iterator[str]:
+    """Yield the values of --rule, for the completion."""
+    for name in rule_table.RULES:
+        yield from (f"{name}={severity}" for severity in rule_table.SEVERITIES)
+
+
+def rule_names_and_codes() -> Iterator[str]:
+    """Yield the names and the codes of the rules, for the completion."""
+    yield from rule_table.RULES
+    yield from (rule.code for rule in rule_table.RULES.values())
+
+
+def deserializers() -> Iterable[str]:
+    """Return the names of --key-as and --value-as, for the completion."""
+    names: Iterable[str] = imported("kseg.extras.serialization.decoding:NAMES")
+    return names
+
+
 def field_names(text: str) -> tuple[str, ...]:
     """Return the names of fields of records in a list with commas. Raises ValueError."""
     names = tuple(name.strip() for name in text.split(","))
@@ -180,6 +206,14 @@ def field_names(text: str) -> tuple[str, ...]:
         if name not in matches.FIELDS:
             raise ValueError(unknown_name("field", name, matches.FIELDS))
     return names
+
+
+def header_and_value(text: str) -> tuple[bytes, bytes]:
+    """Return the name and the value of a header. Raises ValueError."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError("expected NAME=VALUE, such as source=web")
+    return os.fsencode(name), os.fsencode(value)
 
 
 def topic_name(text: str) -> str:
@@ -193,6 +227,23 @@ def template_text(text: str) -> str:
     """Return the text of a template. Raises ValueError if it is empty."""
     if not text:
         raise ValueError("it is empty: write what a line contains, such as '%o %k %v'")
+    return text
+
+
+def metric_label(text: str) -> str:
+    """Return a label of metrics, ``NAME=VALUE``. Raises ValueError."""
+    name, equals, _ = text.partition("=")
+    if not (equals and name.isascii() and name.isidentifier()) or name.startswith("__"):
+        raise ValueError(f"expected NAME=VALUE with letters, digits and _ in NAME, such as broker=1, got {text!r}")
+    if name in imported("kseg.report.prometheus:LABELS"):
+        raise ValueError(f"{name!r} is a label of kseg's own metrics: choose another name")
+    return text
+
+
+def rule_uri(text: str) -> str:
+    """Return the address of the pages of rules. Raises ValueError."""
+    if "://" not in text or not ("{code}" in text or "{name}" in text):
+        raise ValueError(f"expected a URL with {{code}} or {{name}} of the rule, got {text!r}")
     return text
 
 

@@ -38,6 +38,8 @@ class ConvertOptions(DetailOptions):
     compression: str
     rebatch: int | None
     lossy: bool
+    for_another_cluster: bool
+    keep_producers: bool
     skip_damaged: bool
     force: bool
     jobs: int
@@ -53,6 +55,8 @@ class ConvertOptions(DetailOptions):
             lossy=self.lossy,
             skip_damaged=self.skip_damaged,
             force=self.force,
+            for_another_cluster=self.for_another_cluster,
+            keep_producers=self.keep_producers,
         )
 
 
@@ -67,15 +71,16 @@ class ConvertOptions(DetailOptions):
     examples=(
         "kseg convert v0-to-v2 old/orders-0 new/orders-0",
         "kseg convert any-to-v2 --compression zstd kafka-logs converted",
-        "kseg convert v2-to-v1 --lossy orders-0/00000000000000000000.log v1.log",
+        "kseg convert any-to-v2 --for-another-cluster kafka-logs/orders-0 new/orders-0",
     ),
 )
 def convert(asked: ConvertOptions) -> int:
     """Convert a segment, a partition folder or a log directory to another record version.
 
     A-to-B is any-to-v2, or a pair of v0, v1 and v2, such as v0-to-v2. Batches of version B are copied byte for byte,
-    unless --compression names another codec. kseg reads the result back, compares it with SRC, and then writes DST and its
-    indexes atomically.
+    unless --compression names another codec. --for-another-cluster removes what brokers of another cluster cannot serve:
+    leader epochs, producers and what was not committed. kseg reads the result back, compares it with SRC, and then writes
+    DST and its indexes atomically.
     """
     notes, plan, source, target = FindingNotes(), asked.plan, asked.source, asked.target
     # A v0 or v1 message is written without the codec that it claims: nothing is lost.

@@ -13,7 +13,7 @@ import click
 
 from kseg.cli import common
 from kseg.cli.common import parallel_map
-from kseg.cli.messages import FAILED, FOUND, fail, note, note_output
+from kseg.cli.messages import FAILED, FOUND, fail_after, note, note_output
 from kseg.cli.outcome import FindingNotes
 from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import TableOptions, command
@@ -31,7 +31,7 @@ from kseg.commands.diff.replica_pairs import (
 from kseg.errors import KsegError, UsageError
 from kseg.format.storage.source import STDIN, check_exists, local_size
 from kseg.report.diff_log_dirs import LogDirDiffTotal, summary_line
-from kseg.report.diff_report import answer, outcome_row
+from kseg.report.diff_report import DiffRows, answer, outcome_row
 from kseg.report.formats import DIFF, LOG_DIR_DIFF, destination, write, writer
 
 
@@ -39,6 +39,7 @@ from kseg.report.formats import DIFF, LOG_DIR_DIFF, destination, write, writer
 class DiffOptions(TableOptions):
     """The command line of ``kseg diff``."""
 
+    columns: tuple[str, ...] | None
     deep: bool
     allow: tuple[str, ...]
     limit: int
@@ -75,7 +76,7 @@ def diff(asked: DiffOptions) -> int:
         check_exists(path)
     for a, b in combinations(paths, 2):
         if STDIN not in (a, b) and os.path.realpath(a) == os.path.realpath(b):
-            note(f"{a} and {b} are the same: it is compared with itself")
+            note(f"{a} and {b} are the same files: they are compared with themselves")
     common.check_outputs()
     log_dirs = [path for path in paths if is_log_dir(path)]
     if not log_dirs and len(paths) > 2:
@@ -95,12 +96,15 @@ def _diff_replicas(a: str, b: str, asked: DiffOptions) -> int:
         if listed[difference.kind] <= asked.limit:
             report.write_difference(difference)
 
-    notes = FindingNotes()
+    notes = FindingNotes(each=asked.verbose)
     left, right = Replica(a, notes), Replica(b, notes)
     sizes = [local_size(file.path) for file in (*left.files, *right.files)]
     known = None if None in sizes else sum(size or 0 for size in sizes)
     with destination(asked.output) as out, progress_bar(known) as progress:
-        report = writer(DIFF, asked.format)(out, asked.detail)
+        write_all = writer(DIFF, asked.format)
+        if asked.columns:
+            write_all = partial(DiffRows, columns=asked.columns, table=asked.format == "table")
+        report = write_all(out, asked.detail)
         result = compare(left, right, write_difference, shallow=not asked.deep, progress=progress)
         report.finish(result, left.summary(), right.summary())
     note_output(asked.output, answer(outcome_row(result, left.summary(), right.summary()), result))
@@ -110,7 +114,7 @@ def _diff_replicas(a: str, b: str, asked: DiffOptions) -> int:
 def _diff_log_dirs(log_dirs: list[str], asked: DiffOptions) -> int:
     partitions = partition_replicas(log_dirs)
     size = sum(map(_size, partitions))
-    notes, total = FindingNotes(), LogDirDiffTotal(len(log_dirs))
+    notes, total = FindingNotes(each=asked.verbose), LogDirDiffTotal(len(log_dirs))
     different = False
 
     def noted(outcomes: list[PairOutcome]) -> list[PairOutcome]:
@@ -120,7 +124,7 @@ def _diff_log_dirs(log_dirs: list[str], asked: DiffOptions) -> int:
         for (file, *_), finding in found.items():
             notes(file, finding)
         for reason in dict.fromkeys(outcome.reason for outcome in outcomes if outcome.verdict == UNREAD):
-            fail(reason)
+            fail_after(reason)
         different |= not all(outcome.accepted(asked.allow) for outcome in outcomes)
         return outcomes
 
@@ -130,7 +134,15 @@ def _diff_log_dirs(log_dirs: list[str], asked: DiffOptions) -> int:
         parallel_map(asked.jobs, len(partitions), size, progress) as each,
     ):
         outcomes = each(partial(compare_replicas, limit=asked.limit, shallow=not asked.deep), partitions)
-        write(LOG_DIR_DIFF, asked.format, out, total.counted(map(noted, outcomes)), total, detail=asked.detail)
+        write(
+            LOG_DIR_DIFF,
+            asked.format,
+            out,
+            total.counted(map(noted, outcomes)),
+            total,
+            detail=asked.detail,
+            columns=asked.columns,
+        )
     note_output(asked.output, summary_line(total))
     if total.verdicts[UNREAD]:
         return FAILED

@@ -6,22 +6,25 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from kseg.cli import common
-from kseg.cli.messages import FAILED, FOUND, fail, note_output
+from kseg.cli.messages import FAILED, FOUND, fail_after, note_output
 from kseg.cli.progress import progress_bar
 from kseg.cli.recovery_command import plans_of
 from kseg.cli.this_run import this_run
 from kseg.cli.transactions_command import items_of
 from kseg.cli.typed_command import TableOptions, command
 from kseg.cli.validate_command import files_of
-from kseg.commands.next_steps import PartitionSteps, steps_of, stray_steps
+from kseg.commands.next_steps import FoundRule, PartitionSteps, steps_of, stray_steps
 from kseg.commands.recovery import RecoveryRequest
+from kseg.commands.repair.repair import repair
+from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.stats.levels import levels, sorted_by_folder, stats_of
 from kseg.commands.validate.folder_checks import check_folders
 from kseg.commands.validate.validate_ranges import validate_files
+from kseg.errors import KsegError
 from kseg.extras.html import incident
 from kseg.extras.html.incident import IncidentPart
 from kseg.extras.html.page import PageSection
@@ -31,13 +34,16 @@ from kseg.extras.html.transactions_page import transaction_sections
 from kseg.extras.html.validation_page import collect
 from kseg.findings import Policy, do_nothing
 from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
+from kseg.format.sidefiles.metadata_files import META
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.local_files import entries
 from kseg.format.storage.naming import base_offset_of, leftover_of, partition_of
 from kseg.format.storage.source import SegmentFile, is_url, total_size
+from kseg.remedies import METADATA_FILES
 from kseg.report import recovery_report, transactions_report
 from kseg.report.doctor_report import Diagnosis
 from kseg.report.formats import DOCTOR, destination, write
+from kseg.report.recovery_report import Harm
 from kseg.report.wording import summary_text
 from kseg.results import FileResult, Settings, Summary
 from kseg.text import count_of
@@ -132,7 +138,7 @@ def _results(
         diagnosis.total.add(result.summary)
         diagnosis.damaged.add(result)
         if result.unread:
-            fail(result.unread)
+            fail_after(result.unread)
         yield result
 
 
@@ -239,33 +245,50 @@ def _add_steps(found: Diagnosis) -> None:
     affected += [harm.folder for harm in found.harms if os.path.normpath(harm.folder) in found.log_dirs - {*affected}]
     if not affected:
         return
-    damages = found.damages()
-    strays = {os.path.normpath(harm.folder) for harm in found.harms if "mark-stray" in harm.causes}
+    damages, harms = found.damages(), {os.path.normpath(harm.folder): harm for harm in found.harms}
     needed = 0
     for folder in affected:
-        damage = damages.get(folder)
+        damage, harm = damages.get(folder), harms.get(os.path.normpath(folder))
         # Within the folder that is moved, relative paths would lead elsewhere.
-        place = os.path.abspath(folder) if partition_of(os.path.basename(folder)) is None else folder
-        if os.path.basename(place) == _METADATA_LOG:
-            step = PartitionSteps(folder, text=_METADATA_REMEDY)
-        elif damage is not None and damage.files:
-            ranked = sorted(damage.files, key=lambda pair: -damage.files[pair])
-            files = [(rule, os.path.join(place, os.path.basename(file))) for rule, file in ranked]
-            step = steps_of(place if folder not in found.log_dirs else folder, files)
-        elif folder in strays:
-            step = stray_steps(folder)
-        else:
-            step = PartitionSteps(folder, text=_remedy_text(found, folder))
+        named = folder in found.log_dirs or partition_of(os.path.basename(folder)) is not None
+        place = folder if named else os.path.abspath(folder)
+        files = () if damage is None else sorted(damage.files.items(), key=lambda item: -item[1])
+        rules = [FoundRule(rule, os.path.join(place, os.path.basename(file)), kind) for (rule, file), kind in files]
+        step = steps_of(place, rules, _try_repair, _start_texts(harm), *((harm.file, harm.foreign) if harm else ()))
+        moves = any(line.startswith("mv ") for line in step.commands)
+        if os.path.basename(place) == _METADATA_LOG and (moves or not step.commands):
+            step = PartitionSteps(folder, decisions=(_METADATA_REMEDY,))
+        elif harm and "mark-stray" in harm.causes and not step.commands:
+            stray = stray_steps(place)
+            step = replace(stray, decisions=(*step.decisions, *stray.decisions), left=step.left, replaced=step.replaced)
+        if damage is not None and damage.unread:
+            step = replace(step, left=(*step.left, f"read-error: {damage.why_unread}"))
         found.steps.append(step)
         needed += _bytes_in(folder) if any(line.startswith("kseg repair") for line in step.commands) else 0
-    found.space = shutil.disk_usage(affected[0]).free, needed
+    if any(step.commands for step in found.steps):
+        found.space = shutil.disk_usage(affected[0]).free, needed
 
 
-def _remedy_text(found: Diagnosis, folder: str) -> str:
-    """Return the remedies for the start of a folder without a finding."""
-    causes = {cause for harm in found.harms if os.path.normpath(harm.folder) == folder for cause in harm.causes}
-    texts = [text for cause, text in recovery_report.REMEDIES.items() if cause in causes]
-    return " ".join(texts)
+def _try_repair(folder: str, salvage_records: bool) -> str | None:
+    """Return why a repair of a folder fails, "" if it changes the folder, and None if it would change nothing."""
+    try:
+        done = repair(folder, None, RepairPlan(salvage_records=salvage_records, dry_run=True))
+    except KsegError as error:
+        return str(error)
+    return "" if done.changes else None
+
+
+def _start_texts(harm: Harm | None) -> list[str]:
+    """Return what to do about the predicted start of a folder, besides what commands do."""
+    if harm is None or harm.foreign:
+        return []
+    if harm.file == META:
+        return [f"{META}: {METADATA_FILES[META].text}"]
+    if "fails" in harm.causes:
+        return [f"correct what makes the broker {harm.would}"]
+    # Only bytes that nobody can read are no reason to wait; the topic id of a stray partition has commands.
+    causes = harm.causes - {"bytes", "mark-stray"}
+    return [text for cause, text in recovery_report.REMEDIES.items() if cause in causes]
 
 
 def _bytes_in(folder: str) -> int:

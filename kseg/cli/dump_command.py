@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -14,10 +15,11 @@ from kseg.cli import common, dump_modes, spark_session
 from kseg.cli.dump_jobs import has_parts, jobs_of, write_parts
 from kseg.cli.messages import FAILED, note, note_output, until_reader_closes
 from kseg.cli.outcome import DumpOutcome, FindingNotes
-from kseg.cli.record_options import RecordOptions, files_of
+from kseg.cli.record_options import RecordOptions, files_of, transaction_logs
 from kseg.cli.typed_command import command
 from kseg.commands.dump import follow
 from kseg.commands.dump.dumped_rows import Item, at_position, dump_side_file, first_rows
+from kseg.commands.dump.last_rows import last_rows, without_first
 from kseg.commands.dump.request import DumpRequest
 from kseg.errors import UsageError
 from kseg.extras.serialization import record_decoder
@@ -65,7 +67,8 @@ class DumpOptions(RecordOptions):
         by_default = (
             self.format == "hex" or self.template is not None or self.decoding is not None or bool(self.framings)
         )
-        return self.owner is not None or (by_default if self.deep is None else self.deep)
+        selects = by_default or self.limits.selects_records
+        return self.owner is not None or (selects if self.deep is None else self.deep)
 
     @property
     def format_name(self) -> str:
@@ -75,23 +78,15 @@ class DumpOptions(RecordOptions):
     @property
     def keep(self) -> RowFilter:
         """The rows that are shown."""
-        return RowFilter(
-            *self.offset_range,
-            self.since,
-            self.until,
-            self.keys,
-            self.producer_id,
-            self.control,
-            search=self.owner,
-        )
+        return replace(self.limits.of_rows, producer_id=self.producer_id, control=self.control, search=self.owner)
 
     @property
     def decode_as(self) -> str | None:
         """The argument ``decode_as`` of ``internal_topic``."""
         return None if not self.reads_records or self.no_decode else self.decode or BY_FOLDER
 
-    def request(self, decoder: RecordDecoder | None) -> DumpRequest:
-        """Return the request for each file."""
+    def request(self, files: Sequence[SegmentFile], decoder: RecordDecoder | None) -> DumpRequest:
+        """Return the request for each of the files."""
         return DumpRequest(
             deep=self.reads_records,
             keep=self.keep,
@@ -100,6 +95,7 @@ class DumpOptions(RecordOptions):
             damaged=self.format_name == "hex",
             decode_as=self.decode_as,
             decoder=decoder,
+            logs=transaction_logs(self.isolation, files),
         )
 
 
@@ -118,7 +114,7 @@ def dump(asked: DumpOptions) -> int:
     A folder means all segments in it. To show an index, a snapshot or a checkpoint, give its own path.
     """
     common.check_outputs()
-    outcome = DumpOutcome()
+    outcome = DumpOutcome(at_once=asked.follow)
     if asked.framings:
         return dump_modes.show_framed(asked, outcome)
     if asked.effective:
@@ -126,12 +122,13 @@ def dump(asked: DumpOptions) -> int:
     files = once_each(chain.from_iterable(outcome.attempt(find_segments(path)) for path in asked.paths))
     if (owner := asked.owner) is not None:
         files = files_of(owner, files, asked.decode or BY_FOLDER, asked.partitions)
+    files = asked.files_within(files)
     beside = {file.path: known for file in files if (known := side_file_of(file.path))}
     _check_side_files(asked, files, beside)
     if asked.spark is not None:
         if beside:
             raise UsageError("--spark accepts segments only: omit the side files")
-        export = written_files.Export(asked.output or "", asked.format, asked.encoding, asked.request(None))
+        export = written_files.Export(asked.output or "", asked.format, asked.encoding, asked.request(files, None))
         return spark_session.export_segments(asked.spark, files, export, outcome)
     if asked.follow:
         if beside:
@@ -141,7 +138,7 @@ def dump(asked: DumpOptions) -> int:
         _check_follow(file.path for file in files)
     settings = asked.decoding
     decoder = record_decoder.record_decoder(settings, lambda path: partial(FindingNotes(), path)) if settings else None
-    return _Dump(asked, asked.request(decoder), files, beside, outcome).write()
+    return _Dump(asked, asked.request(files, decoder), files, beside, outcome).write()
 
 
 class _Dump:
@@ -161,6 +158,7 @@ class _Dump:
         self._listed = {file.path: file for file in files}
         self._beside = beside
         self._outcome = outcome
+        self._skipped: dict[str, int] = {}  # of the file that a follower shows first
 
     def write(self) -> int:
         """Write all rows, and return the exit code."""
@@ -169,7 +167,8 @@ class _Dump:
             view = self._view(out)
             if asked.follow:
                 return self._follow(out, view)
-            shown = at_position(chain.from_iterable(self._show(file.path) for file in self._files), asked.position)
+            rows = self._last() if asked.last else chain.from_iterable(self._show(file.path) for file in self._files)
+            shown = at_position(rows, asked.position)
             shown = outcome.counted(first_rows(shown, asked.limit))
             if self._beside:
                 side_files_report.write_mixed(asked.format, shown, out, view)
@@ -207,6 +206,10 @@ class _Dump:
             dumped = self._request.items(file, self._outcome, start, end)
         yield from self._outcome.attempt(dumped, listed=file.listed)
 
+    def _last(self) -> Iterator[Item]:
+        for last in last_rows(self._files, self._asked.last or 0, self._request.keep, self._request.counted_items):
+            yield from last.of(self._show(last.file.path, last.start, last.end))
+
     def _write_rows(self, rows: Iterable[Item], out: TextIO, view: View) -> None:
         if view.template:
             template.write_template(rows, out, view)
@@ -218,16 +221,30 @@ class _Dump:
             self._write_rows(rows, out, replace(view, continued=not first))
             out.flush()
 
-        found = self._outcome.counted(follow.Follower(self._asked.paths, self._show, note).rows())
+        follower = follow.Follower(self._asked.paths, self._show_rest, note)
+        if self._asked.last:
+            self._begin_with_last(follower, self._asked.last)
+        found = self._outcome.counted(follower.rows())
         follow.write_until_interrupted(first_rows(found, self._asked.limit), write_on)
         return self._outcome.exit_code()
+
+    def _begin_with_last(self, follower: follow.Follower, most: int) -> None:
+        started: set[str] = set()
+        for last in last_rows(self._files, most, self._request.keep, self._request.counted_items):
+            if (folder := os.path.dirname(last.file.path)) not in started:
+                started.add(folder)
+                follower.begin_at(last.file.path, last.start)
+                self._skipped[last.file.path] = last.skipped
+
+    def _show_rest(self, path: str, start: int, end: int) -> Iterator[Item]:
+        return without_first(self._show(path, start, end), self._skipped.pop(path, 0))
 
 
 def _check_side_files(asked: DumpOptions, files: list[SegmentFile], beside: dict[str, Recognised]) -> None:
     """Raise UsageError for options that side files do not have."""
     if beside:
-        for option, value in (("columns", asked.columns), ("template", asked.template), ("position", asked.position)):
-            if value is not None:
+        for option in ("columns", "template", "position", "last"):
+            if getattr(asked, option) is not None:
                 raise UsageError(f"--{option} is for segments: omit it for side files")
         filtered = asked.keep != RowFilter()
         side_files_report.refuse_for_side_files([file.path for file in files], asked.format, filtered=filtered)

@@ -31,7 +31,7 @@ _FEW_BYTES = 8 * 1024 * 1024
 def jobs_of(asked: DumpOptions) -> int:
     """Return how many processes or threads dump."""
     alone = asked.follow or asked.registry is not None or asked.function is not None
-    limited = asked.limit is not None or asked.position is not None
+    limited = any(one is not None for one in (asked.limit, asked.last, asked.position))
     shared = asked.reads_records and asked.format_name in (*FORMATS, ENCODED)
     return asked.jobs if shared and not (alone or limited) else 1
 

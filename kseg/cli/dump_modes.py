@@ -46,9 +46,7 @@ def show_framed(asked: DumpOptions, outcome: DumpOutcome) -> int:
     if own and keep != RowFilter():
         raise UsageError("--offsets and other filters support segments and message sets only")
     # Requests and responses are deep by default; a message set is shallow by default, like a segment.
-    deep = bool(own) if asked.deep is None else asked.deep
-    if keep.keys and not deep:
-        raise UsageError("--key needs --deep: it selects records")
+    deep = bool(own) or keep.selects_records if asked.deep is None else asked.deep
 
     def show(file: SegmentFile) -> Iterator[Item]:
         outcome.begin(file)

@@ -11,19 +11,20 @@ import click
 
 from kseg.cli import common
 from kseg.cli.grep_run import GrepRequest, GrepRun, grep_run
-from kseg.cli.messages import FAILED, note, until_reader_closes
-from kseg.cli.outcome import DumpOutcome
-from kseg.cli.record_options import RecordOptions
+from kseg.cli.messages import FAILED, note, note_after, until_reader_closes
+from kseg.cli.outcome import DumpOutcome, segments_text
+from kseg.cli.record_options import RecordOptions, transaction_logs
 from kseg.cli.typed_command import command
 from kseg.commands.dump.dumped_rows import RecordsItem, first_rows
 from kseg.commands.grep.matches import FIELDS, JsonPath, Query
 from kseg.commands.grep.partitioners import PartitionChoice, files_of_keys
 from kseg.errors import UsageError
-from kseg.format.segment.row_filter import RowFilter
+from kseg.format.segment.row_filter import RecordCondition, ValueIsNull
 from kseg.format.storage.source import SegmentFile, find_segments, once_each
 from kseg.report import grep_report as report
 from kseg.report import template
 from kseg.report.formats import MATCHES, View, destination, write
+from kseg.text import count_of
 
 #: Of partitions that are read or not, the names of this many are printed.
 _NAMES_SHOWN = 12
@@ -59,20 +60,25 @@ class GrepOptions(RecordOptions):
 
     @property
     def all_keys(self) -> tuple[bytes | None, ...]:
-        """The keys that are searched, in all forms."""
         return (*self.keys, *self.key_hex, *self.key_int32, *self.key_int64, *[None] * self.null_key)
 
     @property
+    def own_conditions(self) -> tuple[RecordCondition, ...]:
+        return (ValueIsNull(),) if self.null_value else ()
+
+    @property
     def first_is_pattern(self) -> bool:
-        """Whether the first argument is the pattern: no option says what is searched."""
-        return not (self.patterns or self.all_keys or self.json_paths or self.null_value)
+        """Whether the first argument is the pattern: no option contains one."""
+        conditions = self.all_keys or self.null_value or self.headers or self.where is not None
+        return not (self.patterns or self.json_paths or conditions)
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The paths among the arguments. Raises UsageError."""
         paths = self.arguments[1:] if self.first_is_pattern else self.arguments
         if not paths:
-            raise UsageError("expected PATTERN and PATH: `kseg grep failed kafka-logs`")
+            hint = "" if self.output is None else "; -o names the output file, --only-matching shows the matching texts"
+            raise UsageError(f"expected PATTERN and PATH: `kseg grep failed kafka-logs`{hint}")
         if paths.count("-") > 1:
             raise UsageError("standard input can be read only once: give one -")
         return paths
@@ -88,22 +94,20 @@ class GrepOptions(RecordOptions):
             invert=self.invert,
             fields=self.fields or (("value",) if self.json_paths else FIELDS),
             json_paths=self.json_paths,
-            keys=self.all_keys,
-            null_value=self.null_value,
+            conditions=self.limits.conditions,
         )
         needing = {"-v": self.invert, "--only-matching": self.only_matching, "-x": self.whole, "--in": self.fields}
         for option in (name for name, value in needing.items() if value and not query.has_pattern):
             raise UsageError(f"{option} needs a pattern: add -e PATTERN or --json-path")
         return query
 
-    @property
-    def request(self) -> GrepRequest:
-        """The parts of each file that are searched and shown."""
+    def request(self, files: Sequence[SegmentFile]) -> GrepRequest:
+        """Return the parts of each of the files that are searched and shown."""
         before, after = (self.context if own is None else own for own in (self.before, self.after))
         if self.count or self.files_only or self.quiet:
             before = after = 0
-        limits = RowFilter(*self.offset_range, self.since, self.until)
-        return GrepRequest(self.query, self.decoding, limits, not self.no_crc, before, after)
+        logs = transaction_logs(self.isolation, files)
+        return GrepRequest(self.query, self.decoding, self.limits.of_rows, not self.no_crc, before, after, logs)
 
 
 @command(
@@ -115,31 +119,36 @@ class GrepOptions(RecordOptions):
     examples=(
         "kseg grep 'order 4711' kafka-logs",
         "kseg grep --key customer-7 --since 2024-05-01 kafka-logs/orders-0",
-        "kseg grep --json-path '$.order.id=17' --format jsonl kafka-logs",
+        "kseg grep --where \"value.total > 100 and key = 'k7'\" kafka-logs",
     ),
 )
 def grep(asked: GrepOptions) -> int:
-    """Find records by a regular expression, a text, a JSON path or a key.
+    """Find records by a regular expression, a text, a JSON path, a key or a condition.
 
-    PATTERN is a regular expression of Python. It is the first argument, unless -e, --json-path, --key or --null-… says what
-    to search. Exit codes: 0 a record matches, 1 none does, 2 a file cannot be read.
+    PATTERN is a regular expression of Python. It is the first argument, unless -e, --json-path, --key, --header, --where or
+    --null-… says what to search. Exit codes: 0 a record matches, 1 none does, 2 a file cannot be read.
     """
-    paths, request = asked.paths, asked.request
+    paths, _ = asked.paths, asked.query
     common.check_outputs(*paths)
     outcome = DumpOutcome()
     files = once_each(chain.from_iterable(outcome.attempt(find_segments(path)) for path in paths))
-    files, limited = _of_partitions(files, asked)
+    files, limited = _of_partitions(asked.files_within(files), asked)
     most = 1 if asked.files_only else asked.max_count
-    with grep_run(files, request, outcome, most, 1 if asked.quiet else asked.jobs) as run:
+    with grep_run(files, asked.request(files), outcome, most, 1 if asked.quiet else asked.jobs) as run:
         if asked.quiet:
             outcome.rows = any(isinstance(item, RecordsItem) for item in run.items())
             return 0 if outcome.rows else _not_found(limited, outcome)
         with until_reader_closes(), destination(asked.output, to_the_end=False) as out:
-            _write(run, out, asked)
+            _write(run, files, out, asked)
+            terminal = out.isatty()
             if outcome.failed and not outcome.rows:
                 raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
     if not outcome.rows:
+        note_after(f"no match in {segments_text(files)}")
         return _not_found(limited, outcome)
+    if terminal and not asked.files_only and asked.limit is None:
+        matches = f"{count_of(run.matches, 'record')} in {count_of(run.files, 'segment')}"
+        note_after(f"{matches} of {len(files):,} {'matches' if run.matches == 1 else 'match'}")
     return FAILED if outcome.failed else 0
 
 
@@ -172,10 +181,10 @@ def _not_found(limited: Sequence[PartitionChoice], outcome: DumpOutcome) -> int:
     missing = [f"{choice.topic}-{number}" for choice in limited for number in choice.missing]
     unread = [f"{choice.topic}-{number}" for choice in limited for number in choice.unread]
     if missing:
-        note(f"no match; not in the given paths: {_names(missing)}, which can have the key")
+        note_after(f"not in the given paths: {_names(missing)}, which can have the key")
     if unread:
-        note(
-            f"no match; not read: {_names(unread)}. Omit --partitioner to read all: keys from before partitions were added, "
+        note_after(
+            f"not read: {_names(unread)}. Omit --partitioner to read all: keys from before partitions were added, "
             "or of another partitioner, are there"
         )
     return FAILED if outcome.failed or missing else 1
@@ -186,7 +195,7 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _write(run: GrepRun, out: TextIO, asked: GrepOptions) -> None:
+def _write(run: GrepRun, files: Sequence[SegmentFile], out: TextIO, asked: GrepOptions) -> None:
     decoder = run.request.decoder
     view = View(
         deep=True,
@@ -201,7 +210,7 @@ def _write(run: GrepRun, out: TextIO, asked: GrepOptions) -> None:
     if asked.files_only or asked.count:
         report.write_files(islice(run.counts(), asked.limit), out, counts=not asked.files_only)
         return
-    items = first_rows(run.items(), asked.limit)
+    items = first_rows(run.last_items(files, asked.last) if asked.last else run.items(), asked.limit)
     if asked.only_matching:
         report.write_matches(items, out, view)
     elif view.template:

@@ -12,12 +12,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from kseg.cli.messages import note
+from kseg.cli.messages import note_after
 from kseg.cli.outcome import DumpOutcome
 from kseg.commands.dump.dumped_rows import (
     Item,
@@ -27,17 +27,19 @@ from kseg.commands.dump.dumped_rows import (
     dump_segment,
     with_decoder,
 )
+from kseg.commands.dump.last_rows import last_rows
 from kseg.commands.dump.neighbours import Neighbours, first_found
 from kseg.commands.grep.matches import Query, RecordGrep
 from kseg.commands.grep.text_patterns import MatchClock, limited
 from kseg.errors import KsegError, UsageError
 from kseg.extras.serialization import record_decoder
-from kseg.findings import Finding, Report
+from kseg.findings import Finding, Report, do_nothing
 from kseg.format.segment import split_points
 from kseg.format.segment.input_buffer import borrowed
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.several_processes import Job, Parts, parts_of_files, sampled_jobs
+from kseg.format.sidefiles.transaction_states import TransactionLogs
 from kseg.format.storage.source import SegmentFile, local_size, open_split, topic_partition
 from kseg.text import count_of
 
@@ -58,7 +60,7 @@ _ALL = RowFilter()
 class GrepRequest:
     """A query, how keys and values are decoded, and ``limits``, the ranges of offsets and times.
 
-    ``before`` and ``after`` are the numbers of neighbours that are shown with a record.
+    ``before`` and ``after`` are the numbers of neighbours that are shown with a record. ``logs`` has the transactions.
     """
 
     query: Query
@@ -67,6 +69,7 @@ class GrepRequest:
     verify_crc: bool = True
     before: int = 0
     after: int = 0
+    logs: TransactionLogs = field(default_factory=TransactionLogs)
 
     @property
     def decoder(self) -> RecordDecoder | None:
@@ -82,16 +85,18 @@ class GrepRequest:
         """Return the search in a file."""
         return RecordGrep(self.query, self.decoder, topic_partition(file.path)[0], clock)
 
-    def row_filter(self, search: RecordGrep) -> RowFilter:
+    def row_filter(self, file: SegmentFile, search: RecordGrep) -> RowFilter:
         """Return the filter of the rows. Markers of transactions are not searched."""
-        return replace(self.limits, control=False, search=search)
+        transactions = self.logs.of(file.path, listed=file.listed)
+        limits = self.limits.of_segment(file.path, transactions, self.decoder)
+        return replace(limits, control=False, search=search)
 
     def items(self, file: SegmentFile, search: RecordGrep, report: Report) -> Iterator[Item]:
         """Yield the items of a file: the records that match, and their neighbours."""
         items = dump_segment(
             file.path,
             deep=True,
-            keep=self.row_filter(search),
+            keep=self.row_filter(file, search),
             verify_crc=self.verify_crc,
             report=report,
             listed=file.listed,
@@ -110,7 +115,7 @@ class GrepRequest:
             borrowed() as buffers,
             SegmentReader(source, report=report, verify_crc=self.verify_crc, buffers=buffers) as reader,
         ):
-            keep = self.row_filter(search)
+            keep = self.row_filter(file, search)
             items = dump_reader(
                 file.path, reader, report, keep, deep=True, headings=False, wrong_crc=True, buffers=buffers
             )
@@ -118,8 +123,8 @@ class GrepRequest:
 
 
 def count_of_item(item: Item) -> int:
-    """Return the number of matching records of an item of a search without neighbours."""
-    return len(item.kept) if isinstance(item, RecordsItem) else 0
+    """Return the number of matching records of an item, without their neighbours."""
+    return sum(i not in item.neighbours for i in item.kept) if isinstance(item, RecordsItem) else 0
 
 
 # Matches that are closer than this number of bytes are read again at once.
@@ -195,6 +200,8 @@ class GrepRun:
         self._clock = clock
         self._most = most
         self._searched = self._again = 0  # bytes
+        #: The number of records that match so far, and of the files that they are in.
+        self.matches = self.files = 0
         self.by_file: Iterator[tuple[SegmentFile, Parts[_Range, FoundInRange]]] = iter(())
 
     def items(self) -> Iterator[Item]:
@@ -203,10 +210,27 @@ class GrepRun:
             search = self._begin(file)
             found = cast("Iterator[Item]", self._search(file, parts, search))  # numbers are only counted
             items = self._outcome.attempt(found, listed=file.listed)
+            before = self.matches
             for item in first_found(items, self._most, self.request.after):
                 self._outcome.rows |= isinstance(item, RecordsItem)
+                self.matches += count_of_item(item)
                 yield item
+            self.files += self.matches > before
             _note_unread(file, search)
+
+    def last_items(self, files: Sequence[SegmentFile], most: int) -> Iterator[Item]:
+        """Yield the items of the last ``most`` matches of each partition. This process alone reads the files."""
+
+        def counted(file: SegmentFile, start: int, end: int | None) -> Iterator[Item]:
+            return self._part(file, start, end, self.request.search_in(file, self._clock), do_nothing)
+
+        for last in last_rows(files, most, self.request.limits, counted):
+            search = self._begin(last.file)
+            found = self._part(last.file, last.start, last.end, search, self._outcome)
+            for item in self._outcome.attempt(last.of(found), listed=last.file.listed):
+                self._outcome.rows |= isinstance(item, RecordsItem)
+                yield item
+            _note_unread(last.file, search)
 
     def counts(self) -> Iterator[tuple[str, int]]:
         """Yield each file with matches, and their number."""
@@ -219,6 +243,8 @@ class GrepRun:
                     total = self._most
                     break
             _note_unread(file, search)
+            self.matches += total
+            self.files += total > 0
             if total:
                 self._outcome.rows = True
                 yield file.path, total
@@ -262,7 +288,7 @@ class GrepRun:
                 self._searched += part.end - part.start
                 self._again += sum(end - start for start, end in found.places)
                 for start, end in found.places:
-                    yield from self._items_of_range(file, start, end, shown)
+                    yield from self._part(file, start, end, shown, self._outcome)
             rest = None if part.end == part.stop else (part.end, part.stop)
             if self._rereads:
                 break
@@ -270,10 +296,15 @@ class GrepRun:
         if rest == (0, 0) or (rest and self.request.has_neighbours):
             yield from self.request.items(file, search, self._outcome)
         elif rest:
-            yield from self._items_of_range(file, *rest, search)
+            yield from self._part(file, *rest, search, self._outcome)
 
-    def _items_of_range(self, file: SegmentFile, start: int, end: int, search: RecordGrep) -> Iterator[Item]:
-        with self.request.range_items(file, start, end, search, self._outcome) as (_, items):
+    def _part(
+        self, file: SegmentFile, start: int, end: int | None, search: RecordGrep, report: Report
+    ) -> Iterator[Item]:
+        if end is None:
+            yield from self.request.items(file, search, report)
+            return
+        with self.request.range_items(file, start, end, search, report) as (_, items):
             yield from items
 
     def _begin(self, file: SegmentFile) -> RecordGrep:
@@ -306,7 +337,7 @@ def _best_jobs(files: Sequence[SegmentFile], sizes: Sequence[int], request: Grep
 
 def _note_unread(file: SegmentFile, search: RecordGrep) -> None:
     if search.unread:
-        note(
+        note_after(
             f"{file.path}: --json-path cannot read the JSON of {count_of(search.unread, 'record')}, the first at offset "
             f"{search.first_unread}: it is nested too deeply, or a number has more than "
             f"{sys.get_int_max_str_digits():,} digits"

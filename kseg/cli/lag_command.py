@@ -1,36 +1,43 @@
-"""``kseg lag``: options and exit codes. 1: damage, or an offset outside of its log."""
+"""``kseg lag``: options and exit codes. 1: damage, or an offset that a consumer can't continue from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 
 from kseg.cli import common
 from kseg.cli.common import parallel_map
-from kseg.cli.messages import FAILED, FOUND, fail, note_output
+from kseg.cli.messages import FAILED, FOUND, fail, fail_after, note, note_after, note_output
 from kseg.cli.outcome import FindingNotes
 from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.lag import (
     OUTSIDE,
     Commit,
+    GroupLag,
     LogDirs,
     lags,
     offsets_replicas,
     read_commits,
+    read_offset_map,
 )
 from kseg.errors import UsageError
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS
 from kseg.format.storage.source import check_exists, find_segments, is_folder, is_url, local_size, once_each
 from kseg.report.formats import LAG, destination, write
-from kseg.report.lag_report import LagTotal, summary_line
+from kseg.report.lag_report import NOT_RESET, LagTotal, summary_line
+from kseg.text import count_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class LagOptions(TableOptions):
     """The command line of ``kseg lag``."""
 
+    columns: tuple[str, ...] | None
     group: tuple[str, ...]
+    at: int | None
+    offset_map: str | None
     jobs: int
 
 
@@ -40,16 +47,18 @@ class LagOptions(TableOptions):
     examples=(
         "kseg lag broker1/logs broker2/logs broker3/logs",
         "kseg lag --group billing kafka-logs",
-        "kseg lag --format csv -o lag.csv kafka-logs",
+        "kseg lag --format reset-csv -o offsets.csv kafka-logs",
     ),
 )
 def lag(asked: LagOptions) -> int:
     """List the lag of consumer groups, as kafka-consumer-groups --describe does, but offline.
 
     PATHs are the log directories of all brokers. The committed offsets are those in __consumer_offsets, the log ends those
-    of the replicas with the highest end. The lag is the difference.
+    of the replicas with the highest end. The lag is the difference. --format reset-csv writes the offsets for
+    kafka-consumer-groups --reset-offsets --from-file.
 
-    Exit codes: 0 all offsets are in their logs, 1 an offset is outside of its log or damage was found, 2 the command
+    Exit codes: 0 all offsets are in their logs, 1 an offset is outside of its log, or may be another, or
+    damage was found, 2 the command
     failed.
     """
     paths, groups = asked.paths, asked.group
@@ -58,36 +67,83 @@ def lag(asked: LagOptions) -> int:
     for path in paths:
         check_exists(path)
     common.check_outputs()
+    targets = read_offset_map(asked.offset_map) if asked.offset_map else None
     files = once_each(file for path in paths for file in find_segments(path))
     found = LogDirs(files)
     replicas = offsets_replicas(found)
     if not replicas:
         raise UsageError(f"no partition of {CONSUMER_OFFSETS} found: give the log directories of all brokers")
-    notes, total = FindingNotes(), LagTotal()
+    notes, total = FindingNotes(each=asked.verbose), LagTotal()
     failed = False
     for file in files:
         if is_folder(file.path):
-            failed = bool(fail(f"{file.path}: the folder cannot be listed"))
+            failed = bool(fail_after(f"{file.path}: the folder cannot be listed"))
     size = sum(local_size(path) or 0 for replica in replicas for path in replica.segments)
 
     def commits() -> Iterator[Commit]:
         nonlocal failed
-        for read in each(read_commits, replicas):
+        for read in each(partial(read_commits, at=asked.at), replicas):
             for file, finding in read.findings:
                 notes(file, finding)
             if read.unread:
-                failed = bool(fail(read.unread))
+                failed = bool(fail_after(read.unread))
             yield from (commit for commit in read.commits if not groups or commit.group in groups)
+
+    def mapped(lines: Iterable[GroupLag]) -> Iterator[GroupLag]:
+        unmapped = 0
+        for one in lines:
+            commit = one.commit
+            offset = targets.target(commit.topic, commit.partition, commit.offset) if targets else commit.offset
+            if offset is None:
+                unmapped += 1
+            else:
+                yield replace(one, commit=replace(commit, offset=offset))
+        if unmapped:
+            note_after(f"left out, because the offset map does not have them: {count_of(unmapped, 'partition')}")
 
     with (
         destination(asked.output) as out,
         progress_bar(size) as progress,
         parallel_map(asked.jobs, len(replicas), size, progress) as each,
     ):
-        write(LAG, asked.format, out, total.counted(lags(found, commits())), total, detail=asked.detail)
+        write(
+            LAG,
+            asked.format,
+            out,
+            mapped(total.counted(lags(found, commits()))),
+            total,
+            detail=asked.detail,
+            columns=asked.columns,
+        )
     note_output(asked.output, summary_line(total))
+    if asked.format == "reset-csv":
+        _note_left_out(total, notes)
+    _note_other_brokers(total, found)
     for group in sorted(set(groups) - total.groups):
         failed = bool(fail(f"group {group}: no committed offset found"))
     if failed:
         return FAILED
-    return FOUND if notes.errors or any(total.statuses[status] for status in OUTSIDE) else 0
+    return FOUND if notes.errors or any(total.statuses[status] for status in (*OUTSIDE, "compacted")) else 0
+
+
+def _note_other_brokers(total: LagTotal, found: LogDirs) -> None:
+    """Print the partitions that the log directories of one broker lack: those with commits, and those with other groups."""
+    numbers = {number for topic, number in found.replicas if topic == CONSUMER_OFFSETS}
+    lacking = [number for number in range(max(numbers)) if number not in numbers]
+    unknown = total.statuses["missing-partition"]
+    what = [f"the logs of {count_of(unknown, 'partition')} with committed offsets"] if unknown else []
+    what += (
+        [f"{len(lacking):,} of {max(numbers) + 1:,} known partitions of {CONSUMER_OFFSETS}, with other groups"]
+        if lacking
+        else []
+    )
+    if what:
+        note_after(f"lag needs the log directories of all brokers: these lack {' and '.join(what)}")
+
+
+def _note_left_out(total: LagTotal, notes: FindingNotes) -> None:
+    left_out = ", ".join(f"{total.statuses[status]:,} {status}" for status in NOT_RESET if total.statuses[status])
+    if left_out:
+        note(f"left out, because no consumer would continue from them: {left_out}")
+    if notes.errors:
+        note(f"{CONSUMER_OFFSETS} is damaged: where the last commit is lost, an earlier one is written")

@@ -9,23 +9,30 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import click
 
 import kseg
 from kseg import text  # loads json: few runs have a message
 from kseg.cli import option_rules
-from kseg.cli.messages import FAILED, INPUTS, fail, note, redirect_to_null, show_error
-from kseg.engine import how_to_compile, imported, missing_library
+from kseg.cli.messages import FAILED, INPUTS, fail, note, note_after, redirect_to_null, show_error
+from kseg.engine import how_to_compile, imported, lazy, missing_library
 from kseg.errors import KsegError
 from kseg.format.storage import interrupts
 from kseg.format.storage.file_access import file_access
-from kseg.format.writer import log_ends
+from kseg.format.writer import written_side_files
+
+if TYPE_CHECKING:
+    from kseg.cli import other_tools
+    from kseg.cli.typed_command import TypedCommand
+else:
+    other_tools = lazy("kseg.cli.other_tools")
 
 #: Allocations between two collections. Imported modules stay and the loops leave no cycles: collecting every 700
 #: objects, Python's default, takes a tenth of a short run.
@@ -45,7 +52,7 @@ def skip_final_collection() -> None:
 
 def _warn_once() -> Callable[[str], object]:
     """Return a function that prints each warning once: some commands list a folder twice."""
-    return cache(lambda line: note(f"warning: {line}"))
+    return cache(lambda line: note_after(f"warning: {line}"))
 
 
 #: Command -> "module:function", its line in the list of commands, and its group there, in the order of that list.
@@ -56,6 +63,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "stats": ("kseg.cli.stats_command:stats", "Count the content per segment, partition and log directory.", "Look"),
     "schemas": ("kseg.cli.schemas_command:schemas", "List the schemas of a registry, from its topic.", "Look"),
     "sql": ("kseg.cli.sql_command:sql", "Query segments with SQL.", "Look"),
+    "pipeline": ("kseg.cli.pipeline_command:pipeline", "Load new records into tables, night by night.", "Load"),
     "doctor": ("kseg.cli.doctor_command:doctor", "Say whether a broker starts, what is lost, and what to do.", "Check"),
     "validate": ("kseg.cli.validate_command:validate", "Check segments and their side files.", "Check"),
     "rules": ("kseg.cli.rules_command:rules", "List the rules, or explain one rule.", "Check"),
@@ -65,6 +73,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "convert": ("kseg.cli.convert_command:convert", "Convert segments to another record version.", "Change"),
     "repair": ("kseg.cli.repair_command:repair", "Copy the valid batches of segments, and list the losses.", "Rescue"),
     "recovery": ("kseg.cli.recovery_command:recovery", "Predict the start of a broker on a log directory.", "Rescue"),
+    "demo": ("kseg.cli.demo_command:demo", "Write example files to try the commands with.", "Other"),
     "completion": (
         "kseg.cli.completion_command:completion",
         "Print the completion script of a shell, or install it.",
@@ -72,25 +81,21 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     ),
 }
 
-#: A command of older versions, or a word of other tools -> what to write instead.
-_OTHER_WORDS = {
+#: A command of older versions -> what takes its place.
+_FORMER = {
     "audit": "there is no audit any more: use kseg sql --recipe NAME, kseg diff for replicas, kseg stats for retention pins",
-    **dict.fromkeys(("verify", "check", "fsck", "lint"), "use kseg validate"),
-    **dict.fromkeys(("cat", "show", "view", "print", "read", "head", "tail"), "use kseg dump"),
-    **dict.fromkeys(("ls", "list", "info", "count"), "use kseg stats"),
-    **dict.fromkeys(("search", "find"), "use kseg grep"),
-    **dict.fromkeys(("query",), "use kseg sql"),
-    **dict.fromkeys(("fix", "recover", "salvage"), "use kseg repair"),
-    **dict.fromkeys(("compare",), "use kseg diff"),
 }
-
-
 #: A command of older versions, until 1.0 -> the command with its options.
 _RENAMED = {"report": ("doctor", "--format", "html")}
 
 
+#: Command lines for the help, as those of each command.
+EXAMPLES = ("kseg demo example", "kseg doctor example/kafka-logs", "kseg help dump time")
+
 # The commands that return 0 if there is nothing in their inputs; validate, repair and recovery have findings for zeros.
-_READERS = frozenset({"convert", "diff", "dump", "explain", "grep", "schemas", "sql", "stats", "transactions"})
+_READERS = frozenset(
+    {"convert", "diff", "dump", "explain", "grep", "repair", "schemas", "sql", "stats", "transactions"}
+)
 
 
 class Commands(click.Group):
@@ -109,8 +114,30 @@ class Commands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args[:1] == ["help"]:
+            if len(args) > 2 or (len(args) == 2 and args[1] not in {*COMMANDS, *_RENAMED, *other_tools.OTHER_COMMANDS}):
+                click.echo(self._help_about(ctx, args[1:2] if len(args) > 2 else list(COMMANDS), args[-1]), nl=False)
+                ctx.exit()
             args = [*args[1:2], "--help"]
         return super().parse_args(ctx, args)
+
+    def _help_about(self, ctx: click.Context, names: list[str], word: str) -> str:
+        """Return the options and the examples of commands that contain a word. Raises click.UsageError if none does."""
+        formatter = ctx.make_formatter()
+        found = False
+        for name in names:
+            if (command := self.get_command(ctx, name)) is None:
+                ctx.fail(text.unknown_name("command", name, COMMANDS))
+            own = click.Context(command, ctx, name, help_option_names=["-h", "--help"])
+            part = own.make_formatter()
+            if cast("TypedCommand", command).format_about(word.lower(), own, part):
+                formatter.write(f"{'' if not found else chr(10)}kseg {name}\n{part.getvalue()}")
+                found = True
+        if not found:
+            of = f"kseg {names[0]}" if len(names) == 1 else "kseg"
+            ctx.fail(
+                f"no option or example of {of} contains {word!r}: `{of.replace('kseg', 'kseg help', 1)}` lists all"
+            )
+        return formatter.getvalue()
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -118,19 +145,48 @@ class Commands(click.Group):
         if args and args[0] in _RENAMED:
             args = [*_RENAMED[args[0]], *args[1:]]
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            other = _OTHER_WORDS.get(args[0])
-            ctx.fail(f"{args[0]}: {other}" if other else text.unknown_name("command", args[0], COMMANDS))
+            self._fail_for_word(ctx, args[0], args[1:])
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None and not ctx.resilient_parsing:
             rest = option_rules.current_names(command, rest)
             _check_given_once(click.Context(command, ctx, name), rest)
+            self._check_words(ctx, command, rest)
         return name, command, rest
+
+    def _fail_for_word(self, ctx: click.Context, word: str, args: list[str]) -> NoReturn:
+        """Raise click.UsageError for a word that is not a command, with the command line that a user can mean."""
+        if word in _FORMER:
+            ctx.fail(f"{word}: {_FORMER[word]}")
+        if (words := other_tools.command_words(word)) is None:
+            ctx.fail(text.unknown_name("command", word, COMMANDS))
+        found = other_tools.replaced_words(words[0], [*words[1:], *args], partial(self._options_of, ctx))
+        line = found[1] if found else shlex.join(["kseg", *words, *args])
+        raise click.UsageError(f"{word!r} is not a command: write\n{line}")
+
+    def _check_words(self, ctx: click.Context, command: click.Command, args: list[str]) -> None:
+        """Raise click.UsageError for options of other tools, with the command line of kseg."""
+        own = option_rules.option_names(command)
+        if all(word.partition("=")[0] in own for word in args if word.startswith((*"-.",))) and not {
+            "-o",
+            "--offsets",
+        } & {*args}:
+            return  # without the import
+        if found := other_tools.replaced_words(str(command.name), args, partial(self._options_of, ctx)):
+            others = list(dict.fromkeys(found[0]))
+            noun = "option" if len(others) == 1 else "options"
+            raise click.UsageError(f"no {noun} {', '.join(others)}: write\n{found[1]}")
+
+    def _options_of(self, ctx: click.Context, name: str) -> dict[str, bool]:
+        command = self.get_command(ctx, name)
+        return option_rules.option_names(command) if command else {}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands. Click would import all of them, which takes four times as long."""
         for group in dict.fromkeys(group for _, _, group in COMMANDS.values()):
             with formatter.section(group):
                 formatter.write_dl([(name, row[1]) for name, row in COMMANDS.items() if row[2] == group])
+        with formatter.section("Examples"):
+            formatter.write("".join(f"{'':>{formatter.current_indent}}{line}\n" for line in EXAMPLES))
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -151,9 +207,8 @@ class Commands(click.Group):
         if ctx.invoked_subcommand not in _READERS or (code and (ctx.invoked_subcommand, code) != ("grep", 1)):
             return code
         for path in dict.fromkeys(ctx.meta.get(INPUTS, ())):
-            for log in log_ends.unknown_segments(path):
-                why = "all bytes are zeros, and nothing shows whether batches were ever written"
-                code = fail(f"{log}: {why}: its content is unknown")
+            for log in written_side_files.unknown_segments(path):
+                code = fail(f"{log}: {written_side_files.ALL_ZEROS}: its content is unknown")
         return code
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **kwargs: Any) -> Any:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TextIO
 
 import click
@@ -19,6 +20,8 @@ from kseg.report.terminal import screen
 FOUND, FAILED = 1, 2
 #: The key in ``click.Context.meta`` of the inputs that a command was given.
 INPUTS = "kseg.inputs"
+_AFTER = "kseg.after"
+_MOST_AFTER = 6
 
 
 def note(line: str) -> None:
@@ -28,6 +31,29 @@ def note(line: str) -> None:
         message = tables.text_lines(sys.stderr, message.rstrip("\n"), indent=2)
     with ignore_stderr_errors(), screen.writing(message):
         click.echo(message, nl=False, err=True)
+
+
+def note_after(line: str) -> None:
+    """Print one line after the results of the command: their answer comes first.
+
+    A terminal shows the first ``_MOST_AFTER`` such lines and the number of the others, a pipe all.
+    """
+    context = click.get_current_context(silent=True)
+    if context is None:
+        note(line)
+        return
+    if _AFTER not in context.meta:
+        context.call_on_close(partial(_print_after, context.meta.setdefault(_AFTER, [])))
+    context.meta[_AFTER].append(line)
+
+
+def _print_after(lines: list[str]) -> None:
+    folded = sys.stderr is not None and sys.stderr.isatty() and len(lines) > _MOST_AFTER
+    for line in lines[:_MOST_AFTER] if folded else lines:
+        note(line)
+    if folded:
+        note(f"and {len(lines) - _MOST_AFTER:,} more such messages: `2> FILE` keeps all")
+    lines.clear()
 
 
 def note_output(output: str | None, line: str) -> None:
@@ -76,10 +102,15 @@ def redirect_to_null(stream: TextIO | None) -> None:
 
 
 def show_error(error: click.ClickException) -> None:
-    """Print an error of click; a terminal shows it in several lines, broken between words."""
-    line = f"Error: {error.format_message()}"
+    """Print an error of click; a terminal shows it in several lines, broken between words.
+
+    A command line after it is on a separate line, unbroken, so that it can be copied.
+    """
+    line, newline, command_line = f"Error: {error.format_message()}".partition("\n")
     if sys.stderr.isatty():
         line = tables.text_lines(sys.stderr, line, indent=2).rstrip("\n")
+    if newline:
+        line += f"{newline}  {command_line}"
     with ignore_stderr_errors():
         click.UsageError(line.removeprefix("Error: "), getattr(error, "ctx", None)).show()
 
@@ -87,4 +118,10 @@ def show_error(error: click.ClickException) -> None:
 def fail(line: str) -> int:
     """Print one line with the reason of a failure; return the exit code for failures."""
     note(line)
+    return FAILED
+
+
+def fail_after(line: str) -> int:
+    """Print one line with the reason of a failure after the results of other files; return the exit code for failures."""
+    note_after(line)
     return FAILED

@@ -1,4 +1,4 @@
-"""Options that exclude or need others, as rows of one table; the names of older versions and of other tools.
+"""Options that exclude or need others, as rows of one table; the names of older versions.
 
 A row names options as a user writes them. ``--format=csv,text`` means the option with one of these values.
 ``--deep`` and ``--shallow`` mean the depth of reading, by default or because another option needs it.
@@ -40,11 +40,13 @@ class Needs(NamedTuple):
 #: The first row that the options of a run break is the error.
 RULES: tuple[Excludes | Needs, ...] = (
     Excludes("--verbose", "--quiet"),
-    Excludes("--effective", "--offsets --since --until --position --key --producer-id --control --no-control --limit "
-             "--bytes --columns --template --no-decode --follow --jobs --no-crc --spark --as --full " + _DECODING,
-             "it reads whole partitions"),
-    Excludes("--columns --template --position " + _DECODING, "--as", "it is for segments"),
-    Excludes("--spark --follow --decode --group --txn", "--as", "it is for segments", "dump"),
+    Excludes("--isolation=read_committed", "--as --effective", "it is for the records of logs"),
+    Excludes("--isolation=read_committed", "--follow", "a record of an open transaction is not decided yet"),
+    Excludes("--effective", "--offsets --since --until --position --key --header --where --producer-id --control "
+             "--no-control --limit --bytes --columns --template --no-decode --follow --jobs --no-crc --spark --as --full "
+             "--last " + _DECODING, "it reads whole partitions"),
+    Excludes("--columns --template --position --last " + _DECODING, "--as", "it is for segments"),
+    Excludes("--spark --follow --decode --group --txn --where", "--as", "it is for segments", "dump"),
     Excludes("--as", "--inventory --cache"),
     Excludes("--template", "--columns", "the template has the columns"),
     Excludes("--template", "--format=jsonl,csv,hex,parquet", "it writes lines of its own"),
@@ -53,6 +55,7 @@ RULES: tuple[Excludes | Needs, ...] = (
     Excludes("--template", "--shallow", "it writes records"),
     Needs("--columns", "--format=table,csv", "other formats have all columns"),
     Excludes("--group", "--txn", "a record is of one of them"),
+    Needs("--offset-map", "--format=reset-csv", "the lag is that of this cluster"),
     Needs("--partitions", "--group --txn", command="dump"),
     Needs("--partitions", "--partitioner", command="grep"),
     Excludes("--group --txn", "--shallow --spark", "they select records"),
@@ -61,10 +64,13 @@ RULES: tuple[Excludes | Needs, ...] = (
     Needs("--registry-ca", "--registry"),
     Excludes("--decode", "--no-decode"),
     Needs("--decode", "--deep --effective", "it decodes records"),
-    Needs("--key", "--deep", "it selects records", "dump"),
-    Excludes("--spark", "--limit --follow --template"),
+    Excludes("--key --header --where", "--shallow", "they select records"),
+    Excludes("--last", "--position"),
+    Excludes("--last", "--before-context --after-context --context --max-count --count --files-with-matches --quiet",
+             "they begin with the first match", "grep"),
+    Excludes("--spark", "--limit --last --follow --template --where"),
     Excludes("--follow", "--format=parquet --output", "it writes segments to stdout while they grow"),
-    Excludes("--jobs", "--follow --limit --position --as --spark --registry --decoder", command="dump"),
+    Excludes("--jobs", "--follow --limit --last --position --as --spark --registry --decoder", command="dump"),
     Needs("--jobs", "--deep", "several processes write records", "dump"),
     Needs("--jobs", "--template --format=jsonl,csv,text,parquet", command="dump"),
     Excludes("--partitioner", "--all-partitions"),
@@ -77,6 +83,7 @@ RULES: tuple[Excludes | Needs, ...] = (
     Excludes("--export --export-records", "--used-by --registry --format=jsonl,csv", "it writes lines of its own"),
     Excludes("--export", "--export-records"),
     Excludes("--recipe", "--file"),
+    Needs("--keep-producers", "--for-another-cluster", "another conversion keeps them"),
 )  # fmt: skip
 
 #: (command, name of an older version) -> the name now. The old names work until 1.0, with one line on stderr.
@@ -86,26 +93,6 @@ OLD_NAMES: Mapping[tuple[str, str], str] = {
     ("doctor", "--max-per-rule"): "--limit",
     ("stats", "--top"): "--limit",
     ("sql", "--schema"): "--tables",
-}
-
-#: Words of other tools -> what to write instead. kafka-dump-log, kcat.
-OTHER_TOOLS: Mapping[str, str] = {
-    "--print-data-log": "--deep",
-    "--deep-iteration": "--deep",
-    "--files": "the paths alone: kseg dump PATH...",
-    **dict.fromkeys(
-        ("--offsets-decoder", "--transaction-log-decoder", "--cluster-metadata-decoder", "--share-group-state-decoder"),
-        "--deep: the folder's name shows which internal topic it is, and --decode TOPIC names another",
-    ),
-    "--key-decoder-class": "--key-as TYPE",
-    "--value-decoder-class": "--value-as TYPE",
-    "--verify-index-only": "kseg validate",
-    "--index-sanity-check": "kseg validate",
-    "--tail": "--follow",
-    "--head": "--limit N",
-    "--grep": "kseg grep",
-    "--json": "--format jsonl",
-    "--csv": "--format csv",
 }
 
 _OPTIONS = {
@@ -122,13 +109,8 @@ def field_of(name: str) -> str:
 
 
 def current_names(command: click.Command, args: Sequence[str]) -> list[str]:
-    """Return the arguments of a command with the names of today for those of older versions, and print both.
-
-    Raises click.UsageError with the name of today for an option of another tool.
-    """
-    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
-    known = {name for option in options for name in (*option.opts, *option.secondary_opts)}
-    with_value = {name for option in options if not option.is_flag for name in option.opts}
+    """Return the arguments of a command with the names of today for those of older versions, and print both."""
+    with_value = {name for name, has_value in option_names(command).items() if has_value}
     found: list[str] = []
     for at, word in enumerate(args):
         if word == "--":
@@ -137,13 +119,17 @@ def current_names(command: click.Command, args: Sequence[str]) -> list[str]:
         if found and found[-1] in with_value:
             found.append(word)
             continue
-        if name in OTHER_TOOLS and name not in known:
-            raise click.UsageError(f"no option {name}: use {OTHER_TOOLS[name]}")
         new = OLD_NAMES.get((str(command.name), name))
         if new:
             note(f"{name} is {new} now: the old name works until version 1.0")
         found.append(f"{new or name}{equals}{value}")
     return found
+
+
+def option_names(command: click.Command) -> dict[str, bool]:
+    """Return the names of the options of a command, and whether each has a value."""
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    return {name: not one.is_flag for one in options for name in (*one.opts, *one.secondary_opts)}
 
 
 def check_rules(command: str, asked: object, given: Collection[str]) -> None:

@@ -1,6 +1,6 @@
 """The options of all commands: one row each, so that an option has one name, one type and one meaning in all of them.
 
-A command has the options that are fields of its class (see ``typed_command``). ``CELLS`` has what is different in a
+A command has the options that are fields of its class (see ``typed_command``). ``CELLS`` has the differences in a
 command, and ``ABSENT`` which commands lack an option that most have, both with the reason. The help, the documentation and
 the completion are made of these tables.
 """
@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import click
 
-from kseg import rule_table
 from kseg.cli import common
 from kseg.cli.common import Choice, InputPath, OutputFolder, OutputPath, Parsed, WholeNumber
 from kseg.commands.grep import matches, partitioners
@@ -22,9 +21,11 @@ from kseg.extras.sql import recipes
 from kseg.format.compress import codecs
 from kseg.format.internal_topics import decode
 from kseg.format.log_loader import log_segment
+from kseg.format.record import layout
 from kseg.format.segment import framed_files
 from kseg.format.storage import file_access
-from kseg.text import parse_offsets, parse_time
+from kseg.report.formats import VALIDATION
+from kseg.text import TIMES, parse_offsets, parse_time_or_word
 
 
 class OptionRow(NamedTuple):
@@ -75,11 +76,11 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "deep": OptionRow("--deep/--shallow", "Read records, or only headers and CRCs. Default: deep.", default=True),
         "framings": OptionRow("--as", "Read PATHs as this kind of file. Once, or once per PATH.",
             type=lambda: Choice(list(framed_files.FRAMINGS)), multiple=True),
-        "offsets": OptionRow("--offsets", "Show offsets from A to before B; also A: or :B.", "A:B",
+        "offsets": OptionRow("--offsets", "Show offsets from A to before B; also A:, :B, A or A..B.", "A:B",
             lambda: Parsed(parse_offsets)),
-        "since": OptionRow("--since", "Show rows from TIME: ISO 8601 or epoch milliseconds.", "TIME",
-            lambda: Parsed(parse_time)),
-        "until": OptionRow("--until", "Show rows before TIME.", "TIME", lambda: Parsed(parse_time)),
+        "since": OptionRow("--since", "Show rows from TIME: ISO 8601, 2h, yesterday, epoch ms.", "TIME",
+            lambda: Parsed(parse_time_or_word, lambda: TIMES)),
+        "until": OptionRow("--until", "Show rows before TIME.", "TIME", lambda: Parsed(parse_time_or_word, lambda: TIMES)),
         "position": OptionRow("--position", "Show the batch or the damage that contains byte N of the file.", "N",
             _number(0)),
         "keys": OptionRow("--key", "Show records with exactly this key. Repeatable.", "TEXT", _key(os.fsencode),
@@ -91,9 +92,20 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
             _key(partial(common.integer_bytes, 8)), multiple=True),
         "null_key": OptionRow("--null-key", "Show records whose key is null."),
         "null_value": OptionRow("--null-value", "Show records whose value is null."),
+        "headers": OptionRow("--header", "Show records with this header. Repeated: records with all of them.", "NAME=VALUE",
+            lambda: Parsed(common.header_and_value), multiple=True),
+        "where": OptionRow("--where", "Show records that fulfil a condition in SQL, such as 'value.total > 100'. Needs "
+            "DuckDB.", "CONDITION"),
+        "isolation": OptionRow("--isolation", "Show what consumers with this isolation level get.",
+            type=lambda: Choice(list(layout.ISOLATIONS)), default=layout.READ_UNCOMMITTED,
+            show_default=True, neutral=(layout.READ_UNCOMMITTED,)),
         "producer_id": OptionRow("--producer-id", "Show batches of this producer.", "N", lambda: click.INT),
         "control": OptionRow("--control/--no-control", "Show only control records, or none."),
         "group": OptionRow("--group", "Show this group. Repeatable.", "GROUP", multiple=True),
+        "at": OptionRow("--at", "Show the committed offsets of this TIME, not the last ones.", "TIME",
+            lambda: Parsed(parse_time_or_word)),
+        "offset_map": OptionRow("--offset-map", "Write the offsets of another cluster: lines of JSON with topic, partition, "
+            "src_first, src_last and dst_first.", "FILE", InputPath),
         "txn": OptionRow("--txn", "Show the records of this transactional id.", "ID"),
         "states": OptionRow("--state", "List transactions in this state. Repeatable.",
             type=lambda: Choice(["hanging", "open", "aborted", "committed"]), multiple=True,
@@ -120,7 +132,7 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
     "Check": {
         "no_crc": OptionRow("--no-crc", "Do not check CRCs."),
         "rule": OptionRow("--rule", "Set the severity of a rule, or ignore it. Repeatable.", "NAME=SEVERITY",
-            lambda: Parsed(str, lambda: rule_table.RULES), multiple=True),
+            lambda: Parsed(str, common.severity_settings), multiple=True),
         "fail_on": OptionRow("--fail-on", "Exit with 1 from this severity on.",
             type=lambda: Choice(["error", "warning", "info", "never"]), default="error", show_default=True),
         "baseline": OptionRow("--baseline", "Known findings, or a repair's report: ignored for the exit code.", "FILE",
@@ -146,8 +158,12 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
             show_default=True),
         "rebatch": OptionRow("--rebatch", "Pack records into batches of BYTES, before compression.", "BYTES", _number(1)),
         "lossy": OptionRow("--lossy", "Allow an older version, and list the lost fields."),
+        "for_another_cluster": OptionRow("--for-another-cluster", "Write leader epoch 0 and only committed records, without "
+            "producer ids, transactions and markers. Offsets stay."),
+        "keep_producers": OptionRow("--keep-producers", "Keep producer ids, sequences, transactions and markers."),
         "skip_damaged": OptionRow("--skip-damaged", "Skip damaged batches. Exit code 1 if there are any."),
         "dry_run": OptionRow("--dry-run", "Write only the report. DST can be omitted."),
+        "prefer": OptionRow("--prefer", "Where replicas diverge, take the batches of this one.", "REPLICA"),
         "salvage_records": OptionRow("--salvage-records", "Keep the records before a fault in a batch."),
         "indexes_only": OptionRow("--indexes-only", "Write only index files to DST, for an undamaged log."),
         "force": OptionRow("--force", "Replace DST and its indexes."),
@@ -165,8 +181,10 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "no_decode": OptionRow("--no-decode", "Do not decode records of internal topics."),
         "effective": OptionRow("--effective", "Show the effective state of internal topics: the latest value per key, and "
             "the space used. Formats: table, jsonl."),
-        "key_as": OptionRow("--key-as", "Decode keys as int32, string, avro, auto, …", "TYPE"),
-        "value_as": OptionRow("--value-as", "Decode values as json, avro, protobuf, auto, …", "TYPE"),
+        "key_as": OptionRow("--key-as", "Decode keys as int32, string, avro, auto, …", "TYPE",
+            lambda: Parsed(str, common.deserializers)),
+        "value_as": OptionRow("--value-as", "Decode values as json, avro, protobuf, auto, …", "TYPE",
+            lambda: Parsed(str, common.deserializers)),
         "schemas": OptionRow("--schemas", "Read schemas from the segments of a registry's topic _schemas.", "PATH",
             InputPath, multiple=True),
         "schema_files": OptionRow("--schema-file", "Read a schema from a file, for a subject or an id.", "[NAME=]FILE",
@@ -185,14 +203,19 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "files_only": OptionRow("-l --files-with-matches", "Show only the files with matches."),
         "only_matching": OptionRow("--only-matching", "Show only the matching texts."),
         "limit": OptionRow("--limit", "Stop after N rows.", "N", _number(0)),
+        "last": OptionRow("--last", "Show only the last N rows of each partition.", "N", _number(1)),
         "columns": OptionRow("--columns", "Show these columns of a table or of CSV: a,b,c.", "NAMES",
             lambda: Parsed(common.column_names, common.known_columns)),
         "template": OptionRow("--template", "Write a line for each record, such as '%o %k %v'.", "TEXT",
             lambda: Parsed(common.template_text)),
         "full": OptionRow("--full", "Do not cut texts on a terminal."),
         "reports": OptionRow("--report", "Also write a report to FILE. Repeat it for several.", "FORMAT=FILE",
-            lambda: OutputPath(named=True), multiple=True),
+            lambda: OutputPath(named=True, names=VALIDATION.writers), multiple=True),
         "html": OptionRow("--html", "Also write the answers, findings and counts as a page to FILE.", "FILE", OutputPath),
+        "label": OptionRow("--label", "Add a label to the series of --format prometheus. Repeatable.", "NAME=VALUE",
+            lambda: Parsed(common.metric_label), multiple=True),
+        "help_uri": OptionRow("--help-uri", "Link rules of --format sarif to URL, which has {code} or {name}.", "URL",
+            lambda: Parsed(common.rule_uri)),
         "inventory": OptionRow("--inventory", "Write findings and segments as Parquet to DIR.", "DIR", OutputFolder),
         "export": OptionRow("--export", "Write what registers the schemas in a registry in IMPORT mode."),
         "export_records": OptionRow("--export-records", "Write the topic's records for a producer: a line with key, tab "
@@ -251,25 +274,88 @@ CELLS: Mapping[tuple[str, str], Cell] = {
 }  # fmt: skip
 
 
-#: Field -> commands without the option, though they write rows, with the reason.
+#: In ``ABSENT``: all other commands without the option.
+OTHERS = "others"
+_NO_FILES = "it reads no files"
+_NO_RECORDS = "it does not show records"
+_PURPOSE = "its purpose sets what is read"
+_NO_CONTENT = "it does not show keys and values"
+_WHOLE = "it is about whole partitions"
+#: Field of an option that several commands have -> commands without it, with the reason.
 ABSENT: Mapping[str, Mapping[str, str]] = {
+    "deep": {
+        "pipeline": "it loads records, and checks all of them",
+        "grep": "it always reads records",
+        "sql": "the tables and columns of the statement show what is read",
+        **dict.fromkeys(("recovery", "repair", "convert"), _PURPOSE),
+        **dict.fromkeys(("transactions", "lag", "schemas"), _PURPOSE),
+        OTHERS: _NO_FILES,
+        "explain": "it reads the first entry of each kind",
+    },
+    "framings": {OTHERS: "its files are segments and folders of a broker", "rules": _NO_FILES},
+    "offsets": {"sql": "a condition on offset, where the statement filters", OTHERS: _WHOLE},
+    "since": {"sql": "a condition on timestamp, where the statement filters", OTHERS: _WHOLE},
+    "until": {"sql": "a condition on timestamp, where the statement filters", OTHERS: _WHOLE},
+    "keys": {"sql": "a condition on key, where the statement filters", OTHERS: _NO_RECORDS},
+    "where": {"sql": "the statement has conditions", OTHERS: _NO_RECORDS},
+    "headers": {"sql": "a condition on headers, where the statement filters", OTHERS: _NO_RECORDS},
+    "isolation": {OTHERS: _NO_RECORDS},
+    "group": {OTHERS: "it does not read what groups commit"},
+    "max_age": {OTHERS: "it does not look for hanging transactions"},
+    "partitions": {OTHERS: "it reads all partitions of its paths"},
+    "no_crc": {
+        **dict.fromkeys(("diff", "transactions", "lag", "schemas"), "its answer would use bytes that a consumer rejects"),
+        **dict.fromkeys(("doctor", "recovery"), "a broker checks CRCs at its start"),
+        **dict.fromkeys(("convert", "repair"), "what it writes has proved CRCs"),
+        "explain": "it shows the stored CRC and the computed one",
+        "pipeline": "rows of a table have proved CRCs",
+        OTHERS: _NO_FILES,
+    },
+    "rule": {OTHERS: "its result has no severities of findings"},
+    "clean": {OTHERS: "it does not predict the start of a broker"},
+    "force": {OTHERS: "it writes no log"},
+    "index_interval": {OTHERS: "it writes or predicts no index", "convert": "a broker writes the indexes of new segments"},
+    "encoding": {"sql": "keys and values are text, as the statement needs them", OTHERS: _NO_RECORDS},
+    **{field: {OTHERS: _NO_CONTENT} for field in ("key_as", "value_as", "schemas", "schema_files", "function")},
+    **{field: {OTHERS: _NO_CONTENT} for field in ("registry", "registry_ca")},
     "format": {
         "explain": "its page is text",
         "completion": "it prints a script",
+        "demo": "it prints a list of its folders",
     },
     "output": {
         "rules": "its rows are few",
         "convert": "its result is DST, and its summary is on stdout",
         "completion": "--install writes the script",
+        "demo": "its files are in FOLDER",
     },
+    "verbose": {
+        "dump": "all rows are shown",
+        "grep": "the letter means --invert-match, and all matches are shown",
+        "sql": "the statement chooses the rows",
+        OTHERS: "its table is not folded",
+    },
+    "quiet": {
+        "dump": "--format or --template choose what is shown",
+        "sql": "the statement chooses the rows",
+        OTHERS: "its table is not folded",
+    },
+    "limit": {"sql": "a limit of the statement", OTHERS: "its table is folded: worst first, -v lists all"},
+    "last": {"sql": "order by and limit of the statement", OTHERS: _WHOLE},
+    "columns": {"sql": "the statement chooses the columns", "pipeline": "FILE has the columns of each table",
+                OTHERS: "its rows are of several kinds, or few"},
+    "template": {"sql": "the statement can write texts", OTHERS: _NO_RECORDS},
+    "full": {OTHERS: "its texts are not cut: columns are hidden, and a line names them"},
     "jobs": {
         "explain": "it reads the start of a file",
-        "rules": "it reads no files",
+        "rules": _NO_FILES,
         "repair": "what it keeps of a segment depends on the segments before",
         "transactions": "a transaction can span segments",
         "schemas": "it reads one small topic",
         "sql": "DuckDB pulls the rows of one reader",
-        "completion": "it reads no files",
+        "completion": _NO_FILES,
+        "demo": _NO_FILES,
     },
-    "max_rate": {"rules": "it reads no files", "completion": "it reads no files"},
-}
+    "max_rate": dict.fromkeys(("rules", "completion", "demo"), _NO_FILES),
+    "spark": {OTHERS: "the views of Spark and the functions of the library have the rest"},
+}  # fmt: skip

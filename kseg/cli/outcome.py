@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import click
 
-from kseg.cli.messages import FAILED, FOUND, fail, note
+from kseg.cli.messages import FAILED, FOUND, note, note_after
 from kseg.commands.dump.dumped_rows import (
     EmptyFile,
     FileStart,
@@ -31,25 +32,35 @@ from kseg.format.storage.source import SegmentFile
 from kseg.results import MAX_PER_RULE, Settings
 from kseg.text import count_of
 
-#: The number of files whose findings are printed; those of others are counted.
-_NOTED_FILES = 3
+#: The number of findings up to which each has a line; of more there is one sentence.
+_MOST_LINES = 3
 
 _Row = TypeVar("_Row")
 
 
-class FindingNotes:
-    """Prints warnings and errors, a limited number per rule and file, of a few files. ``errors`` counts the errors.
+def segments_text(files: Iterable[SegmentFile]) -> str:
+    """Return the numbers of segments and of their folders: ``1,124 segments of 304 partitions``."""
+    folders = [os.path.dirname(file.path) for file in files]
+    partitions = len(set(folders))
+    return count_of(len(folders), "segment") + (f" of {count_of(partitions, 'partition')}" if partitions > 1 else "")
 
-    ``policy`` is the policy of the file that is read; None uses the severities of the rule table. The end of the command
-    prints how many places there are in other files.
+
+class FindingNotes:
+    """Prints warnings and errors after the results: few in a line each, many as one sentence. ``errors`` counts the errors.
+
+    ``policy`` is the policy of the file that is read; None uses the severities of the rule table. With ``each``, each
+    finding has a line, of a rule and file the first MAX_PER_RULE. With ``at_once`` they are printed when they are found,
+    for rows that follow a growing log.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, each: bool = False, at_once: bool = False) -> None:
         self.errors = 0
         self.policy: Policy | None = None
+        self._each = each
+        self._at_once = at_once
+        self._lines: list[str] = []
+        self._places: Counter[str] = Counter()
         self._printed: Counter[tuple[str, str]] = Counter()
-        self._files: set[str] = set()
-        self._others: Counter[str] = Counter()
         if context := click.get_current_context(silent=True):
             context.call_on_close(self._end)
 
@@ -59,47 +70,52 @@ class FindingNotes:
         rule = RULES[finding.rule]
         severity = self.policy.severity(rule) if self.policy else rule.severity
         self.errors += severity >= Severity.ERROR
-        if not self._is_listed(path):
-            self._others[path] += 1
+        self._places[path] += 1
+        if not (self._each or self._at_once or len(self._lines) < _MOST_LINES):
             return
         self._printed[path, rule.name] += 1
         if self._printed[path, rule.name] == MAX_PER_RULE + 1:
-            note(f"{path}: {rule.name}: more of them follow; `kseg validate` counts them")
+            self._line(f"{path}: {rule.name}: more of them follow; `kseg validate` counts them")
         elif self._printed[path, rule.name] <= MAX_PER_RULE:
             message = Verdict(path, severity, finding).message
             place = "" if finding.position is None else f" at byte {finding.position}"
-            note(f"{path}: {rule.name}{place}: {message}")
+            self._line(f"{path}: {rule.name}{place}: {message}")
 
     def more(self, path: str, rule: str, count: int) -> None:
-        """Print that a file has more findings of a rule."""
-        if self._is_listed(path):
-            note(f"{path}: {rule}: {count:,} more")
-        else:
-            self._others[path] += count
+        """Count more findings of a rule in a file."""
+        self._places[path] += count
+        if self._each:
+            self._line(f"{path}: {rule}: {count:,} more")
 
-    def _is_listed(self, path: str) -> bool:
-        if len(self._files) < _NOTED_FILES:
-            self._files.add(path)
-        return path in self._files
+    def _line(self, line: str) -> None:
+        if self._at_once:
+            note(line)
+        else:
+            self._lines.append(line)
 
     def _end(self) -> None:
-        if self._others:
-            places, files = self._others.total(), len(self._others)
-            note(
-                f"and {count_of(places, 'more damaged place')} in {count_of(files, 'other file')}: "
-                "`kseg validate` lists them"
-            )
+        places, files = self._places.total(), len(self._places)
+        if self._each or places <= len(self._lines):
+            for line in self._lines:
+                note(line)
+        elif not self._at_once:
+            found = f"{count_of(places, 'damaged place')} in {count_of(files, 'file')}"
+            note(f"{found}: `kseg validate` lists them; the first: {self._lines[0]}")
 
 
 class DumpOutcome:
-    """The outcome of a command that writes rows: prints findings on stderr, and has the exit code."""
+    """The outcome of a command that writes rows: prints findings on stderr, and has the exit code.
 
-    def __init__(self) -> None:
+    With ``at_once``, for rows that follow a growing log, messages are printed between the rows, not after them.
+    """
+
+    def __init__(self, *, at_once: bool = False) -> None:
         self.file = ""
         self.rows = False
         self.written = 0
         self.failed = False
-        self._notes = FindingNotes()
+        self._at_once = at_once
+        self._notes = FindingNotes(at_once=at_once)
 
     def begin(self, file: SegmentFile) -> None:
         """The next file: its findings are weighed as ``kseg validate`` does."""
@@ -131,7 +147,7 @@ class DumpOutcome:
         """Print why a file cannot be read."""
         if not (listed and isinstance(error, VanishedError)):
             self.failed = True
-            fail(str(error))
+            (note if self._at_once else note_after)(str(error))
 
     def exit_code(self) -> int:
         if not (self.rows or self.failed):

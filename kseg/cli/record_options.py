@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kseg.cli.messages import note
 from kseg.errors import UsageError
 from kseg.extras.serialization import record_decoder
+from kseg.extras.sql import where
 from kseg.format.internal_topics.decode import internal_topic
 from kseg.format.internal_topics.effective_state import Owner
+from kseg.format.record.layout import READ_COMMITTED
+from kseg.format.segment.row_filter import HasHeader, KeyIsOneOf, RecordCondition, RowFilter
+from kseg.format.sidefiles.transaction_states import TransactionLogs
 from kseg.format.storage.source import SegmentFile, topic_partition
 
 if TYPE_CHECKING:
@@ -52,6 +57,9 @@ class RecordOptions(DecodeOptions):
     since: int | None
     until: int | None
     keys: tuple[bytes, ...]
+    headers: tuple[tuple[bytes, bytes], ...]
+    where: str | None
+    isolation: str
     partitions: int | None
     encoding: str
     format: str
@@ -60,6 +68,7 @@ class RecordOptions(DecodeOptions):
     template: str | None
     full: bool
     limit: int | None
+    last: int | None
     no_crc: bool
     jobs: int
     max_rate: float | None
@@ -68,6 +77,44 @@ class RecordOptions(DecodeOptions):
     def offset_range(self) -> tuple[int | None, int | None]:
         """The first offset and the end, exclusive; None is unbounded."""
         return self.offsets or (None, None)
+
+    @property
+    def all_keys(self) -> tuple[bytes | None, ...]:
+        """The keys of which a record must have one, none for any key; None is null."""
+        return self.keys
+
+    @property
+    def own_conditions(self) -> tuple[RecordCondition, ...]:
+        """Further conditions that only one command has."""
+        return ()
+
+    @cached_property
+    def limits(self) -> RowFilter:
+        """The rows within the ranges, with the conditions on records. Raises UsageError."""
+        conditions: list[RecordCondition] = []
+        if self.all_keys:
+            conditions.append(KeyIsOneOf(self.all_keys))
+        conditions += self.own_conditions
+        conditions += (HasHeader(name, value) for name, value in self.headers)
+        limits = RowFilter(*self.offset_range, self.since, self.until, committed=self.isolation == READ_COMMITTED)
+        if self.where is not None:
+            sides = self.decoding.sides if self.decoding else ()
+            condition, implied = where.parse_where(self.where, sides)
+            conditions.append(condition)
+            limits = replace(limits.both(implied), files=implied.files)
+        return replace(limits, conditions=tuple(conditions))
+
+    def files_within(self, files: Sequence[SegmentFile]) -> list[SegmentFile]:
+        """Return the files of the partitions that the conditions accept."""
+        accepts = self.limits.accepts_file
+        return [file for file in files if accepts(*topic_partition(file.path))]
+
+
+def transaction_logs(isolation: str, files: Sequence[SegmentFile]) -> TransactionLogs:
+    """Return the logs of segments, with their last stable offsets of now if they limit the rows. Raises KsegError."""
+    if isolation == READ_COMMITTED:
+        return TransactionLogs.at_stable_offsets([file.path for file in files])
+    return TransactionLogs()
 
 
 def files_of(

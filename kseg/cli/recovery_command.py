@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kseg.cli import common
 from kseg.cli.common import parallel_map
-from kseg.cli.messages import FAILED, FOUND, fail, note_output
+from kseg.cli.messages import FAILED, FOUND, fail_after, note_output
 from kseg.cli.progress import progress_bar
 from kseg.cli.this_run import this_run
 from kseg.cli.typed_command import TableOptions, command
@@ -33,6 +33,7 @@ from kseg.report.recovery_report import Plans, RecoveryTotal, summary_line
 class RecoveryOptions(TableOptions):
     """The command line of ``kseg recovery``."""
 
+    columns: tuple[str, ...] | None
     clean: bool | None
     index_interval: int
     index_bytes: int
@@ -66,7 +67,7 @@ def recovery(asked: RecoveryOptions) -> int:
     sizes = _log_bytes(paths)
 
     def unread(why: str) -> None:
-        fail(why)
+        fail_after(why)
         total.unread += 1
 
     def with_progress(plans: Plans) -> Iterator[LogDirPlan | PartitionPlan]:
@@ -80,7 +81,16 @@ def recovery(asked: RecoveryOptions) -> int:
         parallel_map(asked.jobs, len(sizes), sizes.total(), progress) as each,
     ):
         plans = with_progress(plans_of(paths, request, unread, each))
-        write(RECOVERY, asked.format, out, total.counted(plans), total, detail=asked.detail, run=this_run)
+        write(
+            RECOVERY,
+            asked.format,
+            out,
+            total.counted(plans),
+            total,
+            detail=asked.detail,
+            columns=asked.columns,
+            run=this_run,
+        )
     note_output(asked.output, summary_line(total))
     if total.unread or total.unseen:
         return FAILED

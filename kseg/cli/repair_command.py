@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TextIO
@@ -9,15 +11,17 @@ from typing import TextIO
 import click
 
 from kseg.cli import common
-from kseg.cli.messages import FAILED, FOUND, fail, guard_stdout, note, note_output
+from kseg.cli.messages import FAILED, FOUND, fail_after, guard_stdout, note, note_output
 from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import DetailOptions, command
 from kseg.commands.repair.repair import repair as run
 from kseg.commands.repair.repaired_segment import RepairPlan
+from kseg.commands.repair.several_replicas import repair_replicas
 from kseg.errors import UsageError
 from kseg.findings import Policy
 from kseg.format.storage.source import find_segments, total_size
 from kseg.report.formats import REPAIR, destination, writer
+from kseg.report.ranking import some_text
 from kseg.report.repair_report import summary_line
 
 
@@ -25,8 +29,8 @@ from kseg.report.repair_report import summary_line
 class RepairOptions(DetailOptions):
     """The command line of ``kseg repair``."""
 
-    source: str
-    target: str | None
+    paths: tuple[str, ...]
+    prefer: str | None
     dry_run: bool
     salvage_records: bool
     indexes_only: bool
@@ -51,14 +55,11 @@ class RepairOptions(DetailOptions):
 @command(
     RepairOptions,
     results=REPAIR,
-    arguments=(
-        click.Argument(["source"], metavar="SRC", type=common.InputPath()),
-        click.Argument(["target"], metavar="[DST]", required=False, type=common.ResultPath()),
-    ),
+    arguments=(click.Argument(["paths"], metavar="SRC... [DST]", nargs=-1, required=True, type=common.ResultPath()),),
     examples=(
         "kseg repair --dry-run kafka-logs/orders-0",
         "kseg repair kafka-logs/orders-0 repaired/orders-0",
-        "kseg repair --format jsonl -o losses.jsonl kafka-logs repaired",
+        "kseg repair broker1/orders-0 broker2/orders-0 repaired/orders-0",
     ),
 )
 def repair(asked: RepairOptions) -> int:
@@ -68,28 +69,40 @@ def repair(asked: RepairOptions) -> int:
     byte for byte, and get new indexes. Wrong sizes and magic bytes are corrected if the CRC proves the value. SRC is never
     changed, and DST is written atomically.
 
+    Several SRC are replicas of one partition: DST has what at least one of them has. If they diverge and leader epochs do
+    not decide it, nothing is written without --prefer.
+
     Exit codes: 0 nothing was lost, 1 data was lost, 2 the repair failed.
     """
-    source, target, output, plan = asked.source, asked.target, asked.output, asked.plan
-    _check_report(output, target)
-    with destination(output) as out, progress_bar(total_size(find_segments(source))) as progress:
+    output, plan = asked.output, asked.plan
+    sources, target = _sources_and_target(asked)
+    _check_report(output, sources, target)
+    size = sum(total_size(find_segments(source)) or 0 for source in sources)
+    with destination(output) as out, progress_bar(size) as progress:
         sink = _ReportSink(out)
         report = writer(REPAIR, asked.format)(sink, asked.detail)
-        result = run(source, target, plan, report.add, progress)
+        if len(sources) > 1:
+            merged = repair_replicas(sources, target, plan, report.add, progress, asked.prefer)
+            result = merged.repaired
+            report.add_replicas(merged)
+        else:
+            result = run(sources[0], target, plan, report.add, progress)
         report.finish(result, plan)
         with guard_stdout() if output in (None, "-") else nullcontext():
             sink.finish()
     note_output(output, summary_line(result))
     if result.left_out:
-        note(f"not copied: {', '.join(result.left_out)}")
-    for line in result.rebuilt:
-        note(
-            f"{line} is written from the log: the source lacks it, so read_committed consumers get aborted records there"
-        )
-    for line in result.log_starts:
-        note(f"log start: {line}")
-    for folder, producer_id, offset in result.open_transactions:
-        note(f"{folder}: the transaction of producer {producer_id} from offset {offset} has no end in this log")
+        note(f"not copied: {', '.join(result.left_out) if asked.verbose else some_text(result.left_out)}")
+    rebuilt = "is written from the log: the source lacks it, so read_committed consumers get aborted records there"
+    _note_first([f"{line} {rebuilt}" for line in result.rebuilt], asked)
+    _note_first([f"log start: {line}" for line in result.log_starts], asked)
+    _note_first(
+        [
+            f"{folder}: the transaction of producer {producer_id} from offset {offset} has no end in this log"
+            for folder, producer_id, offset in result.open_transactions
+        ],
+        asked,
+    )
     if result.lost:
         # In place, the loss becomes the leader's log, and the replicas of it.
         note(
@@ -97,15 +110,40 @@ def repair(asked: RepairOptions) -> int:
             "broker is stopped, and it fetches the partition from the leader"
         )
     for line in result.failed:
-        fail(line)
+        fail_after(line)
     return FAILED if result.failed else FOUND if result.lost else 0
 
 
-def _check_report(output: str | None, target: str | None) -> None:
+#: The number of messages of one kind up to which each has a line without ``-v``.
+_MOST_LINES = 3
+
+
+def _note_first(lines: Sequence[str], asked: RepairOptions) -> None:
+    """Print messages of one kind, of many only the first and the number of the others, unless all are asked for."""
+    shown = lines if asked.verbose or len(lines) <= _MOST_LINES else lines[:1]
+    for line in shown:
+        note(line)
+    if len(shown) < len(lines):
+        note(f"and {len(lines) - len(shown):,} more such messages: -v prints them")
+
+
+def _sources_and_target(asked: RepairOptions) -> tuple[tuple[str, ...], str | None]:
+    """Return SRC... and DST; a dry run needs none. Raises UsageError."""
+    paths = asked.paths
+    if asked.dry_run and (len(paths) == 1 or (len(paths) > 2 and os.path.exists(paths[-1]))):
+        return paths, None
+    if len(paths) == 1:
+        return paths, None  # repair names the missing path
+    if asked.prefer is not None and len(paths) < 3:
+        raise UsageError("--prefer needs several replicas")
+    return paths[:-1], paths[-1]
+
+
+def _check_report(output: str | None, sources: tuple[str, ...], target: str | None) -> None:
     """Raise UsageError if the report would do harm, or overwrite a file of DST."""
-    common.check_outputs()
+    common.check_outputs(*sources)
     try:
-        common.check_outputs(*(() if target is None else (target,)))
+        common.check_outputs(*sources, *(() if target is None else (target,)))
     except UsageError:
         raise UsageError(f"-o {output}: the report would be in DST or replace it: give another FILE") from None
 
@@ -123,6 +161,13 @@ class _ReportSink:
                 self._out.write(text)
             except OSError as error:
                 self._error = error
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        """Do nothing: ``finish`` flushes the report."""
 
     def isatty(self) -> bool:
         """Return whether the report goes to a terminal."""

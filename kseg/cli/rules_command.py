@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import click
 
-from kseg import rule_table
-from kseg.cli.common import Parsed
+from kseg.cli.common import Parsed, rule_names_and_codes
 from kseg.cli.typed_command import command
 from kseg.report.formats import RULES, destination, write
 
@@ -23,7 +22,7 @@ class RulesOptions:
 @command(
     RulesOptions,
     results=RULES,
-    arguments=(click.Argument(["name"], metavar="[RULE]", required=False, type=Parsed(str, lambda: rule_table.RULES)),),
+    arguments=(click.Argument(["name"], metavar="[RULE]", required=False, type=Parsed(str, rule_names_and_codes)),),
     examples=("kseg rules", "kseg rules crc-mismatch", "kseg rules K201 --format jsonl"),
 )
 def rules(asked: RulesOptions) -> None:

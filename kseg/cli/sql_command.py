@@ -10,35 +10,33 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import Any
 
 import click
 
 from kseg.cli import common
 from kseg.cli import spark_session as spark_runs
-from kseg.cli.messages import FAILED, FOUND, fail, note, until_reader_closes
-from kseg.cli.outcome import FindingNotes
+from kseg.cli.messages import FAILED, FOUND, fail_after, note, note_after, until_reader_closes
+from kseg.cli.outcome import FindingNotes, segments_text
 from kseg.cli.record_options import DecodeOptions
 from kseg.cli.typed_command import command
-from kseg.errors import KsegError, UnreadableError, UsageError
+from kseg.errors import KsegError, UsageError
 from kseg.extras.serialization import record_decoder
 from kseg.extras.sql import run
 from kseg.extras.sql.recipes import RECIPES, recipe_rows
-from kseg.extras.sql.statement import RECORDS, TABLES, import_libraries, table_rows
+from kseg.extras.sql.statement import MARKERS, RECORDS, TABLES, import_libraries, table_rows
 from kseg.extras.views import planning, scan, split_rows
 from kseg.findings import Finding
 from kseg.format.checks.run_checks import policy_for
-from kseg.format.storage.source import STDIN, SegmentFile, is_url
+from kseg.format.record.layout import READ_UNCOMMITTED
+from kseg.format.storage import local_files
+from kseg.format.storage.source import STDIN, SegmentFile, find_segments, is_url
 from kseg.report import sql_report as results
 from kseg.report.formats import SQL, destination, write
 from kseg.results import Settings
 from kseg.schema import CONTENT_COLUMNS
 from kseg.spark import sql as spark_sql
-
-if TYPE_CHECKING:
-    from kseg.extras.serialization.record_decoder import DecodeSettings
-
 
 _USAGE = "expected kseg sql STATEMENT PATH..."
 
@@ -51,6 +49,7 @@ class SqlOptions(DecodeOptions):
     statement_file: str | None
     recipe: str | None
     recipes: bool
+    isolation: str
     tables: bool
     format: str
     output: str | None
@@ -84,16 +83,19 @@ def sql(asked: SqlOptions) -> int:
         common.check_outputs()
         listed = table_rows() if asked.tables else recipe_rows(statements=asked.format != "table")
         with until_reader_closes(), destination(asked.output, to_the_end=False) as out:
-            write(SQL, asked.format, out, *results.as_results(listed))
+            if asked.tables and asked.format == "table":
+                results.write_columns_of_tables(listed, out)
+            else:
+                write(SQL, asked.format, out, *results.as_results(listed))
         return 0
     statement, paths = _statement(asked)
     common.check_outputs(*paths)
-    outcome = _Outcome(asked.recipe)
+    outcome = _Outcome(asked.recipe, paths)
     if asked.spark:
-        found = _on_spark(asked.spark, statement, paths, not asked.no_crc, outcome.damage)
+        found = _on_spark(asked, statement, paths, outcome.damage)
     else:
         import_libraries()
-        scans = _scans(paths, not asked.no_crc, asked.decoding, outcome)
+        scans = _scans(asked, paths, outcome)
         found = run.run_statement(statement, scans, asked.memory and asked.memory << 20)
     with found as (kind, batches), until_reader_closes(), destination(asked.output, to_the_end=False) as out:
         write(SQL, asked.format, out, kind, outcome.counted(batches))
@@ -123,48 +125,50 @@ def _read(file: str) -> str:
     if file == STDIN and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError(f"no statement: {_USAGE}, or give it with --file or on standard input")
     try:
-        return (sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()).decode()
-    except OSError as error:
-        raise UnreadableError(f"{file}: {error.strerror or error}") from error
+        return local_files.read_text(file)
     except UnicodeDecodeError as error:
         raise UsageError(f"{file}: byte {error.start} is not UTF-8: expected a statement of SQL") from error
 
 
-def _scans(
-    paths: list[str], verify_crc: bool, settings: DecodeSettings | None, outcome: _Outcome
-) -> dict[str, scan.Scan]:
+def _scans(given: SqlOptions, paths: list[str], outcome: _Outcome) -> dict[str, scan.Scan]:
     """Return the tables. Raises UnreadableError for a path that is missing, and UsageError for standard input."""
     notices = split_rows.Notices(outcome.finding, outcome.unread)
+    settings = given.decoding
     decoder = record_decoder.record_decoder(settings) if settings else None
     decoded = tuple(column for side in (decoder.sides if decoder else ()) for column in CONTENT_COLUMNS[side])
-    asked = [
-        planning.Request(
+    asked = {
+        name: planning.Request(
             tuple(paths),
-            name,
+            RECORDS if name == MARKERS else name,
             (*columns, *decoded) if name == RECORDS else columns,
             decoding=settings,
             mode="dropmalformed",
-            verify_crc=verify_crc,
+            isolation=READ_UNCOMMITTED if name == MARKERS else given.isolation,
+            control=name == MARKERS,
+            verify_crc=not given.no_crc,
         )
         for name, columns in TABLES.items()
-    ]
-    planning.check_paths(asked[0])
-    return {one.view: scan.Scan(one, notices) for one in asked}
+    }
+    planning.check_paths(asked[RECORDS])
+    return {name: scan.Scan(one, notices) for name, one in asked.items()}
 
 
 @contextmanager
 def _on_spark(
-    master: str, statement: str, paths: list[str], verify_crc: bool, report: Callable[[str], object]
+    asked: SqlOptions, statement: str, paths: list[str], report: Callable[[str], object]
 ) -> Iterator[tuple[Any, Any]]:
-    with spark_runs.spark_session(master, paths) as session:
-        yield spark_sql.run_on_spark(session, statement, paths, verify_crc, report)
+    assert asked.spark
+    with spark_runs.spark_session(asked.spark, paths) as session:
+        options = {"verifyCrc": str(not asked.no_crc).lower(), "isolation": asked.isolation}
+        yield spark_sql.run_on_spark(session, statement, paths, options, report)
 
 
 class _Outcome:
     """The outcome of a statement: prints findings once, though a table can be read twice, and has the exit code."""
 
-    def __init__(self, recipe: str | None) -> None:
+    def __init__(self, recipe: str | None, paths: list[str]) -> None:
         self._recipe = recipe
+        self._paths = paths
         self._rows = 0
         self._notes = FindingNotes()
         self._seen: set[tuple[str, str, int | None]] = set()
@@ -189,7 +193,7 @@ class _Outcome:
         reason = str(error)
         if reason not in self._unread:
             self._unread.add(reason)
-            fail(reason)
+            fail_after(reason)
 
     def counted(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield Arrow record batches and count their rows."""
@@ -197,7 +201,8 @@ class _Outcome:
             self._rows += batch.num_rows
             yield batch
         if self._recipe and not self._rows:
-            note(f"{self._recipe}: no rows found")
+            files = chain.from_iterable(map(find_segments, self._paths))
+            note_after(f"{self._recipe}: none in {segments_text(files)}")
 
     def exit_code(self) -> int:
         problems = self._rows if self._recipe and RECIPES[self._recipe].problem else 0

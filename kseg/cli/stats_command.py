@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import click
 
 from kseg.cli import common
-from kseg.cli.messages import FAILED, FOUND, fail, note_output
+from kseg.cli.messages import FAILED, FOUND, fail_after, note_output
 from kseg.cli.outcome import FindingNotes
 from kseg.cli.progress import progress_bar
 from kseg.cli.this_run import this_run
@@ -29,6 +29,7 @@ from kseg.text import count_of
 class StatsOptions(TableOptions):
     """The command line of ``kseg stats``."""
 
+    columns: tuple[str, ...] | None
     deep: bool
     framings: tuple[str, ...]
     limit: int
@@ -54,12 +55,12 @@ def stats(asked: StatsOptions) -> int:
     """
     common.check_outputs()
     settings = Settings(deep=asked.deep, verify_crc=not asked.no_crc)
-    outcome = _Outcome()
+    outcome = _Outcome(each=asked.verbose)
     files = framed_files(asked.paths, asked.framings) if asked.framings else _segments(asked.paths, outcome)
     with destination(asked.output) as out, progress_bar(total_size(files)) as progress:
         counted = stats_of(files, settings, asked.jobs, progress)
         counts = levels(outcome.noted(counted), settings.deep)
-        write(STATS, asked.format, out, counts, asked.limit, detail=asked.detail, run=this_run)
+        write(STATS, asked.format, out, counts, asked.limit, detail=asked.detail, columns=asked.columns, run=this_run)
         if outcome.failed and not outcome.read:
             raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
     note_output(asked.output, f"{count_of(outcome.read, 'file' if asked.framings else 'segment')} counted")
@@ -80,14 +81,14 @@ def _segments(paths: tuple[str, ...], outcome: _Outcome) -> list[SegmentFile]:
 class _Outcome:
     """The outcome of counting: prints findings on stderr, and has the exit code."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, each: bool) -> None:
         self.failed = False
         self.read = 0
         self._errors = 0
-        self._notes = FindingNotes()
+        self._notes = FindingNotes(each=each)
 
     def unread(self, why: str) -> None:
-        fail(why)
+        fail_after(why)
         self.failed = True
 
     def noted(self, counted: Iterator[SegmentStats]) -> Iterator[SegmentStats]:

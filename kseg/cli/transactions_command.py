@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from kseg.cli import common
-from kseg.cli.messages import FAILED, FOUND, fail, note_output
+from kseg.cli.messages import FAILED, FOUND, fail_after, note_output
 from kseg.cli.outcome import FindingNotes
 from kseg.cli.this_run import this_run
 from kseg.cli.typed_command import TableOptions, command
@@ -30,6 +30,7 @@ from kseg.report.transactions_report import TransactionsTotal, summary_line
 class TransactionsOptions(TableOptions):
     """The command line of ``kseg transactions``."""
 
+    columns: tuple[str, ...] | None
     states: tuple[str, ...]
     max_age: int
 
@@ -53,7 +54,7 @@ def transactions(asked: TransactionsOptions) -> int:
     """
     common.check_outputs()
     failed = False
-    notes = FindingNotes()
+    notes = FindingNotes(each=asked.verbose)
     total = TransactionsTotal()
     now = time.time_ns() // 1_000_000
     files: list[SegmentFile] = []
@@ -61,16 +62,26 @@ def transactions(asked: TransactionsOptions) -> int:
         try:
             files += find_segments(path)
         except KsegError as error:
-            failed = bool(fail(str(error)))
+            failed = bool(fail_after(str(error)))
     files = once_each(files)
 
     def unread(why: KsegError) -> None:
         nonlocal failed
-        failed = bool(fail(str(why)))
+        failed = bool(fail_after(str(why)))
 
     with destination(asked.output) as out:
         items = total.counted(items_of(files, now, asked.max_age, notes, unread))
-        write(TRANSACTIONS, asked.format, out, items, total, asked.states, detail=asked.detail, run=this_run)
+        write(
+            TRANSACTIONS,
+            asked.format,
+            out,
+            items,
+            total,
+            asked.states,
+            detail=asked.detail,
+            columns=asked.columns,
+            run=this_run,
+        )
     note_output(asked.output, summary_line(total))
     if failed:
         return FAILED

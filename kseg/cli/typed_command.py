@@ -65,19 +65,24 @@ class TypedCommand(click.Command):
         self.examples = examples
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options in their groups."""
+        """Write the options in their groups, and the examples."""
+        self.format_about("", ctx, formatter)
+
+    def format_about(self, word: str, ctx: click.Context, formatter: click.HelpFormatter) -> bool:
+        """Write the options and the examples that contain a word; return whether there are any."""
         records: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
-            if record is not None:
+            if record is not None and word in " ".join(record).lower():
                 records.setdefault(group_of(parameter.name), []).append(record)
         for group, lines in records.items():
             with formatter.section(group):
                 formatter.write_dl(lines)
-        if self.examples:
+        if examples := [line for line in self.examples if word in line.lower()]:
             with formatter.section("Examples"):
-                for line in self.examples:
+                for line in examples:
                     formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+        return bool(records or examples)
 
 
 def command(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kseg.cli import common, spark_session, this_run
-from kseg.cli.messages import FAILED, FOUND, fail, note, note_output
+from kseg.cli.messages import FAILED, FOUND, fail_after, note, note_after, note_output
 from kseg.cli.progress import index_sizes, progress_bar
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.validate import folder_checks, known_findings
@@ -60,6 +60,8 @@ class ValidateOptions(TableOptions):
     jobs: int
     cache: str | None
     reports: tuple[str, ...]
+    label: tuple[str, ...]
+    help_uri: str | None
     baseline: str | None
     write_baseline: str | None
     spark: str | None
@@ -136,7 +138,7 @@ def validate(asked: ValidateOptions) -> int:
             total.add(result.summary)
             vanished += result.vanished
             if result.unread:
-                failed = bool(fail(result.unread))
+                failed = bool(fail_after(result.unread))
             yield result
 
     size, index_bytes = total_size(files), index_sizes(files)
@@ -226,8 +228,8 @@ class _Reports:
                 note(f"{'not' if skipped else 'no longer'} found: {entry.get('file')}: {entry.get('rule')}")
 
     def run(self) -> Run:
-        """Return the description of this run for the HTML page."""
-        return this_run.this_run(self._started)
+        """Return the description of this run for the reports."""
+        return replace(this_run.this_run(self._started), labels=self._asked.label, help_uri=self._asked.help_uri)
 
     def new(self, total: Summary) -> Summary:
         """Return the counts that decide the exit code: those of all findings that are not known."""
@@ -274,5 +276,5 @@ def files_of(paths: tuple[str, ...]) -> tuple[list[SegmentFile], list[FileResult
     skipped = list(dict.fromkeys(skipped))
     if skipped:
         named = ", ".join(skipped[:_SKIPPED_SHOWN]) + ", …" * (len(skipped) > _SKIPPED_SHOWN)
-        note(f"skipped {count_of(len(skipped), 'file')} (not Kafka files, or not in use): {named}")
+        note_after(f"skipped {count_of(len(skipped), 'file')} (not Kafka files, or not in use): {named}")
     return once_each(files), unreadable

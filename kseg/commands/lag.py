@@ -9,20 +9,24 @@ The replicas of partitions in log directories: their log ends, log starts and hi
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import NamedTuple
 
-from kseg.errors import KsegError
+from kseg.errors import KsegError, UsageError
 from kseg.findings import Finding, Report, do_nothing
-from kseg.format.internal_topics.decode import CLUSTER_METADATA, CONSUMER_OFFSETS
+from kseg.format.internal_topics.decode import CLUSTER_METADATA, CONSUMER_OFFSETS, decode
 from kseg.format.internal_topics.effective_state import effective, topic_names
 from kseg.format.sidefiles.checkpoints import walk_offset_checkpoint
 from kseg.format.sidefiles.log_end import last_valid_batch
-from kseg.format.sidefiles.metadata_files import HIGH_WATERMARKS, LOG_STARTS, topic_id_of
+from kseg.format.sidefiles.metadata_files import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, topic_id_of
 from kseg.format.storage.naming import base_offset_of, partition_of
 from kseg.format.storage.process_pool import add_progress
 from kseg.format.storage.source import SegmentFile, local_size, open_source
@@ -33,10 +37,14 @@ Place = tuple[str, int]
 
 @dataclass(slots=True)
 class PartitionReplica:
-    """A partition folder with the paths of its segments in offset order."""
+    """A partition folder with the paths of its segments in offset order.
+
+    ``cleaned`` is the offset before which the cleaner has removed older values of keys.
+    """
 
     folder: str
     segments: list[str]
+    cleaned: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,13 @@ class LogDirs:
                 self.replicas.setdefault(partition[:2], []).append(folders[folder])
             folders[folder].segments.append(file.path)
         self._deleted = deleted - {topic for topic, _ in self.replicas}
+
+    def newest(self, place: Place) -> PartitionReplica:
+        """Return the replica of a partition with the highest log end."""
+        found = max(self.replicas[place], key=log_end)
+        log_dir = os.path.dirname(os.path.abspath(found.folder))
+        found.cleaned = self._checkpoint(log_dir, CLEANER_OFFSETS).get(place, 0)
+        return found
 
     def extent(self, place: Place) -> LogExtent | None:
         """Return the extent of the replica with the highest log end, None if no log directory has the partition."""
@@ -118,12 +133,16 @@ def log_end(replica: PartitionReplica) -> int:
 _ENTITY = "OffsetCommit"
 #: The statuses of a committed offset that a consumer cannot continue from.
 OUTSIDE = ("before-log-start", "after-log-end")
-STATUSES = ("ok", *OUTSIDE, "expired", "other-topic-id", "deleted-topic", "missing-partition")
+#: ``compacted``: the commit at the requested time may be gone, because the cleaner keeps only the last one of a key.
+STATUSES = ("ok", *OUTSIDE, "expired", "other-topic-id", "deleted-topic", "missing-partition", "compacted")
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """An effective commit. Times are epoch milliseconds; ``expire_timestamp`` is None for the group's retention."""
+    """An effective commit. Times are epoch milliseconds; ``expire_timestamp`` is None for the group's retention.
+
+    ``is_certain`` is False if an earlier state was asked for, and the cleaner may have removed the commit of that time.
+    """
 
     group: str
     topic: str
@@ -134,6 +153,7 @@ class Commit:
     commit_timestamp: int
     expire_timestamp: int | None
     topic_id: str | None
+    is_certain: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,32 +183,41 @@ class GroupLag:
 def offsets_replicas(found: LogDirs) -> list[PartitionReplica]:
     """Return the replica with the highest log end of each partition of ``__consumer_offsets``."""
     places = sorted(place for place in found.replicas if place[0] == CONSUMER_OFFSETS)
-    return [max(found.replicas[place], key=log_end) for place in places]
+    return [found.newest(place) for place in places]
 
 
-def read_commits(replica: PartitionReplica) -> CommitsRead:
-    """Read the effective commits of a partition of ``__consumer_offsets``."""
+def read_commits(replica: PartitionReplica, at: int | None = None) -> CommitsRead:
+    """Read the effective commits of a partition of ``__consumer_offsets``, with ``at`` (epoch milliseconds) of that time."""
     findings: list[tuple[str, Finding]] = []
 
     def report_of(path: str) -> Report:
         return lambda finding: findings.append((path, finding))
 
     try:
-        found = effective(CONSUMER_OFFSETS, replica.segments, report_of)
+        found = effective(CONSUMER_OFFSETS, replica.segments, report_of, at=at)
     except KsegError as error:
         return CommitsRead(replica.folder, unread=str(error))
     add_progress(sum(local_size(path) or 0 for path in replica.segments))
+    cleaned = {_place_of(key) for key, offset in found.later.items() if offset < replica.cleaned}
     commits = [
         Commit(
             item.key["group"], item.key["topic"], item.key["partition"], item.data["offset"],
             item.data.get("leaderEpoch"), item.data.get("metadata") or "", item.data["commitTimestamp"],
             item.data.get("expireTimestamp", -1) if item.data.get("expireTimestamp", -1) >= 0 else None,
             item.data.get("topicId"),
+            (item.key["group"], item.key["topic"], item.key["partition"]) not in cleaned,
         )
         for item in found.items()
         if item.entity == _ENTITY and not item.pending and {"group", "topic"} <= item.key.keys() and "offset" in item.data
     ]  # fmt: skip
     return CommitsRead(replica.folder, commits, findings)
+
+
+def _place_of(key: bytes | None) -> tuple[str, str, int] | None:
+    """Return the group, the topic and the partition in the key of a commit, None for other keys."""
+    decoded = decode(CONSUMER_OFFSETS, key, None).key
+    data = decoded.data if decoded and decoded.name == _ENTITY else None
+    return (data["group"], data["topic"], data["partition"]) if data else None
 
 
 def lags(found: LogDirs, commits: Iterable[Commit], now: int | None = None) -> Iterator[GroupLag]:
@@ -207,6 +236,8 @@ def lags(found: LogDirs, commits: Iterable[Commit], now: int | None = None) -> I
 
 
 def _status(commit: Commit, log: LogExtent, now: int) -> str:
+    if not commit.is_certain:
+        return "compacted"
     if commit.topic_id and log.topic_id and commit.topic_id != log.topic_id:
         return "other-topic-id"
     if commit.expire_timestamp is not None and commit.expire_timestamp <= now:
@@ -214,3 +245,68 @@ def _status(commit: Commit, log: LogExtent, now: int) -> str:
     if commit.offset > log.log_end:
         return "after-log-end"
     return "before-log-start" if commit.offset < log.log_start else "ok"
+
+
+_MAP_FIELDS = ("partition", "src_first", "src_last", "dst_first")
+
+
+class Run(NamedTuple):
+    """Records without a hole: ``src_first`` to ``src_last`` of the source, from ``dst_first`` on in the other cluster."""
+
+    src_first: int
+    src_last: int
+    dst_first: int
+
+
+class OffsetMap:
+    """The runs of records by topic and partition."""
+
+    def __init__(self, runs: Mapping[tuple[str, int], Iterable[Run]]) -> None:
+        self._runs = {place: sorted(found) for place, found in runs.items()}
+
+    def target(self, topic: str, partition: int, offset: int) -> int | None:
+        """Return the offset of the first record at or after ``offset``, the end after the last one; None without a run."""
+        runs = self._runs.get((topic, partition))
+        if not runs:
+            return None
+        found = bisect_right(runs, offset, key=lambda run: run.src_first) - 1
+        if found >= 0 and offset <= runs[found].src_last:
+            return runs[found].dst_first + offset - runs[found].src_first
+        if found + 1 < len(runs):
+            return runs[found + 1].dst_first
+        return runs[-1].dst_first + runs[-1].src_last - runs[-1].src_first + 1
+
+
+#: The characters of a line of a map of offsets, at most: a topic's name has 249.
+_LONGEST_LINE = 10_000
+
+
+def read_offset_map(path: str) -> OffsetMap:
+    """Read a map: one JSON object per line, with ``topic``, ``partition``, ``src_first``, ``src_last`` and ``dst_first``.
+
+    Raises UsageError with the line that is not one.
+    """
+    runs: dict[tuple[str, int], list[Run]] = defaultdict(list)
+    try:
+        with open(path, encoding="utf-8") as lines:
+            for number, line in enumerate(iter(partial(lines.readline, _LONGEST_LINE), ""), 1):
+                if line.strip():
+                    topic, partition, run = _parsed(f"{path}, line {number}", line)
+                    runs[topic, partition].append(run)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from error
+    return OffsetMap(runs)
+
+
+def _parsed(place: str, line: str) -> tuple[str, int, Run]:
+    try:
+        row = json.loads(line)
+        topic, numbers = row["topic"], [row[name] for name in _MAP_FIELDS]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise UsageError(f"{place}: expected a JSON object with topic, {', '.join(_MAP_FIELDS)}") from error
+    if not isinstance(topic, str) or not all(type(number) is int and number >= 0 for number in numbers):
+        raise UsageError(f"{place}: expected a text as topic, and numbers from 0 on")
+    run = Run(*numbers[1:])
+    if run.src_last < run.src_first:
+        raise UsageError(f"{place}: src_last is below src_first")
+    return topic, numbers[0], run

@@ -9,13 +9,16 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from glob import escape, glob
+from typing import NamedTuple
 
 from kseg import remedies as do
+from kseg.consequences import Consequence
 from kseg.findings import RULES
 from kseg.format.storage.naming import is_log, partition_of
-from kseg.remedies import Action
+from kseg.remedies import Action, Remedy
 
 _NAME = re.compile(r"\b[A-Z][A-Z_]+\b")
 _SEVERAL_REPLICAS = "another replica is in sync"
@@ -27,20 +30,45 @@ _ENDS = ("truncated-tail", "zero-tail", "zero-segment")
 STRAY = "partition.metadata"
 
 
+#: Rules about data that was lost before: a start loses nothing more, and only another replica has it.
+_LOST_BEFORE = ("missing-batches", "segment-gap", "offset-gap", "orphaned-index")
+_LOST_AND_FOUND = "lost+found"
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionSteps:
-    """What to do about one partition.
+    """What to do about one partition or log directory.
 
-    ``commands`` are lines for a shell, without the stop and the start of the broker; none if a person has to decide: then
-    ``text`` says what to do. ``replaced``: another replica, if one is in sync, is better than the result of the repair.
-    ``new_folders`` are made before.
+    ``commands`` are lines for a shell, without the stop and the start of the broker. ``decisions`` are what a person has to
+    do before the start. ``left`` are the findings that no command corrects, with the reasons; they don't need one before
+    the start. ``replaced``: another replica, if one is in sync, is better than the result of the repair. ``new_folders``
+    are made before.
     """
 
     folder: str
     commands: tuple[str, ...] = ()
-    text: str = ""
+    decisions: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
     replaced: bool = False
     new_folders: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The decisions as one text."""
+        return "; ".join(one.rstrip(".") for one in self.decisions)
+
+
+class FoundRule(NamedTuple):
+    """A rule with a finding in a file, and its consequence."""
+
+    rule: str
+    file: str
+    consequence: Consequence
+
+
+#: Returns why a repair of a folder fails, "" if it changes the folder, and None if it would change nothing. The second
+#: parameter: whether it keeps the records before a fault.
+TryRepair = Callable[[str, bool], str | None]
 
 
 def _beside(log_dir: str, suffix: str) -> str:
@@ -63,32 +91,90 @@ def _free(path: str) -> str:
     return free
 
 
-def steps_of(folder: str, found: Iterable[tuple[str, str]]) -> PartitionSteps:
-    """Return what to do about the findings of a partition or a log directory.
+def steps_of(
+    folder: str,
+    found: Iterable[FoundRule],
+    try_repair: TryRepair,
+    harms: Sequence[str] = (),
+    harm_file: str = "",
+    foreign: Sequence[str] = (),
+) -> PartitionSteps:
+    """Return what to do about the findings of a partition or a log directory, the worst first.
 
-    ``found`` are pairs of a rule's name and the path of its file, the worst first.
+    ``harms`` are what to do about its predicted start, of which the file ``harm_file`` is the cause. They are left out if
+    commands correct it. ``foreign`` are the names of folders in a log directory that are not of Kafka.
     """
     commands: dict[str, None] = {}
-    texts: dict[str, None] = {}
-    replaced, new = False, set()
-    for rule, file in found:
-        remedy = RULES[rule].remedy_for(file)
-        action = do.CORRECTED if rule in _ENDS and not _is_newest(file) else _chosen(remedy.actions)
-        if action is None:
-            texts[f"{rule}: {remedy.text}"] = None
-            continue
-        replaced |= _SEVERAL_REPLICAS in [one.case for one in remedy.actions]
-        filled = [_filled(line, folder, file) for line in action.commands if line not in (do.STOP, do.START)]
-        if None in filled:
-            texts[f"`kseg rules {rule}` has the commands"] = None
+    decisions: dict[str, None] = {}
+    left: dict[str, None] = {}
+    replaced, new = False, set[str]()
+    for one in found:
+        remedy = RULES[one.rule].remedy_for(one.file)
+        replaced |= _SEVERAL_REPLICAS in [action.case for action in remedy.actions]
+        action = _action_for(one, remedy)
+        lines = None if action is None else [_filled(line, folder, one.file) for line in _lines(action)]
+        if action is None or lines is None:
+            texts = left if one.rule in _LOST_BEFORE or _is_harmless(one, remedy) else decisions
+            texts[f"{one.rule}: {remedy.text}"] = None
+        elif None in lines:
+            decisions[f"{one.rule}: {remedy.text} `kseg rules {one.rule}` has the commands."] = None
+        elif why := _why_useless(folder, [line for line in lines if line], try_repair, remedy):
+            left[f"{one.rule}: {why}"] = None
         else:
-            commands |= dict.fromkeys(line for line in filled if line and not _is_done(line))
+            commands |= dict.fromkeys(
+                line for line in lines if line and (line.startswith("rm -f ") or not _is_done(line))
+            )
             new |= {suffix for name, suffix in _NEW.items() if any(name in line for line in action.commands)}
-    lines = tuple(_merged(commands))
-    if lines and not os.path.isfile(os.path.join(folder, STRAY)):
-        lines += stray_steps(folder).commands  # a repair cannot know the topic id
+    todo = [*_merged(commands)]
+    corrected = any(line.startswith("mv ") or harm_file.partition(".")[0] in line for line in todo)
+    if not corrected and not decisions:
+        decisions |= dict.fromkeys(harms)
+    if todo and partition_of(os.path.basename(folder)) and not os.path.isfile(os.path.join(folder, STRAY)):
+        stray = stray_steps(folder)  # a repair cannot know the topic id
+        todo += stray.commands
+        decisions |= dict.fromkeys(stray.decisions)
+    for name in foreign:
+        if name == _LOST_AND_FOUND:
+            decisions[f"{name} is of the file system: let log.dirs name a folder below {folder}"] = None
+        else:
+            new.add(_NEW["BACKUP"])
+            backup = os.path.join(_beside(folder, _NEW["BACKUP"]), name)
+            todo.append(f"mv {_argument(os.path.join(folder, name))} {_argument(backup)}")
     made = tuple(_beside(_log_dir_of(folder), suffix) for suffix in sorted(new, reverse=True))
-    return PartitionSteps(folder, lines, " ".join(texts) if not lines else "", replaced, made)
+    return PartitionSteps(folder, tuple(todo), tuple(decisions), tuple(left), replaced, made)
+
+
+def _action_for(one: FoundRule, remedy: Remedy) -> Action | None:
+    """Return the action of a remedy that works without another replica, None if there is none."""
+    if one.rule == "file-name-mismatch" or (one.rule in _ENDS and not _is_newest(one.file)):
+        return do.CORRECTED
+    return next((action for action in remedy.actions if action.case != _SEVERAL_REPLICAS), None)
+
+
+def _lines(action: Action) -> list[str]:
+    """Return the commands of an action without the stop and the start of the broker."""
+    return [line for line in action.commands if line not in (do.STOP, do.START)]
+
+
+def _is_harmless(one: FoundRule, remedy: Remedy) -> bool:
+    """Return whether a broker can start with a finding that no action on files corrects."""
+    return not remedy.actions and one.consequence < Consequence.LOSES_RECORDS
+
+
+def _why_useless(folder: str, lines: Sequence[str], try_repair: TryRepair, remedy: Remedy) -> str:
+    """Return why commands would change nothing, "" if they do."""
+    if not lines:
+        return remedy.text
+    if all(map(_is_done, lines)):
+        return "the start corrects it"
+    repair = next((line for line in lines if line.startswith("kseg repair ")), "")
+    if not repair or "--indexes-only" in repair:
+        return ""
+    why = try_repair(folder, "--salvage-records" in repair)
+    if why:
+        return f"`kseg repair` fails: {why}"
+    moved = any(line.startswith("mv ") for line in lines)
+    return "`kseg repair` would change nothing: no byte shows the right value" if why is None and moved else ""
 
 
 def _is_newest(file: str) -> bool:
@@ -98,19 +184,14 @@ def _is_newest(file: str) -> bool:
 
 
 def _is_done(line: str) -> bool:
-    """Return whether a command deletes a file that does not exist any more."""
+    """Return whether a command deletes files that do not exist any more."""
     words = shlex.split(line)
-    return words[0] == "rm" and len(words) == 2 and "*" not in words[1] and not os.path.lexists(words[1])
+    return words[0] == "rm" and not glob(os.path.join(escape(os.path.dirname(words[-1])), os.path.basename(words[-1])))
 
 
 def _log_dir_of(folder: str) -> str:
     log_dir, name = os.path.split(os.path.normpath(folder))
     return folder if partition_of(name) is None else log_dir or "."
-
-
-def _chosen(actions: Sequence[Action]) -> Action | None:
-    """Return the action that works without another replica, if there is one."""
-    return next((one for one in actions if one.case != _SEVERAL_REPLICAS), actions[0] if actions else None)
 
 
 def _merged(commands: Iterable[str]) -> Iterator[str]:
@@ -155,9 +236,9 @@ def _filled(command: str, folder: str, file: str) -> str | None:
 def stray_steps(folder: str) -> PartitionSteps:
     """Return what to do about a partition folder without partition.metadata: another partition of its topic has the id."""
     (action,) = do.METADATA_FILES[STRAY].actions
-    lines = [_filled(line, folder, os.path.join(folder, STRAY)) for line in action.commands if line[0] != "#"]
+    lines = [_filled(line, folder, os.path.join(folder, STRAY)) for line in _lines(action)]
     commands = tuple(line for line in lines if line is not None)
-    return PartitionSteps(folder, commands, "" if commands else "restore partition.metadata with the topic id")
+    return PartitionSteps(folder, commands, () if commands else ("restore partition.metadata with the topic id",))
 
 
 def _other_partition(folder: str) -> str | None:
@@ -183,12 +264,22 @@ def in_order(steps: Sequence[PartitionSteps], *, all_of_them: bool) -> list[str]
     last = [line for line in commands if _is_unclean(line)]
     folders = dict.fromkeys(path for one in steps for path in one.new_folders)
     made = [" ".join(["mkdir", *map(_argument, folders)])] if folders else []
-    checked = " ".join(["kseg validate", *(_argument(one.folder) for one in steps if one.commands)])
+    checked = [_argument(one.folder) for one in steps if one.commands and _has_segments(one.folder)]
     return [
         do.STOP,
         *made,
         *(line for line in commands if line not in last),
         *last,
-        checked,
+        *([" ".join(["kseg validate", *checked])] if checked else []),
         *([do.START] if all_of_them else []),
     ]
+
+
+def _has_segments(folder: str) -> bool:
+    """Return whether a partition folder, or a partition of a log directory, has a segment."""
+    names = os.listdir(folder or ".")
+    return any(map(is_log, names)) or any(
+        partition_of(name) is not None and any(map(is_log, os.listdir(path)))
+        for name in names
+        if os.path.isdir(path := os.path.join(folder, name))
+    )

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import base64
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from kseg.errors import KsegError, UnreadableError
+from kseg.format.internal_topics.metadata_replay import replay_fault
 from kseg.format.log_loader.loaded_files import MAX_TEXT, OfflineError, RefusedError, read_offsets
 from kseg.format.log_loader.log_segment import INDEX_BYTES
 from kseg.format.log_loader.partition_files import File
@@ -24,6 +26,7 @@ from kseg.format.log_loader.plan import (
     EMPTIED,
     FAILURES,
     LOSE_METADATA,
+    NOT_A_PARTITION,
     WITH_ZEROS,
     LogDirPlan,
     PartitionPlan,
@@ -55,7 +58,7 @@ from kseg.format.storage.naming import (
     partition_of,
 )
 from kseg.format.storage.source import log_dirs_in
-from kseg.format.writer.log_ends import lost_log
+from kseg.format.writer.written_side_files import ALL_ZEROS, lost_log
 from kseg.text import count_of
 
 # DirectoryId: UNASSIGNED, LOST, MIGRATING and 97 more values are reserved.
@@ -72,6 +75,8 @@ def read_identity(log_dir: str) -> MetaProperties:
     if not local_files.exists(path):
         raise RefusedError("it does not exist: the log directory is not formatted", META)
     try:
+        if os.path.isdir(path):
+            raise OfflineError("it is a folder", META)
         found: MetaProperties = entries_of(path, partial(walk_meta_properties, needs_node=False))[0]
     except ValueError as error:
         raise OfflineError(str(error), META) from error
@@ -214,7 +219,7 @@ def plan(
         yield _plan_partition(path, starts.of(partition_of(os.path.basename(os.path.abspath(path)))))
         return
     folders = [name for name in folders if name not in _PASSED_OVER]
-    steps += [Step("refuse", name, "it is not a partition folder") for name in folders if not partition_of(name)]
+    steps += [Step("refuse", name, NOT_A_PARTITION) for name in folders if not partition_of(name)]
     folders = [name for name in folders if partition_of(name)]
     yield LogDirPlan(path, starts.clean, tuple(steps), len(folders))
     partitions = [os.path.join(path, name) for name in folders]
@@ -228,16 +233,38 @@ def plan(
 def _plan_partition(folder: str, start: BrokerStart) -> PartitionPlan:
     """Return the plan for a partition, with a step if the log has lost its records before the start, or may have."""
     made = plan_partition(folder, start)
+    if made.topic == METADATA_TOPIC and not made.fails:
+        made = replace(made, steps=(*made.steps, *_replay_steps(folder)))
     lost = lost_log(Path(folder)) if made.has_segments else None
     if lost is None:
         return made
     name, end = lost
     if end is None:
-        step = Step(WITH_ZEROS, name, "all bytes are zeros, and nothing shows whether batches were ever written")
+        step = Step(WITH_ZEROS, name, ALL_ZEROS)
     else:
         why = f"it has no batch, but the files next to it show that the log reached offset {end - 1}"
         step = Step(EMPTIED, name, why, offset=end)
     return replace(made, steps=(*made.steps, step))
+
+
+def _replay_steps(folder: str) -> list[Step]:
+    """Return a step if a record of a metadata log keeps this node from starting."""
+    fault = replay_fault(os.path.join(folder, name) for name in local_files.names_in(folder) if _is_of_metadata(name))
+    if fault is None:
+        return []
+    try:
+        node = read_identity(os.path.dirname(os.path.abspath(folder))).node_id
+    except RefusedError:
+        node = None
+    if not fault.brokers and fault.controllers and node is not None and node not in fault.controllers:
+        return []
+    who = "controllers and brokers" if fault.brokers else "controllers"
+    why = f"{who} end at the {fault.record} record at offset {fault.offset}: {fault.why}"
+    return [Step("refuse", os.path.basename(fault.path), why, offset=fault.offset)]
+
+
+def _is_of_metadata(name: str) -> bool:
+    return is_snapshot(name) or base_offset_of(name) is not None
 
 
 def _attempt(folder: str, start: BrokerStart) -> PartitionPlan | str:
@@ -315,8 +342,13 @@ def _entries(path: str) -> tuple[list[str], set[str]]:
     """Return the sorted names of the folders in a folder, and the names of its files."""
     try:
         entries = local_files.entries(path)
-    except OSError as error:
-        raise UnreadableError(f"{path}: {error.strerror or error}") from error
+    except UnreadableError as error:
+        if not isinstance(error.__cause__, NotADirectoryError):
+            raise
+        folder = shlex.quote(os.path.dirname(path) or ".")
+        raise UnreadableError(
+            f"{path} is a file, and a broker starts on folders: write kseg recovery {folder}"
+        ) from error
     folders = sorted(name for name, kind in entries if kind == "folder")
     return folders, {name for name, kind in entries if kind != "folder"}
 
@@ -359,7 +391,7 @@ def _has_metadata_log(log_dir: str) -> bool:
         return any(
             is_snapshot(name) or (is_log(name) and os.path.getsize(os.path.join(folder, name))) for name in names
         )
-    except OSError:
+    except (OSError, UnreadableError):
         # An error of the disk is not a missing log.
         return local_files.exists(folder)
 

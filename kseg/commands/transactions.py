@@ -4,40 +4,29 @@ A transaction begins with a producer's first transactional batch and ends with i
 v2 (KIP-890) a marker's epoch may be larger than its data's, so transactions are matched by producer id alone. A
 transaction that is open for longer than the maximum timeout is called hanging, as ``kafka-transactions.sh find-hanging``
 does (KIP-664). That tool also asks the coordinator, which is not possible offline.
-
-The aborted transactions of a partition and its last stable offset, for read_committed readers.
-
-Kafka's consumer with isolation.level=read_committed (KIP-98) skips records of aborted transactions and stops at the last
-stable offset, which is the first offset of the earliest open transaction.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
-from bisect import bisect_right
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 
-from kseg.errors import KsegError, LimitError, NotASegmentError, VanishedError
-from kseg.findings import Finding, fail_on_read_error
+from kseg.errors import KsegError, LimitError, VanishedError
+from kseg.findings import Finding
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.control_records import ControlRecord
-from kseg.format.record.layout import CONTROL, INT64_MAX, TRANSACTIONAL
 from kseg.format.record.offset_evidence import LIMIT
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.transaction_events import log_events
-from kseg.format.sidefiles.indexes import AbortedTransactions, AbortedTxn, read_txn_index
-from kseg.format.sidefiles.producer_snapshot import read_snapshot, walk_snapshot
+from kseg.format.sidefiles.producer_snapshot import walk_snapshot
 from kseg.format.sidefiles.side_file_reading import entries_of
-from kseg.format.storage.local_files import read_file
 from kseg.format.storage.naming import base_offset_of, partition_of
-from kseg.format.storage.source import SegmentFile, open_source, path_in
+from kseg.format.storage.source import SegmentFile, open_source
 
 #: The default of the broker setting transaction.max.timeout.ms, which find-hanging uses, too.
 MAX_TRANSACTION_MS = 15 * 60 * 1000
@@ -169,7 +158,7 @@ class _TransactionTracker:
         self._begun = False
         self._end: int | None = None
         self._open: dict[int, _OpenTransaction] = {}  # in the order in which they began
-        # Whether transactions began when too many were open: the earliest, which hold what is stable, are known.
+        # Whether transactions began when too many were open: the earliest, which decide the last stable offset, are known.
         self.unlisted = False
         self._states: Counter[str] = Counter()
 
@@ -249,110 +238,3 @@ class _TransactionTracker:
         yield PartitionTransactions(
             self._folder, self._topic, self._partition, self._end, stable, held_by, self._states, unread_segments
         )
-
-
-#: First and last offset of a transaction, both inclusive.
-Span = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedOffsets:
-    """``aborted``: spans of aborted transactions by producer id, ascending. ``open``: first offsets of open ones."""
-
-    aborted: Mapping[int, Sequence[Span]] = field(default_factory=dict)
-    open: Mapping[int, int] = field(default_factory=dict)
-
-    @property
-    def stable_offset(self) -> int | None:
-        """The last stable offset; None if no transaction is open."""
-        return min(self.open.values(), default=None)
-
-    def within(self, first: int, end: int | None) -> CommittedOffsets:
-        """Return the transactions that touch offsets ``first`` to ``end`` (exclusive; None for no end)."""
-        near = {
-            producer: [span for span in spans if span[1] >= first and (end is None or span[0] < end)]
-            for producer, spans in self.aborted.items()
-        }
-        return CommittedOffsets({producer: spans for producer, spans in near.items() if spans}, self.open)
-
-    def accepts(self, batches: BatchColumns, row: int) -> bool:
-        """Return whether a consumer receives the batch: not control, not aborted, below the last stable offset."""
-        offset, attributes = batches.base_offset[row], batches.attributes[row]
-        if self.stable_offset is not None and offset >= self.stable_offset:
-            return False
-        if batches.magic[row] < 2 or not attributes & (CONTROL | TRANSACTIONAL):
-            return True
-        return not attributes & CONTROL and not self._aborted(batches.producer_id[row], offset)
-
-    def outcome(self, producer_id: int, offset: int) -> str:
-        """Return the state of the transaction of a record or marker: ``open``, ``aborted`` or ``committed``."""
-        if offset >= self.open.get(producer_id, INT64_MAX):
-            return "open"
-        return "aborted" if self._aborted(producer_id, offset) else "committed"
-
-    def _aborted(self, producer_id: int, offset: int) -> bool:
-        # A producer has one transaction at a time: its spans do not overlap.
-        spans = self.aborted.get(producer_id, ())
-        i = bisect_right(spans, (offset, INT64_MAX))
-        return i > 0 and offset <= spans[i - 1][1]
-
-
-def committed(paths: Sequence[str]) -> CommittedOffsets:
-    """Return the transactions of one partition's segments, given in offset order. Raises UnreadableError.
-
-    Deleted segments are skipped, and files that are not segments.
-
-    The broker's own files save reading: for segments before the newest producer snapshot the ``.txnindex`` has the
-    aborted transactions, and the snapshot has those that were open at its offset. Without them all markers are read.
-    """
-    transactions = AbortedTransactions()
-    begin = _load_newest_snapshot(paths, transactions)
-    spans: dict[int, list[Span]] = defaultdict(list)
-    indexes = (_bytes(os.path.splitext(path)[0] + ".txnindex") for path in paths[:begin])
-    found = chain(
-        chain.from_iterable(map(read_txn_index, indexes)), *(_ended_in(path, transactions) for path in paths[begin:])
-    )
-    for txn in found:
-        spans[txn.producer_id].append((txn.first_offset, txn.last_offset))
-    aborted = {producer: sorted(of_producer) for producer, of_producer in spans.items()}
-    return CommittedOffsets(aborted, transactions.open)
-
-
-def open_at(path: str, before: Sequence[str]) -> Mapping[int, int]:
-    """Return the first offsets of the transactions that are open where a segment begins, by producer id.
-
-    ``before`` are the segments before it, in offset order. They are read after the newest producer snapshot.
-    """
-    transactions = AbortedTransactions()
-    begin = _load_newest_snapshot([*before, path], transactions)
-    for earlier in before[begin:]:
-        for _ in _ended_in(earlier, transactions):
-            pass
-    return transactions.open
-
-
-def _load_newest_snapshot(paths: Sequence[str], transactions: AbortedTransactions) -> int:
-    """Load the newest producer snapshot; return the index of the path of the segment that follows it."""
-    for i in range(len(paths) - 1, -1, -1):
-        base = base_offset_of(paths[i])
-        snapshot = _bytes(path_in(os.path.dirname(paths[i]), f"{base:020d}.snapshot")) if base is not None else b""
-        if read_snapshot(snapshot) is not None:
-            transactions.add_open(snapshot)
-            return i
-    return 0
-
-
-def _bytes(path: str) -> bytes:
-    try:
-        return read_file(path)
-    except VanishedError:
-        return b""  # an index without entries is deleted
-
-
-def _ended_in(path: str, transactions: AbortedTransactions) -> Iterator[AbortedTxn]:
-    with (
-        suppress(VanishedError, NotASegmentError),
-        SegmentReader(open_source(path, listed=True), report=fail_on_read_error(path)) as reader,
-    ):
-        for batches, events in log_events(reader):
-            yield from transactions.update(batches, events)

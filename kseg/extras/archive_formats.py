@@ -121,7 +121,7 @@ class Archive:
             file_access.current().warn(f"{self.path}: skipped {members} {kind}: {shown}")
 
     def expand(self, count: int, size: int) -> None:
-        """Count bytes that are not stored as such. Raises LimitError above the limit for ``size`` stored bytes."""
+        """Count bytes that are not stored as such. Raises ArchiveLimitError above the limit for ``size`` stored bytes."""
         self._expanded += count
         limit = max(MOST_EXPANDED, MOST_RATIO * size)
         if self._expanded > limit:
@@ -138,6 +138,7 @@ ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 #: The most bytes of the headers of one member: long names and maps of holes.
 _MOST_HEADER = 1 << 20
 _PIECE = 1 << 20
+_ZEROS = bytes(_PIECE)
 _ENCRYPTED = 1
 _LATEST = 1 << 33  # seconds since 1970
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -169,15 +170,24 @@ def _temporary_file(archive: Archive) -> IO[bytes]:
 
 
 def _copy(archive: Archive, stream: Any, out: IO[bytes], size: Callable[[], int | None]) -> int:
-    """Copy a stream and return the number of bytes. Raises LimitError if compressed bytes expand to too many."""
+    """Copy a stream and return the number of bytes. Raises ArchiveLimitError if compressed bytes expand to too many.
+
+    Zeros become holes: the preallocated files of a broker, and a bomb, take no space on the disk.
+    """
     total = 0
-    while piece := stream.read(_PIECE):
-        total += len(piece)
-        stored = size()
-        if stored is not None:
-            archive.expand(len(piece), stored)
-        out.write(piece)
-        file_access.current().limit.wait_for(len(piece))
+    try:
+        while piece := stream.read(_PIECE):
+            total += len(piece)
+            stored = size()
+            if stored is not None:
+                archive.expand(len(piece), stored)
+            if piece == _ZEROS[: len(piece)]:
+                out.seek(len(piece), os.SEEK_CUR)
+            else:
+                out.write(piece)
+            file_access.current().limit.wait_for(len(piece))
+    finally:
+        out.truncate()
     return total
 
 

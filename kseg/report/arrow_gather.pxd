@@ -21,7 +21,7 @@ cdef class Texts:
 cdef class ArrowColumns:
     cdef readonly Py_ssize_t capacity, limit, count, header_count
     cdef readonly bint want_keys, want_values, want_headers, want_facts
-    cdef readonly long long[::1] position, offset, timestamp, time, sequence, producer_id, producer_epoch
+    cdef readonly long long[::1] position, offset, timestamp, time, sequence, producer_id, producer_epoch, leader_epoch
     cdef readonly signed char[::1] timestamp_type
     cdef readonly unsigned char[::1] stamped, time_valid, typed, modern, transactional
     cdef readonly int[::1] header_ends
@@ -36,6 +36,7 @@ cdef class ArrowColumns:
     bit=cython.uchar, magic=cython.longlong, attributes=cython.longlong, stored=cython.longlong,
     base_sequence=cython.longlong, position="long long[::1]", offset="long long[::1]", timestamp="long long[::1]",
     time="long long[::1]", sequence="long long[::1]", producer_id="long long[::1]", producer_epoch="long long[::1]",
+    leader_epoch="long long[::1]",
     timestamp_type="signed char[::1]", stamped="unsigned char[::1]", time_valid="unsigned char[::1]",
     typed="unsigned char[::1]", modern="unsigned char[::1]", transactional="unsigned char[::1]",
     header_ends="int[::1]",

@@ -93,6 +93,7 @@ class ArrowColumns:
         self.sequence = array("q", bytes(8 * rows))
         self.producer_id = array("q", bytes(8 * rows))
         self.producer_epoch = array("q", bytes(8 * rows))
+        self.leader_epoch = array("q", bytes(8 * rows))
         self.timestamp_type = array("b", bytes(rows))
         self.stamped = bytearray(rows // 8 + 1)
         self.time_valid = bytearray(rows // 8 + 1)
@@ -123,6 +124,7 @@ def append(
     """
     position, offset, timestamp, time = columns.position, columns.offset, columns.timestamp, columns.time
     sequence, producer_id, producer_epoch = columns.sequence, columns.producer_id, columns.producer_epoch
+    leader_epoch = columns.leader_epoch
     timestamp_type, stamped, time_valid = columns.timestamp_type, columns.stamped, columns.time_valid
     typed, modern, transactional = columns.typed, columns.modern, columns.transactional
     header_ends = columns.header_ends
@@ -156,6 +158,7 @@ def append(
                     sequence[n] = (base_sequence + (records.offset[i] - batches.base_offset[row])) & INT32_MAX
                 producer_id[n] = batches.producer_id[row]
                 producer_epoch[n] = batches.producer_epoch[row]
+                leader_epoch[n] = batches.partition_leader_epoch[row]
                 if attributes & TRANSACTIONAL:
                     transactional[at] |= bit
                 if attributes & CONTROL:

@@ -6,12 +6,14 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from kseg import schema
 from kseg.format.internal_topics.decode import decoded_record
-from kseg.format.record.layout import TIMESTAMP_TYPES
+from kseg.format.record.layout import TIMESTAMP_TYPES, TRANSACTIONAL, UNKNOWN
 from kseg.format.segment.records_chunk import ENCODERS, Chunk
+from kseg.format.segment.transaction_events import has_transactions
 from kseg.report import arrow_gather
 from kseg.report.arrow_table import (
     BATCH_ROWS,
@@ -39,6 +41,9 @@ class RecordRows:
         self.schema = arrow_schema(columns)
         self._names = [column.name for column in columns]
         self._content_names = _CONTENTS.keys() & self._names
+        self._with_transactions = not _OF_TRANSACTION.isdisjoint(self._names)
+        self._window: Any = None
+        self._transactional = False
         self._facts = not _WITHOUT_FACTS.issuperset(self._names)
         self._sized: list[str] = [name for name in ("key_size", "value_size") if name in self._names]
         self._bounds = (max_rows, max_bytes)
@@ -60,6 +65,8 @@ class RecordRows:
             for name in self._sized:
                 self._sizes[name].frombytes(memoryview(getattr(chunk.records, name))[begin:first].tobytes())
             self._places.append((place, self._columns.count - before))
+            if self._with_transactions:
+                self._add_transactions(place, chunk, begin, first)
             self._take_controls(chunk)
             if self._columns.full():
                 yield self._flush()
@@ -80,9 +87,30 @@ class RecordRows:
         self._columns = arrow_gather.ArrowColumns(rows, size, keys, values, headers, *self._room, self._facts)
         self._places: list[tuple[ColumnPlace, int]] = []
         self._sizes: dict[str, array[int]] = {name: array("q") for name in self._sized}
+        # State and transactional id, with the number of rows that have them.
+        self._transactions: list[tuple[tuple[str | None, str | None], int]] = []
         self._controls: dict[int, str] = {}
         self._decoded: dict[int, str] = {}
         self._contents: defaultdict[str, list[Any]] = defaultdict(list)
+
+    def _add_transactions(self, place: ColumnPlace, chunk: Chunk, begin: int, stop: int) -> None:
+        """Append the transactions of the record rows ``begin`` to ``stop``, batch by batch."""
+        if self._window is not chunk.window:
+            self._window, self._transactional = chunk.window, has_transactions(chunk.batches)
+        if not self._transactional:
+            self._transactions.append(((None, None), stop - begin))
+            return
+        batches, known = chunk.batches, place.transactions
+        while begin < stop:
+            row = chunk.records.batch[begin]
+            end = min(stop, batches.first_record[row] + batches.record_total[row])
+            found: tuple[str | None, str | None] = (None, None)
+            if known:
+                found = known.state(batches, row), known.transactional_id(batches, row)
+            elif batches.magic[row] >= 2 and batches.attributes[row] & TRANSACTIONAL:
+                found = UNKNOWN, None
+            self._transactions.append((found, end - begin))
+            begin = end
 
     def _take_controls(self, chunk: Chunk) -> None:
         for row, i in self._columns.controls:
@@ -166,16 +194,13 @@ class RecordRows:
             return pa.nulls(count, text)
         return pa.array([found.get(row) for row in range(count)], text)
 
-    def transaction_states(self) -> pa.Array:
-        """Return the state of each record's transaction, null for records outside transactions."""
-        columns = self._columns
-        bits, producers, offsets = columns.transactional, columns.producer_id, columns.offset
-        found: list[str | None] = []
-        for place, count in self._places:
-            for row in range(len(found), len(found) + count):
-                within = bits[row >> 3] >> (row & 7) & 1
-                found.append(place.outcome(producers[row], offsets[row]) if place.outcome and within else None)
-        return pa.array(found, pa.string())
+    def transactions(self, n: int) -> pa.Array:
+        """Return the state of each record's transaction (``n`` 0) or the transactional id (1), null outside transactions."""
+        if all(found[n] is None for found, _ in self._transactions):
+            return pa.nulls(self._columns.count, pa.string())
+        return pa.array(
+            chain.from_iterable(repeat(found[n], count) for found, count in self._transactions), pa.string()
+        )
 
     def contents(self, column: Column) -> pa.Array:
         """Return a column of CONTENT_COLUMNS."""
@@ -224,7 +249,9 @@ _ARRAYS: Mapping[str, Callable[[Any], Any]] = {
     "producer_id": lambda found: found.plain("producer_id", "modern"),
     "producer_epoch": lambda found: found.plain("producer_epoch", "modern"),
     "transactional": lambda found: found.plain("transactional", "modern", "bool", 0),
-    "transaction_state": RecordRows.transaction_states,
+    "partition_leader_epoch": lambda found: found.plain("leader_epoch", "modern"),
+    "transaction_state": partial(RecordRows.transactions, n=0),
+    "transactional_id": partial(RecordRows.transactions, n=1),
     "damage": RecordRows.nothing,
     **{name: partial(RecordRows.contents, column=column) for name, column in _CONTENTS.items()},
 }
@@ -232,8 +259,9 @@ _ARRAYS: Mapping[str, Callable[[Any], Any]] = {
 
 #: The columns that records of a file have in common.
 _OF_FILES = {column: _ARRAYS[column] for column in ("topic", "partition", "file")}
+_OF_TRANSACTION = frozenset({"transaction_state", "transactional_id"})
 #: The columns that need no fact of a record, such as its offset.
-_WITHOUT_FACTS = frozenset({*_OF_FILES, "key", "value", "headers", "key_size", "value_size"})
+_WITHOUT_FACTS = frozenset({*_OF_FILES, *_OF_TRANSACTION, "key", "value", "headers", "key_size", "value_size"})
 
 
 class CountedRows:

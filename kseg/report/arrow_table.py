@@ -10,7 +10,7 @@ large or view types.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -25,20 +25,22 @@ from kseg.text import to_json
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
-    from pyarrow import dataset
+    from pyarrow import dataset, parquet
     from pyarrow.dataset import InMemoryDataset
     from pyarrow.parquet import ParquetWriter
 
     from kseg.extras.serialization.record_decoder import RecordDecoder
+    from kseg.format.segment.row_filter import BatchTransactions
 else:
     _NEEDED = "Parquet and Arrow need pyarrow: pip install pyarrow"
     pa = lazy("pyarrow", needed=_NEEDED)
     pc = lazy("pyarrow.compute", needed=_NEEDED)
     dataset = lazy("pyarrow.dataset", needed=_NEEDED)
     InMemoryDataset = lazy("pyarrow.dataset", "InMemoryDataset", needed=_NEEDED)
+    parquet = lazy("pyarrow.parquet", needed=_NEEDED)
     ParquetWriter = lazy("pyarrow.parquet", "ParquetWriter", needed=_NEEDED)
 
-__all__ = ["InMemoryDataset", "ParquetWriter", "dataset", "pa", "pc"]
+__all__ = ["InMemoryDataset", "ParquetWriter", "dataset", "pa", "parquet", "pc"]
 
 
 #: Maximum rows of an Arrow record batch, as Spark recommends.
@@ -91,15 +93,15 @@ def arrow_types() -> dict[str, Any]:
 class ColumnPlace:
     """The file that rows come from, with its topic and partition.
 
-    ``decode`` is the internal topic whose format the column ``decoded`` uses. ``outcome`` returns the state of the
-    transaction of (producer id, offset), if that column is requested. ``decoder`` decodes keys and values.
+    ``decode`` is the internal topic whose format the column ``decoded`` uses. ``transactions`` are those
+    of the segment, if their columns are requested. ``decoder`` decodes keys and values.
     """
 
     file: str
     topic: str | None
     partition: int | None
     decode: str | None = None
-    outcome: Callable[[int, int], str] | None = None
+    transactions: BatchTransactions | None = None
     decoder: RecordDecoder | None = None
 
     @classmethod

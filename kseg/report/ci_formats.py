@@ -1,9 +1,8 @@
-"""The outputs of ``kseg validate`` for other programs: GitHub, JUnit, SARIF, Markdown and Prometheus.
+"""The outputs of ``kseg validate`` for other programs: GitHub, JUnit, SARIF and Markdown.
 
 Results are a lazy iterator that is read once. Those of GitHub, JUnit and SARIF are written as they are read: a report on
-a log dir with thousands of segments takes no more memory than the findings of one file. ``total`` is complete after the
-last result. In Markdown the worst files come first, and equal findings of a file are one row. Prometheus reads the
-metrics with the textfile collector of its node_exporter.
+a log dir with thousands of segments takes no more memory than the findings of one folder. ``total`` is complete
+after the last result. In Markdown the worst files come first, and equal findings of a file are one row.
 """
 
 from __future__ import annotations
@@ -11,19 +10,19 @@ from __future__ import annotations
 import heapq
 import json
 import re
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import PurePath
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import quote
 from xml.etree import ElementTree
 
 from kseg import __version__
 from kseg.commands.validate.known_findings import fingerprint
-from kseg.consequences import Consequence
+from kseg.consequences import Consequence, consequence_of
 from kseg.findings import RULES, Rule, Severity, Verdict
 from kseg.report.partition_damage import COLUMNS as DAMAGE_COLUMNS
-from kseg.report.partition_damage import DamagedPartitions
+from kseg.report.partition_damage import DamagedPartitions, folder_of
 from kseg.report.rules_report import message_of
 from kseg.report.wording import (
     advice,
@@ -36,7 +35,10 @@ from kseg.report.wording import (
     summary_text,
 )
 from kseg.results import FileResult, Summary
-from kseg.text import count_of
+from kseg.text import count_of, iso_time, stored_bytes
+
+if TYPE_CHECKING:
+    from kseg.report.spool import Run
 
 _COMMANDS = {"info": "notice", "warning": "warning", "error": "error"}
 #: The annotations of each kind that GitHub shows for one step.
@@ -83,51 +85,66 @@ def _command(command: str, file: str, title: str, message: str) -> str:
     return f"::{command} {properties}::{message.translate(_DATA)}\n"
 
 
-def write_junit(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
-    """Write JUnit XML as Jenkins reads it (junit-10.xsd of its xunit plugin): one suite with one test per file.
+def write_junit(results: Iterable[FileResult], total: Summary, out: TextIO, *, run: Run | None = None) -> None:
+    """Write JUnit XML as Jenkins reads it (junit-10.xsd of its xunit plugin): a suite per partition, a test per file.
 
     A test has the name of its file, so a CI server can follow it from run to run. Errors make it fail; an unreadable file is
-    a test with an error; warnings, infos and known findings are the suite's output. The text is ASCII with character
-    references, so it is correct in every encoding of ``out``.
+    a test with an error; warnings, infos and known findings are its output. Its time is that of the checks. The text is
+    ASCII with character references, so it is correct in every encoding of ``out``.
     """
     out.write('<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="kseg validate">\n')
-    for result in results:
-        suite = _suite(result)
+    for folder, files in groupby(results, lambda result: folder_of(result.file)):
+        suite = _suite(folder or ".", list(files), run)
         ElementTree.indent(suite)
         out.write(ElementTree.tostring(suite, "us-ascii").decode("ascii"))
         out.write("\n")
     out.write("</testsuites>\n")
 
 
-def _suite(result: FileResult) -> ElementTree.Element:
-    name = printable(result.file)
+def _suite(folder: str, files: Sequence[FileResult], run: Run | None) -> ElementTree.Element:
+    suite = ElementTree.Element("testsuite", {"name": printable(folder), "tests": str(len(files))})
+    counts = Summary()
+    for result in files:
+        counts.add(result.summary)
+    properties = ElementTree.SubElement(suite, "properties")
+    for key, value in facts_of(counts).items():
+        ElementTree.SubElement(properties, "property", name=key, value=str(value))
+    cases = [_case(suite, result) for result in files]
+    for name, kind in (("failures", "failure"), ("errors", "error")):
+        suite.set(name, str(sum(case.find(kind) is not None for case in cases)))
+    suite.set("skipped", "0")
+    suite.set("time", _seconds(files))
+    if run is not None:
+        suite.set("timestamp", iso_time(run.started))
+    return suite
+
+
+def _seconds(files: Iterable[FileResult]) -> str:
+    return f"{sum(result.seconds for result in files):.3f}"
+
+
+def _case(suite: ElementTree.Element, result: FileResult) -> ElementTree.Element:
+    """Add the test of a file to the suite, and return it."""
     errors = [verdict for verdict in result.verdicts if verdict.severity >= Severity.ERROR]
     failing = [verdict for verdict in errors if not verdict.known]
-    # A damaged file must fail even if none of its findings is listed.
-    unlisted = bool(result.summary.errors and not errors)
-    unread = result.unread is not None
-    failed = not unread and bool(failing or unlisted)
-    counts = {"tests": "1", "failures": str(int(failed)), "errors": str(int(unread)), "skipped": "0"}
-    suite = ElementTree.Element("testsuite", {"name": name, **counts})
-    properties = ElementTree.SubElement(suite, "properties")
-    for key, value in facts_of(result.summary).items():
-        ElementTree.SubElement(properties, "property", name=key, value=str(value))
-    case = ElementTree.SubElement(suite, "testcase", classname="kseg.validate", name=name)
+    case = ElementTree.SubElement(
+        suite, "testcase", classname="kseg.validate", name=printable(result.file), time=_seconds([result])
+    )
     text = "\n\n".join(map(_failure_text, failing))
-    if unread:
-        why = printable(result.unread or "")
+    if result.unread is not None:
+        why = printable(result.unread)
         ElementTree.SubElement(case, "error", type="unreadable", message=why).text = "\n\n".join(
             filter(None, (why, text))
         )
-    elif failed:
+    elif failing or (result.summary.errors and not errors):  # a damaged file fails even if no finding is listed
         summary = count_of(result.summary.errors, "error")
         rules = ", ".join(dict.fromkeys(f"{verdict.rule.code} {verdict.rule.name}" for verdict in failing))
         message = f"{summary}: {rules}" if rules else f"{summary}, none of them listed"
         ElementTree.SubElement(case, "failure", type="damaged", message=message).text = text or message
     notes = list(_notes(result))
     if notes:
-        ElementTree.SubElement(suite, "system-out").text = "\n".join(notes)
-    return suite
+        ElementTree.SubElement(case, "system-out").text = "\n".join(notes)
+    return case
 
 
 def _failure_text(verdict: Verdict) -> str:
@@ -158,7 +175,7 @@ MAX_RESULTS = 25_000
 _RULE_INDEX = {name: index for index, name in enumerate(RULES)}
 
 
-def write_sarif(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
+def write_sarif(results: Iterable[FileResult], total: Summary, out: TextIO, *, run: Run | None = None) -> None:
     """Write SARIF 2.1.0 (OASIS): one run, the whole rule table, one result per finding, located by its bytes.
 
     Unreadable files are notifications of an unsuccessful run (§3.20.14). The ``properties`` of the run have the counts
@@ -166,7 +183,7 @@ def write_sarif(results: Iterable[FileResult], total: Summary, out: TextIO) -> N
     the invocation, which depends on them.
     """
     driver = {"name": "kseg", "version": __version__, "semanticVersion": __version__}
-    tool = {"driver": {**driver, "rules": [_rule(rule) for rule in RULES.values()]}}
+    tool = {"driver": {**driver, "rules": [_rule(rule, run.help_uri if run else None) for rule in RULES.values()]}}
     out.write(f'{{"$schema": {json.dumps(_SCHEMA)}, "version": "2.1.0", "runs": [{{"tool": {json.dumps(tool)},\n')
     out.write('"results": [')
     unread: list[dict[str, Any]] = []
@@ -183,16 +200,26 @@ def write_sarif(results: Iterable[FileResult], total: Summary, out: TextIO) -> N
     out.write(f'],\n"invocations": [{json.dumps(invocation)}],\n"properties": {json.dumps(properties)}}}]}}\n')
 
 
-def _rule(rule: Rule) -> dict[str, Any]:
+def _rule(rule: Rule, help_uri: str | None) -> dict[str, Any]:
     about = message_of(rule, ("[", "]"))  # SARIF has braces for placeholders
     return {
         "id": rule.code,
         "name": rule.name,
-        "shortDescription": {"text": about},
+        "shortDescription": {"text": _title(rule)},
         "fullDescription": {"text": f"{about}. What a broker does: {rule.broker}"},
         "help": {"text": rule.remedy},
+        **({"helpUri": help_uri.replace("{code}", rule.code).replace("{name}", rule.name)} if help_uri else {}),
         "defaultConfiguration": {"level": _LEVELS[rule.severity.label]},
     }
+
+
+_WRITTEN = {"crc": "CRC", "txn": "transaction", "kraft": "KRaft", "api": "API"}
+
+
+def _title(rule: Rule) -> str:
+    """Return the name of a rule as words, such as ``CRC mismatch``: GitHub lists alerts by it."""
+    title = " ".join(_WRITTEN.get(word, word) for word in rule.name.split("-"))
+    return title[0].upper() + title[1:]
 
 
 def _result(verdict: Verdict) -> dict[str, Any]:
@@ -238,17 +265,10 @@ def file_uri(path: str) -> str:
     scheme = _URL.match(path)
     if scheme:
         safe = "/%?&=:@[]!$'()*+,;~#" if _HTTP.match(path) else "/@"
-        return scheme[0] + quote(_file_bytes(path[scheme.end() :]), safe)
+        return scheme[0] + quote(stored_bytes(path[scheme.end() :]), safe)
     pure = PurePath(path)
-    uri = quote(_file_bytes(pure.as_posix()), "/")
+    uri = quote(stored_bytes(pure.as_posix()), "/")
     return f"file://{'' if uri.startswith('/') else '/'}{uri}" if pure.is_absolute() else uri
-
-
-def _file_bytes(text: str) -> bytes:
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogatepass")
 
 
 def _text(text: str) -> str:
@@ -274,7 +294,7 @@ _MARKUP = re.compile(r"([\\`*_\[\]<>#|~@&])")
 
 def write_markdown(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
     """Write the verdict, the worst partitions, a table of the worst files' findings, and what to do about each rule."""
-    worst: list[tuple[tuple[int, int, int], int, FileResult]] = []
+    worst: list[tuple[tuple[int, ...], int, FileResult]] = []
     with_findings = 0
     damaged = DamagedPartitions()
     for number, result in enumerate(results):
@@ -283,7 +303,7 @@ def write_markdown(results: Iterable[FileResult], total: Summary, out: TextIO) -
             continue
         with_findings += 1
         summary = result.summary
-        rank = (summary.errors + (result.unread is not None), summary.warnings, summary.infos)
+        rank = (_consequence(result), summary.errors + (result.unread is not None), summary.warnings, summary.infos)
         push = heapq.heappush if len(worst) < MAX_FILES else heapq.heappushpop
         push(worst, (rank, -number, result))
     out.write(f"# kseg validate: {total.verdict}\n\n{_escaped(summary_text(total))}\n")
@@ -306,6 +326,11 @@ def write_markdown(results: Iterable[FileResult], total: Summary, out: TextIO) -
             out.write(
                 f"| {rule.code} {rule.name} | {rule.broker} | {rule.remedy} |\n".replace("\n", " ").strip() + "\n"
             )
+
+
+def _consequence(result: FileResult) -> Consequence:
+    found = [consequence_of(one.rule.name, one.severity) for one in result.verdicts if not one.known]
+    return max([*found, *([Consequence.NEEDS_ATTENTION] if result.unread else [])], default=Consequence.INFORMATION)
 
 
 def _write_rows(result: FileResult, rules: dict[str, Rule], out: TextIO) -> None:
@@ -332,43 +357,3 @@ def _write_rows(result: FileResult, rules: dict[str, Rule], out: TextIO) -> None
 def _escaped(text: str) -> str:
     """Escape Markdown and line breaks: content of files is data."""
     return _MARKUP.sub(r"\\\1", printable(text)).replace("\n", " ")
-
-
-_GAUGES = (
-    ("files", "Segments that were checked."),
-    ("side_files", "Indexes, snapshots and checkpoints that were checked."),
-    ("unread", "Files that could not be read."),
-    ("batches", "Batches in the segments."),
-    ("records", "Records in the segments."),
-    ("bytes", "Bytes of the segments."),
-    ("lost_bytes", "Bytes that are not in a readable batch."),
-)
-_VERDICTS = ("sound", "damaged", "undetermined")
-
-
-def write_prometheus(results: Iterable[FileResult], total: Summary, out: TextIO) -> None:
-    """Write the counts of a run as gauges, the findings by rule, and the time of the end of the run."""
-    known, damaged = 0, DamagedPartitions()
-    for result in results:
-        known += sum(verdict.known for verdict in result.verdicts)
-        damaged.add(result)
-    for name, about in _GAUGES:
-        out.writelines(_metric(name, about, [("", getattr(total, name))]))
-    rules = [(f'{{rule="{name}",code="{RULES[name].code}"}}', count) for name, count in sorted(total.rules.items())]
-    out.writelines(_metric("findings", "Findings by rule.", rules))
-    severities = (("error", total.errors), ("warning", total.warnings), ("info", total.infos))
-    by_severity = [(f'{{severity="{label}"}}', count) for label, count in severities]
-    out.writelines(_metric("findings_by_severity", "Findings by severity.", by_severity))
-    out.writelines(_metric("known_findings", "Findings of the baseline.", [("", known)]))
-    partitions = damaged.counts()
-    by_consequence = [(f'{{consequence="{kind.label}"}}', partitions[kind]) for kind in reversed(Consequence) if kind]
-    out.writelines(_metric("partitions_needing_attention", "Partitions by their worst consequence.", by_consequence))
-    verdicts = [(f'{{verdict="{verdict}"}}', int(verdict == total.verdict)) for verdict in _VERDICTS]
-    out.writelines(_metric("verdict", "1 for the verdict of the run.", verdicts))
-    out.writelines(_metric("last_run_seconds", "End of the run, in seconds since 1970.", [("", int(time.time()))]))
-
-
-def _metric(name: str, about: str, samples: list[tuple[str, int]]) -> Iterator[str]:
-    yield f"# HELP kseg_{name} {about}\n# TYPE kseg_{name} gauge\n"
-    for labels, value in samples:
-        yield f"kseg_{name}{labels} {value}\n"

@@ -60,7 +60,7 @@ def write_text(result: ConvertResult, out: TextIO, *, detail: int = 0) -> None:
             total.merge(one)
         _write_lines(total, out)
     for one in result.segments if detail >= 0 or not several else ():
-        if detail > 0 or not several or one.skipped or one.lost_bytes or one.lost:
+        if detail > 0 or not several or one.skipped or one.lost_bytes:
             _write_lines(one, out)
 
 

@@ -119,7 +119,7 @@ def together_text(row: Row) -> str:
         ranges = together["lost_in_both"][:_NAMED]
         return f"neither replica can read offsets {', '.join(map(range_text, ranges))}{_more(count - len(ranges))}"
     if together["whole"] and together["last_offset"] is not None and all(row["damaged_places"].values()):
-        return f"together the replicas are whole from offset {together['first_offset']} to {together['last_offset']}"
+        return f"together the replicas have all offsets {together['first_offset']}..{together['last_offset']}"
     return ""
 
 

@@ -12,11 +12,12 @@ from kseg.commands.diff.differences import COUNTED, KINDS, VERDICTS
 from kseg.commands.diff.replica import ReplicaSummary
 from kseg.commands.diff.replica_pairs import NOT_COMPARED, PairOutcome
 from kseg.report.diff_advice import together_text
-from kseg.report.diff_report import difference_row, outcome_row, stale_text
+from kseg.report.diff_report import PARTITION_COLUMNS, difference_row, outcome_row, stale_text
 from kseg.report.ranking import fold, names_text
+from kseg.report.row_formats import RowSet
 from kseg.report.tables import TableColumn, print_pages, print_text
-from kseg.schema import Row
-from kseg.text import count_of, escape_controls
+from kseg.schema import Row, names_of
+from kseg.text import count_of, escape_controls, span
 
 #: Verdicts that the table only counts.
 _SAME = ("identical", "same")
@@ -37,8 +38,12 @@ class LogDirDiffTotal:
             yield from outcomes
 
 
-def rows(outcomes: Iterable[PairOutcome], total: LogDirDiffTotal) -> Iterator[Row]:
-    """Yield per pair of replicas the ``kind="difference"`` rows and a ``kind="diff"`` row, then a ``kind="summary"`` row."""
+def rows(outcomes: Iterable[PairOutcome], total: LogDirDiffTotal) -> RowSet:
+    """Return the rows of differences and a ``kind="diff"`` row for each pair of replicas, then a ``kind="summary"`` row."""
+    return RowSet(_rows(outcomes, total), PARTITION_COLUMNS, names_of(PARTITION_COLUMNS), "diff")
+
+
+def _rows(outcomes: Iterable[PairOutcome], total: LogDirDiffTotal) -> Iterator[Row]:
     for outcome in outcomes:
         pair, result = outcome.pair, outcome.comparison
         place = {"topic": pair.topic, "partition": pair.partition}
@@ -56,7 +61,7 @@ def rows(outcomes: Iterable[PairOutcome], total: LogDirDiffTotal) -> Iterator[Ro
 
 
 _COLUMNS = (
-    TableColumn("partition", text="wrap"),
+    TableColumn("partition", text="wrap", least=20),
     TableColumn("verdict"),
     TableColumn("offsets a", priority=1),
     TableColumn("offsets b", priority=1),
@@ -94,6 +99,8 @@ def _folded_cells(group: list[list[str]]) -> list[str]:
 
 def summary_line(total: LogDirDiffTotal) -> str:
     """Return the number of partitions by verdict as one line of text."""
+    if not any(count for verdict, count in total.verdicts.items() if verdict not in _SAME):
+        return f"no difference in {count_of(total.verdicts.total(), 'partition')}"
     verdicts = ", ".join(f"{count:,} {verdict}" for verdict, count in total.verdicts.most_common())
     return f"{count_of(total.verdicts.total(), 'partition')}: {verdicts}"
 
@@ -110,7 +117,7 @@ def _cells(outcome: PairOutcome, named: bool) -> list[str]:
 def _extent(replica: ReplicaSummary | None) -> str:
     if replica is None or replica.last_offset is None:
         return "-"
-    return f"{'?' if replica.first_offset is None else replica.first_offset}..{replica.last_offset}"
+    return span(replica.first_offset, replica.last_offset)
 
 
 def _differences(outcome: PairOutcome) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TextIO
 
 from kseg.commands.diff.comparison import truncations
@@ -18,10 +19,11 @@ from kseg.commands.diff.differences import (
 from kseg.commands.diff.replica import ReplicaSummary
 from kseg.commands.diff.replica_pairs import NOT_COMPARED
 from kseg.report.diff_advice import advice, together_text
-from kseg.report.row_formats import write_jsonl
+from kseg.report.formats import View
+from kseg.report.row_formats import RowSet, chosen, write_columns, write_csv, write_jsonl
 from kseg.report.tables import FOLDED, TableColumn, print_cells, print_note, print_text
-from kseg.schema import Column, Row, RowKind, row_maker
-from kseg.text import count_of, escape_controls
+from kseg.schema import Column, Row, RowKind, names_of, row_maker
+from kseg.text import count_of, escape_controls, span
 
 _PLACE_FIELDS = (
     Column("file", "text", "the segment"),
@@ -118,6 +120,9 @@ _SUMMARY = (
     Column("partitions", "count", "number of partitions"),
     Column("verdicts", "map", "partitions by verdict", of=(Column("", "count", "partitions"),)),
 )
+_LISTED = (Column("kind", "text", "difference"), *_DIFFERENCE)
+#: The columns of partitions of log directories, compared or not.
+PARTITION_COLUMNS = (Column("kind", "text", "diff"), *PLACE, _OUTCOME[0], _UNREAD[4], *_OUTCOME[1:])
 ROW_KINDS = (
     RowKind("diff", "Differences", (Column("kind", "text", "difference"), *PLACE, *_DIFFERENCE)),
     RowKind(
@@ -146,7 +151,7 @@ def _by_kind(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _together(result: Comparison, a: ReplicaSummary, b: ReplicaSummary) -> Row:
-    """Return what the replicas have together: null for ``whole`` if that is not known, and the first ranges of each kind."""
+    """Return the offsets of all replicas: null for ``whole`` if that is not known, and the first ranges of each kind."""
     union = result.union
     firsts = [one.first_offset for one in (a, b) if one.first_offset is not None]
     lasts = [one.last_offset for one in (a, b) if one.last_offset is not None]
@@ -174,6 +179,23 @@ class DiffJsonLines:
 
     def finish(self, result: Comparison, a: ReplicaSummary, b: ReplicaSummary) -> None:
         write_jsonl([outcome_row(result, a, b)], self._out)
+
+
+class DiffRows:
+    """Writes the differences as CSV, or as a table of the ``columns``: one row per difference, at the end."""
+
+    def __init__(self, out: TextIO, detail: int = 0, columns: Sequence[str] = (), *, table: bool = False) -> None:
+        self._out = out
+        self._view = View(terminal=out.isatty(), columns=columns)
+        self._write = write_columns if table else write_csv
+        self._found = chosen(RowSet((), _LISTED, names_of(_LISTED)), self._view)
+        self._rows: list[Row] = []
+
+    def write_difference(self, difference: Difference) -> None:
+        self._rows.append(difference_row(difference))
+
+    def finish(self, result: Comparison, a: ReplicaSummary, b: ReplicaSummary) -> None:
+        self._write(replace(self._found, rows=self._rows), self._out, self._view)
 
 
 class DiffTable:
@@ -261,7 +283,7 @@ _REPLICA_COLUMNS = (
     TableColumn("replica"),
     TableColumn("path", text="wrap"),
     TableColumn("offsets", right=True),
-    TableColumn("damaged", right=True, priority=1),
+    TableColumn("damaged", right=True),
     TableColumn("only here", right=True, priority=2),
     TableColumn("batches", right=True, priority=3),
     TableColumn("segments", right=True, priority=4),
@@ -356,4 +378,4 @@ def _place(place: DifferencePlace | None) -> str:
 def _extent(one: Row) -> str:
     if one["last_offset"] is None:
         return "-"
-    return f"{'?' if one['first_offset'] is None else one['first_offset']}..{one['last_offset']}"
+    return span(one["first_offset"], one["last_offset"])

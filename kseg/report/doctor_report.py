@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from kseg.commands.next_steps import PartitionSteps, in_order
-from kseg.consequences import Consequence, attention_text
+from kseg.consequences import Consequence
 from kseg.format.storage.source import is_url
 from kseg.report.partition_damage import Damage, DamagedPartitions
 from kseg.report.recovery_report import Harm, RecoveryTotal
@@ -48,7 +48,7 @@ class Diagnosis:
         for harm in self.harms:
             folder = os.path.normpath(harm.folder)
             if folder in self.log_dirs and folder not in found:
-                continue  # it is no partition
+                continue  # it is not a partition
             found[folder] = max(harm.consequence, found.get(folder, harm.consequence))
         return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
@@ -58,8 +58,14 @@ class Diagnosis:
         return {folder if is_url(folder) else os.path.normpath(folder): damage for folder, damage in found.items()}
 
     def attention(self) -> str:
-        """Return the number of partitions that need attention."""
-        return attention_text(Counter(self.consequences().values()))
+        """Return the numbers of ``kseg validate``, and how many other folders only the predicted start harms."""
+        harmed = {os.path.normpath(harm.folder) for harm in self.harms} - {*self.damages()}
+        others = f"; without a finding, harmed by the start: {count_of(len(harmed), 'folder')}" if harmed else ""
+        return self.damaged.answer() + others
+
+    def partitions(self) -> Counter[Consequence]:
+        """Return the numbers of partitions by consequence, as ``kseg validate`` does."""
+        return self.damaged.counts()
 
     @property
     def found(self) -> bool:
@@ -97,7 +103,8 @@ def _start(found: Diagnosis) -> str:
         return "not predicted: give the log directories of the broker"
     if found.recovery.without_metadata:
         return "without topics: the metadata log is missing"
-    return "yes, with a loss" if found.recovery.harms else "yes, without a loss"
+    lost = any(kind >= Consequence.LOSES_BYTES for kind in found.consequences().values())
+    return "yes, with a loss" if found.recovery.harms else f"yes, without a {'further ' if lost else ''}loss"
 
 
 def write_table(found: Diagnosis, out: TextIO, *, detail: int = 0) -> None:
@@ -111,16 +118,11 @@ def write_table(found: Diagnosis, out: TextIO, *, detail: int = 0) -> None:
 
 def _write_steps(found: Diagnosis, out: TextIO, *, whole: bool) -> None:
     steps = [one for one in found.steps if one.commands]
-    decisions = [one for one in found.steps if one.text]
     shown = steps if whole else _first(steps)
     if found.steps:
         out.write("\nnext steps\n")
-    for one in decisions if whole else decisions[:1]:
-        print_text(out, f"  # before the start: {escape_controls(one.folder)}: {escape_controls(one.text)}", indent=4)
-    if not whole and len(decisions) > 1:
-        print_text(
-            out, f"  # and {count_of(len(decisions) - 1, 'more folder')} to decide about: -v lists them", indent=4
-        )
+    decisions = [(one.folder, text) for one in found.steps for text in one.decisions]
+    _write_texts("before the start", decisions, out, whole=whole)
     for line in in_order(shown, all_of_them=len(shown) == len(steps) and not decisions):
         out.write(text_lines(out, f"  {escape_controls(line)}", 6, "" if line.startswith("#") else " \\"))
     if len(shown) < len(steps):
@@ -128,7 +130,16 @@ def _write_steps(found: Diagnosis, out: TextIO, *, whole: bool) -> None:
         print_text(out, f"  # before the start: {more}, -v lists all commands", indent=4)
     if any(one.replaced for one in shown):
         print_text(out, "  # or, with another replica in sync: only move the folder away, and start", indent=4)
+    _write_texts("no command", [(one.folder, text) for one in found.steps for text in one.left], out, whole=whole)
     out.write("\n")
+
+
+def _write_texts(head: str, texts: Sequence[tuple[str, str]], out: TextIO, *, whole: bool) -> None:
+    """Write the tasks without a command, a line for each; unless ``whole`` only the first and the number of the others."""
+    for folder, text in texts if whole else texts[:1]:
+        print_text(out, f"  # {head}: {escape_controls(folder)}: {escape_controls(text)}", indent=4)
+    if not whole and len(texts) > 1:
+        print_text(out, f"  # {head}: {len(texts) - 1:,} more, -v lists them", indent=4)
 
 
 def _first(steps: Sequence[PartitionSteps]) -> list[PartitionSteps]:
@@ -152,7 +163,8 @@ _STEP = (
     Column("kind", "text", "step"),
     Column("folder", "text", "the partition folder or log directory"),
     Column("commands", "texts", "lines for a shell, between the stop and the start of the broker"),
-    Column("text", "text", "what to decide; empty with commands"),
+    Column("text", "text", "what a person has to do before the start"),
+    Column("left", "texts", "findings that no command corrects, with the reasons"),
 )
 _SUMMARY = (
     Column("kind", "text", "summary"),
@@ -176,6 +188,6 @@ def rows(found: Diagnosis) -> Iterator[Row]:
         yield answer({"subject": subject, "text": text})
     for one in found.steps:
         yield step(one)
-    counts = Counter(kind.label for kind in found.consequences().values())
+    counts = {kind.label: count for kind, count in found.partitions().items()}
     commands = in_order(found.steps, all_of_them=not any(one.text for one in found.steps))
-    yield summary({"attention": dict(counts), "commands": commands})
+    yield summary({"attention": counts, "commands": commands})

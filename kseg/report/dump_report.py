@@ -17,7 +17,7 @@ from kseg.commands.dump.dumped_rows import (
     RecordsItem,
     SegmentItem,
 )
-from kseg.commands.dump.line_writer import CAPACITY, CELLS, MARK, Escapes, Layout, LineBuffer
+from kseg.commands.dump.line_writer import CAPACITY, CELLS, MARK, MODERN_CELLS, Escapes, Layout, LineBuffer
 from kseg.errors import UsageError
 from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.segment.records_chunk import batch_row, record_row, timestamp_type, unchanged
@@ -86,9 +86,10 @@ def _rows(dumped: Rows, view: View) -> Iterator[schema.Row]:
 
 def record_rows(item: RecordsItem, kept: Sequence[int], view: View) -> Iterator[schema.Row]:
     """Yield the rows of some of the records of an item."""
+    transaction = item.transaction
     for i in kept:
         large = item.topic is None and record_lines.is_large(item, i)
-        row = record_row(item.file, item.chunk.record(i, contents=not large), unchanged)
+        row = record_row(item.file, item.chunk.record(i, contents=not large, transaction=transaction), unchanged)
         if large:
             _set_large_fields(row, item, i, view.encoding)
         if item.topic:
@@ -123,7 +124,8 @@ def write_csv(dumped: Rows, out: TextIO, view: View) -> None:
                 batches = item.chunk.batches
                 magic = batches.magic[item.row]
                 stamped = timestamp_type(magic, batches.attributes[item.row])
-                layout = csv_layout(item.file, stamped, magic >= 2, view.encoding, names[: len(names) - len(last)])
+                first = names[: len(names) - len(last)]
+                layout = csv_layout(item.file, stamped, magic >= 2, view.encoding, first, item.transaction)
             record_lines.write_csv(item, layout, lines, other, more)
             lines.flush()
 
@@ -151,11 +153,23 @@ def _more_cells(item: RecordsItem, names: Sequence[str], view: View) -> Iterator
         yield "".join(["," + report_rows.csv_cell(row.get(name), view) for name in names])
 
 
-@lru_cache(maxsize=64)
-def csv_layout(file: str, stamped: str | None, modern: bool, encoding: str, names: tuple[str, ...]) -> Layout:
-    """Return the layout of a data record's line; ``stamped`` is its timestamp type, ``modern`` is True for v2."""
+@lru_cache(maxsize=256)
+def csv_layout(
+    file: str,
+    stamped: str | None,
+    modern: bool,
+    encoding: str,
+    names: tuple[str, ...],
+    transaction: tuple[str | None, str | None] = (None, None),
+) -> Layout:
+    """Return the layout of a data record's line; ``stamped`` is its timestamp type, ``modern`` is True for v2.
+
+    ``transaction`` has its state and the transactional id.
+    """
+    state, transactional_id = transaction
     constants = {"kind": "record", "file": file, "timestamp_type": stamped}
-    cells = [name for name in names if name in CELLS and (modern or name != "sequence")]
+    constants |= {"transaction_state": state, "transactional_id": transactional_id}
+    cells = [name for name in names if name in CELLS and (modern or name not in MODERN_CELLS)]
     texts = [MARK if name in cells else report_rows.csv_cell(constants.get(name), View()) for name in names]
     return Layout(",".join(texts) + "\n", cells, encoding, Escapes({}, ()), header=MARK)
 

@@ -15,7 +15,7 @@ from kseg.commands.dump.record_lines import field
 from kseg.errors import UsageError
 from kseg.extras.serialization.decoding import NOT_DECODED, DecodedValue
 from kseg.format.record.default_records import MAX_HEADERS
-from kseg.format.record.layout import NO_PRODUCER_ID, NO_SEQUENCE, TIMESTAMP_TYPES
+from kseg.format.record.layout import ABORTED, NO_PRODUCER_ID, NO_SEQUENCE, OPEN, TIMESTAMP_TYPES, UNKNOWN
 from kseg.format.segment.records_chunk import Record, RecordBatch, batch_row
 from kseg.report.dump_report import column_names, record_rows
 from kseg.report.formats import View
@@ -41,7 +41,7 @@ _BATCH_COLUMNS = (
     TableColumn("producer_id", right=True, priority=6),
     TableColumn("base_sequence", right=True, priority=8),
     TableColumn("partition_leader_epoch", right=True, priority=9),
-    TableColumn("crc_valid", priority=1),
+    TableColumn("crc_valid"),
     TableColumn("flags", priority=7),
 )
 _RECORD_COLUMNS = (
@@ -52,7 +52,11 @@ _RECORD_COLUMNS = (
     TableColumn("value", text="cut"),
     TableColumn("headers", text="cut", priority=3),
     TableColumn("control", text="wrap", priority=2),
+    TableColumn("transaction_state", priority=1),
 )
+#: This column is hidden without transactions; rows with one of these states are red.
+_NOT_COMMITTED = (ABORTED, OPEN, UNKNOWN)
+_TRANSACTION = "transaction_state"
 #: The type of timestamps that the broker set: a table names it, and not the usual CreateTime.
 _LOG_APPEND = TIMESTAMP_TYPES[1]
 #: The columns of numbers, which are on the right.
@@ -113,21 +117,26 @@ def write_table(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> None:
             for texts, shown in zip(cells, page, strict=True):
                 row = shown.row if isinstance(shown, _ShownRecord) else batch_row(file, shown)
                 texts += [cell(row.get(name), name) for name in others]
-            print_cells(out, *_chosen(columns, cells, view), title=escape_controls(file))
+            styles = ["red" if _state(shown) in _NOT_COMMITTED else "" for shown in page]
+            print_cells(out, *_chosen(columns, cells, styles, view), title=escape_controls(file))
 
 
 def _chosen(
-    columns: Sequence[TableColumn], cells: list[list[str]], view: View
+    columns: Sequence[TableColumn], cells: list[list[str]], styles: Sequence[str], view: View
 ) -> tuple[Sequence[TableColumn], list[tuple[list[str], str]]]:
     """Return the columns and cells that the view wants; columns that were asked for are not hidden."""
     if view.full:
         columns = [column._replace(text="wrap" if column.text else "") for column in columns]
     places: Sequence[int] = range(len(columns))
+    known = [column.name for column in columns]
     if view.columns:
         names = [column.name.partition(" ")[0] for column in columns]
         places = [names.index(name) for name in view.columns]
         columns = [column._replace(priority=0) for column in columns]
-    return [columns[n] for n in places], [([row[n] for n in places], "") for row in cells]
+    elif view.deep and all(row[known.index(_TRANSACTION)] == "-" for row in cells):
+        places = [n for n in places if columns[n].name != _TRANSACTION]
+    shown = zip(cells, styles, strict=True)
+    return [columns[n] for n in places], [([row[n] for n in places], style) for row, style in shown]
 
 
 def _pages(rows: Iterable[_Shown]) -> Iterator[list[_Shown]]:
@@ -150,13 +159,13 @@ def _rows(dumped: Iterable[SegmentItem], view: View, with_rows: bool) -> Iterato
             yield item.file, item.batch
         elif isinstance(item, RecordsItem):
             batch, chunk, lists = item.batch, item.chunk, item.chunk.lists
-            data = chunk.payload(item.row)
+            data, transaction = chunk.payload(item.row), item.transaction
             for i in item.kept:
                 fields = islice(chunk.header_fields(i), MAX_HEADERS) if lists.header_count[i] else ()
                 yield (
                     item.file,
                     _ShownRecord(
-                        chunk.record(i, contents=False),
+                        chunk.record(i, contents=False, transaction=transaction),
                         batch,
                         item.decoded(i) if item.topic else None,
                         item.contents(i),
@@ -176,6 +185,10 @@ def _field_row(item: RecordsItem, i: int, view: View) -> Row:
 
 def _content_of(data: memoryview | None, most: int) -> CellContent | None:
     return None if data is None else CellContent(bytes(data[:most]), len(data))
+
+
+def _state(shown: _Shown) -> str | None:
+    return shown.record.transaction_state if isinstance(shown, _ShownRecord) and not shown.record.control else None
 
 
 def _batch_cells(page: Sequence[_Shown], view: View) -> tuple[Sequence[TableColumn], list[list[str]]]:
@@ -217,6 +230,7 @@ def _record_cells(page: Sequence[_Shown], view: View) -> tuple[Sequence[TableCol
         found["sequence"].append(_or_dash(record.sequence, NO_SEQUENCE))
         found["headers"].append(_headers(row, view.encoding))
         found["control"].append(_control(row))
+        found[_TRANSACTION].append(record.transaction_state or "-")
     titles = {}
     types = {row.record.timestamp_type for row in rows}
     if types == {_LOG_APPEND}:

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO, cast
 
 from kseg.engine import imported
 from kseg.errors import KsegError, UsageError
-from kseg.format.storage import atomic_write
+from kseg.format.storage import atomic_write, remote_files, remote_outputs
+from kseg.format.storage.naming import is_url
+from kseg.report import tables
 from kseg.report.terminal import screen
 from kseg.text import one_of
 
@@ -29,7 +31,11 @@ if TYPE_CHECKING:
 JSON_LINES = "kseg.report.row_formats:write_jsonl"
 CSV = "kseg.report.row_formats:write_csv"
 PARQUET = "kseg.report.parquet:write_rows"
+#: A table with the columns that the user chose.
+COLUMNS = "kseg.report.row_formats:write_columns"
 _ROW_WRITERS = {JSON_LINES, CSV, PARQUET}
+#: The formats that show the run.
+_WITH_RUN = {"html", "junit", "sarif", "prometheus"}
 
 
 class ResultKind(NamedTuple):
@@ -112,7 +118,7 @@ VALIDATION = ResultKind(
         "github": "kseg.report.ci_formats:write_github",
         "html": "kseg.extras.html.validation_page:write_html",
         "markdown": "kseg.report.ci_formats:write_markdown",
-        "prometheus": "kseg.report.ci_formats:write_prometheus",
+        "prometheus": "kseg.report.prometheus:write_prometheus",
     },
 )
 # (partitions)
@@ -128,6 +134,7 @@ STATS = ResultKind(
     {
         "table": "kseg.report.stats_report:write_table",
         "jsonl": JSON_LINES,
+        "csv": CSV,
         "html": "kseg.extras.html.stats_page:write_html",
     },
 )
@@ -138,6 +145,7 @@ RECOVERY = ResultKind(
     {
         "table": "kseg.report.recovery_report:write_table",
         "jsonl": JSON_LINES,
+        "csv": CSV,
         "html": "kseg.extras.html.recovery_page:write_html",
     },
 )
@@ -158,6 +166,7 @@ TRANSACTIONS = ResultKind(
     {
         "table": "kseg.report.transactions_report:write_table",
         "jsonl": JSON_LINES,
+        "csv": CSV,
         "html": "kseg.extras.html.transactions_page:write_html",
     },
 )
@@ -190,19 +199,36 @@ RULES = ResultKind(
 )
 # Written while they are found, with a class of (out, detail).
 DIFF = ResultKind(
-    "differences", "", {"table": "kseg.report.diff_report:DiffTable", "jsonl": "kseg.report.diff_report:DiffJsonLines"}
+    "differences",
+    "",
+    {
+        "table": "kseg.report.diff_report:DiffTable",
+        "jsonl": "kseg.report.diff_report:DiffJsonLines",
+        "csv": "kseg.report.diff_report:DiffRows",
+    },
 )
 # (found, total)
 LAG = ResultKind(
     "lags",
     "kseg.report.lag_report:rows",
-    {"table": "kseg.report.lag_report:write_table", "jsonl": JSON_LINES, "csv": CSV},
+    {
+        "table": "kseg.report.lag_report:write_table",
+        "jsonl": JSON_LINES,
+        "csv": CSV,
+        "reset-csv": "kseg.report.lag_report:write_reset",
+    },
 )
 # (outcomes, total)
 LOG_DIR_DIFF = ResultKind(
     "differences of log directories",
     "kseg.report.diff_log_dirs:rows",
-    {"table": "kseg.report.diff_log_dirs:write_table", "jsonl": JSON_LINES},
+    {"table": "kseg.report.diff_log_dirs:write_table", "jsonl": JSON_LINES, "csv": CSV},
+)
+# (partitions, lines)
+PIPELINE = ResultKind(
+    "runs of a pipeline",
+    "kseg.report.pipeline_report:rows",
+    {"table": "kseg.report.pipeline_report:write_table", "jsonl": JSON_LINES, "csv": CSV},
 )
 # Written while they are found, with a class of (out).
 REPAIR = ResultKind(
@@ -226,14 +252,22 @@ def write(
     view: View | None = None,
     detail: int | None = None,
     run: Callable[[], Run] | None = None,
+    columns: Sequence[str] | None = None,
 ) -> None:
     """Write results in a format. Raises UsageError if the kind does not have the format.
 
-    ``detail`` is for the table only: 1 also lists valid parts, -1 lists only the answer. ``run`` is for HTML only: it
-    returns the description of the run.
+    ``columns`` are fields of the rows for a table or CSV instead of the columns of the kind.
+    ``detail`` is for the table only: 1 also lists valid parts, -1 lists only the answer. ``run`` returns the
+    description of the run; it is for the formats that show it.
     """
+    if columns:
+        selected = imported("kseg.report.row_formats:chosen")
+        view = View(terminal=out.isatty(), columns=columns)
+        found = selected(imported(kind.rows)(*results), view)
+        imported(COLUMNS if name == "table" else kind.writers[name])(found, out, view)
+        return
     write_in = writer(kind, name)
-    if run is not None and name == "html":
+    if run is not None and name in _WITH_RUN:
         write_in = partial(write_in, run=run())
     if detail is not None and name == "table":
         write_in = partial(write_in, detail=detail)
@@ -341,7 +375,7 @@ def _ignore_closed_pipe(stream: TextIO) -> TextIO:
 
 @contextmanager
 def destination(path: str | None, *, to_the_end: bool = True) -> Iterator[TextIO]:
-    """Open the destination of results: stdout (None or ``-``), or a file that is written atomically.
+    """Open the destination of results: stdout (None or ``-``), or a file or an object that is written atomically.
 
     If the reader of stdout exits early, as ``head`` does, the work continues to its verdict. Without ``to_the_end``,
     for commands that only write rows, the next write raises BrokenPipeError instead.
@@ -352,14 +386,20 @@ def destination(path: str | None, *, to_the_end: bool = True) -> Iterator[TextIO
         reconfigure = getattr(sys.stdout, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(encoding="utf-8", errors="backslashreplace")
-        # Ctrl-C between a write of _Output and its return would repeat the rows. Python's own stream counts what it wrote.
+        # Ctrl-C between a write of _Output and its return would repeat the rows. Python's own stream counts its bytes.
         out = _ignore_closed_pipe(sys.stdout) if to_the_end or sys.stdout.isatty() else sys.stdout
         with _naming_stdout():
-            yield out
+            with tables.legend(out):
+                yield out
             out.flush()
         return
+    name = remote_files.without_file_scheme(str(path))
+    if is_url(name):
+        with remote_outputs.whole_object(name) as raw, _text(raw) as out:
+            yield out
+        return
     # A symbolic link stays: its target is replaced. A device or a pipe is written directly.
-    target = Path(str(path))
+    target = Path(name)
     if target.exists() and not target.is_file():
         try:
             with target.open("w", encoding="utf-8", errors="backslashreplace", newline="") as out:
@@ -367,8 +407,14 @@ def destination(path: str | None, *, to_the_end: bool = True) -> Iterator[TextIO
         except OSError as error:
             raise KsegError(f"{path}: {error.strerror or error}") from error
         return
-    with atomic_write.whole_file(target.resolve()) as raw:
-        out = io.TextIOWrapper(cast(BinaryIO, raw), encoding="utf-8", errors="backslashreplace", newline="")
+    with atomic_write.whole_file(target.resolve()) as file, _text(file) as out:
         yield out
-        out.flush()
-        out.detach()
+
+
+@contextmanager
+def _text(raw: Any) -> Iterator[TextIO]:
+    """Yield a binary file as text; the file stays open."""
+    out = io.TextIOWrapper(cast(BinaryIO, raw), encoding="utf-8", errors="backslashreplace", newline="")
+    yield out
+    out.flush()
+    out.detach()

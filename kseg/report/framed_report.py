@@ -17,7 +17,7 @@ from kseg.report.row_formats import (
 )
 from kseg.report.tables import TableColumn, print_cells
 from kseg.schema import Column, Row
-from kseg.text import escape_controls, to_json
+from kseg.text import escape_controls, text_or_json
 
 Items = Iterable[Item]
 Columns = Sequence[Column]
@@ -44,7 +44,7 @@ def write_text(dumped: Items, columns: Columns, out: TextIO, view: View) -> None
     encode = ENCODERS[view.encoding]
     for item in dumped:
         if isinstance(item, WireRow):
-            reported = (f" {name}: {_text(value)}" for name, value in _line(item.row, encoded(item.row, encode)))
+            reported = (f" {name}: {text_or_json(value)}" for name, value in _line(item.row, encoded(item.row, encode)))
             line = item.row["kind"] + "".join(reported)
             out.write((escape_controls(line) if view.terminal else line) + "\n")
 
@@ -55,10 +55,6 @@ def _line(row: Row, shown: Row) -> Iterator[tuple[str, Any]]:
             yield f"{name}Size", -1 if row[name] is None else len(row[name])
         if name != "kind" and value not in (None, []):
             yield name, value
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else to_json(value)
 
 
 def write_table(dumped: Items, columns: Columns, out: TextIO, view: View) -> None:

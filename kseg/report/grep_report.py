@@ -6,7 +6,7 @@ heading.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TextIO
 
@@ -14,6 +14,7 @@ from kseg.commands.dump.dumped_rows import Item, RecordsItem
 from kseg.commands.dump.record_lines import field
 from kseg.format.record.columns import CRC_BAD
 from kseg.format.record.default_records import MAX_HEADERS
+from kseg.format.record.layout import ABORTED, OPEN, UNKNOWN
 from kseg.report.dump_table import MOST_PIPED_BYTES, CellContent, content_text
 from kseg.report.formats import View
 from kseg.report.tables import may_colour, styled
@@ -22,6 +23,12 @@ from kseg.text import escape_controls, to_json
 #: The characters of a text that are shown on a terminal, and how many of them are before the first match.
 _MOST_CHARACTERS, _BEFORE_MATCH = 400, 80
 _WRONG_CRC = " (wrong CRC)"
+#: The state of a transaction -> the end of a line.
+_MARKS: Mapping[str | None, str] = {
+    ABORTED: " (aborted)",
+    OPEN: " (open transaction)",
+    UNKNOWN: " (transaction state unknown)",
+}
 
 
 def write_text(dumped: Iterable[Item], out: TextIO, view: View) -> None:
@@ -80,7 +87,8 @@ class _Lines:
         if matched and any(name.startswith("header") for name in matched):
             line += f" {self._headers(item, i)}"
         wrong = item.chunk.batches.crc_state[item.row] == CRC_BAD
-        self._out.write(line + (self.styled(_WRONG_CRC, "red") if wrong else "") + "\n")
+        mark = _WRONG_CRC if wrong else _MARKS.get(item.transaction[0], "")
+        self._out.write(line + (self.styled(mark, "red") if mark else "") + "\n")
 
     def _shown(self, item: RecordsItem, i: int, name: str, matched: Sequence[str]) -> str:
         lists = item.chunk.lists

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -17,7 +18,7 @@ from kseg.text import count_of
 
 FIELDS = (
     Column("kind", "text", "lag"),
-    Column("group", "text", "the consumer group", "commit.group", TableColumn("group", text="wrap", least=14)),
+    Column("group", "text", "the consumer group", "commit.group", TableColumn("group", text="wrap", least=20)),
     Column("topic", "text", "topic of the committed offset", "commit.topic"),
     Column(
         "partition", "int32", "partition of the committed offset", "commit.partition",
@@ -74,17 +75,36 @@ _MOST_ROWS = 24
 
 
 def write_table(found: Iterable[GroupLag], total: LagTotal, out: TextIO, *, detail: int = 0) -> None:
-    """Write the lags, then a line with the sums. Of many lags only the worst are listed, unless ``detail`` is 1."""
+    """Write the lags, then a line with the sums. Of many lags only the worst are listed after it, unless ``detail`` is 1."""
     listed = list(islice(found, _MOST_ROWS + 1)) if detail <= 0 else []
     if len(listed) > _MOST_ROWS:
         found = heapq.nlargest(_MOST_ROWS, chain(listed, found), key=lambda one: (one.status != "ok", one.lag or 0))
+        print_text(out, summary_line(total), indent=2)
     else:
         found = chain(listed, found)
     print_pages(out, COLUMNS, ((cells_of(COLUMNS, one), "" if one.status == "ok" else "yellow") for one in found))
     if len(listed) > _MOST_ROWS:
         left_out = count_of(total.statuses.total() - _MOST_ROWS, "more partition")
         print_text(out, f"{left_out} with a smaller lag: -v lists them", indent=2)
-    print_text(out, summary_line(total), indent=2)
+    else:
+        print_text(out, summary_line(total), indent=2)
+
+
+#: Commits that are not written for ``kafka-consumer-groups --reset-offsets``: no consumer would continue from them.
+NOT_RESET = ("expired", "other-topic-id", "deleted-topic", "compacted")
+
+
+def write_reset(found: Iterable[GroupLag], total: LagTotal, out: TextIO) -> None:
+    """Write lines that ``kafka-consumer-groups --reset-offsets --from-file`` reads: group, topic, partition, offset.
+
+    Source: ``OffsetsUtils.parseResetPlan`` and ``CsvUtils`` of Kafka 4.3.
+    """
+    lines = csv.writer(out, lineterminator="\n")
+    lines.writerows(
+        (one.commit.group, one.commit.topic, one.commit.partition, one.commit.offset)
+        for one in found
+        if one.status not in NOT_RESET
+    )
 
 
 def summary_line(total: LagTotal) -> str:

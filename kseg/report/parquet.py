@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -105,6 +106,7 @@ def _record_batches(dumped: Iterable[SegmentItem], columns: Sequence[schema.Colu
             continue
         if place.file != item.file:
             place = arrow_table.ColumnPlace.of(item.file, item.topic, item.decoder)
+            place = replace(place, transactions=item.transactions)
         data = payload_of(item.chunk, item.row)
         for first, stop in item.ranges():
             yield from gathered.add(place, item.chunk, data, first, stop)

@@ -8,17 +8,23 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from kseg.consequences import Consequence, attention_text, consequence_of
 from kseg.findings import RULES, Finding, Severity
+from kseg.format.sidefiles.metadata_files import OF_LOG_DIRS
 from kseg.format.storage.naming import partition_of
 from kseg.format.storage.source import STDIN
-from kseg.report.ranking import common_text, fold, names_text
+from kseg.report.ranking import common_text, fold, names_text, some_text
 from kseg.report.tables import Row, TableColumn
 from kseg.results import FileResult
-from kseg.text import escape_controls
+from kseg.text import escape_controls, span
 
 #: The most separate ranges of offsets of a partition that are kept.
 _MOST_RANGES = 100_000
 #: The most pairs of a rule and a file that are kept for a partition.
 _MOST_FILES = 100
+
+
+def folder_of(file: str) -> str:
+    """Return the folder of a file; that of standard input is itself."""
+    return os.path.dirname(file) if file != STDIN else STDIN
 
 
 def new_errors(result: FileResult) -> int:
@@ -29,7 +35,8 @@ def new_errors(result: FileResult) -> int:
 class Damage:
     """The damage of one partition: counts, the names of the rules, the offsets of its errors, and its worst finding.
 
-    ``files`` are the first pairs of a rule and a file, with their consequences.
+    ``files`` are the first pairs of a rule and a file, with their consequences. ``why_unread`` is the reason of the first
+    of ``unread`` files.
     """
 
     def __init__(self) -> None:
@@ -37,7 +44,7 @@ class Damage:
         self.rules: dict[str, None] = {}
         self.files: dict[tuple[str, str], Consequence] = {}
         self.consequence = Consequence.INFORMATION
-        self.worst = ""
+        self.worst = self.why_unread = ""
         self._ranges: list[tuple[int, int]] = []
         self._unlisted: list[tuple[int, int]] = []
 
@@ -47,16 +54,19 @@ class Damage:
         self.lost_bytes += result.summary.lost_bytes
         if result.unread is not None:
             self.unread += 1
+            self.why_unread = self.why_unread or result.unread
             self._rank(Consequence.NEEDS_ATTENTION, f"{result.file} (could not be read)")
         severities = {verdict.finding.rule: verdict.severity for verdict in result.verdicts}
+        # A broker deletes an index without its log, and does not read it.
+        most = Consequence.NEEDS_ATTENTION if "orphaned-index" in severities else max(Consequence)
         for verdict in result.verdicts:
             if not verdict.known:
-                self._add(result.file, verdict.finding.rule, verdict.severity)
+                self._add(result.file, verdict.finding.rule, verdict.severity, most)
                 if verdict.severity >= Severity.ERROR:
                     self._ranges += _offsets(verdict.finding)
         for rule, others in result.unlisted.items():
             severity = severities.get(rule, RULES[rule].severity)
-            self._add(result.file, rule, severity)
+            self._add(result.file, rule, severity, most)
             if severity >= Severity.ERROR:
                 self._unlisted += _offsets(others)
         if len(self._ranges) > _MOST_RANGES:
@@ -65,10 +75,10 @@ class Damage:
         if self._unlisted:
             self._unlisted = [around(self._unlisted)]
 
-    def _add(self, file: str, rule: str, severity: Severity) -> None:
+    def _add(self, file: str, rule: str, severity: Severity, most: Consequence) -> None:
         if severity >= Severity.WARNING:
             self.rules[rule] = None
-            consequence = consequence_of(rule, severity)
+            consequence = min(consequence_of(rule, severity), most)
             if len(self.files) < _MOST_FILES:
                 self.files[rule, file] = consequence
             self._rank(consequence, f"{file} ({rule})")
@@ -76,6 +86,11 @@ class Damage:
     def _rank(self, consequence: Consequence, place: str) -> None:
         if consequence > self.consequence:
             self.consequence, self.worst = consequence, place
+
+    @property
+    def is_of_log_dir(self) -> bool:
+        """Whether only files of a log directory itself are damaged, and no file of a partition."""
+        return bool(self.files) and all(os.path.basename(file) in OF_LOG_DIRS for _, file in self.files)
 
     def causes(self) -> list[str]:
         """Return the names of the rules, and whether a file could not be read."""
@@ -88,7 +103,7 @@ class Damage:
     def span(self) -> str:
         """Return the first and the last offset of the errors as ``5..7``; ``-`` without offsets."""
         every = [*self._ranges, *self._unlisted]
-        return "{}..{}".format(*around(every)) if every else "-"
+        return span(*around(every)) if every else "-"
 
     def ranges(self) -> list[tuple[int, int]]:
         """Return the ranges of offsets of the listed errors, in order and without overlaps. Both ends are inclusive."""
@@ -109,7 +124,7 @@ class DamagedPartitions:
         """Add the result of a file, if it has a new warning or error, or could not be read."""
         if not (result.unread or result.summary.errors or result.summary.warnings):
             return
-        folder = os.path.dirname(result.file) if result.file != STDIN else STDIN
+        folder = folder_of(result.file)
         if result.unread and partition_of(os.path.basename(folder)) is None:
             return  # the path may be outside of any partition
         damage = self.by_folder.get(folder) or Damage()
@@ -117,13 +132,13 @@ class DamagedPartitions:
         if damage.consequence:
             self.by_folder[folder] = damage
 
-    def counts(self) -> Counter[Consequence]:
-        """Return the numbers of partitions by consequence."""
-        return Counter(damage.consequence for damage in self.by_folder.values())
+    def counts(self, *, log_dirs: bool = False) -> Counter[Consequence]:
+        """Return the numbers of partitions, or of log directories, by consequence."""
+        return Counter(one.consequence for one in self.by_folder.values() if one.is_of_log_dir is log_dirs)
 
     def answer(self) -> str:
         """Return how many partitions need attention, by consequence."""
-        return attention_text(self.counts())
+        return attention_text(self.counts(), self.counts(log_dirs=True))
 
     def worst(self) -> str:
         """Return the worst partition with its file and rule; empty without one."""
@@ -141,28 +156,27 @@ class DamagedPartitions:
 
 
 COLUMNS = (
-    TableColumn("needs attention", text="wrap"),
+    TableColumn("needs attention", text="wrap", least=18),
     TableColumn("consequence"),
-    TableColumn("errors", right=True, priority=3),
-    TableColumn("lost bytes", right=True, priority=1),
-    TableColumn("offsets", priority=2),
-    TableColumn("rules", text="wrap"),
+    TableColumn("lost bytes", right=True),
+    TableColumn("offsets"),
+    TableColumn("rules", text="wrap", least=11),
 )
 
 
 def _cells(group: Sequence[Damage]) -> tuple[str, ...]:
     spans = {damage.span() for damage in group}
+    lost = sum(damage.lost_bytes for damage in group)
     return (
         common_text(damage.consequence.label for damage in group),
-        f"{sum(damage.errors for damage in group):,}",
-        f"{sum(damage.lost_bytes for damage in group):,}",
+        f"{lost:,}" if lost else "-",
         spans.pop() if len(spans) == 1 else "-",
-        ", ".join(dict.fromkeys(cause for damage in group for cause in damage.codes())),
+        some_text([*dict.fromkeys(cause for damage in group for cause in damage.codes())]),
     )
 
 
 def _offsets(finding: Finding) -> list[tuple[int, int]]:
-    known = [at for at in (finding.offset, finding.last_offset) if at is not None]
+    known = [at for at in (finding.offset, finding.last_offset) if at is not None and at >= 0]
     return [(min(known), max(known))] if known else []
 
 

@@ -12,28 +12,43 @@ Item = TypeVar("Item")
 #: The number of ranked items up to which each has its own row, and the most rows of groups.
 MOST_ROWS = 12
 MOST_GROUPS = 8
+#: The most names of a list in a cell.
+MOST_NAMES = 5
 
 
-def fold(items: Sequence[Item], key: Callable[[Item], Hashable], *, whole: bool = False) -> list[list[Item]]:
+def fold(
+    items: Sequence[Item], key: Callable[[Item], tuple[Hashable, ...]], *, whole: bool = False
+) -> list[list[Item]]:
     """Return ranked items as groups, one per row.
 
-    Few items, or with ``whole`` all, are a group each. Of many, those with an equal ``key`` are one group; the last of
-    ``MOST_GROUPS`` groups has all that are left.
+    Few items, or with ``whole`` all, are a group each. Of many, those with an equal ``key`` are one group. The first value
+    of a key is the rank: groups after the first ``MOST_GROUPS`` are joined with those of their rank only.
     """
     if whole or len(items) <= MOST_ROWS:
         return [[item] for item in items]
-    equal: dict[Hashable, list[Item]] = {}
+    equal: dict[tuple[Hashable, ...], list[Item]] = {}
     for item in items:
         equal.setdefault(key(item), []).append(item)
-    groups = list(equal.values())
-    first, others = groups[: MOST_GROUPS - 1], groups[MOST_GROUPS - 1 :]
-    return first + ([[item for group in others for item in group]] if others else [])
+    keys = list(equal)
+    alone = len(keys)
+    while alone and alone + len({one[0] for one in keys[alone:]}) > MOST_GROUPS:
+        alone -= 1
+    joined: dict[tuple[Hashable, ...], list[Item]] = {}
+    for n, one in enumerate(keys):
+        joined.setdefault(one if n < alone else one[:1], []).extend(equal[one])
+    return list(joined.values())
 
 
 def names_text(names: Iterable[str]) -> str:
     """Return the first of some names of files or folders, escaped, and the number of the others."""
     first, *others = names
     return escape_controls(first) + (f" and {len(others):,} more" if others else "")
+
+
+def some_text(names: Sequence[str]) -> str:
+    """Return the first ``MOST_NAMES`` of some names with commas, and the number of the others."""
+    more = len(names) - MOST_NAMES
+    return ", ".join(names) if more < 2 else f"{', '.join(names[:MOST_NAMES])} and {more:,} more"
 
 
 def common_text(texts: Iterable[str]) -> str:

@@ -16,6 +16,7 @@ from kseg.format.log_loader.plan import (
     FAILURES,
     FORGET,
     LOSE_METADATA,
+    NOT_A_PARTITION,
     NOTHING_LOST,
     WITH_ZEROS,
     LogDirPlan,
@@ -24,9 +25,10 @@ from kseg.format.log_loader.plan import (
     Step,
 )
 from kseg.report.ranking import MOST_ROWS, common_text, fold, names_text
+from kseg.report.row_formats import RowSet
 from kseg.report.spool import Spool
 from kseg.report.tables import FOLDED, TableColumn, print_cells, print_text
-from kseg.schema import Column, Row, RowKind, row_maker
+from kseg.schema import Column, Row, RowKind, names_of, row_maker
 from kseg.text import count_of, escape_controls, inclusive_range
 
 Plans = Iterable[LogDirPlan | PartitionPlan]
@@ -149,8 +151,12 @@ ROW_KINDS = (
 )
 
 
-def rows(plans: Plans, total: RecoveryTotal) -> Iterator[Row]:
-    """Yield a row per step, one per plan, and a summary."""
+def rows(plans: Plans, total: RecoveryTotal) -> RowSet:
+    """Return a row per step, one per plan, and a summary."""
+    return RowSet(_rows(plans, total), _PARTITION, names_of(_PARTITION), "partition")
+
+
+def _rows(plans: Plans, total: RecoveryTotal) -> Iterator[Row]:
     place, step, partition, log_dir = map(row_maker, (_STEPS, _STEP, _PARTITION, _LOG_DIR))
     for plan in plans:
         yield from (place(plan) | step(one) for one in plan.steps)
@@ -184,7 +190,7 @@ def write_table(plans: Plans, total: RecoveryTotal, out: TextIO, *, detail: int 
     harms.sort(key=lambda harm: harm.rank)
     if harms:
         _write_answer(harms, out, whole=detail > 0)
-    many = detail == 0 and len(harms) > MOST_ROWS
+    many = detail == 0 and len(harms) > 1 and max(total.partitions, len(harms)) > MOST_ROWS
     for plan in () if many else spool.again():
         head = f"{escape_controls(plan.folder)}: {headline(plan)}"
         if any(step.action != "nothing" for step in plan.steps):
@@ -203,7 +209,10 @@ def write_table(plans: Plans, total: RecoveryTotal, out: TextIO, *, detail: int 
 
 
 class Harm(NamedTuple):
-    """The effect of a start on a folder: its consequence, the file of the first harmful step, and the cells."""
+    """The effect of a start on a folder: its consequence, the file of the first harmful step, and the cells.
+
+    ``foreign`` are the names of its folders that are not of Kafka, if nothing else harms it.
+    """
 
     consequence: Consequence
     folder: str
@@ -211,6 +220,7 @@ class Harm(NamedTuple):
     lost: Lost
     would: str
     causes: frozenset[str]
+    foreign: tuple[str, ...] = ()
 
     @property
     def rank(self) -> tuple[int, int, str]:
@@ -236,7 +246,11 @@ def harm_of(plan: LogDirPlan | PartitionPlan) -> Harm:
         steps.append(f"{verb}{f' {first.file}' if first.file else ''}{at}{more}{why}")
     lost = plan_lost(plan)
     worst = next((step for step in harmful if step.action in FAILURES), harmful[0])
-    return Harm(_consequence(plan), plan.folder, worst.file or "", lost, "; ".join(steps), frozenset(causes_of(plan)))
+    foreign = [step.file or "" for step in harmful if step.why == NOT_A_PARTITION]
+    return Harm(
+        _consequence(plan), plan.folder, worst.file or "", lost, "; ".join(steps), frozenset(causes_of(plan)),
+        tuple(foreign) if len(foreign) == len(harmful) else (),
+    )  # fmt: skip
 
 
 def _consequence(plan: LogDirPlan | PartitionPlan) -> Consequence:
@@ -251,7 +265,8 @@ def _consequence(plan: LogDirPlan | PartitionPlan) -> Consequence:
 def _write_answer(harms: Sequence[Harm], out: TextIO, *, whole: bool) -> None:
     """Write the harmed folders, many equal ones as one row, and what to do."""
     if len(harms) > 1:
-        print_text(out, f"a start would harm: {counts_text(Counter(harm.consequence for harm in harms))}", indent=2)
+        counts = counts_text(Counter(harm.consequence for harm in harms))
+        print_text(out, f"a start of the broker would harm {count_of(len(harms), 'folder')}: {counts}", indent=2)
         out.write("\n" * (not out.isatty()))
     print_cells(out, ANSWER_COLUMNS, [(answer_cells(group), "red") for group in answer_groups(harms, whole=whole)])
     causes = frozenset[str]().union(*(harm.causes for harm in harms))
@@ -276,20 +291,18 @@ def _is_harmful(step: Step) -> bool:
 
 
 ANSWER_COLUMNS = (
-    TableColumn("folder", text="wrap"),
-    TableColumn("consequence", priority=1),
-    TableColumn("lost bytes", right=True, priority=2),
-    TableColumn("records", right=True),
-    TableColumn("offsets", priority=3),
-    TableColumn("the broker would", text="wrap"),
+    TableColumn("folder", text="wrap", least=18),
+    TableColumn("consequence"),
+    TableColumn("lost", text="wrap", least=13),
+    TableColumn("the broker would", text="wrap", least=20),
 )
 #: The remedy for each kind of loss and failure.
 REMEDIES = {
-    "fails": "Correct what keeps the broker from starting. `kseg validate PATH` explains damaged files.",
+    "fails": "Correct what keeps the broker from starting. `kseg doctor DIR` prints the commands for its files, in order.",
     LOSE_METADATA: "Do not start the broker before you know where its metadata log is. Give all its log directories, also "
     "that of metadata.log.dir. If the log is lost, restore __cluster_metadata-0 from a backup or another controller.",
-    "records": "Before you start the broker, copy the folders, or save their valid batches with `kseg repair PATH NEW`. "
-    "If another broker leads the partition, this one fetches the lost records from it after the start.",
+    "records": "Before you start the broker, copy the folders, or save their valid batches: `kseg doctor DIR` has the "
+    "commands. If another broker leads the partition, this one fetches the lost records from it after the start.",
     "bytes": "Nothing for folders that lose 0 records: only bytes that nobody can read are lost.",
     "mark-stray": "Restore partition.metadata with the topic id before you start the broker, or move the folder away.",
     FORGET: "Delete .kafka_cleanshutdown before you start the broker: it then reads the producers from the log. Otherwise "
@@ -328,15 +341,15 @@ _FAILING = {"offline": "take the log directory offline because of", "refuse": "s
 
 def answer_cells(group: Sequence[Harm]) -> Sequence[str]:
     """Return the cells of harmed folders: the sum of their losses, and the effect of a start on the first."""
-    lost = [*_lost_cells(sum((harm.lost for harm in group), NOTHING_LOST))]
-    if any(_lost_cells(harm.lost)[2] != lost[2] for harm in group):
-        lost[2] = ""  # a range over several partitions says nothing
+    lost = _lost_text(sum((harm.lost for harm in group), NOTHING_LOST))
+    if any(_lost_offsets(harm.lost) != _lost_offsets(group[0].lost) for harm in group):
+        lost = lost.partition(", offset")[0]  # a range over several partitions says nothing
     would = group[0].would + (" …" if any(harm.would != group[0].would for harm in group) else "")
     consequence = common_text(harm.consequence.label for harm in group)
     return (
         names_text(harm.folder for harm in group),
         consequence,
-        *(cell or "-" for cell in lost),
+        lost or "-",
         escape_controls(would),
     )
 
@@ -357,13 +370,9 @@ def headline(plan: LogDirPlan | PartitionPlan) -> str:
 
 STEP_COLUMNS = (
     TableColumn("action"),
-    TableColumn("file", text="wrap"),
-    TableColumn("from byte", right=True, priority=3),
-    TableColumn("offset", right=True, priority=4),
-    TableColumn("lost bytes", right=True, priority=1),
-    TableColumn("records", right=True, priority=2),
-    TableColumn("offsets", priority=5),
-    TableColumn("why", text="wrap"),
+    TableColumn("file", text="wrap", least=23),
+    TableColumn("lost", text="wrap", least=13),
+    TableColumn("why", text="wrap", least=18),
 )
 
 
@@ -388,26 +397,29 @@ def _cells(run: Sequence[Step]) -> tuple[str, ...]:
     step, more = run[0], len(run) - 1
     return (
         step.action,
-        escape_controls(step.file or "") + (f" and {more:,} more" if more else ""),
-        "" if step.position is None else str(step.position),
-        "" if step.offset is None or more else str(step.offset),
-        *_lost_cells(sum((one.lost for one in run), NOTHING_LOST)),
+        escape_controls(step.file or "") + (f" and {more:,} more" if more else _from(step)),
+        _lost_text(sum((one.lost for one in run), NOTHING_LOST)),
         escape_controls(step.why),
     )
 
 
-def _lost_cells(lost: Lost) -> tuple[str, str, str]:
-    """Return the lost bytes, records and offsets; empty without a loss."""
-    if not lost.bytes:
-        return "", "", ""
-    offsets = "" if lost.first_offset is None else f"{lost.first_offset}..{lost.last_offset}"
-    return f"{lost.bytes:,}", f"{lost.records:,}", offsets
+def _from(step: Step) -> str:
+    """Return the byte and the offset from which on a step changes its file."""
+    places = (("byte", step.position), ("offset", step.offset))
+    known = ", ".join(f"{noun} {at}" for noun, at in places if at is not None)
+    return f" from {known}" if known else ""
 
 
 def _lost_text(lost: Lost) -> str:
+    """Return the lost bytes, records and offsets; empty without a loss."""
+    if not lost.bytes:
+        return ""
+    return f"{count_of(lost.bytes, 'byte')}, {count_of(lost.records, 'record')}{_lost_offsets(lost)}"
+
+
+def _lost_offsets(lost: Lost) -> str:
     first, last = lost.first_offset, lost.last_offset
-    offsets = "" if first is None or last is None else f", {inclusive_range('offset', first, last)}"
-    return f"{count_of(lost.bytes, 'byte')}, {count_of(lost.records, 'record')}{offsets}"
+    return "" if first is None or last is None else f", {inclusive_range('offset', first, last)}"
 
 
 def summary_line(total: RecoveryTotal) -> str:

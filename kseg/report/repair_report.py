@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TextIO
 
 from kseg.commands.repair.repair_losses import (
+    DuplicateBatch,
     LostRange,
     OffsetGap,
     PartlyKeptBatch,
@@ -13,10 +15,13 @@ from kseg.commands.repair.repair_losses import (
     SegmentRepair,
 )
 from kseg.commands.repair.repaired_segment import RepairPlan
+from kseg.commands.repair.several_replicas import MergeResult
+from kseg.report.ranking import MOST_ROWS, fold, some_text
 from kseg.report.row_formats import TextOutput, write_jsonl
-from kseg.report.tables import print_text
+from kseg.report.spool import Spool
+from kseg.report.tables import TableColumn, print_cells, print_text
 from kseg.schema import Column, RowKind, names_of, row_maker
-from kseg.text import count_of, escape_controls
+from kseg.text import count_of, escape_controls, inclusive_range, span
 
 _RANGE = (
     Column("file", "text", "the source"),
@@ -79,51 +84,149 @@ _SUMMARY = (
     Column("missing", "count", "places where offsets are missing between segments"),
 )
 _TOTALS = names_of(_COUNTS)
+_TAKEN = (
+    Column("kind", "text", "taken"),
+    Column("file", "text", "the replica that the batches are from"),
+    Column("offset", "int", "first offset"),
+    Column("last_offset", "int", "last offset"),
+    Column("batches", "count", "batches from there"),
+    Column("bytes", "count", "bytes of them"),
+    Column("also_in", "json", "the other replicas that have the same batches"),
+)
+_TRUNCATED = (
+    Column("kind", "text", "truncated"),
+    Column("file", "text", "the replica"),
+    Column("offset", "int", "offset from which on its batches belong to another history, and are not in the result"),
+)
 ROW_KINDS = (
     RowKind("repair", "Lost and corrected ranges", _CHANGE),
     RowKind("repair", "Batches that are kept in part", _PARTIAL),
     RowKind("repair", "Repaired segments", _SEGMENT, "a row per segment"),
+    RowKind("repair", "Ranges of a result from several replicas", _TAKEN, "in the order of the offsets"),
+    RowKind("repair", "Replicas with another history", _TRUNCATED),
     RowKind("repair", "Summary of a repair", _SUMMARY, "the last row"),
 )
 
 
-#: The words for kinds of rows in the text report.
-_KINDS = {"mended": "corrected"}
+#: The words for kinds of rows in the text report, the worst first.
+_WORDS = {
+    "lost": "lost", "unplaced": "unplaced", "salvaged": "kept in part", "missing": "missing", "duplicate": "duplicate",
+    "mended": "corrected",
+}  # fmt: skip
+#: The most changed segments of which each has a line without ``detail``.
+_MOST_SEGMENTS = 8
+_COLUMNS = (
+    TableColumn("change"),
+    TableColumn("rule", text="wrap"),
+    TableColumn("bytes", right=True),
+    TableColumn("the first", text="wrap"),
+)
 
 
 class RepairText:
-    """The report as text: a line per lost or corrected range, then one per file that is not copied whole, and a summary.
+    """The report as text: the summary, a line per lost or corrected range, and one per file that is not copied whole.
 
-    With ``detail`` 1 each file has a line, with -1 only the summary is written.
+    Many ranges are a row for each rule. With ``detail`` 1 each range and each file has a line, with -1 only the summary is
+    written. The summary comes first, so the ranges are kept until the end.
     """
 
     def __init__(self, out: TextIO, detail: int = 0) -> None:
         self._out = out
         self._detail = detail
+        self._spool = Spool[LostRange]()
+        self._groups: dict[tuple[str, str], _Group] = {}
+        self._count = 0
+        self._merged: MergeResult | None = None
 
     def add(self, what: LostRange) -> None:
-        kind = "unplaced" if what.unplaced else _KINDS.get(what.kind, what.kind)
-        place = f"{kind:9} {what.file}: bytes {what.position}..{what.end}, offsets {_offsets(what)}"
         if self._detail >= 0 and not isinstance(what, OffsetGap):
-            self._line(f"{place}: {what.rule}: {what.why}")
+            self._spool.add(what)
+            self._count += 1
+            self._groups.setdefault((_kind(what), what.rule), _Group(what)).add(what)
+
+    def add_replicas(self, merged: MergeResult) -> None:
+        self._merged = merged if self._detail >= 0 else None
+
+    def _write_replicas(self, merged: MergeResult) -> None:
+        """Write which replica each range is from, of many ranges only how many are from each replica."""
+        for file, offset in merged.truncated.items():
+            self._line(f"{file}: from offset {offset} on it has another history, which leader epochs exclude")
+        if self._detail > 0 or len(merged.taken) <= MOST_ROWS:
+            for one in merged.taken:
+                also = f"; the same in {', '.join(one.also_in)}" if one.also_in else ""
+                batches = count_of(one.batches, "batch")
+                self._line(f"offsets {span(one.offset, one.last_offset)} from {one.file}: {batches}{also}")
+            return
+        for file in dict.fromkeys(one.file for one in merged.taken):
+            own = [one for one in merged.taken if one.file == file]
+            batches = count_of(sum(one.batches for one in own), "batch")
+            self._line(f"{batches} in {count_of(len(own), 'range')} from {file} (-v lists them)")
 
     def finish(self, result: RepairResult, plan: RepairPlan) -> None:
-        for one in result.segments if self._detail >= 0 else ():
-            if len(result.segments) > 1 and self._detail <= 0 and _is_whole(one):
-                continue
-            self._line(f"{one.source if plan.dry_run or not one.target else one.target}: {_counts(one, plan)}")
-        if len(result.segments) > 1:
-            self._line(f"total: {_counts(_total(result), plan)}")
         self._line(summary_line(result))
+        if self._merged is not None:
+            self._write_replicas(self._merged)
+        if self._detail > 0 or self._count <= MOST_ROWS:
+            for what in self._spool.again():
+                place = f"{_WORDS[_kind(what)]:9} {what.file}: {_place(what)}"
+                self._line(f"{place}: {what.rule}: {what.why}")
+        else:
+            ranked = sorted(self._groups.values(), key=lambda group: group.key)
+            self._out.write("\n" * (not self._out.isatty()))
+            rows = fold(ranked, lambda group: group.key)
+            print_cells(self._out, _COLUMNS, [(_cells(groups), "") for groups in rows])
+        self._spool.close()
+        changed = [one for one in result.segments if self._detail > 0 or not _is_whole(one)]
+        many = self._detail == 0 and len(changed) > _MOST_SEGMENTS
+        for one in [] if many or self._detail < 0 else changed if len(result.segments) > 1 else result.segments:
+            self._line(f"{one.source if plan.dry_run or not one.target else one.target}: {_counts(one, plan)}")
+        if many or (self._detail == 0 and self._count > MOST_ROWS):
+            self._line(f"-v lists each place and each of the {count_of(len(changed), 'changed segment')}")
+        if len(result.segments) > 1:
+            worst = max(result.segments, key=lambda one: one.lost_bytes)
+            named = f"; the worst: {worst.source}" if worst.lost_bytes else ""
+            self._line(f"total: {_counts(_total(result), plan)}{named}")
 
     def _line(self, text: str) -> None:
         print_text(self._out, escape_controls(text), indent=2)
 
 
+class _Group:
+    """The changes of one kind by one rule: their number, their bytes, and the first one."""
+
+    def __init__(self, first: LostRange) -> None:
+        self.first = first
+        self.places = self.bytes = 0
+
+    def add(self, what: LostRange) -> None:
+        self.places += 1
+        self.bytes += what.end - what.position
+
+    @property
+    def key(self) -> tuple[int, int, str]:
+        """The rank of the kind, and that of the group in it: worst first."""
+        return list(_WORDS).index(_kind(self.first)), -self.bytes, self.first.rule
+
+
+def _cells(groups: Sequence[_Group]) -> list[str]:
+    first, places = groups[0].first, sum(group.places for group in groups)
+    rules = [group.first.rule + (f" ×{group.places:,}" if group.places > 1 else "") for group in groups]
+    return [
+        _WORDS[_kind(first)] + (f" ×{places:,}" if len(groups) > 1 else ""),
+        some_text(rules),
+        f"{sum(group.bytes for group in groups):,}",
+        escape_controls(f"{first.file}: {_place(first)}"),
+    ]
+
+
+def _kind(what: LostRange) -> str:
+    return "unplaced" if what.unplaced else what.kind
+
+
 def summary_line(result: RepairResult) -> str:
     """Return the losses and corrections as one line of text."""
     unread = f"; {count_of(len(result.failed), 'partition')} unreadable" if result.failed else ""
-    verdict = _verdict(_total(result), len(result.missing)) if result.segments else "no segment was read"
+    verdict = _verdict(_total(result), result) if result.segments else "no segment was read"
     return verdict + unread
 
 
@@ -132,10 +235,18 @@ def _is_whole(one: SegmentRepair) -> bool:
     return not (one.dropped or one.lost_bytes or one.mended or one.salvaged or one.zeros)
 
 
+def _place(what: LostRange) -> str:
+    """Return the bytes and offsets of a range; a copy loses no offsets."""
+    return _bytes(what) + ("" if isinstance(what, DuplicateBatch) else f", offsets {_offsets(what)}")
+
+
+def _bytes(what: LostRange) -> str:
+    """Return the bytes of a range as text; both ends are inclusive there."""
+    return inclusive_range("byte", what.position, max(what.position, what.end - 1))
+
+
 def _offsets(what: LostRange) -> str:
-    text = (
-        "unknown" if what.last_offset is None else f"{'?' if what.offset is None else what.offset}..{what.last_offset}"
-    )
+    text = "unknown" if what.last_offset is None else span(what.offset, what.last_offset)
     return f"{text}, kept {what.kept_offset}..{what.last_kept_offset}" if isinstance(what, PartlyKeptBatch) else text
 
 
@@ -146,18 +257,28 @@ def _counts(one: SegmentRepair, plan: RepairPlan) -> str:
     zeros = f"; {count_of(one.zeros, 'byte')} of zeros at the end removed" if one.zeros else ""
     return (
         f"{count_of(one.kept, 'batch')} kept, {one.dropped:,} dropped; {count_of(one.records, 'record')}; "
-        f"{one.bytes_before:,} -> {count_of(one.bytes_after, 'byte')}, {one.lost_bytes:,} lost{zeros}"
+        f"{one.bytes_before:,} -> {count_of(one.bytes_after, 'byte')}, {one.lost_bytes:,} {_lost(one)}{zeros}"
     )
 
 
-def _verdict(one: SegmentRepair, missing: int) -> str:
+def _lost(one: SegmentRepair) -> str:
+    """Return the word for ranges that are not in the result: those in a file ``.unplaced`` are not lost."""
+    return "lost or left out" if one.unplaced else "lost"
+
+
+def _verdict(one: SegmentRepair, result: RepairResult) -> str:
     some = one.lost_ranges or one.salvaged
-    lost = f"{count_of(one.lost_ranges, 'range')} lost ({count_of(one.lost_bytes, 'byte')})" if some else "no data lost"
+    ranges = f"{count_of(one.lost_ranges, 'range')} {_lost(one)} ({count_of(one.lost_bytes, 'byte')})"
+    missing, renamed = len(result.missing), result.renamed
+    lost = ranges if some else "no data lost"
     lost += f"; offsets missing between segments in {count_of(missing, 'place')}" if missing else ""
+    names = f"; {count_of(renamed, 'segment name')} corrected" if renamed else ""
     salvaged = f"; {count_of(one.salvaged, 'batch')} kept in part" if one.salvaged else ""
-    unplaced = f"; {count_of(one.unplaced, 'lost batch')} with a right CRC in .unplaced files" if one.unplaced else ""
+    unplaced = (
+        f"; {count_of(one.unplaced, 'batch')} with a right CRC left out, in .unplaced files" if one.unplaced else ""
+    )
     copies = f"; {count_of(one.duplicates, 'duplicate batch')} left out" if one.duplicates else ""
-    return f"{lost}; {count_of(one.mended, 'batch')} corrected{salvaged}{unplaced}{copies}"
+    return f"{lost}; {count_of(one.mended, 'batch')} corrected{names}{salvaged}{unplaced}{copies}"
 
 
 def _total(result: RepairResult) -> SegmentRepair:
@@ -174,6 +295,11 @@ class RepairJsonLines:
 
     def add(self, what: LostRange) -> None:
         write_jsonl([row_maker(_PARTIAL if isinstance(what, PartlyKeptBatch) else _CHANGE)(what)], self._out)
+
+    def add_replicas(self, merged: MergeResult) -> None:
+        write_jsonl(map(row_maker(_TAKEN), merged.taken), self._out)
+        rows = ({"kind": "truncated", "file": file, "offset": offset} for file, offset in merged.truncated.items())
+        write_jsonl(map(row_maker(_TRUNCATED), rows), self._out)
 
     def finish(self, result: RepairResult, plan: RepairPlan) -> None:
         dry_run = {"target": None} if plan.dry_run else {}

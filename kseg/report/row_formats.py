@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+from kseg.errors import UsageError
 from kseg.format.segment import records_chunk as segment_rows
+from kseg.report import tables
 from kseg.report.formats import View
 from kseg.text import (
     escape_controls,
@@ -17,6 +19,7 @@ from kseg.text import (
     iso_time,
     row_to_json,
     to_json,
+    unknown_name,
 )
 
 if TYPE_CHECKING:
@@ -41,11 +44,15 @@ class TextOutput(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RowSet:
-    """Rows whose bytes are not encoded yet. ``columns`` are the columns in Parquet, and ``names`` those in CSV."""
+    """Rows whose bytes are not encoded yet. ``columns`` are the columns in Parquet, and ``names`` those in CSV.
+
+    ``kind``: of rows of several kinds, CSV has those of this one.
+    """
 
     rows: Iterable[Row]
     columns: Sequence[Column] = ()
     names: Sequence[str] = ()
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,25 @@ def write_jsonl(found: RowSet | Iterable[Row], out: TextOutput, view: View | Non
         out.write(row_to_json(row) + "\n")
 
 
+def chosen(found: RowSet, view: View) -> RowSet:
+    """Return the rows with the columns of the view, in their order. Raises UsageError for an unknown column."""
+    for name in view.columns:
+        if name not in found.names:
+            raise UsageError(f"--columns: {unknown_name('column', name, found.names)}")
+    return replace(found, names=view.columns) if view.columns else found
+
+
+def write_columns(found: RowSet, out: TextIO, view: View) -> None:
+    """Write tables with the columns of the view."""
+    named = {column.name: column for column in found.columns}
+    columns = [
+        tables.TableColumn(name, right=named[name].type in NUMBERS, text="" if named[name].type in NUMBERS else "wrap")
+        for name in chosen(found, view).names
+    ]
+    shown = (row for row in text_rows(found, view) if found.kind in ("", row["kind"]))
+    tables.print_pages(out, columns, (([cell(row.get(one.name), one.name) for one in columns], "") for row in shown))
+
+
 def write_csv(found: RowSet, out: TextOutput, view: View) -> None:
     """Write the names of the columns, unless the rows continue others, and one line per row."""
     if found.names and not view.continued:
@@ -71,6 +97,8 @@ def write_csv(found: RowSet, out: TextOutput, view: View) -> None:
 def csv_lines(found: RowSet, view: View) -> Iterator[str]:
     """Yield one line per row; that of a row with Pieces in pieces."""
     for row in text_rows(found, view):
+        if found.kind not in ("", row.get("kind")):
+            continue
         values = [row.get(name) for name in found.names]
         if not any(isinstance(value, Pieces) for value in values):
             yield ",".join([csv_cell(value, view) for value in values]) + "\n"

@@ -26,7 +26,7 @@ from kseg.schema import (
 from kseg.text import one_of
 
 #: Raise it with each change of the rows, and name the change in CHANGES.md.
-VERSION = 2
+VERSION = 4
 #: The modules that declare rows, in the order of the documentation.
 _DECLARED = (
     "effective_report",
@@ -40,6 +40,7 @@ _DECLARED = (
     "lag_report",
     "schemas_report",
     "rules_report",
+    "pipeline_report",
 )
 # A message without a log has no offset, and its CRC can have 64 bits.
 _UNPLACED = {

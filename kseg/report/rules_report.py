@@ -27,7 +27,7 @@ def message_of(rule: Rule, brackets: tuple[str, str] = ("{", "}")) -> str:
     for literal, name, spec, _ in string.Formatter().parse(rule.message):
         text += literal
         if name is not None and name not in _OPTIONAL:
-            noun = count_of(2, spec)[1:] if spec and spec[0].isalpha() and spec != "time" else ""
+            noun = count_of(2, spec)[1:] if spec and spec[0].isalpha() and spec not in ("time", "excerpt") else ""
             text += f"{opening}{name}{closing}{noun}"
     return text
 

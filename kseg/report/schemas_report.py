@@ -20,7 +20,7 @@ FIELDS = (
     ),
     Column(
         "subject", "text?", "the subject, with its context",
-        shown=TableColumn("subject", text="wrap", cell=lambda row: cell(row["subject"] or row["guid"])),
+        shown=TableColumn("subject", text="wrap", least=16, cell=lambda row: cell(row["subject"] or row["guid"])),
     ),
     Column("version", "int32?", "the version in the subject", shown=TableColumn("version", right=True)),
     Column("id", "int32?", "the id in the context", shown=TableColumn("id", right=True)),
@@ -43,7 +43,7 @@ FIELDS = (
     ),
     Column(
         "used_by", "objects?", "the data with this id; null if not examined",
-        shown=TableColumn("used by", text="wrap", priority=1, cell=lambda row: cell(", ".join(
+        shown=TableColumn("used by", text="wrap", least=16, cell=lambda row: cell(", ".join(
             f"{one['topic'] or '-'} {one['side']} ({one['records']:,})" for one in row["used_by"] or ()) or None)),
         of=(
             Column("topic", "text?", "the topic of the data"),
@@ -67,7 +67,7 @@ def rows(found: Iterable[Row], total: SchemasTotal) -> RowSet:
 
 
 def write_table(found: Iterable[Row], total: SchemasTotal, out: TextIO) -> None:
-    """Write what is missing or conflicting, and a table of the schemas."""
+    """Write the missing and the conflicting schemas, and a table of the schemas."""
     listed = list(found)
     examined = any(row["used_by"] is not None for row in listed)
     compared = any(row["registry"] is not None for row in listed)

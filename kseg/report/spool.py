@@ -66,7 +66,8 @@ def recorded(results: Iterable[FileResult], spool: Spool[FileResult]) -> Iterato
 class Run:
     """The run that made a report: its command line, its ``paths``, the host, and the version of kseg.
 
-    ``started`` is in epoch milliseconds. ``settings`` are options that a settings file gave.
+    ``started`` is in epoch milliseconds. ``settings`` are options that a settings file gave. ``labels`` of
+    metrics are ``NAME=VALUE``. ``help_uri`` is the address of the page of a rule, with ``{code}`` or ``{name}``.
     """
 
     command: str
@@ -75,3 +76,5 @@ class Run:
     started: int
     version: str
     settings: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    help_uri: str | None = None

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime, time
 from decimal import Decimal
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any, TextIO
 
 from kseg.format.segment.records_chunk import ENCODERS
@@ -22,6 +23,11 @@ _Batches = Iterable[Any]
 _PLAN = ["explain_key", "explain_value"]
 #: Rows of one table.
 _PAGE_ROWS = 500
+_COLUMNS_OF_TABLES = (
+    TableColumn("column"),
+    TableColumn("type", text="wrap", least=15),
+    TableColumn("meaning", text="wrap", least=34),
+)
 _NUMBERS = ("int", "uint", "float", "double", "decimal", "halffloat")
 
 
@@ -49,6 +55,13 @@ def write_table(schema: pa.Schema, batches: _Batches, out: TextIO) -> None:
         page = list(islice(found, _PAGE_ROWS))
         if not page:
             return
+
+
+def write_columns_of_tables(found: Iterable[Row], out: TextIO) -> None:
+    """Write the columns of the tables that a statement can read, under the name of each table."""
+    for name, columns in groupby(found, key=itemgetter("table")):
+        rows = [([row["column"], row["type"], row["meaning"]], "") for row in columns]
+        print_cells(out, _COLUMNS_OF_TABLES, rows, title=name)
 
 
 def write_parquet(schema: pa.Schema, batches: _Batches, out: TextIO) -> None:

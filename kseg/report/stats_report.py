@@ -24,6 +24,7 @@ from kseg.text import (
     escape_controls,
     inclusive_range,
     iso_time,
+    span,
 )
 
 _TABLE_PAGE = 500
@@ -65,6 +66,19 @@ def write_table(levels: Iterable[Level], top: int, out: TextIO, *, detail: int =
     if page:
         out.write("\n" * (not out.isatty()))
         print_cells(out, COLUMNS, page, whole_rows=True)
+    if last is not None:
+        print_text(out, _damage_text(stats_row(last, 0), extremes), indent=2)
+
+
+def _damage_text(row: Row, extremes: Extremes) -> str:
+    """Return the answer at the end: whether bytes are lost, and where most of them."""
+    partitions = f" of {count_of(extremes.partitions, 'partition')}" if extremes.partitions > 1 else ""
+    unread = f"; {count_of(row['unread'], 'file')} unreadable" if row["unread"] else ""
+    if not row["lost_bytes"]:
+        return f"no lost bytes in {_files(row)}{partitions}{unread}"
+    worst = f"; the worst: {escape_controls(extremes.worst)}" if extremes.damaged > 1 else ""
+    lost = f"{count_of(row['lost_bytes'], 'byte')} lost in {extremes.damaged:,}"
+    return f"{lost} of {_files(row)}{partitions}{unread}{worst}"
 
 
 #: A row: where it is listed (see ``_only_by_segment``), its weight, and its cells.
@@ -98,17 +112,21 @@ def _only_by_segment(row: Row, parts: int) -> bool | None:
 
 @dataclass(slots=True)
 class Extremes:
-    """Facts that are not in the total: the numbers of segments and partitions, and the largest partition."""
+    """Facts that are not in the total: the numbers of segments and partitions, the largest partition, the worst segment."""
 
     segments: int = 0
     damaged: int = 0
     partitions: int = 0
     largest_bytes: int = -1
     largest: str = ""
+    worst_bytes: int = 0
+    worst: str = ""
 
     def add(self, row: Row) -> None:
         self.segments += row["level"] == "segment"
         self.damaged += row["level"] == "segment" and row["lost_bytes"] > 0
+        if row["level"] == "segment" and row["lost_bytes"] > self.worst_bytes:
+            self.worst_bytes, self.worst = row["lost_bytes"], row["path"]
         if row["level"] == "partition":
             self.partitions += 1
             if row["file_bytes"] > self.largest_bytes:
@@ -140,8 +158,7 @@ def level_cells(row: Row) -> Iterator[str]:
         yield _number(row[name])
     yield " ".join(f"v{magic}" for magic in row["magics"]) or "-"
     yield " ".join(row["compressions"]) or "-"
-    first, last = row["first_offset"], row["last_offset"]
-    yield "-" if last is None else f"{'?' if first is None else first}..{last}"
+    yield "-" if row["last_offset"] is None else span(row["first_offset"], row["last_offset"])
     yield _time(row["max_timestamp"])
     damage = row["lost_bytes"]  # those of batches with a wrong CRC included
     yield "unreadable" if row["unread"] else count_of(damage, "byte") if damage else "-"
@@ -177,7 +194,8 @@ def outstanding(row: Row, extremes: Extremes) -> Iterator[tuple[str, str]]:
         yield "wrong unit", f"{count_of(count, 'batch')} with timestamps that look like {unit}"
     if extremes.partitions > 1 and row["file_bytes"]:
         share = 100 * extremes.largest_bytes // row["file_bytes"]
-        yield "largest", f"{extremes.largest}: {count_of(extremes.largest_bytes, 'byte')}, {share} % of all"
+        part = f"{share} %" if share else "less than 1 %"
+        yield "largest", f"{extremes.largest}: {count_of(extremes.largest_bytes, 'byte')}, {part} of all"
 
 
 def _delays(row: Row, most: int) -> Iterator[tuple[str, str]]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 from kseg.commands.stats import counted_file
 from kseg.commands.stats.levels import Level
 from kseg.commands.stats.totals import CountedOffsets, RetentionDelay, Stats
-from kseg.schema import Column, Row, RowKind, row_maker
+from kseg.report.row_formats import RowSet
+from kseg.schema import Column, Row, RowKind, names_of, row_maker
 
 
 def _deep_sum(name: str, level: Level) -> int | None:
@@ -180,9 +181,9 @@ FIELDS = (
 ROW_KINDS = (RowKind("stats", "Statistics", FIELDS, "a row per segment, partition, log directory and total"),)
 
 
-def rows(levels: Iterable[Level], top: int) -> Iterator[Row]:
-    """Yield a row per level, with its ``top`` producers."""
-    return (stats_row(level, top) for level in levels)
+def rows(levels: Iterable[Level], top: int) -> RowSet:
+    """Return a row per level, with its ``top`` producers."""
+    return RowSet((stats_row(level, top) for level in levels), FIELDS, names_of(FIELDS))
 
 
 def stats_row(level: Level, top: int) -> Row:

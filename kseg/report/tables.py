@@ -1,8 +1,8 @@
 """Tables: one layout for every command, on terminals of any width and in pipes.
 
 In a pipe a row is one line, and nothing is hidden, cut or wrapped. On a terminal a number is never cut. If a table is too
-wide, texts are wrapped or cut, then columns are hidden, the least important first, and named below the table. If that is
-not enough, each row becomes a block of lines.
+wide, names of segments lose leading zeros (``…048.log``), texts are wrapped or cut, then columns are hidden, the least
+important first. ``legend`` names them after all tables. If that is not enough, each row becomes a block of lines.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
@@ -42,8 +43,21 @@ FOLDED = 4
 # A folder of a path, an item of a list, a word, or spaces: the lines of a cell are broken between them, but not within a
 # number such as 1,234. Those of a text are broken between words.
 _PARTS = re.compile(r"(?:[^\s/,]|,(?=\d))*[/,]|(?:[^\s/,]|,(?=\d))+|\s+")
-_NUMBER_AT_END = re.compile(r"[-\d.,]+$")
+# The last number, also of a range such as 5..7: its second number may be on the next line.
+_NUMBER_AT_END = re.compile(r"(?:(?<=\.\.)|(?<![-\d.,]))-?[\d,]+(?:\.[\d,]+)?$")
+# What follows the last hyphen of a line: long names are broken there, if most of the line is before it.
+_NAME_PART = re.compile(r"(?<=[^\W\d]-)\w{1,9}$")
 _WORDS = re.compile(r"\S+|\s+")
+# The zeros before the last digits of an offset of 20 digits, as in names of segments.
+_LEADING_ZEROS = re.compile(r"(?<!\d)(?=\d{20}(?!\d))0{1,17}")
+#: The columns that tables on the terminal have hidden, and the marks in cells that ``legend`` explains.
+_hidden: dict[str, None] = {}
+_marks: dict[str, None] = {}
+# A mark in a range of offsets, such as ``?..7`` and ``5..7?``, and its meaning.
+_MARKS = {
+    re.compile(r"\?\.\.\d+"): "?..7: the first offset is not known",
+    re.compile(r"\d+\.\.\d+\?"): "5..7?: if the header is right; the CRC is wrong, and covers the header, too",
+}
 #: What an empty cell can be.
 _EMPTY = ("", "-")
 
@@ -51,8 +65,8 @@ _EMPTY = ("", "-")
 class TableColumn(NamedTuple):
     """A column. ``text`` is "" for a cell that is never cut or wrapped, such as a number, "wrap" or "cut" for a text.
 
-    A text keeps ``least`` columns of the terminal. ``right``: aligned to the right. ``priority`` 0 is never hidden; among
-    others the highest number is hidden first.
+    A text keeps ``least`` columns of the terminal. ``right``: aligned to the right. ``priority`` 0 is a part of the
+    answer and never hidden; among others the highest number is hidden first.
     ``cell`` returns the text of a result's cell; ``row_formats.table_of`` sets it for columns of fields.
     """
 
@@ -87,6 +101,8 @@ def print_cells(
     """Print a title and a table. The style of a row is that of its first cell, or with ``whole_rows`` of all cells."""
     if title is not None:
         print_text(out, title, indent=2)
+    cells = [cell for cells, _ in rows for cell in cells if "?" in cell]
+    _marks.update((text, None) for mark, text in _MARKS.items() if any(map(mark.fullmatch, cells)))
     if not out.isatty():
         out.write("\n" * (title is not None))
         widths = [
@@ -97,6 +113,8 @@ def print_cells(
         out.write("\n")
         return
     out.write("\n")
+    if not _fits(columns, rows, terminal_width(out)):
+        rows = [([_LEADING_ZEROS.sub("…", cell) for cell in cells], style) for cells, style in rows]
     layout = _fit(columns, rows, terminal_width(out))
     if layout is None:
         out.writelines(_blocks(columns, rows, terminal_width(out)))
@@ -105,10 +123,20 @@ def print_cells(
     picked = [columns[n] for n in shown]
     wrapped = [([cells[n] for n in shown], style) for cells, style in rows]
     console(out).print(_Drawn(_terminal_lines(picked, wrapped, widths, whole_rows)), end="", soft_wrap=True)
-    if hidden:
-        out.write("\n")
-        print_note(out, f"hidden columns: {', '.join(hidden)}; a wider terminal or another format shows them", 1)
+    _hidden.update(dict.fromkeys(hidden))
     out.write("\n")
+
+
+@contextmanager
+def legend(out: TextIO) -> Iterator[None]:
+    """After the tables of this block, explain the marks in them and name the columns that they hide, once for all."""
+    _marks.clear()
+    _hidden.clear()
+    yield
+    for text in _marks:
+        print_note(out, text, 1)
+    if _hidden:
+        print_note(out, f"hidden columns: {', '.join(_hidden)}; a wider terminal or another format shows them", 1)
 
 
 def print_note(out: TextIO, text: str, indent: int) -> None:
@@ -163,6 +191,12 @@ def width_of(text: str) -> int:
 
 def _by_column(columns: Sequence[TableColumn], rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
     return zip((column.name for column in columns), *(cells for cells, _ in rows), strict=True)
+
+
+def _fits(columns: Sequence[TableColumn], rows: Sequence[Row], width: int) -> bool:
+    """Return whether a table has its whole width on the terminal."""
+    widths = (max(map(width_of, cells)) for cells in _by_column(columns, rows))
+    return sum(widths) + len(_BETWEEN) * (len(columns) - 1) + 2 <= width
 
 
 def _fit(
@@ -296,6 +330,8 @@ def _folded(text: str, width: int) -> Iterator[str]:
         line = _cut(text, width) or text[0]
         if line[-1].isdigit() and text[len(line) : len(line) + 1].isdigit():
             line = _NUMBER_AT_END.sub("", line) or line  # the number is whole on the next line, where it fits
+        elif line != text:
+            line = _NAME_PART.sub("", line)
         yield line
         text = text[len(line) :]
 

@@ -20,7 +20,7 @@ QUIET = 0.3
 
 
 class Drawing(Protocol):
-    """What a progress bar offers: to appear on the line of the cursor, and to disappear from it."""
+    """The methods of a progress bar: to appear on the line of the cursor, and to disappear from it."""
 
     def start(self) -> None: ...
     def stop(self) -> None: ...

@@ -10,10 +10,10 @@ from typing import TextIO
 
 from kseg.commands.transactions import STATES, PartitionTransactions, Transaction
 from kseg.report.ranking import MOST_ROWS
-from kseg.report.row_formats import table_of
+from kseg.report.row_formats import RowSet, table_of
 from kseg.report.spool import Spool
 from kseg.report.tables import FOLDED, Row, TableColumn, cells_of, print_cells, print_command, print_text
-from kseg.schema import TRANSACTION_TABLE, Column, RowKind, row_maker
+from kseg.schema import TRANSACTION_TABLE, Column, RowKind, names_of, row_maker
 from kseg.schema import Row as JsonRow
 from kseg.text import (
     count_of,
@@ -83,8 +83,12 @@ ROW_KINDS = (
 )
 
 
-def rows(items: Items, total: TransactionsTotal, states: Collection[str]) -> Iterator[JsonRow]:
-    """Yield a row per transaction in ``states``, one after those of each partition, and a summary."""
+def rows(items: Items, total: TransactionsTotal, states: Collection[str]) -> RowSet:
+    """Return a row per transaction in ``states``, one after those of each partition, and a summary."""
+    return RowSet(_rows(items, total, states), FIELDS, names_of(FIELDS), "transaction")
+
+
+def _rows(items: Items, total: TransactionsTotal, states: Collection[str]) -> Iterator[JsonRow]:
     transaction, partition = row_maker(FIELDS), row_maker(_PARTITION)
     for item in items:
         if isinstance(item, PartitionTransactions):
@@ -98,13 +102,13 @@ COLUMNS = table_of(FIELDS)
 #: The columns of a hanging transaction and the state of its partition.
 HANGING_COLUMNS = (
     TableColumn("hanging in", text="wrap", cell=lambda one: one[0].folder),
-    TableColumn("producer", right=True, priority=1, cell=lambda one: str(one[0].producer_id)),
+    TableColumn("producer", right=True, cell=lambda one: str(one[0].producer_id)),
     TableColumn("epoch", right=True, priority=3, cell=lambda one: str(one[0].producer_epoch)),
     TableColumn("offsets", cell=lambda one: f"{_offset(one[0].first_offset)}..{_offset(one[0].last_offset)}"),
-    TableColumn("age", cell=lambda one: _duration(one[0].age_ms)),
+    TableColumn("age", priority=2, cell=lambda one: _duration(one[0].age_ms)),
     TableColumn("since", priority=4, cell=lambda one: _since(one[0])),
     TableColumn("records", right=True, priority=5, cell=lambda one: str(one[0].records)),
-    TableColumn("blocked offsets", priority=2, cell=lambda one: _blocked(*one)),
+    TableColumn("blocked offsets", cell=lambda one: _blocked(*one)),
 )
 _PAGE_ROWS = 500
 BLOCKED = "Consumers with read_committed do not see the blocked offsets."
@@ -157,7 +161,9 @@ def write_table(
 
 def summary_line(total: TransactionsTotal) -> str:
     """Return the summary as one line of text."""
-    counts = ", ".join(f"{total.states[state]} {state}" for state in STATES)
+    if not any(total.states.values()):
+        return f"no transactions in {count_of(total.partitions, 'partition')}"
+    counts = ", ".join(f"{total.states[state]:,} {state}" for state in STATES)
     return f"{count_of(total.partitions, 'partition')}: {counts}"
 
 
@@ -220,6 +226,10 @@ def _write_hanging(hanging: list[tuple[Transaction, PartitionTransactions]], out
     """Write the hanging transactions, of many the oldest, and what to do."""
     if not hanging:
         return
+    if len(hanging) > 1:
+        folders = len({one.folder for one, _ in hanging})
+        print_text(out, f"{len(hanging):,} hanging transactions in {count_of(folders, 'partition')}", indent=2)
+        out.write("\n" * (not out.isatty()))
     shown = hanging
     if not whole and len(hanging) > MOST_ROWS:
         shown = sorted(hanging, key=lambda one: -(one[0].age_ms or 0))[:MOST_ROWS]

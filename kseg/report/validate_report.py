@@ -21,7 +21,7 @@ from kseg.report.wording import (
 )
 from kseg.results import FileResult, Summary
 from kseg.schema import Row
-from kseg.text import count_of, escape_controls
+from kseg.text import count_of, escape_controls, span
 
 # What an empty file lacks; the default is for streams.
 _NOTHING = {None: "no batch yet", "message-set": "no batch", "message": "no message", "wide-crc": "no message"}
@@ -129,12 +129,12 @@ class ListedFiles:
 
 
 #: If findings are listed by rule: the rules with a row, of them those with advice, and the length of the first finding.
-_RULES_LISTED = 6
+_RULES_LISTED = 5
 _RULES_ADVISED = 1
-_MOST_CHARACTERS = 100
+_MOST_CHARACTERS = 80
 _RULE_COLUMNS = (
     TableColumn("severity"),
-    TableColumn("rule"),
+    TableColumn("rule", text="wrap"),
     TableColumn("files", right=True),
     TableColumn("the first", text="wrap"),
 )
@@ -274,14 +274,13 @@ def _cells(equal: Sequence[Verdict], result: FileResult | None = None) -> tuple[
     return (
         verdict.severity.label,
         f"{verdict.rule.code} {rule}" + (f" ×{count:,}" if count > 1 else ""),
-        _span(finding.position, finding.end),
+        _bytes(finding.position, finding.end),
         # A header with a wrong CRC may itself be damaged.
-        _span(finding.offset, finding.last_offset) + ("?" if rule == "crc-mismatch" else ""),
+        span(finding.offset, finding.last_offset) + ("?" if rule == "crc-mismatch" else ""),
         ("the first: " if count > 1 else "") + escape_controls(verdict.message),
     )
 
 
-def _span(first: int | None, last: int | None) -> str:
-    if first is None and last is None:
-        return "-"
-    return f"{'?' if first is None else first}..{'?' if last is None else last}"
+def _bytes(first: int | None, end: int | None) -> str:
+    """Return the cell of bytes; both are inclusive there."""
+    return "-" if first is None else span(first, max(first, (end or 0) - 1))

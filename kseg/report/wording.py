@@ -53,7 +53,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def place(finding: Finding) -> str:
-    """Return the place of a finding, such as ``byte 61 (100 bytes), offsets 3 to 5``; empty if it is unknown."""
+    """Return the place of a finding, such as ``byte 61 (100 bytes), offsets 3..5``; empty if it is unknown."""
     return ", ".join(places(finding))
 
 
@@ -65,7 +65,7 @@ def places(finding: Finding) -> list[str]:
         parts.append(f"byte {finding.position}" + (f" ({count_of(size, 'byte')})" if size > 0 else ""))
     first, last = finding.offset, finding.last_offset
     if first is not None and last is not None and first != last:
-        parts.append(f"offsets {first} to {last}")
+        parts.append(f"offsets {first}..{last}")
     elif first is not None:
         parts.append(f"offset {first}")
     elif last is not None:
@@ -92,7 +92,8 @@ def summary_text(summary: Summary) -> str:
     if summary.side_files:
         files.append(count_of(summary.side_files, "side file"))
     if summary.unread:
-        files[0] += f" ({summary.unread:,} unreadable)"
+        nothing = f"nothing to read in {count_of(summary.unread, 'path')}"
+        files[0] += f" ({f'{summary.unread:,} unreadable' if summary.files + summary.side_files else nothing})"
     records = "records not counted" if summary.shallow else count_of(summary.records, "record")
     content = (count_of(summary.batches, "batch"), records, count_of(summary.bytes, "byte"))
     found = (

@@ -35,6 +35,7 @@ from kseg.extras.views.split_rows import NO_NOTICES, Notices
 from kseg.extras.views.view_table import VIEWS, columns_of
 from kseg.findings import do_nothing
 from kseg.format.internal_topics.decode import BY_FOLDER, TOPICS
+from kseg.format.record.layout import ISOLATIONS, READ_UNCOMMITTED
 from kseg.format.segment.framed_files import FRAMINGS
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage import remote_files
@@ -72,7 +73,6 @@ def check_types(columns: Iterable[Column], given: Iterable[tuple[str, str]]) -> 
 NO_DECODING = "none"
 MODES = ("permissive", "dropmalformed", "failfast")
 STARTS = ("earliest", "latest")
-ISOLATIONS = ("read_uncommitted", "read_committed")
 _Value = TypeVar("_Value")
 
 
@@ -143,7 +143,7 @@ def parse(given: Mapping[str, str], schema: Sequence[tuple[str, str]] | None = N
         framing=framing,
         requests=options.get("requests"),
         mode=_choice("mode", options, MODES, "permissive"),
-        isolation=_choice("isolation", options, ISOLATIONS, "read_uncommitted"),
+        isolation=_choice("isolation", options, ISOLATIONS, READ_UNCOMMITTED),
         limits=RowFilter(
             first,
             end,

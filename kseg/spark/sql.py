@@ -8,12 +8,12 @@ query(session(), RECIPES["gaps"].statement, ["/backup/broker-1"]).show()
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions
 
-from kseg.extras.sql.statement import RECORDS, TABLES, tables_in
+from kseg.extras.sql.statement import MARKERS, RECORDS, TABLES, tables_in
 from kseg.extras.views.view_table import DAMAGE, ON_REQUEST
 from kseg.findings import do_nothing
 from kseg.spark.jobs.pool import one_line_errors
@@ -40,24 +40,29 @@ def query(spark: SparkSession, statement: str, paths: Sequence[str], *, verify_c
 
     The tables that it names become temporary views of the session. Damage is left out.
     """
-    return _query(spark, statement, paths, verify_crc)[0]
+    return _query(spark, statement, paths, {"verifyCrc": str(verify_crc).lower()})[0]
 
 
 def _query(
-    spark: SparkSession, statement: str, paths: Sequence[str], verify_crc: bool
+    spark: SparkSession, statement: str, paths: Sequence[str], given: Mapping[str, str]
 ) -> tuple[DataFrame, dict[str, DataFrame]]:
     """Return the rows of a statement, and the damage of each table by its name, which the statement counts."""
     spark.conf.set("spark.sql.ansi.doubleQuotedIdentifiers", "true")  # as in DuckDB and in the standard
     damage: dict[str, DataFrame] = {}
     for table in tables_in(statement):
-        options = {"view": table, "verifyCrc": str(verify_crc).lower()}
-        if DAMAGE in ON_REQUEST.get(table, ()):
+        view = RECORDS if table == MARKERS else table
+        options = {**given, "view": view}
+        if table == MARKERS:
+            options.pop("isolation", None)
+        if DAMAGE in ON_REQUEST.get(view, ()):
             options["columns"] = f"*,{DAMAGE.name}"
         rows = spark.read.format("kseg").options(**options).load(list(paths))
         if "columns" in options:
             damage[table] = rows.where(f"{DAMAGE.name} is not null")
             rows = rows.observe(table, functions.count(DAMAGE.name).alias("places")).where(f"{DAMAGE.name} is null")
-        own = _OF_RECORDS if table == RECORDS else {}
+        if view == RECORDS:
+            rows = rows.where(f"control is {'not ' * (table == MARKERS)}null")
+        own = _OF_RECORDS if view == RECORDS else {}
         columns = (f"{own.get(column.name, f'`{column.name}`')} as `{column.name}`" for column in TABLES[table])
         rows.selectExpr(*columns).createOrReplaceTempView(table)
     return spark.sql(statement), damage
@@ -67,15 +72,16 @@ def run_on_spark(
     spark: SparkSession,
     statement: str,
     paths: Sequence[str],
-    verify_crc: bool,
+    options: Mapping[str, str],
     report: Callable[[str], object] = do_nothing,
 ) -> tuple[Any, Any]:
     """Return the schema and the rows of a statement. Raises KsegError for a wrong statement.
 
+    ``options`` are those of Spark's reader.
     ``report`` gets a line for each place of damage in the bytes that the statement read, up to MOST_REPORTED per table.
     """
     with one_line_errors():
-        rows, damage = _query(spark, statement, paths, verify_crc)
+        rows, damage = _query(spark, statement, paths, options)
         found = rows.toArrow()
         observed = rows._jdf.queryExecution().observedMetrics()
         for table, places in damage.items():

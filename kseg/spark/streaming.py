@@ -19,14 +19,12 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from kseg.commands.transactions import CommittedOffsets, committed
 from kseg.errors import KsegError, UsageError
 from kseg.extras.views.planning import (
     PlannedSegment,
     SegmentRange,
     Split,
     folders,
-    needs_outcomes,
     pack_splits,
     pieces_of,
     reads_committed,
@@ -35,6 +33,7 @@ from kseg.extras.views.planning import (
 from kseg.extras.views.split_rows import read
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.log_end import LogEnd, last_valid_batch
+from kseg.format.sidefiles.transaction_states import stable_offset
 from kseg.format.storage import remote_files
 from kseg.format.storage.naming import is_snapshot, partition_of
 from kseg.format.storage.source import stored_size
@@ -61,9 +60,9 @@ class GrowingLog:
         """The first offset of the log, by its first file name."""
         return self.segments[0].base_offset or 0
 
-    def committed(self) -> CommittedOffsets:
-        """The transactions of the partition."""
-        return committed([segment.file.path for segment in self.segments])
+    def stable_offset(self) -> int | None:
+        """The last stable offset of the partition, None if no transaction is open."""
+        return stable_offset([segment.file.path for segment in self.segments])
 
 
 def logs(options: Options) -> dict[str, GrowingLog]:
@@ -108,7 +107,7 @@ class LogEnds:
             _check_loss(log, start, mark.offset)
         end = mark.offset
         if end > (start or 0) and reads_committed(self._options):
-            stable = log.committed().stable_offset
+            stable = log.stable_offset()
             end = end if stable is None else min(end, stable)
         return max(end, start or 0)
 
@@ -199,7 +198,7 @@ def splits(options: Options, start: Offsets, end: Offsets) -> list[Split]:
             continue
         if options.stream.fail_on_data_loss and begun is not None:
             _check_loss(log, begun, INT64_MAX)
-        seen = log.committed() if needs_outcomes(options) else None
+        stable = log.stable_offset() if reads_committed(options) else None
         for segment in _from(log, begun or 0):
             if (segment.base_offset or 0) >= stop:
                 break
@@ -207,7 +206,7 @@ def splits(options: Options, start: Offsets, end: Offsets) -> list[Split]:
             last = (segment.size or 0) if whole else _position(segment, stop)
             first = _position(segment, begun or 0)
             if not _is_gone(segment, fail=options.stream.fail_on_data_loss):  # its positions would be 0
-                pieces += pieces_of(segment, first, last, split_bytes, seen)
+                pieces += pieces_of(segment, first, last, split_bytes, stable)
     return list(pack_splits(([piece] for piece in pieces), split_bytes))
 
 

@@ -150,9 +150,11 @@ def test_limit_counts_rows_over_all_files() -> None:
 
 
 def test_a_key_is_found_by_its_text() -> None:
-    """--key selects the records with exactly this key."""
-    assert {row["key"] for row in rows("--deep", "--key", "schlüssel-☃", PLAIN)} == {"schlüssel-☃"}
-    assert kseg("dump", "--key", "x", PLAIN).returncode == 2
+    """--key selects the records with exactly this key, so that it needs no --deep."""
+    found = rows("--key", "schlüssel-☃", PLAIN)
+    assert {row["key"] for row in found} == {"schlüssel-☃"}
+    assert rows("--deep", "--key", "schlüssel-☃", PLAIN) == found
+    assert kseg("dump", "--shallow", "--key", "x", PLAIN).returncode == 2
 
 
 def test_several_keys_are_found_in_the_order_of_the_file() -> None:

@@ -7,7 +7,7 @@ import struct
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -169,6 +169,30 @@ def test_peak_memory(tmp_path: Path, case: str, command: str) -> None:
     arguments = [word.format(path=path, out=out) for word in words] + ([] if "{out}" in words else [str(path)])
     if command == "recovery":
         arguments[-1] = str(tmp_path)
+    run_within_limit(arguments, tmp_path)
+
+
+#: Text files that a person names, without an end.
+ENDLESS = {
+    "statement": ["sql", "--file", "/dev/zero", "{path}"],
+    "pipeline": ["pipeline", "plan", "/dev/zero"],
+    "offsets": ["lag", "--format", "reset-csv", "--offset-map", "/dev/zero", "{path}"],
+    "baseline": ["validate", "--baseline", "/dev/zero", "{path}"],
+    "cache": ["validate", "--cache", "/dev/zero", "{path}"],
+}
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="there is no file without an end")
+@pytest.mark.parametrize("case", ENDLESS)
+def test_a_text_without_an_end_is_refused(tmp_path: Path, case: str) -> None:
+    """The run ends with one line, within the memory."""
+    (tmp_path / LOG).write_bytes(batch(record(), 1, "none"))
+    complaints = run_within_limit([part.format(path=tmp_path / LOG) for part in ENDLESS[case]], tmp_path)
+    assert complaints.count("\n") == 1, complaints
+
+
+def run_within_limit(arguments: Sequence[str], tmp_path: Path) -> str:
+    """Run a command, check its memory and that it ends as it should, and return what it wrote to stderr."""
     with (tmp_path / "stderr").open("wb") as stderr:
         measured = subprocess.run(
             [sys.executable, "-c", MEASURED, str(PATIENCE), sys.executable, "-m", "kseg", *arguments],
@@ -182,6 +206,7 @@ def test_peak_memory(tmp_path: Path, case: str, command: str) -> None:
     assert "Traceback" not in complaints
     assert "internal error" not in complaints
     assert peak * (1 if sys.platform == "darwin" else 1024) < LIMIT
+    return complaints
 
 
 def increasing(count: int) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import pipelines
 from tests.support.cli import PLAIN, ROOT, SEGMENTS
 
 #: Runs kseg where a module can't be imported.
@@ -41,6 +43,7 @@ COMMANDS: dict[str, tuple[object, ...]] = {
     **dict.fromkeys(("fastavro", "protobuf", "grpcio-tools"), VALUES),
     "pyarrow": ("dump", "--format", "parquet", "-o", "rows.parquet", PLAIN),
     "duckdb": SQL,
+    "pyiceberg": ("pipeline", "plan", "night.toml"),
     "pyspark": ("validate", "--spark", "local[1]", PLAIN),
 }
 
@@ -56,6 +59,9 @@ def test_every_dependency_is_tried() -> None:
 def test_a_missing_library_is_named(missing: str, tmp_path: Path) -> None:
     """Whoever installs with --no-deps, or without an extra, is left with neither a traceback nor an internal error."""
     (tmp_path / "without.py").write_text(WITHOUT)
+    pipelines.config(tmp_path, "iceberg")
+    (tmp_path / "source" / "orders-0").mkdir(parents=True)
+    shutil.copy(PLAIN, tmp_path / "source" / "orders-0")
     command = [sys.executable, tmp_path / "without.py", MODULES.get(missing, missing), *COMMANDS[missing]]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=tmp_path, timeout=300)
     if done.returncode != 0:  # otherwise kseg works without it

@@ -13,10 +13,11 @@ from click.testing import CliRunner
 
 from kseg.cli import option_rules
 from kseg.cli.main import COMMANDS, main
-from kseg.cli.option_rules import OLD_NAMES, OTHER_TOOLS, RULES, Excludes, Needs, field_of
-from kseg.cli.option_table import ABSENT, CELLS, GROUPS, ROWS, OptionRow, group_of
+from kseg.cli.option_rules import OLD_NAMES, RULES, Excludes, Needs, field_of
+from kseg.cli.option_table import ABSENT, CELLS, GROUPS, OTHERS, ROWS, OptionRow, group_of
 from kseg.cli.typed_command import TypedCommand, option_of
-from tests.support.cli import PLAIN, kseg
+from tests.support.cli import PLAIN, ROOT, kseg
+from tools.docs import option_tables
 
 #: (command, letter) -> why it is not the letter of the other commands.
 LETTERS = {("grep", "-v"): "the letters of grep are those of grep and rg"}
@@ -72,14 +73,22 @@ def test_each_cell_has_a_difference_and_a_reason() -> None:
         assert cell.why
 
 
-def test_a_missing_option_has_a_reason() -> None:
-    """Formats, output, processes and the limit of the rate are in every command, or ``ABSENT`` says why not."""
-    for field, reasons in ABSENT.items():
+def test_the_matrix_has_no_unexplained_cell() -> None:
+    """Each option that several commands have is in every command, or ``ABSENT`` says why not; the page has all reasons."""
+    page = (ROOT / "docs" / "reference" / "options.md").read_text(encoding="utf-8")
+    for field, row in ROWS.items():
         having = {name for name, command in commands().items() if field in options_of(command)}
-        assert having | reasons.keys() == COMMANDS.keys(), field
-        assert not having & reasons.keys(), field
-    details = {name for name, command in commands().items() if "verbose" in options_of(command)}
-    assert details == {"validate", "convert", "repair", "stats", "diff", "recovery", "transactions", "lag", "doctor"}
+        missing, reasons = COMMANDS.keys() - having, ABSENT.get(field, {})
+        assert not having & reasons.keys(), f"{field}: a reason, but the command has the option"
+        if len(having) < 2:
+            assert field not in ABSENT, field
+            continue
+        found = option_tables.absences(field)
+        assert found.keys() == missing, (field, missing - found.keys())
+        assert {*reasons} <= {*missing, OTHERS}, field
+        assert OTHERS not in reasons or any(name not in reasons for name in missing), f"{field}: nothing for the others"
+        assert all(f"| {why} |" in page for why in found.values()), field
+        assert f"`{row.names.split()[-1]}`" in page
 
 
 def _annotation(row: OptionRow, option: click.Option) -> set[str]:
@@ -88,8 +97,9 @@ def _annotation(row: OptionRow, option: click.Option) -> set[str]:
         return {"bool | None"} if option.default is None and option.secondary_opts else {"bool"}
     parsed = {
         "offsets": "tuple[int | None, int | None]", "columns": "tuple[str, ...]", "fields": "tuple[str, ...]",
-        "since": "int", "until": "int", "max_rate": "float", "keys": "bytes", "key_hex": "bytes", "key_int32": "bytes",
-        "key_int64": "bytes", "json_paths": "JsonPath",
+        "since": "int", "until": "int", "at": "int", "max_rate": "float", "keys": "bytes", "key_hex": "bytes",
+        "key_int32": "bytes", "key_int64": "bytes", "json_paths": "JsonPath",
+        "headers": "tuple[bytes, bytes]",
     }  # fmt: skip
     plain = "int" if isinstance(option.type, click.types.IntRange | click.types.IntParamType) else "str"
     kind = parsed.get(str(option.name), plain)
@@ -118,6 +128,7 @@ def _words(name: str, command: TypedCommand) -> list[str]:
     if ROWS[field].is_flag:
         return [option]
     samples = {"offsets": "1:2", "columns": "offset", "json_paths": "$.a", "jobs": "2", "decode": "__consumer_offsets"}
+    samples |= {"headers": "name=value", "where": "offset = 1"}
     choices = list(found.type.choices) if isinstance(found.type, click.Choice) else []
     known = [value for value in values.split(",") if value in choices]
     value = known[0] if known else samples.get(field) or (choices[0] if choices else "1")
@@ -150,9 +161,10 @@ def test_a_broken_rule_is_one_line(rule: Excludes | Needs, tmp_path: Path) -> No
     """Before anything is read or written, in one wording, for every pair of options and in every command."""
     broken = list(_broken(rule))
     assert broken, "no command has these options"
+    first = {"convert": ["any-to-v2"], "pipeline": ["plan"]}
     for name, words, message in broken:
         paths = [str(tmp_path / "missing"), *([str(tmp_path / "new")] if name in ("convert", "repair") else [])]
-        done = CliRunner().invoke(main, [name, *words, *(["any-to-v2"] if name == "convert" else []), *paths])
+        done = CliRunner().invoke(main, [name, *words, *first.get(name, []), *paths])
         assert done.exit_code == 2, (name, words)
         lines = [line for line in done.stderr.splitlines() if "no PATH" not in line]
         assert len(lines) == 1, (name, words, done.stderr)
@@ -177,15 +189,22 @@ def test_old_names_work_with_one_line(tmp_path: Path) -> None:
     assert kept == ["-o", "--top", "--", "--top"], "a value, and what follows --"
 
 
-def test_words_of_other_tools_are_answered_with_ours() -> None:
-    """Who knows kafka-dump-log or kcat types their options first."""
-    for option, ours in OTHER_TOOLS.items():
-        done = kseg("dump", option, PLAIN)
-        assert (done.returncode, f"no option {option}: use {ours}" in done.stderr) == (2, True)
-    assert "verify: use kseg validate" in kseg("verify", PLAIN).stderr
+def test_help_can_be_asked_for_a_word() -> None:
+    """`kseg help`, of a command, and of a word in its options; a word that is not there is an error with the way out."""
     assert kseg("help", "dump").stdout == kseg("dump", "--help").stdout
     assert kseg("help").stdout == kseg("--help").stdout
     assert kseg("-V").stdout == kseg("--version").stdout
+    about = kseg("help", "dump", "TIME").stdout
+    assert "--since TIME" in about
+    assert "--offsets" not in about
+    found = kseg("help", "max-rate").stdout
+    with_rate = [name for name, command in commands().items() if "max_rate" in options_of(command)]
+    assert [line.removeprefix("kseg ") for line in found.splitlines() if line.startswith("kseg ")] == with_rate
+    done = kseg("help", "dump", "xyz")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].endswith(
+        "no option or example of kseg dump contains 'xyz': `kseg help dump` lists all"
+    )
 
 
 def test_the_help_has_groups_and_three_examples() -> None:

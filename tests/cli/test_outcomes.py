@@ -232,7 +232,7 @@ def test_outputs_are_not_named_as_inputs(tmp_path: Path) -> None:
         ("validate", "sound: 1 file"),
         ("stats", "1 segment counted"),
         ("recovery", "1 of 1 partition would lose data"),
-        ("transactions", "1 partition: 0 hanging"),
+        ("transactions", "no transactions in 1 partition"),
         ("repair --dry-run", "no data lost"),
         ("diff", "identical: "),
     ],
@@ -252,13 +252,16 @@ def test_an_output_file_has_a_summary_on_stderr(command: str, summary: str, tmp_
 
 @pytest.mark.parametrize(("command", "line"), [("stats", "14 more"), ("transactions", "more of them follow")])
 def test_findings_that_are_not_printed_are_mentioned(command: str, line: str, tmp_path: Path) -> None:
-    """16 lines and then nothing would read as 16 findings."""
+    """16 lines and then nothing would read as 16 findings; without -v one sentence has the number of all."""
     content = bytearray(PLAIN.read_bytes())
     content[11 + int.from_bytes(content[8:12], "big")] ^= 1
     (tmp_path / PLAIN.name).write_bytes(content[: 12 + int.from_bytes(content[8:12], "big")] * 30)
-    done = kseg(command, tmp_path)
+    done = kseg(command, "-v", tmp_path)
     assert done.stderr.count("crc-mismatch at byte") == 16
     assert f"crc-mismatch: {line}" in done.stderr
+    done = kseg(command, tmp_path)
+    assert done.stderr.count("crc-mismatch") == 1
+    assert done.stderr.startswith("kseg: 30 damaged places in 1 file: `kseg validate` lists them; the first: ")
 
 
 #: Bytes on standard input in which there is nothing: of a failed command, of it with gzip, and of tar without files.
@@ -272,7 +275,7 @@ def test_nothing_on_standard_input_is_not_sound(command: str, name: str) -> None
     done = kseg(*command.split(), "-", stdin=NOTHING[name])
     assert (done.returncode, "nothing was read" in done.stderr) == (2, True), done.stderr
     if command == "validate":
-        assert done.stdout.startswith("undetermined: 0 files (1 unreadable)")
+        assert done.stdout.startswith("undetermined: 0 files (nothing to read in 1 path)")
 
 
 @pytest.mark.parametrize("command", ["validate", "dump", "stats", "grep x", "transactions", "dump --as message"])

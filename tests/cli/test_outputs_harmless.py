@@ -29,11 +29,13 @@ from tests.support.repairing import FIRST, SOUND, digests
 ARGUMENTS: dict[str, list[str]] = {
     "completion": ["bash"],
     "convert": ["any-to-v2", "{in}"],
+    "demo": [],
     "diff": ["{in}", "{in}"],
     "dump": ["{in}"],
     "explain": ["{in}"],
     "grep": ["x", "{in}"],
     "lag": ["{in}"],
+    "pipeline": ["plan", "{config}"],
     "recovery": ["{folder}"],
     "repair": ["{in}"],
     "doctor": ["{in}"],
@@ -45,7 +47,12 @@ ARGUMENTS: dict[str, list[str]] = {
     "validate": ["{in}"],
 }
 #: What an option needs in order to work.
-NEEDED = {"--inventory": ["--spark", "local[1]"], "[DST]": ["--force"], "DST": ["--force"]}
+NEEDED: dict[str, list[str]] = {
+    "--inventory": ["--spark", "local[1]"],
+    "SRC... [DST]": ["--force"],
+    "DST": ["--force"],
+    "FOLDER": [],
+}
 SIDE_FILES = (
     "t-4/leader-epoch-checkpoint", "t-4/partition.metadata", f"t-4/{FIRST}", f"t-4/{FIRST[:20]}.index",
     "t-4/00000000000000000024.snapshot", "t-4/00000000000000000024.timeindex", f"t-4/{FIRST[:20]}.txnindex",
@@ -129,12 +136,14 @@ CREATORS = {
     "format/storage/atomic_write.py": "publishes",
     "format/writer/written_side_files.py": "in a staging folder",
     "commands/convert/convert_ranges.py": "in a staging folder",
+    "commands/repair/several_replicas.py": "in a scratch folder",
     "spark/writing.py": "in a staging folder",
     "report/formats.py": "a device or a pipe",
     "cli/validate_command.py": "GITHUB_STEP_SUMMARY, checked",
     "cli/main.py": "the null device",
     "extras/serialization/protobuf.py": "in a temporary folder",
     "spark/jobs/launch.py": "in a temporary folder",
+    "extras/demo.py": "in a scratch folder",
 }
 
 
@@ -182,12 +191,16 @@ def log_dir(tmp_path: Path) -> Path:
         shutil.copy(folder / "t-4" / source, tmp_path / name)
     (tmp_path / "in" / "t-5").mkdir(parents=True)
     shutil.copy(SOUND, tmp_path / "in" / "t-5")
+    (tmp_path / "night.toml").write_text(
+        '[pipeline]\nstate = "state"\n[source]\npaths = ["in", "kafka"]\n[table.t]\npath = "lake"\n'
+    )
     return folder
 
 
 def arguments(name: str, parameter: click.Parameter, target: Path, top: Path) -> list[str]:
     given = [
-        text.format(**{"in": top / "in" / "t-5" / FIRST, "folder": top / "in" / "t-5"}) for text in ARGUMENTS[name]
+        text.format(**{"in": top / "in" / "t-5" / FIRST, "folder": top / "in" / "t-5", "config": top / "night.toml"})
+        for text in ARGUMENTS[name]
     ]
     if parameter.param_type_name == "argument":
         return [name, *given, str(target), *NEEDED[parameter.metavar or ""]]

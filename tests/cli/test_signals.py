@@ -125,17 +125,17 @@ def test_a_signal_in_a_destructor_is_not_lost(number: signal.Signals) -> None:
         "try:\n"
         "    with interrupts.raised():\n"
         "        Ends()\n"
-        "        time.sleep(20)\n"
+        "        time.sleep(60)\n"
         "except interrupts.Interrupted as error: sys.exit(error.exit_code)\n"
     )
     running = started(int(number), program=("-c", program))
-    assert running.communicate(timeout=60) == ("", "")
+    assert running.communicate(timeout=30) == ("", "")
     assert running.returncode == 128 + number
 
 
 def test_nohup_stays_ignored(out: Path) -> None:
     """A command that was started with nohup ends with its work."""
-    with started("dump", "--deep", "--max-rate", "1K", "-o", out / "rows", PLAIN, nohup=True) as running:
+    with started("dump", "--deep", "--max-rate", "4K", "-o", out / "rows", PLAIN, nohup=True) as running:
         wait_for_file(out, running)
         running.send_signal(signal.SIGHUP)
         running.communicate(timeout=60)

@@ -25,7 +25,6 @@ from kseg.commands.validate.validate import validate_segment
 from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.format.record.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
 from kseg.format.segment.records_chunk import Chunk, Header, Record
-from kseg.format.sidefiles.indexes import read_offset_index, read_time_index
 from kseg.format.storage.source import SegmentFile
 from kseg.format.writer import records_builder
 from kseg.format.writer.output_guards import DamagedError, index_paths
@@ -38,6 +37,7 @@ from kseg.format.writer.records_builder import (
 from kseg.results import Settings
 from tests.support.fixtures import FOLDERS, expected
 from tests.support.fuzzing import cases
+from tests.support.index_entries import read_offset_index, read_time_index
 from tests.support.records import LEGACY_CODECS, NOW, plain, read, record_lists
 from tests.support.repairing import digests
 

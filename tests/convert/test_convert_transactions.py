@@ -19,7 +19,7 @@ from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.errors import KsegError, LimitError
 from kseg.format.segment import split_points
-from kseg.format.sidefiles.indexes import AbortedTxn, read_txn_index
+from kseg.format.sidefiles.indexes import AbortedTxn
 from kseg.format.writer.records_builder import (
     PlainRecord,
     build_batch,
@@ -29,6 +29,7 @@ from kseg.format.writer.records_builder import (
 from tests.support import damage
 from tests.support.fixtures import FOLDERS, SEGMENTS
 from tests.support.fuzzing import cases
+from tests.support.index_entries import read_txn_index
 from tests.support.records import NOW
 
 TRANSACTIONAL = [folder for folder in FOLDERS if any(path.stat().st_size for path in folder.glob("*.txnindex"))]

@@ -17,9 +17,9 @@ from kseg.commands.convert.conversion import convert
 from kseg.commands.convert.converted_segment import ConversionPlan
 from kseg.commands.diff.comparison import compare
 from kseg.commands.diff.differences import Difference
-from kseg.commands.diff.replica import Replica, truncation_offset
+from kseg.commands.diff.replica import Replica
 from kseg.findings import Finding
-from kseg.format.log_loader.loaded_files import LeaderEpochCache
+from kseg.format.log_loader.loaded_files import LeaderEpochCache, truncation_offset
 from kseg.format.sidefiles.checkpoints import LeaderEpoch
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage
@@ -211,6 +211,7 @@ def test_the_epoch_checkpoint_is_preferred_to_the_batches(tmp_path: Path) -> Non
     assert diff(a, b)[2]["truncation_offset"] == {"a": 24, "b": 24}
     (b / "leader-epoch-checkpoint").write_text("0\n1\n0 0\nnonsense\n")
     assert diff(a, b)[2]["b"]["leader_epochs"] == [{"epoch": 0, "start_offset": 0}]
+    assert f"{b}/leader-epoch-checkpoint: checkpoint-malformed" in kseg("diff", a, b).stderr
 
 
 @pytest.mark.parametrize("base_offset", [3, -(1 << 63) + 30])

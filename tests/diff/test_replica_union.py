@@ -145,11 +145,11 @@ def test_two_replicas_that_are_whole_together_are_both_kept(tmp_path: Path) -> N
     """Following the advice to replace both loses records that exist, and the printed command shows where they are."""
     a, b = damaged_pair(tmp_path, [7], [1, 11])
     shown = advice(a, b)
-    assert "together the replicas are whole from offset 0 to 120" in shown
+    assert "together the replicas have all offsets 0..120" in shown
     assert "Do not replace one by a copy of the other" in shown
     assert "a lacks fewer records: 8, b 16" in shown
     assert "Replace" not in shown
-    assert "together the replicas are whole" in advice(tmp_path / "a", tmp_path / "b")
+    assert "together the replicas have all offsets" in advice(tmp_path / "a", tmp_path / "b")
     command = shown.split("b has the offsets that a has lost")[1].split("`")[1].split()
     run = CliRunner().invoke(main, [*command[1:], "--format", "jsonl"])
     offsets = [row["offset"] for row in map(json.loads, run.stdout.splitlines()) if row["kind"] == "record"]

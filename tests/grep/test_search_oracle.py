@@ -15,7 +15,7 @@ from kseg.commands.dump.neighbours import Neighbours, first_found
 from kseg.commands.grep.matches import JsonPath, Query, RecordGrep
 from kseg.errors import NotASegmentError
 from kseg.format.segment.records_chunk import Record
-from kseg.format.segment.row_filter import RowFilter
+from kseg.format.segment.row_filter import HasHeader, KeyIsOneOf, RecordCondition, RowFilter, ValueIsNull
 from kseg.text import to_json
 from tests.support import searched_logs
 from tests.support.fuzzing import cases
@@ -32,8 +32,18 @@ def matches(query: Query, record: Record) -> bool:
 
 
 def is_searched(query: Query, record: Record) -> bool:
-    """Return whether a record has one of the keys, and a null value if that is wanted."""
-    return (not query.keys or record.key in query.keys) and not (query.null_value and record.value is not None)
+    """Return whether a record has one of the keys, a null value and a header, if these are wanted."""
+    return all(_fulfils(condition, record) for condition in query.conditions)
+
+
+def _fulfils(condition: RecordCondition, record: Record) -> bool:
+    if isinstance(condition, KeyIsOneOf):
+        return record.key in condition.keys
+    if isinstance(condition, HasHeader):
+        wanted = condition.name.decode(), condition.value
+        return wanted in [(header.key, header.value) for header in record.headers]
+    assert isinstance(condition, ValueIsNull)
+    return record.value is None
 
 
 def _text_matches(query: Query, text: str) -> bool:
@@ -89,7 +99,7 @@ def records(
 
 def group_starts(path: Path, query: Query, before: int, after: int) -> list[int]:
     """Return which of the shown records, but the first, start a group."""
-    keep = RowFilter(control=False, search=RecordGrep(query))
+    keep = RowFilter(control=False, conditions=query.conditions, search=RecordGrep(query))
     items = dump_segment(str(path), deep=True, keep=keep, near=Neighbours(before, after), wrong_crc=True)
     starts = [i in item.group_starts for item in items if isinstance(item, RecordsItem) for i in item.kept]
     return [n for n, start in enumerate(starts) if n and start]
@@ -112,20 +122,29 @@ def test_a_search_finds_what_a_look_at_every_record_finds(tmp_path: Path, part: 
             expected = [is_searched(query, record) for record in every]
             if query.has_pattern:
                 expected = [wanted and matches(query, record) for wanted, record in zip(expected, every, strict=True)]
-            found = records(path, RowFilter(control=False, search=RecordGrep(query)))
+            found = records(path, RowFilter(control=False, conditions=query.conditions, search=RecordGrep(query)))
             assert [record for record, _ in found] == [
                 record for wanted, record in zip(expected, every, strict=True) if wanted
             ], (seed, query)
             found_in_all += len(found)
             before, after = random.choice((0, 1, 4)), random.choice((0, 2, 30))
-            shown = records(path, RowFilter(control=False, search=RecordGrep(query)), Neighbours(before, after))
+            shown = records(
+                path,
+                RowFilter(control=False, conditions=query.conditions, search=RecordGrep(query)),
+                Neighbours(before, after),
+            )
             indexes = [n for n in range(len(every)) if any(expected[max(n - after, 0) : n + before + 1])]
             assert shown == [(every[n], not expected[n]) for n in indexes], (seed, query, before, after)
             assert group_starts(path, query, before, after) == [
                 n for n, wanted in enumerate(indexes) if n and wanted - indexes[n - 1] > 1
             ], (seed, query, before, after)
             most = random.choice((1, 2, 5))
-            limited = records(path, RowFilter(control=False, search=RecordGrep(query)), Neighbours(before, after), most)
+            limited = records(
+                path,
+                RowFilter(control=False, conditions=query.conditions, search=RecordGrep(query)),
+                Neighbours(before, after),
+                most,
+            )
             places = [n for n, (_, is_neighbour) in enumerate(shown) if not is_neighbour]
             last = places[most - 1] if len(places) >= most else len(shown)
             context = [(record, True) for record, _ in shown[last + 1 : last + 1 + after]]

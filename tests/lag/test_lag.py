@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,7 @@ import pytest
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage
 from tests.support.cli import SEGMENTS, kseg
-from tests.support.commits import commit_key, commit_value
-
-Commits = Mapping[tuple[str, str, int], bytes | None]
+from tests.support.commits import commit_value, write_commits
 
 
 def write_log(folder: Path, first: int, end: int) -> Path:
@@ -25,21 +22,6 @@ def write_log(folder: Path, first: int, end: int) -> Path:
     for start, stop in ((first, middle), (middle, end)):
         records = [PlainRecord(offset, b"k", b"v", 1_000) for offset in range(start, stop)]
         (folder / f"{start:020}.log").write_bytes(build_batch(records, base_offset=start) if records else b"")
-    return folder
-
-
-def write_commits(folder: Path, *batches: Commits, **fields: Any) -> Path:
-    """Write a partition of ``__consumer_offsets``, one batch per mapping of (group, topic, partition) to a value."""
-    folder.mkdir(parents=True)
-    log, offset = b"", 0
-    for commits in batches:
-        records = [
-            PlainRecord(offset + i, commit_key(*place), value, 1_000)
-            for i, (place, value) in enumerate(commits.items())
-        ]
-        log += build_batch(records, base_offset=offset, **fields)
-        offset += len(records)
-    (folder / f"{0:020}.log").write_bytes(log)
     return folder
 
 

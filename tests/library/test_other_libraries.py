@@ -10,11 +10,14 @@ import pytest
 from tests.support.cli import SEGMENTS
 
 PROGRAM = """
-import sys
+import os, sys
 import duckdb, polars, pyarrow, pyarrow.compute
 import kseg
-from kseg.format.segment import several_processes
+from kseg.format.segment import several_processes, split_points
 several_processes.BEGIN_ALONE = False
+split_points.RANGE_SIZE = 20_000
+forks = []
+os.register_at_fork(after_in_parent=lambda: forks.append(1))
 expected = kseg.validate(sys.argv[1]).summary
 for n in range(5):
     numbers = pyarrow.table({"a": list(range(10_000))})
@@ -22,6 +25,7 @@ for n in range(5):
     assert polars.from_arrow(numbers).lazy().select(polars.col("a").sum()).collect().item() == 49_995_000
     assert pyarrow.compute.sum(numbers["a"]).as_py() == 49_995_000
     assert kseg.validate(sys.argv[1], jobs=2).summary == expected
+assert len(forks) == 5 * 2
 """
 
 

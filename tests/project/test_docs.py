@@ -11,7 +11,8 @@ import pytest
 
 from kseg.cli.main import COMMANDS
 from kseg.rule_table import RULES
-from tools.docs import documents, examples, site
+from tools.docs import benchmark_bars, documents, examples, site
+from tools.docs.terminal import WIDTH
 from tools.lab.remedy_record import actions
 
 ROOT = Path(__file__).parents[2]
@@ -70,6 +71,23 @@ def test_every_command_is_run_or_marked() -> None:
                 assert not re.search(r"^(\$ )?kseg ", block, re.MULTILINE), (page, block)
         for options in re.findall(r"^<!-- run: (.*) -->$", text, re.MULTILINE):
             assert examples.options_of(options).keys() <= known, page
+
+
+def test_tables_of_examples_fit_the_page() -> None:
+    """The column of text on a screen of 1280 pixels has 88 characters: a wider table would have to be scrolled."""
+    for page in PAGES:
+        widest = max((len(line) for line in page.read_text(encoding="utf-8").split("\n") if "────" in line), default=0)
+        assert widest <= WIDTH, page
+
+
+def test_the_answer_of_the_benchmarks_comes_first() -> None:
+    """A sentence and ten bars before the table. Both are made of the table, with what speaks against kseg."""
+    text = benchmark_bars.PAGE.read_text(encoding="utf-8")
+    assert text.index(benchmark_bars.sentence()) < text.index("benchmark-bars.svg") < text.index("bench:begin")
+    assert len(benchmark_bars.CASES) == 10
+    against = [figure for figure in benchmark_bars.figures() if figure.peer == benchmark_bars.PEER]
+    shown = [figure.times for figure in against if figure.case in benchmark_bars.CASES]
+    assert min(shown) == min(figure.times for figure in against)
 
 
 def test_rules_in_output_are_links() -> None:

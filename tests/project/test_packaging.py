@@ -221,6 +221,55 @@ def test_installed_completion_works_in_the_shell(tmp_path: Path, shell: str, ask
     assert requested.stdout.split() == ["validate", "junit"], requested.stderr
 
 
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_installed_completion_works_in_zsh(tmp_path: Path) -> None:
+    """zsh completes only in a terminal: its own pseudo-terminal types a word and Tab, and the line shows the rest."""
+    home = tmp_path / "home"
+    home.mkdir()
+    _kseg(home, "completion", "zsh", "--install")
+    typed = {
+        "kseg vali": "validate", "--format ju": "junit", "--rule crc-mismatch=ig": "crc-mismatch=ignore",
+        "--baseline ~/fi": "findings.jsonl",
+    }  # fmt: skip
+    (home / "findings.jsonl").touch()
+    ask = [f"zpty -n -w shell $' {word}\\t'; zpty -r -m shell out '*{found}*'" for word, found in typed.items()]
+    script = "\n".join(["zmodload zsh/zpty; zpty shell zsh -i", *ask, "print complete"])
+    environment = {**_environment(home), "PATH": _program(tmp_path / "bin"), "TERM": "dumb"}
+    done = subprocess.run(
+        ["zsh", "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "complete\n"
+
+
+def test_the_shell_completes_the_values_of_options(tmp_path: Path) -> None:
+    """Names that nobody types from memory: rules and their severities, conversions, columns, formats, fields, recipes."""
+    for words, expected in {
+        "validate --rule crc-m": "crc-mismatch",
+        "validate --rule crc-mismatch=i": "crc-mismatch=ignore crc-mismatch=info",
+        "validate --report ju": "junit=",
+        "rules K20": "K201 K202 K203 K204 K205 K206 K207 K208 K209",
+        "convert v0-to-v2": "v0-to-v2",
+        "dump --columns offset,val": "offset,value",
+        "dump --format js": "jsonl",
+        "dump --key-as int": "int16 int32 int64",
+        "dump --decode __consumer": "__consumer_offsets",
+        "dump --since yes": "yesterday",
+        "grep --in header-": "header-key header-value",
+        "grep --partitioner mur": "murmur2",
+        "sql --recipe top-k": "top-keys",
+        "transactions --state hang": "hanging",
+        "completion fi": "fish",
+    }.items():
+        request = {
+            "_KSEG_COMPLETE": "bash_complete",
+            "COMP_WORDS": f"kseg {words}",
+            "COMP_CWORD": str(len(words.split())),
+        }
+        found = [line.removeprefix("plain,") for line in _kseg(tmp_path, **request).splitlines()]
+        assert set(expected.split()) <= set(found), words
+        assert all(one.startswith(words.split()[-1]) for one in found), words
+
+
 def test_installing_the_completion_twice_adds_one_line(tmp_path: Path) -> None:
     """The start file of the shell belongs to the user: its content stays, and it does not grow with each install."""
     start = tmp_path / ".zshrc"

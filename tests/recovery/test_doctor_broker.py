@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage
-from tests.support.cli import kseg
+from tests.support.cli import carry_out, kseg
 
 pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 
@@ -52,7 +49,7 @@ def test_the_broker_serves_what_the_commands_leave(tmp_path: Path) -> None:
     assert found.returncode == 1, found.stderr
     *rows, summary = map(json.loads, found.stdout.splitlines())
     assert rows[0]["text"].startswith("no: "), rows[0]
-    _carry_out(summary["commands"], tmp_path)
+    carry_out(summary["commands"], tmp_path)
     with broker:
         consumer = consumer_of(broker)
         for number, lost in LOST.items():
@@ -86,17 +83,6 @@ def _remove_id(folder: Path) -> None:
 
 def _wrong_index(folder: Path) -> None:
     _log(folder).with_suffix(".index").write_bytes(b"\xff" * 16)
-
-
-def _carry_out(commands: list[str], home: Path) -> None:
-    program = home / "bin" / "kseg"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m kseg "$@"\n')
-    program.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
-    for command in commands:
-        done = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True)
-        assert done.returncode in ((0, 1) if command.startswith("kseg ") else (0,)), f"{command}: {done.stderr}"
 
 
 def _served(consumer: Consumer, number: int) -> set[int]:

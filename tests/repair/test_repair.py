@@ -35,21 +35,17 @@ from kseg.format.record.layout import CODEC_MASK, LOG_OVERHEAD
 from kseg.format.segment.deep_reader import CHUNK_ROWS
 from kseg.format.segment.records_chunk import Header
 from kseg.format.segment.segment_reader import WINDOW_SIZE
-from kseg.format.sidefiles.indexes import (
-    ABORTED_TXN,
-    AbortedTransactions,
-    AbortedTxn,
-    read_offset_index,
-    read_txn_index,
-)
+from kseg.format.sidefiles.indexes import ABORTED_TXN, AbortedTransactions, AbortedTxn
 from kseg.format.storage.atomic_write import mark_results
 from kseg.format.storage.source import SegmentFile
 from kseg.format.writer.output_guards import DamagedError, PartitionFolder, each_partition, index_paths
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message
 from kseg.results import Settings
 from tests.support import damage
+from tests.support.cli import kseg
 from tests.support.damage import entries, get, put
-from tests.support.fixtures import FOLDERS, SEGMENTS, dumped, expected
+from tests.support.fixtures import FOLDERS, SEGMENTS, add_batch_fields, dumped, expected
+from tests.support.index_entries import read_offset_index, read_txn_index
 from tests.support.records import NOW
 from tests.support.repairing import FIRST, SOUND, digests
 from tools.lab.recovery_scenes import SCENES, Scene
@@ -595,7 +591,7 @@ def test_overlapping_transactions() -> None:
     assert list(txns._end(3, 32, True)) == [AbortedTxn(3, 20, 32, 33)]
     assert list(txns._end(3, 33, True)) == []
     entry = AbortedTxn(3, 20, 32, 33)
-    assert list(read_txn_index(entry.pack() + b"\0" * 9)) == [entry]
+    assert list(read_txn_index(entry.pack())) == [entry]
     assert len(entry.pack()) == ABORTED_TXN.size == 34
 
 
@@ -1077,9 +1073,9 @@ def test_a_single_segment_reports_missing_context(partition: Path, tmp_path: Pat
 
 def test_a_long_run_of_damage_is_reported_during_reading(tmp_path: Path) -> None:
     """Findings must not wait in memory until the next valid batch; each batch is reported once."""
-    batches = [build_batch([PlainRecord(n, b"k", b"v" * 2000)]) for n in range(8000)]
-    # All of them again, and one more.
-    data = b"".join([*batches, *batches, build_batch([PlainRecord(8000)])])
+    first, others = ([build_batch([PlainRecord(n, key, b"v" * 2000, n)]) for n in range(8000)] for key in (b"k", b"l"))
+    # Others with the same offsets, and one more.
+    data = b"".join([*first, *others, build_batch([PlainRecord(8000)])])
     out, reported = repaired_bytes(data, tmp_path)
     assert len(entries(out)) == 8001
     assert len(reported) == 8000
@@ -1178,7 +1174,7 @@ def test_kafka_reads_the_records_that_were_not_damaged(tmp_path: Path) -> None:
                 noise[target] = gone[-1]
     for target, rows in oracle.rows_of(list(wanted)).items():
         assert [row for row in rows if row["kind"] == "error"] == [], target
-        read = _records(rows)
+        read = _records(add_batch_fields(rows))
         assert sum(row["offset"] == noise.get(target) for row in read) == (target in noise), "kept as a plain message"
         assert [row for row in read if row["offset"] != noise.get(target)] == wanted[target], target
 
@@ -1283,3 +1279,20 @@ def test_salvaged_records_with_another_largest_timestamp(tmp_path: Path) -> None
     assert [what.kind for what in reported] == ["salvaged"]
     assert errors_in(target) == []
     assert len(entries(target.read_bytes())) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "words", "others"),
+    [
+        ("non-monotonic-offset", 0, "1 duplicate batch left out", "unknown"),
+        ("file-name-mismatch", 0, "0 batches corrected; 1 segment name corrected", "1 batch corrected"),
+        ("unknown-codec", 1, "1 range lost or left out (310 bytes)", "1 range lost ("),
+        ("zero-segment", 2, "all bytes are zeros", "if another replica"),
+    ],
+)
+def test_the_words_agree_with_each_other(name: str, code: int, words: str, others: str) -> None:
+    """A copy loses no offsets, a name is no batch, a kept batch is not lost, and the content of zeros is unknown."""
+    done = kseg("repair", "--dry-run", FINDINGS / name)
+    assert done.returncode == code
+    assert words in done.stdout
+    assert others not in done.stdout + done.stderr

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.cli import kseg
+from tests.support.cli import carry_out, kseg
 from tests.support.fixtures import SEGMENTS
 from tools.docs import sandbox
 from tools.docs.terminal import Terminal
@@ -35,19 +33,6 @@ def readable_records(home: Path) -> set[tuple[str, int, str]]:
     return {(os.path.dirname(row["file"]), row["offset"], str(row["value"])) for row in records}
 
 
-def carry_out(commands: list[str], cwd: Path) -> None:
-    """Run the commands in a shell, in which `kseg` is the one under test. `kseg validate` reports what was lost."""
-    tools = cwd.parent / "bin"
-    tools.mkdir(exist_ok=True)
-    program = tools / "kseg"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m kseg "$@"\n')
-    program.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
-    for command in commands:
-        done = subprocess.run(["sh", "-c", command], cwd=cwd, env=environment, capture_output=True, text=True)
-        assert done.returncode in ((0, 1) if command.startswith("kseg ") else (0,)), f"{command}: {done.stderr}"
-
-
 @pytest.mark.parametrize("place", ["kafka-logs", ".", "with space/kafka logs"])
 def test_the_commands_bring_the_broker_back(home: Path, place: str) -> None:
     """Carried out as printed, from any folder: the broker starts, loses no readable record, and nothing else changed."""
@@ -61,7 +46,7 @@ def test_the_commands_bring_the_broker_back(home: Path, place: str) -> None:
     assert summary["needing_attention"] == {"stops the broker": 1, "loses records": 1, "loses bytes": 1}
     untouched = {path: path.read_bytes() for path in (home / "kafka-logs" / "__consumer_offsets-3").iterdir()}
     before = readable_records(home)
-    carry_out(summary["commands"], cwd)
+    carry_out(summary["commands"], cwd.parent, cwd=cwd)
     answers = {row["subject"]: row["text"] for row in diagnosis(place, cwd=cwd) if row["kind"] == "answer"}
     assert not answers["start"].startswith("no")
     assert answers["loss"].startswith("0 readable records")

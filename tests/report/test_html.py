@@ -115,7 +115,7 @@ def test_equal_findings_of_a_file_are_one_row_with_count_and_range() -> None:
     """Thousands of equal findings are one fact."""
     page = page_of(*many(1, 40))
     assert page.text.count("crc-mismatch ×40") == 1
-    assert "bytes 0..2440" in page.text
+    assert "bytes 0..2439" in page.text
     ((_, _, _, _, count, findings, unlisted),) = page.data["groups"]
     assert (count, len(findings), unlisted) == (40, 40, None)
 
@@ -125,8 +125,8 @@ def test_findings_beyond_the_limit_per_rule_are_counted_and_have_their_range() -
     page = page_of(result_of("f", [finding_for(RULES["crc-mismatch"], at=100 * i) for i in range(30)]))
     ((_, _, _, _, count, findings, unlisted),) = page.data["groups"]
     assert (count, len(findings), unlisted) == (30, 16, [1600, 2961, 1600, 2904])
-    assert "bytes 0..2961, offsets 0 to 2904" in page.text
-    assert "offsets 0 to 4, 100 to 104, 200 to 204 and more within offsets 300 to 2904" in page.text
+    assert "bytes 0..2960, offsets 0..2904" in page.text
+    assert "offsets 0..4, 100..104, 200..204 and more within offsets 300..2904" in page.text
 
 
 def test_findings_beyond_the_limit_of_the_page_are_in_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_findings_beyond_the_limit_of_the_page_are_in_the_range(monkeypatch: pyt
 def test_offsets_of_a_wrong_crc_are_uncertain_everywhere() -> None:
     """The CRC covers the header with the offsets: no list may name them without that reservation."""
     one, several = page_of(result_of("f", [finding_for(RULES["crc-mismatch"])])), page_of(*many(1, 9))
-    assert one.text.count("offsets 0 to 4 (if the header is right)") == 1
+    assert one.text.count("offsets 0..4 (if the header is right)") == 1
     assert several.text.count("(if the headers are right)") == 2
     assert "(if the header" not in page_of(result_of("f", [finding_for(RULES["zero-tail"])])).text
 
@@ -305,12 +305,12 @@ def test_a_segment_shows_where_findings_are_that_are_not_listed(opened: Any) -> 
     browser = opened(result_of(path, [finding_for(RULES["crc-mismatch"], at=100 * i) for i in range(40)], size=4096))
     browser.click(".partitions .cell.damaged")
     rest = "document.querySelector('#segment .strip.marks .rest')"
-    assert "24 more findings within bytes 1,600..3,961" in browser.value(f"{rest}.textContent")
+    assert "24 more findings within bytes 1,600..3,960" in browser.value(f"{rest}.textContent")
     assert browser.value(f"Number({rest}.getAttribute('x')) + Number({rest}.getAttribute('width'))") > 960
     text = "document.querySelector('#segment .findings').textContent"
-    assert "bytes 0..3,961, offsets 0 to 3,904" in browser.value(text)
+    assert "bytes 0..3,960, offsets 0..3,904" in browser.value(text)
     browser.click("#segment .findings button.link")
-    assert "24 more findings not listed (--limit): within bytes 1,600..3,961" in browser.value(text)
+    assert "24 more findings not listed (--limit): within bytes 1,600..3,960" in browser.value(text)
 
 
 def test_a_segment_shows_its_codecs_batches_and_times(browser: Browser, tmp_path: Path) -> None:
@@ -386,7 +386,7 @@ def test_the_findings_are_searched_and_filtered(opened: Any) -> None:
     browser = opened(*many(80, 3), *many(1, 1, "no-indexes"), every_rule("odd name/00000000000000000000.log"))
     total = 241 + len(RULES)
     assert browser.value(STATUS).startswith(f"{total} findings in")
-    assert browser.value(MANY_ROWS) == 50
+    assert browser.value(MANY_ROWS) == 12
     browser.click("#search > p button")
     assert browser.value(MANY_ROWS) == min(81 + len(RULES), 250)
     browser.type("#search input[type=search]", "TOPIC-7/")
@@ -400,6 +400,21 @@ def test_the_findings_are_searched_and_filtered(opened: Any) -> None:
         " one.dispatchEvent(new Event('change')); })()"
     )
     assert browser.value(STATUS).startswith("2 findings in 2 rows")
+
+
+def test_an_address_leads_to_one_finding(opened: Any) -> None:
+    """A colleague gets a link to the finding, not to a page with 10,000."""
+    browser = opened(*many(80, 3))
+    browser.value("location.hash = '#finding-70'")
+    shown = "document.getElementById('results').textContent"
+    assert browser.value("new Promise(done => setTimeout(() => done(location.hash), 100))") == "#finding-70"
+    assert browser.value(MANY_ROWS) == 2  # the row, and what to do
+    assert "What to do: " in browser.value(shown)
+    assert browser.value("document.querySelector('#results a').hash") == "#finding-70"
+    browser.click("#results > p button")
+    assert browser.value(MANY_ROWS) == 12
+    listed = browser.value("document.querySelector('#listed #finding-70').textContent")
+    assert "crc-mismatch" in listed  # the same anchor without JavaScript
 
 
 def test_a_row_opens_to_all_its_findings_and_what_to_do(opened: Any) -> None:

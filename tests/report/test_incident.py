@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import html
+import json
 import os
 import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from kseg.cli.main import main
+from tests.support import fleet
 from tests.support.browser import Browser
+from tests.support.cli import invoke
 from tests.support.fixtures import SEGMENTS
 from tools.docs import sandbox
 
@@ -23,14 +25,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return sandbox.make(tmp_path_factory.mktemp("home"))
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
-
-
 def test_an_incident_has_all_four_answers(home: Path, tmp_path: Path) -> None:
     """Whoever writes the post-mortem attaches one file."""
     page = tmp_path / "incident.html"
-    done = run("report", home / "kafka-logs", "-o", page)
+    done = invoke("report", home / "kafka-logs", "-o", page)
     assert done.exit_code == 1
     assert "incident.html: damaged: " in done.stderr
     text = page.read_text()
@@ -46,52 +44,87 @@ def test_an_incident_has_all_four_answers(home: Path, tmp_path: Path) -> None:
         assert part in text, part
 
 
+def test_the_next_steps_are_those_of_the_terminal_in_their_order(home: Path, tmp_path: Path) -> None:
+    """Who opens the page does what the command would have said, without another look at the terminal."""
+    page, rows = tmp_path / "incident.html", tmp_path / "rows.jsonl"
+    invoke("doctor", home / "kafka-logs", "--format", "jsonl", "-o", rows, "--html", page)
+    commands = json.loads(rows.read_text().splitlines()[-1])["commands"]
+    listed = page.read_text().partition('<section id="next">')[2].partition("</section>")[0]
+    places = [listed.index(html.escape(line[3:] if line[0] == "#" else line)) for line in commands]
+    assert len(commands) > 3
+    assert places == sorted(places)
+
+
+def test_no_page_has_a_key_or_a_value(home: Path) -> None:
+    """A page is mailed and attached to tickets: records stay in the house."""
+    partitions = [home / "kafka-logs" / name for name in ("orders-0", "payments-1", "clicks-2")]
+    rows = map(json.loads, invoke("dump", "--deep", "--format", "jsonl", *partitions).stdout.splitlines())
+    secret = {text for row in rows for text in (row.get("key"), row.get("value")) if text and len(text) > 12}
+    assert len(secret) > 5
+    for command in ("validate", "doctor", "stats", "recovery", "transactions"):
+        page = html.unescape(invoke(command, home / "kafka-logs", "--format", "html").stdout)
+        assert not [text for text in secret if text in page], command
+
+
+def test_300_partitions_are_folded(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a phone nobody scrolls through 300 valid partitions: it was 192,000 pixels."""
+    monkeypatch.chdir(tmp_path)
+    fleet.make_many(tmp_path / "broker", 300, 30)
+    page = tmp_path / "page.html"
+    invoke("doctor", "broker", "--format", "html", "-o", page)
+    browser.open(page, width=390)
+    assert browser.value("document.documentElement.scrollHeight") < 30_000
+    assert browser.value("document.documentElement.scrollWidth") <= 390
+    assert browser.value("document.querySelector('#damaged td').textContent").endswith("orders-0")
+    assert browser.errors == []
+
+
 def test_the_parts_agree_with_their_commands(home: Path, tmp_path: Path) -> None:
     """A number of the page is that of the command."""
-    page = run("report", home / "kafka-logs").stdout
-    *_, recovery = run("recovery", home / "kafka-logs").stdout.splitlines()
-    *_, transactions = run("transactions", home / "kafka-logs").stdout.splitlines()
+    page = invoke("report", home / "kafka-logs").stdout
+    *_, recovery = invoke("recovery", home / "kafka-logs").stdout.splitlines()
+    *_, transactions = invoke("transactions", home / "kafka-logs").stdout.splitlines()
     assert recovery.split(";")[0] in page
     assert transactions in page
 
 
 def test_the_page_of_stats_says_that_data_is_damaged(home: Path) -> None:
     """The exit code is 1, so the page must not look as if nothing happened. Its plot has the numbers of its table."""
-    page = run("stats", home / "kafka-logs", "--format", "html").stdout
+    page = invoke("stats", home / "kafka-logs", "--format", "html").stdout
     assert '<header class="damaged">' in page
     assert "573 damaged bytes cannot be read." in page
     assert "573 bytes in 2 segments cannot be read: <code>kseg validate</code> says why" in page
     by_partition = page.partition("Bytes by partition")[2].partition("</figure>")[0]
     assert "5.0 KiB" in by_partition  # 5,094 bytes, without 357 damaged ones
     assert "5.3 KiB" not in by_partition
-    assert '<header class="info">' in run("stats", PLAIN, "--format", "html").stdout
+    assert '<header class="info">' in invoke("stats", PLAIN, "--format", "html").stdout
 
 
 def test_the_plot_of_timestamps_ends_at_the_last_one(home: Path) -> None:
     """Its last column may end in the future, where no record is."""
-    page = run("validate", home / "kafka-logs", "--format", "html").stdout
+    page = invoke("validate", home / "kafka-logs", "--format", "html").stdout
     assert "Bytes by timestamp: 47 columns from 2023-11-14T22:13:20Z to 2026-11-21T19:40:45Z" in page
 
 
 def test_ended_transactions_have_no_column_for_their_age(home: Path) -> None:
     """An empty column looks like missing data."""
-    page = run("transactions", home / "kafka-logs", "--format", "html").stdout
+    page = invoke("transactions", home / "kafka-logs", "--format", "html").stdout
     assert page.count(">Age</th>") == 1  # that of the hanging ones
 
 
 def test_each_broker_of_a_backup_starts_alone(home: Path) -> None:
     """Replicas on different brokers are not the same partition in two log directories, which no broker accepts."""
-    page = run("report", home / "backup").stdout
+    page = invoke("report", home / "backup").stdout
     assert "has the same partition" not in page
     assert "of 9 partitions would lose data" in page
 
 
 def test_valid_files_are_a_page_with_exit_code_0(tmp_path: Path) -> None:
     """A page without findings says so."""
-    done = run("report", PLAIN)
+    done = invoke("report", PLAIN)
     assert done.exit_code == 0
     assert "No damage found" in done.stdout
-    alone = run("report", next(PLAIN.glob("*.log")))
+    alone = invoke("report", next(PLAIN.glob("*.log")))
     assert alone.exit_code == 0
     assert "If a broker started now" not in alone.stdout, "a file is not a log directory"
 
@@ -100,7 +133,7 @@ def test_valid_files_are_a_page_with_exit_code_0(tmp_path: Path) -> None:
 def test_what_cannot_be_done_is_one_line(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wrong arguments are explained."""
     monkeypatch.chdir(tmp_path)
-    done = run("report", *arguments)
+    done = invoke("report", *arguments)
     assert done.exit_code == 2
     assert "Traceback" not in done.output
     assert done.stderr.strip()
@@ -113,7 +146,7 @@ def test_hostile_names_stay_text_in_all_parts(tmp_path: Path, browser: Browser) 
     (log,) = sorted(hostile.glob("*.log"))[-1:]
     log.write_bytes(log.read_bytes()[:-40])
     page = tmp_path / "page.html"
-    assert run("report", hostile, "-o", page).exit_code == 1
+    assert invoke("report", hostile, "-o", page).exit_code == 1
     browser.open(page)
     assert browser.errors == []
     assert browser.value("document.title") == "kseg doctor: undetermined"
@@ -127,7 +160,7 @@ def test_hostile_names_stay_text_in_all_parts(tmp_path: Path, browser: Browser) 
 def test_a_page_is_not_written_into_its_input(home: Path) -> None:
     """Inputs are never changed."""
     before = sorted(os.listdir(home / "kafka-logs"))
-    assert run("report", home / "kafka-logs", "-o", home / "kafka-logs" / "x.html").exit_code == 2
+    assert invoke("report", home / "kafka-logs", "-o", home / "kafka-logs" / "x.html").exit_code == 2
     assert sorted(os.listdir(home / "kafka-logs")) == before
 
 
@@ -138,7 +171,7 @@ def test_every_page_opens_without_errors(
 ) -> None:
     """The script of the validation does not need its data, and no page is wider than the window."""
     page = tmp_path / "page.html"
-    assert run(command, home / "kafka-logs", "--format", "html", "-o", page).exit_code in (0, 1)
+    assert invoke(command, home / "kafka-logs", "--format", "html", "-o", page).exit_code in (0, 1)
     browser.open(page, width=width)
     assert browser.errors == []
     assert browser.value("document.documentElement.scrollWidth") <= width
@@ -148,7 +181,7 @@ def test_every_page_opens_without_errors(
 def test_the_links_of_an_incident_lead_to_its_parts(home: Path, tmp_path: Path, browser: Browser) -> None:
     """A long page needs a way to each part."""
     page = tmp_path / "page.html"
-    run("report", home / "kafka-logs", "-o", page)
+    invoke("report", home / "kafka-logs", "-o", page)
     browser.open(page)
     for name in browser.value("[...document.querySelectorAll('nav a')].map(link => link.hash)"):
         browser.value("scrollTo({top: 0, behavior: 'instant'})")

@@ -14,7 +14,7 @@ from kseg import schema
 from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.format.record.layout import LAST_MILLISECOND
 from kseg.format.segment.records_chunk import Header
-from kseg.format.segment.row_filter import RowFilter
+from kseg.format.segment.row_filter import KeyIsOneOf, RowFilter
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.reading import open_segment
 from kseg.report import arrow_rows, arrow_table
@@ -62,7 +62,7 @@ def test_columns_of_the_batch_are_in_record_rows(folder: Path) -> None:
 
 def test_a_filter_that_leaves_gaps_keeps_the_right_rows() -> None:
     """The kept rows of a batch can have gaps: their bytes are gathered range by range."""
-    keep = RowFilter(keys=(b"k1",))
+    keep = RowFilter(conditions=(KeyIsOneOf((b"k1",)),))
     wanted = [row for row in dumped(HEADERS, deep=True) if row["key"] == _text(b"k1")]
     assert wanted
     assert list(as_json(written(HEADERS, deep=True, keep=keep), "record")) == wanted

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote_to_bytes
 from xml.etree import ElementTree
@@ -26,7 +27,7 @@ from kseg.findings import (
     Severity,
     Verdict,
 )
-from kseg.report import ci_formats, wording
+from kseg.report import ci_formats, prometheus, wording
 from kseg.report.tables import TableColumn, print_cells, print_note
 from kseg.report.validate_report import write_table
 from kseg.results import MAX_PER_RULE, FileResult, Summary
@@ -49,7 +50,7 @@ WRITERS: dict[str, Writer] = {
     "github": ci_formats.write_github,
     "html": html.write_html,
     "markdown": ci_formats.write_markdown,
-    "prometheus": ci_formats.write_prometheus,
+    "prometheus": prometheus.write_prometheus,
 }
 
 
@@ -95,11 +96,11 @@ def suites(*results: FileResult) -> list[ElementTree.Element]:
     return list(root)
 
 
-def test_junit_has_a_suite_for_each_file_and_a_passing_test_for_a_sound_one() -> None:
+def test_junit_has_a_passing_test_for_a_sound_file() -> None:
     """CI servers show valid files, too."""
-    sound, unread = suites(SOUND, UNREAD)
+    sound, unread = suites(replace(SOUND, file="t-0/f"), replace(UNREAD, file="t-1/f"))
     assert (sound.get("name"), sound.get("tests"), sound.get("failures"), sound.get("errors")) == (
-        SOUND.file, "1", "0", "0",
+        "t-0", "1", "0", "0",
     )  # fmt: skip
     (case,) = sound.findall("testcase")
     assert len(case) == 0
@@ -109,15 +110,26 @@ def test_junit_has_a_suite_for_each_file_and_a_passing_test_for_a_sound_one() ->
     assert error.get("message") == "no permission"
 
 
+def test_junit_has_a_suite_for_each_partition_with_the_times_of_its_files() -> None:
+    """A CI server shows a partition as one line, with its failures and its time."""
+    damaged = replace(result_of("orders-0/1.log", [finding_for(RULES["crc-mismatch"])]), seconds=0.25)
+    files = [replace(result_of("orders-0/0.log", []), seconds=1.5), damaged, result_of("orders-1/0.log", [])]
+    first, second = suites(*files)
+    assert (first.get("name"), first.get("tests"), first.get("failures")) == ("orders-0", "2", "1")
+    assert (second.get("name"), second.get("tests"), second.get("failures")) == ("orders-1", "1", "0")
+    assert [case.get("time") for case in first.findall("testcase")] == ["1.500", "0.250"]
+    assert first.get("time") == "1.750"
+
+
 def test_junit_fails_the_test_of_a_damaged_file_and_lists_other_findings() -> None:
     """Only errors fail a build, and a file is one test with the same name in every run."""
     result = every_rule()
     (suite,) = suites(result)
     (case,) = suite.findall("testcase")
-    assert case.get("name") == suite.get("name") == result.file
+    assert case.get("name") == result.file
     failure = case.find("failure")
     assert failure is not None
-    output = suite.findtext("system-out") or ""
+    output = case.findtext("system-out") or ""
     for rule in RULES.values():
         error = rule.severity >= Severity.ERROR
         assert (f"{rule.code} {rule.name}" in (failure.text or "")) == error
@@ -137,13 +149,13 @@ def test_junit_weighs_as_the_policy_does() -> None:
     finding = finding_for(RULES["crc-mismatch"])
     (suite,) = suites(result_of("f", [finding], policy=Policy({"crc-mismatch": Severity.WARNING})))
     assert suite.get("failures") == "0"
-    assert "warning: K201" in (suite.findtext("system-out") or "")
+    assert "warning: K201" in (suite.findtext("testcase/system-out") or "")
 
 
 def test_junit_counts_the_findings_that_it_leaves_out() -> None:
     """Findings beyond the limit are counted."""
     (suite,) = suites(result_of("f", [finding_for(RULES["zero-tail"])] * (MAX_PER_RULE + 1234)))
-    assert "1,234 more of K102 zero-tail" in (suite.findtext("system-out") or "")
+    assert "1,234 more of K102 zero-tail" in (suite.findtext("testcase/system-out") or "")
 
 
 # -- SARIF
@@ -310,8 +322,8 @@ def test_a_table_has_the_range_of_all_findings_of_a_rule() -> None:
     text = written(
         write_table, result_of("t-0/a", [finding_for(RULES["crc-mismatch"], at=100 * i) for i in range(30)]), SOUND
     )
-    assert re.search(r"crc-mismatch ×30 .*0\.\.2961 .*0\.\.2904\?", text)
-    assert re.search(r"t-0 +loses records +30 +0 +0\.\.2904 +K201", text)
+    assert re.search(r"crc-mismatch ×30 .*0\.\.2960 .*0\.\.2904\?", text)
+    assert re.search(r"t-0 +loses records +- +0\.\.2904 +K201", text)
 
 
 def test_github_counts_what_it_leaves_out_and_sums_up() -> None:
@@ -334,12 +346,12 @@ def test_writers_write_during_the_run(writer: Writer) -> None:
     lengths = []
 
     def watching() -> Iterator[FileResult]:
-        for _ in range(4):
-            yield every_rule()
+        for folder in range(4):
+            yield replace(every_rule(), file=f"t-{folder}/f")
             lengths.append(out.tell())
 
     writer(watching(), Summary(), out)
-    assert lengths == sorted(set(lengths)), "each result is out before the next is asked for"
+    assert lengths == sorted(set(lengths)), "each folder is out before the next but one is asked for"
 
 
 @pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)

@@ -68,6 +68,7 @@ def runs(command: str, home: Path) -> Iterator[list[str]]:
     elif command == "repair":
         for path in LOGS:
             yield ["--dry-run", "--salvage-records", path]
+        yield ["--dry-run", *(str(home / "backup" / f"broker-{n}" / "clicks-2") for n in (1, 2, 3))]
     elif command == "convert":
         for n, path in enumerate(LOGS):
             yield ["--skip-damaged", "--lossy", "v2-to-v1", path, str(home / f"converted-{n}")]
@@ -90,6 +91,8 @@ def runs(command: str, home: Path) -> Iterator[list[str]]:
     elif command == "recovery":
         yield ["--clean", *LOGS]
         yield ["--unclean", *LOGS]
+    elif command == "pipeline":
+        yield from ([action, str(home / "night.toml")] for action in ("plan", "run", "status"))
     elif command == "grep":
         yield ["-C1", "1", *LOGS]
     else:

@@ -37,7 +37,7 @@ def test_ranges_of_one_are_singular() -> None:
     """A message about one offset does not name it twice."""
     facts = {"first": 5, "last": 5, "why": "lost"}
     assert Finding("missing-batches", facts=facts).message == "no batch has offset 5: lost"
-    assert inclusive_range("offset", 5, 7) == "offsets 5 to 7"
+    assert inclusive_range("offset", 5, 7) == "offsets 5..7"
 
 
 @pytest.mark.parametrize(

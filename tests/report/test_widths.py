@@ -13,6 +13,7 @@ import pytest
 from kseg.cli.main import COMMANDS
 from kseg.format.segment.records_chunk import Header
 from kseg.format.writer.records_builder import PlainRecord, build_batch
+from kseg.report import formats
 from kseg.report.tables import width_of
 from tests.support import damage
 from tests.support.cli import SEGMENTS
@@ -98,6 +99,7 @@ RUNS = (
     f"grep amount {LONG}",
     "sql 'select * from batches limit 5' kafka-logs",
     "sql 'select * from records limit 5' kafka-logs/orders-0",
+    "sql --tables",
     "sql --recipes",
     "sql --recipe legacy old-logs",
     "schemas kafka-logs",
@@ -122,6 +124,57 @@ RUNS = (
 )
 #: A number between spaces, or in a range of offsets or bytes.
 _NUMBER = re.compile(r"(?<![^\s(])-?\d[\d,]*\d(?![^\s),;])|(?<![^\s.])\d+(?=\.\.\d)|(?<=\d\.\.)\d+(?![^\s?])")
+
+
+#: For each kind of results with a table: a command, and the columns without which its table is no answer.
+ANSWERS = {
+    "batches and records": (f"dump {LONG}/{LOG}", "position base_offset last_offset crc_valid"),
+    "records that a search found": (f"grep --format table 1 {LONG}", "offset key value"),
+    "side files": ("dump kafka-logs/orders-0/00000000000000000024.timeindex", "timestamp offset"),
+    "requests, responses and single messages": (
+        "dump --as requests captures/client.bin",
+        "api_name correlation_id body",
+    ),
+    "findings": ("validate kafka-logs", "needs attention,consequence,lost bytes,rules,severity,message"),
+    "the effective state": ("dump --effective kafka-logs/__consumer_offsets-3", "groupId,topic,partition,offset"),
+    "statistics": (f"stats {LONG} kafka-logs", "path bytes damage"),
+    "recovery plans": (f"recovery --unclean kafka-logs {LONG}", "folder,consequence,lost,the broker would"),
+    "diagnoses": ("doctor kafka-logs", ""),
+    "transactions": ("transactions kafka-logs", "hanging in,producer,offsets,blocked offsets,state,first,last"),
+    "schemas": ("schemas --used-by shop shop", "subject,version,id,state,used by"),
+    "the rows of a statement": (
+        "sql 'select file, position, \"offset\" from records' kafka-logs",
+        "file position offset",
+    ),
+    "differences": (
+        "diff kafka-logs/orders-0 backup/broker-1/payments-1",
+        "replica path offsets damaged difference a b",
+    ),
+    "lags": ("lag kafka-logs", "group partition lag status"),
+    "differences of log directories": ("diff backup/broker-1 backup/broker-3", "partition verdict differences"),
+    "runs of a pipeline": ("pipeline plan night.toml", "partition to lag damage status"),
+}
+
+
+def test_each_kind_of_results_has_answers() -> None:
+    """A new kind of results names its answer here."""
+    kinds = [kind for kind in vars(formats).values() if isinstance(kind, formats.ResultKind)]
+    assert {kind.title for kind in kinds if "table" in kind.writers} == {*ANSWERS}
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_an_answer_is_never_hidden(kind: str, files: Path, terminal: Terminal) -> None:
+    """At 80 and 60 columns, a row becomes a block of lines before one of these columns is hidden."""
+    command, names = ANSWERS[kind]
+    wanted = names.split("," if "," in names else None)
+    for width in (60, 80):
+        shown = terminal.run(f"kseg {command}", files, width=width).text
+        assert shown, command
+        hidden = re.search(r"hidden columns: ([^;]*);", " ".join(shown.split()))
+        assert not {*wanted} & {*(hidden[1].split(", ") if hidden else ())}, (width, shown)
+        lines = shown.splitlines()
+        for name in wanted:
+            assert any(re.search(rf"^ (.* )?{name}( |$)", line) for line in lines), (width, name, shown)
 
 
 @pytest.fixture(scope="module")

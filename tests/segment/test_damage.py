@@ -67,12 +67,27 @@ class Workbench:
     def read(self, data: bytes, name: str = FIRST) -> Outcome:
         path = self.folder / name
         path.write_bytes(data)
+        return self.read_file(path, len(data))
+
+    def read_file(self, path: Path, size: int) -> Outcome:
+        """Read a file that has this size."""
         result = validate_segment(SegmentFile(str(path)), Settings(max_per_rule=10**6))
         assert result.unread is None, result.unread
         findings = [verdict.finding for verdict in result.verdicts]
-        assert result.summary.bytes == len(data)
+        assert result.summary.bytes == size
         assert result.summary.lost_bytes <= sum((f.end or 0) - (f.position or 0) for f in findings if f.end)
         return Outcome(findings, records_in(path), result.summary.lost_bytes)
+
+
+def write_sparse(path: Path, *parts: bytes | int) -> None:
+    """Write bytes, and a hole for each number of bytes."""
+    with path.open("wb") as out:
+        for part in parts:
+            if isinstance(part, int):
+                out.seek(part, os.SEEK_CUR)
+            else:
+                out.write(part)
+        out.truncate()
 
 
 def records_in(path: Path) -> list[Read]:
@@ -636,3 +651,41 @@ def test_traps_take_linear_time(bench: Workbench) -> None:
     seen = bench.read(data)
     assert seen.lost == len(trap) * 10_000
     assert seen.records == all_records(bench, sound)
+
+
+# Holes
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_hole_is_read_as_the_same_zeros_on_the_disk(bench: Workbench, sound: bytes, seed: int) -> None:
+    """Holes are passed without reading: findings, records and lost bytes are those of stored zeros."""
+    dice = random.Random(seed)
+    parts: list[bytes | int] = []
+    at = 0
+    for _ in range(dice.randint(1, 3)):
+        end = dice.choice([*(place.at for place in entries(sound)), dice.randrange(len(sound)), len(sound)])
+        parts += [sound[at:end], dice.choice([dice.randrange(1, 3 << 16), dice.randrange(4 << 20, 6 << 20)])]
+        at = max(at, end)
+    parts.append(sound[at:] if dice.random() < 0.7 else b"")
+    data = b"".join(bytes(part) if isinstance(part, int) else part for part in parts)
+    path = bench.folder / "sparse" / FIRST
+    path.parent.mkdir()
+    stored = bench.read(data)
+    (bench.folder / FIRST).unlink()  # megabytes, for each test that is kept
+    write_sparse(path, *parts)
+    sparse = Workbench(path.parent).read_file(path, len(data))
+    assert (sparse.reported, sparse.lost) == (stored.reported, stored.lost)
+    assert sparse.records == stored.records
+
+
+def test_a_hole_of_terabytes_costs_nothing(bench: Workbench, sound: bytes) -> None:
+    """The batches behind it are found, by one process and by several."""
+    path, hole = bench.folder / FIRST, 15 << 40
+    try:
+        write_sparse(path, sound, hole, sound)
+    except OSError as error:
+        pytest.skip(f"the file system has no such files: {error.strerror}")
+    seen = bench.read_file(path, 2 * len(sound) + hole)
+    first, *_ = seen.findings
+    assert (first.position, first.end) == (len(sound), len(sound) + hole)
+    assert seen.records == 2 * bench.read(sound).records

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from kseg.format.record.memory import Needle
 from kseg.format.segment.deep_reader import DeepIterator
-from kseg.format.segment.record_search import by_batch, rows_with, rows_with_key
 from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.row_filter import by_batch, rows_with, rows_with_key
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.source import open_source
 from tests.support.damaged_cases import damaged, written

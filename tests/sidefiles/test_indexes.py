@@ -9,9 +9,10 @@ import pytest
 
 from kseg.errors import KsegError
 from kseg.format.record.columns import BatchColumns
-from kseg.format.sidefiles.indexes import IndexBuilder, read_offset_index, read_time_index
+from kseg.format.sidefiles.indexes import IndexBuilder
 from kseg.format.storage.naming import base_offset_of
 from tests.support.fixtures import FOLDERS
+from tests.support.index_entries import read_offset_index, read_time_index
 from tests.support.records import read
 
 
@@ -95,9 +96,3 @@ def test_positions_over_32_bits_are_rejected(batch: tuple[int, int, int]) -> Non
     """The broker splits such a segment (LogSegmentOffsetOverflowException)."""
     with pytest.raises(KsegError, match="does not fit"):
         built([batch])
-
-
-def test_a_cut_index_is_read_to_its_last_complete_entry() -> None:
-    """A cut entry is a finding, and all before it are read."""
-    assert list(read_offset_index(b"\0" * 12, 5)) == [(5, 0)]
-    assert list(read_time_index(b"\0" * 13, 5)) == [(0, 5)]

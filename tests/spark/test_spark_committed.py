@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from kseg.errors import UsageError
-from kseg.format.segment.segment_reader import SegmentReader
-from kseg.format.storage.source import open_source
 from tests.support.fixtures import SEGMENTS
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from kseg.spark.data_source import KsegReader
 from kseg.spark.options import parse
+from tests.support.pipelines import split_log
 
 pytestmark = pytest.mark.spark
 SOURCE = SEGMENTS / "4.3.0-v2-none-transactions"
@@ -25,16 +24,7 @@ SOURCE = SEGMENTS / "4.3.0-v2-none-transactions"
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The batches of a broker's log, each as a segment: transactions begin and end in different ones."""
-    folder = tmp_path_factory.mktemp("log") / "orders-0"
-    folder.mkdir()
-    for source in sorted(SOURCE.glob("*.log")):
-        with SegmentReader(open_source(source)) as reader:
-            for window in reader.windows():
-                batches = window.batches
-                for row in range(batches.count):
-                    data = window.data[batches.at[row] : batches.at[row] + batches.size[row]]
-                    (folder / f"{batches.base_offset[row]:020}.log").write_bytes(data)
-    return sorted(folder.iterdir())
+    return split_log(SOURCE, tmp_path_factory.mktemp("log") / "orders-0")
 
 
 def offsets(*paths: Path, **options: str) -> list[int]:

@@ -27,15 +27,15 @@ from kseg.spark.streaming import KsegStreamReader
 from tests.support.read_faults import KINDS, Faults, local_faults, remote_faults
 
 pytestmark = pytest.mark.spark
-#: Failing calls per combination of storage, kind, view and mode; each fails once and for good. The first number makes 600
+#: Failing calls per combination of storage, kind, view and mode; each fails once and for good. The first number makes 2,400
 #: faults; ``KSEG_READ_FAULTS=50`` makes 30,000.
-FEW = int(os.environ.get("KSEG_READ_FAULTS", 1))
+FEW = int(os.environ.get("KSEG_READ_FAULTS", 4))
 MODES = ("permissive", "dropmalformed", "failfast")
 VIEWS: tuple[dict[str, str], ...] = (
     {},
     {"columns": "*,damage"},
     {"isolation": "read_committed"},
-    {"columns": "*,transaction_state"},
+    {"columns": "offset,transaction_state,transactional_id"},
     {"since": "1700000010000"},
     {"offsets": "30:70", "splitBytes": "9000"},
     {"view": "batches"},

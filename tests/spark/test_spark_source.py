@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from kseg import schema
+from kseg.format.sidefiles.transaction_states import TransactionLogs
 from tests.support import fleet
 from tests.support.cli import kseg
 from tests.support.fixtures import FOLDERS, SEGMENTS, dumped, expected
@@ -48,7 +49,8 @@ def by_file(table: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(("view", "kind"), [("records", "record"), ("batches", "batch")])
 def test_rows_of_every_fixture_are_those_of_dump(spark: SparkSession, view: str, kind: str) -> None:
     """Spark found the format by itself: nothing has registered it here."""
-    wanted = {folder / name: dumped(folder / name, kind == "record") for folder in FOLDERS for name in expected(folder)}
+    paths = [folder / name for folder in FOLDERS for name in expected(folder)]
+    wanted = {path: dumped(path, kind == "record", TransactionLogs().of(str(path))) for path in paths}
     found = by_file(load(spark, *wanted, view=view).toArrow())
     assert {path: list(as_json(table, kind)) for path, table in found.items()} == {
         str(path): same for path, same in wanted.items() if same

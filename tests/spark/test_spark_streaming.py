@@ -94,9 +94,9 @@ def test_deleted_segments_are_no_loss_once_they_were_read(tmp_path: Path) -> Non
     (tmp_path / "orders-3" / f"{0:020d}.log").unlink()
     assert stream.latestOffset({"orders-3": 20}, ALL) == {"orders-3": 80}
     assert offsets(stream, {"orders-3": 20}, {"orders-3": 80}) == list(range(20, 80))
-    with pytest.raises(KsegError, match="orders-3: deleted before it was read: offsets 10 to 19"):
+    with pytest.raises(KsegError, match=r"orders-3: deleted before it was read: offsets 10\.\.19"):
         stream.latestOffset({"orders-3": 10}, ALL)
-    with pytest.raises(KsegError, match="deleted before it was read: offsets 10 to 19"):
+    with pytest.raises(KsegError, match=r"deleted before it was read: offsets 10\.\.19"):
         stream.partitions({"orders-3": 10}, {"orders-3": 80})
     lenient = reader(tmp_path, failOnDataLoss=False)
     end = lenient.latestOffset({"orders-3": 10}, ReadMaxRows(8))

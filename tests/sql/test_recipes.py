@@ -146,7 +146,7 @@ def test_the_largest_producers_keys_and_records(tmp_path: Path) -> None:
 
 def test_formats_and_refusals(tmp_path: Path) -> None:
     """An empty result is stated. A recipe takes no other statement."""
-    assert run("--recipe", "legacy", SEGMENTS / "4.3.0-v2-none").stderr == "kseg: legacy: no rows found\n"
+    assert run("--recipe", "legacy", SEGMENTS / "4.3.0-v2-none").stderr == "kseg: legacy: none in 1 segment\n"
     assert run("--recipe", "legacy", MIXED, "--format", "csv").stdout.startswith("topic,partition,file,magic")
     for arguments, message in (
         (("--recipe", "gaps", tmp_path / "missing"), "No such file"),

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kseg.format.writer.records_builder import PlainRecord, build_batch
+
+Commits = Mapping[tuple[str, str, int], bytes | None]
 
 
 def commit_key(group: str, topic: str, partition: int) -> bytes:
@@ -19,3 +26,18 @@ def commit_value(offset: int, metadata: str = "", *, committed: int = 1_000, exp
 def _string(text: str) -> bytes:
     data = text.encode()
     return struct.pack(">h", len(data)) + data
+
+
+def write_commits(folder: Path, *batches: Commits, **fields: Any) -> Path:
+    """Write a partition of ``__consumer_offsets``, one batch per mapping of (group, topic, partition) to a value."""
+    folder.mkdir(parents=True)
+    log, offset = b"", 0
+    for commits in batches:
+        records = [
+            PlainRecord(offset + i, commit_key(*place), value, 1_000)
+            for i, (place, value) in enumerate(commits.items())
+        ]
+        log += build_batch(records, base_offset=offset, **fields)
+        offset += len(records)
+    (folder / f"{0:020}.log").write_bytes(log)
+    return folder

@@ -10,6 +10,7 @@ from typing import Any
 
 from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.findings import Finding
+from kseg.format.segment.row_filter import BatchTransactions, RowFilter
 from kseg.report.dump_report import Rows, write_jsonl
 from kseg.report.formats import View
 
@@ -19,13 +20,35 @@ SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
 FOLDERS = sorted(path.parent for path in SEGMENTS.glob("**/expect.jsonl"))
 
 
+#: The fields of a record that are those of its batch.
+OF_BATCH = ("producer_id", "producer_epoch", "partition_leader_epoch")
+
+
 def expected(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of Kafka's reader by file, records with the fields of their batch.
+
+    The state of a transaction is unknown, as in a dump of one segment without its log.
+    """
     by_file: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in (folder / "expect.jsonl").read_text(encoding="utf-8").split("\n"):
         if line:
             row = json.loads(line)
             by_file[row["file"]].append(row)
+    for rows in by_file.values():
+        add_batch_fields(rows)
     return by_file
+
+
+def add_batch_fields(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Give the records of Kafka's reader the fields of their batch, and return the rows."""
+    batches = {row["position"]: row for row in rows if row["kind"] == "batch"}
+    for row in rows:
+        if row["kind"] == "record":
+            batch = batches[row["position"]]
+            row |= {name: batch[name] for name in OF_BATCH}
+            row["transaction_state"] = "unknown" if batch["transactional"] else None
+            row["transactional_id"] = None
+    return rows
 
 
 def json_rows(dumped: Rows, deep: bool) -> list[dict[str, Any]]:
@@ -38,9 +61,10 @@ def json_rows(dumped: Rows, deep: bool) -> list[dict[str, Any]]:
     return [json.loads(line) for line in raw.getvalue().split(b"\n") if line]
 
 
-def dumped(path: Path, deep: bool) -> list[dict[str, Any]]:
-    """Return the rows of a valid segment, with the base name as file."""
+def dumped(path: Path, deep: bool, transactions: BatchTransactions | None = None) -> list[dict[str, Any]]:
+    """Return the rows of a valid segment, with the base name as file; without ``transactions`` their states are unknown."""
     found: list[Finding] = []
-    rows = json_rows(dump_segment(str(path), deep=deep, report=found.append), deep)
+    keep = RowFilter(transactions=transactions)
+    rows = json_rows(dump_segment(str(path), deep=deep, keep=keep, report=found.append), deep)
     assert [finding for finding in found if finding.rule not in ("codec-quirk", "zero-tail")] == []
     return [{**row, "file": path.name} for row in rows]

@@ -22,5 +22,6 @@ ROOMS = [
     "extras.sql",
     "spark.jobs",
     "spark",
+    "extras.pipeline",
     "cli",
 ]  # fmt: skip

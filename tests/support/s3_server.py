@@ -12,6 +12,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from s3fs import S3FileSystem
 from werkzeug.serving import make_server
 
 BUCKET = "backup"
@@ -88,6 +89,7 @@ def s3_server() -> Iterator[S3Server]:
             server.put("", b"")
             yield server
         finally:
+            S3FileSystem.clear_instance_cache()  # its clients know the address of this server
             http.shutdown()
             thread.join(30)
             http.server_close()

@@ -9,6 +9,7 @@ from typing import Any
 
 from kseg.commands.grep.matches import FIELDS, Query, parse_json_path
 from kseg.format.segment.records_chunk import Header
+from kseg.format.segment.row_filter import HasHeader, KeyIsOneOf, ValueIsNull
 from kseg.format.writer.records_builder import (
     PlainRecord,
     build_batch,
@@ -59,7 +60,7 @@ def segment(random: Random) -> bytes:
         codec = random.choice(_CODECS) if random.random() < 0.2 else codec
         kind = random.choice(kinds)
         count = 1 if kind in ("v0", "v1") else random.choice((1, 3, 20))
-        records = [_record(random, offset + n, kind) for n in range(count)]
+        records = [random_record(random, offset + n, kind) for n in range(count)]
         offset += count
         if kind == "v2":
             parts.append(build_batch(records, base_offset=records[0].offset, compression=codec))
@@ -92,6 +93,8 @@ def query(random: Random) -> Query:
     keys = random.sample((None, b"", b"alpha", "größe".encode(), b"\xff\x00", b"key-3"), random.choice((1, 1, 2)))
     has_key = kind == "key" or random.random() < 0.1
     paths = random.sample(JSON_PATHS, random.choice((1, 1, 2))) if kind in ("json", "both") else ()
+    header = HasHeader(random.choice(WORDS).encode(), random.choice(WORDS).encode())
+    headers = (header,) if random.random() < 0.15 else ()
     return Query(
         patterns=patterns if kind in ("pattern", "both") else (),
         literal=random.random() < 0.3,
@@ -100,12 +103,12 @@ def query(random: Random) -> Query:
         invert=random.random() < 0.3 and kind != "key",
         fields=random.choice((FIELDS, FIELDS, ("key",), ("value",), ("header-key", "header-value"), ("value", "key"))),
         json_paths=tuple(map(parse_json_path, paths)),
-        keys=tuple(keys) if has_key else (),
-        null_value=random.random() < 0.05,
+        conditions=(*([KeyIsOneOf(tuple(keys))] * has_key), *([ValueIsNull()] * (random.random() < 0.05)), *headers),
     )
 
 
-def _record(random: Random, offset: int, kind: str) -> PlainRecord:
+def random_record(random: Random, offset: int, kind: str) -> PlainRecord:
+    """Return a record with words and JSON; those of versions 0 and 1 have no headers."""
     named = tuple(
         Header(random.choice(WORDS), random.choice((None, *(word.encode() for word in WORDS))))
         for _ in range(random.choice((0, 0, 1, 3)))

@@ -329,7 +329,7 @@ def test_a_follower_writes_last_stable_offsets_after_the_marker(tmp_path: Path) 
         assert rules(folder).get(index.name, []) == found, stable
     index.write_bytes(ABORTED_TXN.pack(0, 7, 0, 3, 6) + last)
     infos = [verdict.message for result in validate_folder(folder) for verdict in result.verdicts]
-    assert "offsets 0 to 3 of producer 7: the last stable offset 6 is after the marker" in infos
+    assert "offsets 0..3 of producer 7: the last stable offset 6 is after the marker" in infos
 
 
 @pytest.mark.parametrize("kept", ["*", "leader-epoch-checkpoint", "*.index", "*.snapshot", "partition.metadata"])

@@ -22,18 +22,12 @@ import pytest
 
 from kseg.format.record.layout import CONTROL, TRANSACTIONAL
 from kseg.format.sidefiles.checkpoints import LeaderEpoch, walk_leader_epochs
-from kseg.format.sidefiles.indexes import (
-    AbortedTxn,
-    OffsetEntry,
-    TimeEntry,
-    read_offset_index,
-    read_time_index,
-    read_txn_index,
-)
+from kseg.format.sidefiles.indexes import AbortedTxn, OffsetEntry, TimeEntry
 from kseg.format.sidefiles.metadata_files import PartitionMetadata, walk_partition_metadata
 from kseg.format.sidefiles.side_file_reading import entries_of
 from tests.support.damage import entries, get
 from tests.support.fuzzing import cases
+from tests.support.index_entries import read_offset_index, read_time_index, read_txn_index
 from tools.make_findings import SEGMENTS, findings
 
 FOLDERS = ("4.3.0-v2-none", "3.9.1-v2-none-transactions")

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from kseg.cli.main import main
 from kseg.findings import RULES, do_nothing
 from kseg.format.record import framing as record_framing
 from kseg.format.segment.framed_files import ReadSettings, RecordSet, framing
 from kseg.format.storage.source import open_source
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message
+from tests.support.cli import invoke
 from tests.support.damage import entries
 from tools.make_findings import FINDINGS, FIRST, SEGMENTS
 
@@ -26,20 +25,16 @@ PLAIN = SEGMENTS / "4.3.0-v2-none" / FIRST
 DAMAGED = SEGMENTS.parent / "findings" / "crc-mismatch" / FIRST
 
 
-def run_kseg(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
-
-
 def test_without_crcs_file_and_run_are_undetermined() -> None:
     """A file whose CRCs were not computed is not called valid, neither by itself nor in the sum."""
-    done = run_kseg("validate", "--no-crc", PLAIN)
+    done = invoke("validate", "--no-crc", PLAIN)
     assert f"{PLAIN}: undetermined (CRCs were not checked)\nundetermined: " in done.stdout
 
 
 @pytest.mark.parametrize("name", ["table", "junit", "html"])
 def test_an_ignored_rule_does_not_hide_lost_bytes(name: str) -> None:
     """A rule set to ignore takes the finding away, not the loss: the file is undetermined in every report."""
-    done = run_kseg("validate", "--rule", "crc-mismatch=ignore", "--format", name, DAMAGED)
+    done = invoke("validate", "--rule", "crc-mismatch=ignore", "--format", name, DAMAGED)
     assert done.exit_code == 0
     assert "sound" not in done.stdout.split("</style>")[-1]
     assert "undetermined" in done.stdout
@@ -53,13 +48,13 @@ def test_a_segment_without_one_readable_batch_is_damaged(tmp_path: Path) -> None
         data[place.at : place.at + 70] = dice.randbytes(70)
     path = tmp_path / FIRST
     path.write_bytes(data)
-    done = run_kseg("validate", path)
+    done = invoke("validate", path)
     assert (done.exit_code, f"{len(data):,} bytes lost" in done.stdout) == (1, True)
     other = tmp_path / "data.bin"
     other.write_bytes(data)
-    assert run_kseg("validate", other).exit_code == 2
+    assert invoke("validate", other).exit_code == 2
     path.write_bytes(b"a letter to somebody\n" * 9)
-    assert "it looks like text" in run_kseg("validate", path).stderr
+    assert "it looks like text" in invoke("validate", path).stderr
 
 
 #: Rules that need several files: dump reads one file.
@@ -79,8 +74,8 @@ def shown_by_dump() -> list[Path]:
 def test_dump_exits_as_validate_does(folder: Path) -> None:
     """A reader of damaged rows is warned: dump makes the checks of validate, and has its exit code."""
     (log,) = folder.rglob("*.log")
-    validated = run_kseg("validate", log)
-    shown = run_kseg("dump", "--deep", "--format", "jsonl", log)
+    validated = invoke("validate", log)
+    shown = invoke("dump", "--deep", "--format", "jsonl", log)
     assert shown.exit_code == validated.exit_code
     if validated.exit_code == 1:
         assert f"kseg: {log}: " in shown.stderr
@@ -93,7 +88,7 @@ def copied(fixture: str, tmp_path: Path) -> Path:
 
 
 def found(folder: Path, *options: str) -> list[dict[str, Any]]:
-    rows = map(json.loads, run_kseg("validate", "--format", "jsonl", *options, folder).stdout.splitlines())
+    rows = map(json.loads, invoke("validate", "--format", "jsonl", *options, folder).stdout.splitlines())
     return [row for row in rows if row["kind"] == "finding"]
 
 
@@ -107,7 +102,7 @@ def test_a_missing_segment_is_an_error(fixture: str, base: int, depth: str, tmp_
     folder = copied(fixture, tmp_path)
     for path in folder.glob(f"{base:020}.*"):
         path.unlink()
-    assert run_kseg("validate", depth, folder).exit_code == 1
+    assert invoke("validate", depth, folder).exit_code == 1
     (gap,) = [row for row in found(folder, depth) if row["rule"] == "segment-gap"]
     assert (gap["severity"], gap["offset"]) == ("error", base)
 
@@ -130,14 +125,13 @@ def test_a_missing_batch_is_a_warning(row: int, fixture: str, base: int, depth: 
     first = (
         base
         if row == 0
-        else json.loads(run_kseg("dump", "--shallow", "--format", "jsonl", log).stdout.splitlines()[0])["last_offset"]
-        + 1
+        else json.loads(invoke("dump", "--shallow", "--format", "jsonl", log).stdout.splitlines()[0])["last_offset"] + 1
     )
     for rule in ("offset-gap=info", "offset-gap=ignore"):
         loud = [row for row in found(folder, depth, "--rule", rule) if row["severity"] != "info"]
         assert [(row["rule"], row["severity"], row["offset"]) for row in loud] == [("missing-batches", "error", first)]
         assert not [row for row in found(folder, depth, "--rule", rule) if row["rule"] == "offset-gap"]
-    done = run_kseg("validate", depth, "--format", "jsonl", folder)
+    done = invoke("validate", depth, "--format", "jsonl", folder)
     summary = json.loads(done.stdout.splitlines()[-1])
     assert (summary["errors"], summary["warnings"]) == (1, 0)
     assert done.exit_code == 1
@@ -189,7 +183,7 @@ def test_a_gap_between_segments_of_a_compacted_log_is_none(tmp_path: Path) -> No
     folder = copied("4.3.0-v2-none-compacted-transactions", tmp_path)
     for path in folder.glob(f"{25:020}.*"):
         path.unlink()
-    assert run_kseg("validate", folder).exit_code == 0
+    assert invoke("validate", folder).exit_code == 0
     assert {row["rule"] for row in found(folder)} >= {"offset-gap"}
 
 
@@ -258,7 +252,7 @@ def test_record_sets_of_producers_are_valid_without_their_requests(tmp_path: Pat
     for number, data in enumerate(sets):
         path = tmp_path / str(number)
         path.write_bytes(data)
-        assert run_kseg("validate", "--as", "message-set", "--fail-on", "info", path).exit_code == 0, number
+        assert invoke("validate", "--as", "message-set", "--fail-on", "info", path).exit_code == 0, number
 
 
 @pytest.mark.parametrize(
@@ -270,27 +264,27 @@ def test_a_size_below_the_minimum_ends_no_record_set(tail: bytes, tmp_path: Path
     """
     path = tmp_path / "set"
     path.write_bytes(PLAIN.read_bytes() + tail)
-    done = run_kseg("validate", "--as", "message-set", path)
+    done = invoke("validate", "--as", "message-set", path)
     size = int.from_bytes(tail[8:12], "big", signed=True)
     assert (done.exit_code, f"invalid size field {size}" in done.stdout) == (1, True)
     path.write_bytes(PLAIN.read_bytes() + tail[:11])
-    assert run_kseg("validate", "--as", "message-set", path).exit_code == 0
+    assert invoke("validate", "--as", "message-set", path).exit_code == 0
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "lz4", "snappy", "zstd"])
 def test_a_chosen_compression_is_that_of_every_batch(codec: str, tmp_path: Path) -> None:
     """v2 batches are compressed again, too, and keep producer, epoch, timestamps and records."""
     source, target = SEGMENTS / "4.3.0-v2-gzip" / FIRST, tmp_path / FIRST
-    assert run_kseg("convert", "any-to-v2", "--compression", codec, source, target).exit_code == 0
+    assert invoke("convert", "any-to-v2", "--compression", codec, source, target).exit_code == 0
 
     def rows(path: Path, *options: str) -> list[dict[str, Any]]:
-        found = map(json.loads, run_kseg("dump", "--format", "jsonl", *options, path).stdout.splitlines())
+        found = map(json.loads, invoke("dump", "--format", "jsonl", *options, path).stdout.splitlines())
         own = {"file", "position", "size", "crc", "compression"}
         return [{name: value for name, value in row.items() if name not in own} for row in found]
 
     assert rows(target) == rows(source)
     assert rows(target, "--deep") == rows(source, "--deep")
-    shown = map(json.loads, run_kseg("dump", "--format", "jsonl", target).stdout.splitlines())
+    shown = map(json.loads, invoke("dump", "--format", "jsonl", target).stdout.splitlines())
     assert {row["compression"] for row in shown} == {codec}
 
 
@@ -304,23 +298,23 @@ def test_a_chosen_compression_is_that_of_every_message(name: str, codec: str, tm
     version = name.split("-")[1]
     source = next(path for path in sorted((SEGMENTS / name).rglob("*.log")) if path.stat().st_size)
     target = tmp_path / source.name
-    done = run_kseg("convert", f"{version}-to-{version}", "--compression", codec, source, target)
+    done = invoke("convert", f"{version}-to-{version}", "--compression", codec, source, target)
     assert done.exit_code == 0, done.output
 
     def records(path: Path) -> list[dict[str, Any]]:
-        found = map(json.loads, run_kseg("dump", "--format", "jsonl", "--deep", path).stdout.splitlines())
+        found = map(json.loads, invoke("dump", "--format", "jsonl", "--deep", path).stdout.splitlines())
         return [{key: value for key, value in row.items() if key not in ("file", "position")} for row in found]
 
     assert records(target) == records(source)
-    shown = map(json.loads, run_kseg("dump", "--format", "jsonl", target).stdout.splitlines())
+    shown = map(json.loads, invoke("dump", "--format", "jsonl", target).stdout.splitlines())
     assert {(f"v{row['magic']}", row["compression"]) for row in shown} == {(version, codec)}
-    assert run_kseg("validate", tmp_path).exit_code == 0
+    assert invoke("validate", tmp_path).exit_code == 0
 
 
 def test_messages_that_have_the_codec_are_copied(tmp_path: Path) -> None:
     """Needless compression would change bytes."""
     source, target = SEGMENTS / "2.8.2-v1-gzip" / FIRST, tmp_path / FIRST
-    assert run_kseg("convert", "v1-to-v1", "--compression", "gzip", source, target).exit_code == 0
+    assert invoke("convert", "v1-to-v1", "--compression", "gzip", source, target).exit_code == 0
     assert target.read_bytes() == source.read_bytes()
 
 
@@ -351,10 +345,10 @@ def test_a_value_that_only_claims_to_be_compressed_is_shown(magic: int, codec: i
     target.parent.mkdir()
     path.write_bytes(b"".join(claiming(magic, codec, *claim, offset) for offset, claim in enumerate(CLAIMS)))
     assert {(row["rule"], row["severity"]) for row in found(path)} == {("claimed-codec", "error")}
-    assert run_kseg("convert", "any-to-v2", path, target).exit_code == 0
-    assert run_kseg("validate", target).exit_code == 0
+    assert invoke("convert", "any-to-v2", path, target).exit_code == 0
+    assert invoke("validate", target).exit_code == 0
     for log in (path, target):
-        rows = [json.loads(row) for row in run_kseg("dump", "--deep", "--format", "jsonl", log).stdout.splitlines()]
+        rows = [json.loads(row) for row in invoke("dump", "--deep", "--format", "jsonl", log).stdout.splitlines()]
         stored = [tuple(part if part is None else part.decode() for part in claim) for claim in CLAIMS]
         assert [(row["key"], row["value"]) for row in rows] == stored
 
@@ -363,7 +357,7 @@ def test_a_topic_that_kafka_compacted_has_lost_nothing(tmp_path: Path) -> None:
     """61 small gaps that the cleaner of 0.8.2.2 left, in six segments: infos, and none is reported as lost."""
     folder = tmp_path / "topic-0"
     shutil.copytree(SEGMENTS / "0.8.2.2-v0-gzip-compacted", folder, ignore=shutil.ignore_patterns("ORIGIN", "*.jsonl"))
-    done = run_kseg("validate", "--format", "jsonl", folder)
+    done = invoke("validate", "--format", "jsonl", folder)
     *found, total = map(json.loads, done.stdout.splitlines())
     assert {(row["rule"], row["severity"]) for row in found if row["kind"] == "finding"} == {("offset-gap", "info")}
     assert not [row for row in found if "lost" in row.get("message", "")]
@@ -383,10 +377,10 @@ def test_a_v2_batch_that_only_claims_to_be_compressed_is_read_and_corrected(code
     claiming[17:21] = record_framing.batch_crc(memoryview(claiming), 0, len(claiming), 2).to_bytes(4, "big")
     log.write_bytes(claiming)
     assert {(row["rule"], row["severity"]) for row in found(log)} == {("claimed-codec", "error")}
-    rows = run_kseg("dump", "--deep", "--format", "jsonl", log).stdout.splitlines()
+    rows = invoke("dump", "--deep", "--format", "jsonl", log).stdout.splitlines()
     assert [json.loads(row)["key"] for row in rows] == [f"key {n}" for n in range(20)]
-    assert "kseg repair" in run_kseg("convert", "any-to-v2", "--skip-damaged", log, tmp_path / FIRST).output
-    assert run_kseg("repair", folder, tmp_path / "out-0").exit_code == 0
+    assert "kseg repair" in invoke("convert", "any-to-v2", "--skip-damaged", log, tmp_path / FIRST).output
+    assert invoke("repair", folder, tmp_path / "out-0").exit_code == 0
     assert (tmp_path / "out-0" / FIRST).read_bytes() == plain
     # Fewer records than the header counts: not a proof that nothing is compressed.
     cut = bytearray(build_batch(records[:-1], base_offset=0, last_offset=19, partition_leader_epoch=0))

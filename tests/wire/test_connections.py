@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kseg as kseg_library
-from kseg.cli.main import main
 from kseg.commands.validate.validate import validate_segment
 from kseg.errors import UsageError
 from kseg.extras.wire import apis, connections
 from kseg.format.storage.source import SegmentFile
 from kseg.results import Settings
+from tests.support.cli import invoke
 from tests.support.fuzzing import cases
 
 STREAMS = Path(__file__).parents[2] / "fixtures" / "streams"
@@ -28,12 +27,8 @@ PRODUCED = STREAMS / "4.3.0-java" / "03.requests"
 OF_FRAMES = ("kind", "file", "position", "api_key", "api_name", "api_version", "correlation_id", "client_id", "body")
 
 
-def kseg(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
-
-
 def rows(*arguments: str | Path, code: int = 0) -> list[dict[str, Any]]:
-    done = kseg(*arguments, "--format", "jsonl")
+    done = invoke(*arguments, "--format", "jsonl")
     assert done.exit_code == code, done.output
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -126,7 +121,7 @@ def test_bodies_that_were_not_decoded_are_not_called_sound(tmp_path: Path) -> No
         assert (summary["verdict"], summary["unchecked"]) == ("undetermined", 1)
     path = tmp_path / "a"
     path.write_bytes(PRODUCED.read_bytes() + frame(header(999, 0), b"body"))
-    done = kseg("validate", "--as", "requests", path)
+    done = invoke("validate", "--as", "requests", path)
     assert done.stdout.splitlines()[-1].startswith("undetermined: ")
     assert "bodies of frames were not checked" in done.stdout
 
@@ -144,10 +139,10 @@ def test_the_library_has_the_rows_with_their_bytes() -> None:
 def test_every_format_has_frames_and_records(tmp_path: Path) -> None:
     """Each format has the header of a frame and its records."""
     for name in ("table", "csv", "text"):
-        out = kseg("dump", "--as", "requests", "--format", name, PRODUCED).stdout
+        out = invoke("dump", "--as", "requests", "--format", name, PRODUCED).stdout
         for word in ("Produce", "producer-1", "this is the first message"):
             assert word in out, name
-    assert kseg("dump", "--as", "requests", "--format", "parquet", "-o", tmp_path / "p", PRODUCED).exit_code == 0
+    assert invoke("dump", "--as", "requests", "--format", "parquet", "-o", tmp_path / "p", PRODUCED).exit_code == 0
     import pyarrow.parquet as pq
 
     found = pq.read_table(tmp_path / "p").to_pylist()
@@ -160,9 +155,9 @@ def test_every_format_has_frames_and_records(tmp_path: Path) -> None:
 
 def test_files_of_responses_need_their_requests() -> None:
     """Responses can be decoded only with their requests."""
-    done = kseg("dump", "--as", "requests", "--as", "requests", "--as", "responses", PRODUCED, PRODUCED, PRODUCED)
+    done = invoke("dump", "--as", "requests", "--as", "requests", "--as", "responses", PRODUCED, PRODUCED, PRODUCED)
     assert (done.exit_code, "needs a file of requests" in done.stderr) == (2, True)
-    done = kseg("dump", "--as", "requests", "--as", "responses", "-", PRODUCED.with_suffix(".responses"))
+    done = invoke("dump", "--as", "requests", "--as", "responses", "-", PRODUCED.with_suffix(".responses"))
     assert (done.exit_code, "standard input" in done.stderr) == (2, True)
 
 
@@ -197,7 +192,7 @@ def test_what_is_not_known_is_shown_raw(tmp_path: Path) -> None:
     """A frame of an unknown API is shown as bytes."""
     path = tmp_path / "a"
     path.write_bytes(frame(header(999, 0), b"body") + frame(header(0, 99), b"body") + PRODUCED.read_bytes())
-    done = kseg("dump", "--as", "requests", "--format", "jsonl", path)
+    done = invoke("dump", "--as", "requests", "--format", "jsonl", path)
     first, second, *others = map(json.loads, done.stdout.splitlines())
     assert (first["api_key"], first["api_name"], first["body"], first["body_encoding"]) == (
         999,
@@ -212,12 +207,12 @@ def test_what_is_not_known_is_shown_raw(tmp_path: Path) -> None:
 def test_requests_in_a_segments_place_are_recognised(tmp_path: Path) -> None:
     """By their first frame, if its API is Kafka's; an unknown API number is not a hint."""
     for path in STREAMS.glob("*/00.requests"):
-        done = kseg("validate", path)
+        done = invoke("validate", path)
         assert (done.exit_code, "--as requests" in done.stderr) == (2, True), path
     path = tmp_path / "a"
     for head in (header(999, 0), header(18, 99), header(18, 0)[:-2] + b"\x7f\xff"):
         path.write_bytes(frame(head, b"body"))
-        assert "--as requests" not in kseg("validate", path).stderr
+        assert "--as requests" not in invoke("validate", path).stderr
 
 
 def test_a_huge_body_of_an_unknown_api_is_not_held_several_times(tmp_path: Path) -> None:
@@ -303,7 +298,7 @@ def test_any_bytes_end_in_findings(tmp_path_factory: pytest.TempPathFactory, dat
         result = validate_segment(file, Settings())
         assert result.unread is None
         assert result.summary.bytes == Path(file.path).stat().st_size
-    assert kseg("dump", "--as", "requests", "--as", "responses", *files).exit_code in (0, 1)
+    assert invoke("dump", "--as", "requests", "--as", "responses", *files).exit_code in (0, 1)
 
 
 @pytest.mark.kafka

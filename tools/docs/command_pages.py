@@ -43,6 +43,8 @@ SEE: Mapping[str, tuple[tuple[str, str], ...]] = {
     "lag": (("List the lag of consumer groups", "how-to/list-the-lag-of-groups.md"),),
     "schemas": (("Decode Avro, Protobuf and JSON values", "how-to/decode-values.md"),),
     "sql": (("Query segments with SQL", "how-to/query-with-sql.md"),),
+    "pipeline": (("Load segments into tables every night", "how-to/load-into-tables.md"),),
+    "demo": (("Which command for which symptom", "how-to/choose-a-command.md"),),
     "completion": (("Install kseg", "how-to/install.md"),),
 }
 

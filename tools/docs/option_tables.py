@@ -8,7 +8,7 @@ import click
 
 from kseg.cli.main import COMMANDS, main
 from kseg.cli.option_rules import OLD_NAMES, RULES, Excludes, field_of
-from kseg.cli.option_table import ABSENT, CELLS, GROUPS, ROWS, group_of
+from kseg.cli.option_table import ABSENT, CELLS, GROUPS, OTHERS, ROWS, group_of
 
 
 def fields_of(command: str) -> set[str]:
@@ -46,10 +46,24 @@ def exceptions() -> str:
         default = "" if cell.default in (..., None) or isinstance(cell.default, bool) else f" Default: {cell.default}."
         text = f"{cell.help or ROWS[field].help}{default}"
         lines.append(f"| {command} | {code(ROWS[field].names.split()[-1])} | {text} | {cell.why} |")
-    lines += ["", "| command | has no | reason |", "|---|---|---|"]
+    lines += ["", "| option | not in | reason |", "|---|---|---|"]
     for field, reasons in ABSENT.items():
-        lines += [f"| {name} | {code(ROWS[field].names.split()[-1])} | {why} |" for name, why in reasons.items()]
+        by_reason: dict[str, list[str]] = {}
+        for name, why in absences(field).items():
+            by_reason.setdefault(why, []).append(name)
+        shown = code(ROWS[field].names.split()[-1])
+        others = reasons.get(OTHERS)
+        for why, names in by_reason.items():
+            listed = "other commands" if why == others and len(names) > 3 else ", ".join(names)
+            lines.append(f"| {shown} | {listed} | {why} |")
     return "\n".join(lines)
+
+
+def absences(field: str) -> dict[str, str]:
+    """Return the commands without an option that several commands have, with the reason for each."""
+    reasons = ABSENT.get(field, {})
+    without = [name for name in COMMANDS if field not in fields_of(name)]
+    return {name: why for name in without if (why := reasons.get(name, reasons.get(OTHERS)))}
 
 
 def rules_of(command: str) -> Iterator[str]:

@@ -26,7 +26,7 @@ from kseg.format.record.field_facts import FACTS
 from kseg.report.row_schema import row_kinds
 from tests.support.rooms import ROOMS
 from tests.support.statements import STATEMENTS, STATEMENTS_FOLDER
-from tools.docs import option_tables
+from tools.docs import benchmark_bars, option_tables
 from tools.docs.terminal import Terminal
 
 ROOT = Path(__file__).parents[2]
@@ -238,6 +238,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "settings": settings,
     "options": option_tables.all_options,
     "option-exceptions": option_tables.exceptions,
+    "benchmark-answer": benchmark_bars.sentence,
     "old-names": option_tables.old_names,
     "speed": speed,
     "spark-views": spark_views,

@@ -11,7 +11,7 @@ from rich.style import Style
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
-from tools.docs import byte_pictures
+from tools.docs import benchmark_bars, byte_pictures
 from tools.docs.terminal import Terminal
 
 _THEME = TerminalTheme(
@@ -33,6 +33,7 @@ def images(terminal: Terminal, home: Path) -> dict[str, str]:
     """Return the text of each picture by its file name. The commands run in ``home``."""
     made = {f"{name}.svg": _session(commands, terminal, home) for name, commands in SESSIONS.items()}
     pictures: Mapping[str, Callable[[], str]] = byte_pictures.PICTURES
+    made["benchmark-bars.svg"] = benchmark_bars.bars()
     return made | {f"{name}.svg": make() for name, make in pictures.items()}
 
 

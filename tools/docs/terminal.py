@@ -1,4 +1,4 @@
-"""Run commands as on a terminal of 100 columns, with a fixed time, and return their output.
+"""Run commands as on a terminal of 88 columns, with a fixed time, and return their output.
 
 ``python -m tools.docs.terminal`` is a server: it imports kseg once, reads a request per line from stdin, runs it in a forked
 child, and writes the result as a line. So a command takes milliseconds, and the process that asks is never forked.
@@ -23,7 +23,7 @@ from typing import Any
 
 from tools.docs.frozen import NOW, WRITTEN, freeze
 
-WIDTH = 100
+WIDTH = 88
 ROOT = Path(__file__).parents[2]
 _STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")

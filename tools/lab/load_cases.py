@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +25,12 @@ from tools.lab.load_oracle import outcome
 from tools.lab.load_scenes import TOPIC_ID, Case, Folder, batch, message, record, source
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "recovery" / f"load-{VERSION}.jsonl"
+FINDINGS = RECORDED.parents[1] / "findings"
+_NOTES = ("ORIGIN", "expect.jsonl", "settings.json")
+# The files of a partition: those named by an offset but the snapshots of KRaft, and two others.
+_OF_PARTITION = re.compile(
+    r"\d{20}\.(log|index|timeindex|txnindex|snapshot)(\.swap)?|leader-epoch-checkpoint|partition\.metadata"
+)
 SEGMENTS = "4.3.0-v2-none-segments"
 TRANSACTIONS = "4.3.0-v2-none-transactions"
 WRAPPERS = "0.10.2.2-v1-gzip"
@@ -46,6 +53,27 @@ def cases() -> Iterator[tuple[str, Case]]:
         folder: Folder = {**source(made.source), **made.files}
         made.do(folder)
         yield name, Case(0, folder, made.start, (name,))
+    yield from of_rules()
+
+
+def of_rules() -> Iterator[tuple[str, Case]]:
+    """Yield the partition of each rule's fixture after both shutdowns, as ``RULE clean`` and ``RULE unclean``.
+
+    A single file takes its place in the partition that it is from; several files are a partition of their own.
+    """
+    for rule in sorted(FINDINGS.iterdir()):
+        files = {path.name: path for path in rule.iterdir() if path.name not in _NOTES}
+        if not all(path.is_file() and _OF_PARTITION.fullmatch(name) for name, path in files.items()):
+            continue
+        folder: Folder = {name: path.read_bytes() for name, path in files.items()}
+        origin = (rule / "ORIGIN").read_text(encoding="utf-8").split("\n")[0].split("/")[-2]
+        around = source(origin)
+        folder = {
+            **(around if len(files) == 1 and {*files} <= {*around} else {"partition.metadata": TOPIC_ID}),
+            **folder,
+        }
+        for start, shutdown in ((_CLEAN, "clean"), (_UNCLEAN, "unclean")):
+            yield f"{rule.name} {shutdown}", Case(0, folder, start, (rule.name,))
 
 
 def _log(base: int) -> str:
@@ -160,6 +188,9 @@ _CASES: dict[str, _Made] = {
     "time-index-full": _Made(start=BrokerStart(False, index_interval=0, index_bytes=24)),
     "index-larger-than-allowed": _Made(
         start=BrokerStart(True, index_bytes=16), files={f"{120:020d}.index": OFFSET_ENTRY.pack(1, 0) * 5}
+    ),
+    "index-without-log": _Made(
+        files={f"{17:020d}.txnindex": (FINDINGS / "txn-index-version" / f"{17:020d}.txnindex").read_bytes()}
     ),
     "index-position-negative": _Made(start=_CLEAN, files={f"{120:020d}.index": OFFSET_ENTRY.pack(0, -5)}),
     "transaction-index-is-kept-empty": _transactions(

@@ -31,6 +31,8 @@ _NODE = "The file is of a KRaft node: kseg does not know which backup or which o
 WITHOUT_COMMANDS: Mapping[tuple[str, str], str] = {
     ("metadata-malformed", "quorum-state"): _NODE,
     ("kraft-snapshot-incomplete", ""): _NODE,
+    ("metadata-not-replayable", ""): _NODE,
+    ("metadata-snapshot-missing", ""): _NODE,
 }
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
+from kseg.commands.convert.another_cluster import LEADER_EPOCH
 from kseg.commands.convert.convert_ranges import Pair, convert_segments
 from kseg.commands.convert.converted_segment import ConversionPlan, Report
 from kseg.commands.convert.transcode import Conversion, WrongVersionError
@@ -26,19 +27,21 @@ from kseg.findings import (
     Verdict,
     do_nothing,
 )
+from kseg.format.internal_topics.decode import CLUSTER_METADATA
 from kseg.format.log_loader.loaded_files import RefusedError
 from kseg.format.record.columns import BatchColumns
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.transaction_events import Event, log_events
-from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS
+from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, LeaderEpoch
 from kseg.format.sidefiles.index_reader import walk_txn_index
 from kseg.format.sidefiles.indexes import MAX_OPEN, AbortedTransactions, AbortedTxn
-from kseg.format.sidefiles.registry import COPY, REBUILD, check_not_side_file, handling_of
+from kseg.format.sidefiles.registry import COPY, LEAVE_OUT, REBUILD, check_not_side_file, handling_of
+from kseg.format.storage import remote_files, remote_outputs
 from kseg.format.storage.atomic_write import NewFile, check_absent, whole_files, whole_folder, writing
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.local_files import check_regular, read_file
-from kseg.format.storage.naming import base_offset_of, producer_snapshot_offset
-from kseg.format.storage.source import STDIN, open_source
+from kseg.format.storage.naming import base_offset_of, partition_of, producer_snapshot_offset
+from kseg.format.storage.source import STDIN, is_url, open_source
 from kseg.format.writer import written_side_files
 from kseg.format.writer.batch_runs import side_file_error
 from kseg.format.writer.output_guards import (
@@ -52,7 +55,7 @@ from kseg.format.writer.output_guards import (
     target_path,
     txn_index_path,
 )
-from kseg.format.writer.output_rule import check_dst
+from kseg.format.writer.output_rule import check_dst, check_dst_url
 from kseg.format.writer.written_side_files import write_snapshots
 
 
@@ -158,7 +161,7 @@ class ConvertResult:
     """The result of a conversion.
 
     ``left_out`` are the files of a folder that were not copied. ``failed`` has one line per partition of a log directory
-    that could not be converted; nothing is written for these.
+    that could not be converted; these have no files in the target.
     """
 
     segments: list[Conversion] = field(default_factory=list)
@@ -176,17 +179,27 @@ def convert(
 ) -> ConvertResult:
     """Convert a segment (a path or a URL), a partition folder or a log directory, and build its indexes again.
 
-    ``target`` is created atomically; in a log directory, each partition folder is. ``jobs`` is the largest number of
-    processes; output and findings are the same for any number. Raises DamagedError, WrongVersionError,
-    ReadBackError, UsageError, UnreadableError and NotASegmentError; then there is no target.
+    ``target``, a path or a URL, is created atomically; in a log directory, each partition folder is. ``jobs`` is the
+    largest number of processes; output and findings are the same for any number. Raises DamagedError, WrongVersionError,
+    ReadBackError, UsageError, UnreadableError and NotASegmentError; then no target is created.
     """
     return convert_by(lambda pairs: convert_segments(pairs, plan, report, progress, jobs), source, target, plan, report)
 
 
 def convert_by(work: ConvertSegments, source: str, target: str, plan: ConversionPlan, report: Report) -> ConvertResult:
     """Convert like ``convert``, with ``work`` for the segments of a folder, which raises the same errors."""
+    if plan.another_cluster and _is_metadata(Path(source)):
+        raise UsageError(f"{source} is the metadata of its cluster, which no other cluster can have")
     if source == STDIN:
         raise UsageError("convert cannot read standard input: give a file or a folder")
+    target = remote_files.without_file_scheme(target)
+    if is_url(target):
+        check_dst_url(target)
+        with remote_outputs.staged_result(target) as staged:
+            result = convert_by(work, source, str(staged), plan, report)
+            for segment in result.segments:
+                segment.target = segment.target.replace(str(staged), target, 1)
+        return result
     goal = target_path(target)
     check_regular(source)
     check_dst(source, goal, target, force=plan.force)
@@ -235,25 +248,27 @@ class _ConvertRun:
 
     def convert_partition(self, partition: PartitionFolder, target: Path) -> None:
         plan, result = self.plan, self.result
+        if plan.another_cluster and _is_metadata(partition.path):
+            result.left_out.append(partition.path.name)
+            return
         if not plan.force:
             check_absent([target])
         check_replaceable([partition], [target])
         check_earlier_result(target)
-        handling = {name: handling_of(name)[plan.downwards] for name in partition.names}
+        handling = {name: _handling(name, plan) for name in partition.names}
         kept = [name for name, what in handling.items() if what == COPY]
         with whole_folder(target, replace=plan.force) as folder:
             pairs = [(str(partition.path / name), folder / name) for name in partition.logs]
             segments = list(self.work(pairs))
             self._check_order(segments)
-            snapshots = (
-                [] if plan.downwards else [name for name in handling if producer_snapshot_offset(name) is not None]
-            )
+            rebuilt = (name for name, what in handling.items() if what == REBUILD)
+            snapshots = [name for name in rebuilt if producer_snapshot_offset(name) is not None]
             damaged = {name for name in (*kept, *snapshots) if self._is_damaged(partition, name)}
             for name in kept:
                 if name not in damaged:
                     copy_file(partition.path / name, folder / name)
             if not plan.downwards:
-                _write_epochs(partition, folder, segments)
+                _write_epochs(partition, folder, segments, plan)
                 write_txn_indexes(pairs, segments)
                 paths = [partition.path / name for name in snapshots if name not in damaged]
                 damaged |= {*snapshots} - {*self._write_snapshots(folder, paths, segments)}
@@ -269,7 +284,9 @@ class _ConvertRun:
 
         Snapshots of the source after its first loss describe batches that the result lacks.
         """
-        if 2 not in self.plan.sources and not any(segment.copied for segment in segments) and not paths:
+        cluster = self.plan.another_cluster
+        had_producers = paths or cluster or 2 in self.plan.sources or any(segment.copied for segment in segments)
+        if not had_producers or (cluster and not cluster.keep_producers):
             return ()
         bases = [base_offset_of(segment.source) or 0 for segment in segments]
         ends = [segment.last_offset + 1 for segment in segments if segment.last_offset is not None]
@@ -314,8 +331,28 @@ class _ConvertRun:
                 end, before = max(end, segment.last_offset + 1), segment.source
 
 
-def _write_epochs(partition: PartitionFolder, folder: Path, segments: Sequence[Conversion]) -> None:
+def _is_metadata(folder: Path) -> bool:
+    partition = partition_of(folder.name)
+    return partition is not None and partition.topic == CLUSTER_METADATA
+
+
+def _handling(name: str, plan: ConversionPlan) -> str:
+    """Return the handling of a file of a partition. Another cluster gives its topics other ids."""
+    what, cluster = handling_of(name)[plan.downwards], plan.another_cluster
+    of_producers = producer_snapshot_offset(name) is not None or name.endswith(".txnindex")
+    if cluster and (what == COPY or (of_producers and not cluster.keep_producers)):
+        return LEAVE_OUT
+    return what
+
+
+def _write_epochs(
+    partition: PartitionFolder, folder: Path, segments: Sequence[Conversion], plan: ConversionPlan
+) -> None:
     """Make the leader epochs of all segments ascend, and write a checkpoint that agrees with them."""
+    if plan.another_cluster:
+        first = base_offset_of(partition.logs[0]) or 0
+        written_side_files.write(folder, [LeaderEpoch(LEADER_EPOCH, first)])
+        return
     epoch = 0
     for segment, name in zip(segments, partition.logs, strict=True):
         # Converted batches after batches with an epoch, as in a downgraded log, need an epoch that is not lower.

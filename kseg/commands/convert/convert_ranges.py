@@ -169,7 +169,7 @@ def _joined(
         findings += done.findings
         check_size(tally)
         proof.read_framing()
-    proof.finish()
+    proof.finish(log.file)
     return tally, findings
 
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
+from kseg.commands.convert.another_cluster import AnotherCluster, last_batch
 from kseg.commands.convert.transcode import Conversion, Transcoder
 from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.findings import (
@@ -61,13 +62,17 @@ MAX_REBATCH = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ConversionPlan:
-    """A conversion. ``codec`` None keeps each batch's codec. ``rebatch`` (bytes before compression) None keeps batches."""
+    """A conversion. ``codec`` None keeps each batch's codec. ``rebatch`` (bytes before compression) None keeps batches.
+
+    ``another_cluster`` removes the data that another cluster must not have, None for the same cluster.
+    """
 
     direction: str
     codec: int | None = None
     rebatch: int | None = None
     skip_damaged: bool = False
     force: bool = False
+    another_cluster: AnotherCluster | None = None
     index_interval: int = INDEX_INTERVAL_BYTES
 
     @classmethod
@@ -80,13 +85,19 @@ class ConversionPlan:
         lossy: bool = False,
         skip_damaged: bool = False,
         force: bool = False,
+        for_another_cluster: bool = False,
+        keep_producers: bool = False,
     ) -> ConversionPlan:
         """Return the plan for the command line's values. Raises UsageError for values that contradict each other."""
         if direction not in DIRECTIONS:
             raise UsageError(unknown_name("conversion", direction, DIRECTIONS))
         sources, target = DIRECTIONS[direction]
-        if sources == {target} and compression == "keep":
+        if sources == {target} and compression == "keep" and not for_another_cluster:
             raise UsageError(f"{direction} only changes the codec: add --compression")
+        if for_another_cluster and target < 2:
+            raise UsageError(
+                "--for-another-cluster needs v2 as the target: older versions have no producers and epochs"
+            )
         if target < max(sources) and not lossy:
             raise UsageError(
                 f"{direction} loses fields that v{target} does not have: add --lossy to allow and list that"
@@ -100,7 +111,14 @@ class ConversionPlan:
             raise UsageError(
                 f"--rebatch: expected at most {MAX_REBATCH:,} bytes, because each batch is built in memory"
             )
-        return cls(direction, codec, rebatch, skip_damaged, force)
+        another_cluster = AnotherCluster(keep_producers) if for_another_cluster else None
+        return cls(direction, codec, rebatch, skip_damaged, force, another_cluster)
+
+    def of_segment(self, path: str) -> ConversionPlan:
+        """Return the plan for a segment."""
+        if self.another_cluster is None:
+            return self
+        return replace(self, another_cluster=self.another_cluster.of_segment(path))
 
     @property
     def sources(self) -> frozenset[int]:
@@ -134,9 +152,9 @@ def rewrite(
     # Without ``skip_damaged``, a batch that is out of order ends the conversion.
     order = find_order(lambda: open_source(source), ceiling_of(source)) if plan.skip_damaged else IN_ORDER
     transcribe(open_source(source), log.file, proof, tally, plan, report, progress, order)
-    proof.finish()
     if proof.first_offset is not None:
         tally.first_offset, tally.last_offset = proof.first_offset, proof.last_offset
+    proof.finish(log.file)
     return tally
 
 
@@ -172,6 +190,7 @@ def transcribe(
     ``order`` is the result of ``find_order`` for the whole segment. Returns the state of its checks, or
     None if the source is damaged (``SegmentReader.damaged``).
     """
+    plan = plan.of_segment(tally.source)
     damage = _DamagePolicy(tally.source, plan, report)
 
     def write(data: memoryview) -> None:
@@ -180,10 +199,10 @@ def transcribe(
         check_size(tally)
 
     with SegmentReader(source, report=damage) as reader:
-        transcoder = Transcoder(plan.sources, plan.target, plan.codec, plan.rebatch, write, tally)
+        transcoder = Transcoder(plan.sources, plan.target, plan.codec, plan.rebatch, write, tally, plan.another_cluster)
         done = source.start
         checks = SourceChecks(source.name, damage)
-        reach = OffsetRangeFilter(base_offset_of(source.name), damage)
+        reach = _filter(source.name, damage, plan)
         chunks = checks.checked(validated_chunks(reader, damage, reach, order=order))
         for chunk in chunks:
             damage.check()
@@ -205,10 +224,22 @@ def transcribe(
         log.flush()
         unreadable = _unreadable(tally.source)
         with SegmentReader(open_source(tally.source), report=unreadable) as again:
-            reach = OffsetRangeFilter(base_offset_of(tally.source), unreadable)
+            reach = _filter(tally.source, unreadable, plan)
             chunks = validated_chunks(again, unreadable, reach, order=order)
             proof.compare(SourceChecks(tally.source, unreadable).checked(chunks))
     return None if reader.damaged else checks.history
+
+
+def _filter(source: str, report: Callable[[Finding], None], plan: ConversionPlan) -> Callable[[BatchColumns], None]:
+    """Return what marks batches that no result can have, and deselects those that another cluster must not have."""
+    in_range = OffsetRangeFilter(base_offset_of(source), report)
+
+    def mark(batches: BatchColumns) -> None:
+        in_range(batches)
+        if plan.another_cluster is not None:
+            plan.another_cluster.leave_out(batches)
+
+    return mark
 
 
 def check_size(tally: Conversion) -> None:
@@ -277,6 +308,7 @@ class ReadBackCheck:
         self._plan = plan
         self._opener = DeepIterator(self._wrong)
         self._builder: IndexBuilder | None = None
+        self._written_offset = -1
         self._start = 0
         self._position = 0
         self._records = 0
@@ -287,7 +319,7 @@ class ReadBackCheck:
         rows = range(chunk.first, chunk.stop)
         sound = (row for row in rows if batches.intact[row] and batches.crc_state[row] != CRC_BAD)
         if self.first_offset is None and (first := next(sound, None)) is not None:
-            self.first_offset = rewritten_rows.first_offset(batches, chunk.records, first)
+            self.first_offset = rewritten_rows.first_offset(batches, first)
         backwards = (row for row in reversed(rows) if batches.intact[row] and batches.crc_state[row] != CRC_BAD)
         if (last := next(backwards, None)) is not None:
             self.last_offset = batches.last_offset[last]
@@ -308,8 +340,18 @@ class ReadBackCheck:
                 self._add(window.batches, 0, window.batches.count, window.batches.base_offset[0])
             self._whole(result)
 
-    def finish(self) -> None:
-        """Write the last entries of the indexes."""
+    def finish(self, log: IO[bytes]) -> None:
+        """Keep the end of a log whose last batches were left out, and write the last entries of the indexes."""
+        tally = self._tally
+        if self._plan.another_cluster and tally.last_offset is not None and self._written_offset < tally.last_offset:
+            first = max(self._written_offset + 1, tally.first_offset or 0)
+            log.write(batch := last_batch(first, tally.last_offset))
+            log.flush()
+            tally.entries_after += 1
+            tally.codecs_after["none"] += 1
+            tally.bytes_after += len(batch)
+            tally.largest_after = max(tally.largest_after, len(batch))
+            self.read_framing()
         if self._builder is not None:
             self._builder.finish()
 
@@ -352,6 +394,7 @@ class ReadBackCheck:
                 where = f"{self._tally.target}: offset {offset} does not fit a segment that starts at {self._start}"
                 raise KsegError(f"{where}: the segment would have to be split")
         self._builder.add(batches, first, stop)
+        self._written_offset = batches.last_offset[stop - 1]
 
     def _named_offset(self, otherwise: int) -> int:
         for name in (self._tally.target, self._tally.source):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from kseg.commands.convert.another_cluster import AnotherCluster
 from kseg.errors import KsegError, UsageError
 from kseg.format.compress.codecs import CODECS, codec_name, compress
 from kseg.format.record import encoder, layout
@@ -107,6 +108,9 @@ LOSSES = {
     "headers": ("record header", ""),
     "timestamps": ("record", " with a timestamp"),
     "control-records": ("control record", ""),
+    "aborted-records": ("record", " of aborted transactions"),
+    "open-records": ("record", " of transactions that do not end in the log"),
+    "unknown-records": ("record", " of transactions whose end is lost"),
     "transactions": ("transactional batch", " (consumers will see aborted records)"),
     "sequences": ("batch", " of idempotent producers"),
     "leader-epochs": ("batch", " with a leader epoch"),
@@ -146,7 +150,7 @@ class Transcoder:
     """Writes decoded batches as batches of version ``target``.
 
     ``sources`` are the accepted versions, ``codec`` is the codec to write (None keeps each batch's codec), ``rebatch`` the
-    size of v2 batches in bytes before compression (None keeps the batches).
+    size of v2 batches in bytes before compression (None keeps the batches). ``another_cluster``: the data to remove.
     """
 
     def __init__(
@@ -157,7 +161,9 @@ class Transcoder:
         rebatch: int | None,
         write: Callable[[memoryview], None],
         tally: Conversion,
+        another_cluster: AnotherCluster | None = None,
     ) -> None:
+        self._another_cluster = another_cluster
         self._sources = sources
         self._target = target
         self._codec = codec
@@ -185,6 +191,9 @@ class Transcoder:
                 self._skip(run)
                 continue
             _add(self._tally.codecs_before, counts)
+            if run.kind == conversion_kinds.LEFT_OUT:
+                self._leave_out(run)
+                continue
             if run.kind == conversion_kinds.COPY:
                 if self._codec is None or self._must_repack:
                     self._copy(run, counts, largest)
@@ -248,12 +257,34 @@ class Transcoder:
             # The reader counts batches with a wrong CRC.
             self._tally.lost_bytes += batches.size[row] if batches.crc_state[row] != CRC_BAD else 0
 
+    def _leave_out(self, run: BatchRun) -> None:
+        """Count the batches that another cluster must not have."""
+        batches, rules = run.chunk.batches, self._another_cluster
+        for row in range(run.row, run.stop):
+            if rules and (kind := rules.removal_of(batches, row)):
+                count = max(0, batches.record_count[row])
+                self._tally.count_loss(kind, count, batches.base_offset[row], batches.last_offset[row])
+
+    def _rewritten(self, run: BatchRun) -> tuple[memoryview, int]:
+        """Return the bytes of a run as another cluster can have them, and how many batches are unchanged."""
+        rules, batches = self._another_cluster, run.chunk.batches
+        if rules is None:
+            return run.stored, run.stop - run.row
+        written, start, changed = memoryview(bytearray(run.stored)), batches.at[run.row], 0
+        for row in range(run.row, run.stop):
+            at = batches.at[row] - start
+            changed += rules.rewrite(written[at : at + batches.size[row]])
+            if not rules.keep_producers and batches.base_sequence[row] >= 0:
+                self._tally.count_loss("sequences", 1, batches.base_offset[row], batches.last_offset[row])
+        return written, run.stop - run.row - changed
+
     def _copy(self, run: BatchRun, counts: list[int], largest: int) -> None:
         self._packer.flush()
         self._append_epochs(run)
-        self._write(run.stored)
+        written, unchanged = self._rewritten(run)
+        self._write(written)
         tally = self._tally
-        tally.copied += run.stop - run.row
+        tally.copied += unchanged
         tally.entries_after += run.stop - run.row
         tally.records += run.end - run.i if run.chunk.payload_size is None else run.chunk.batches.record_sum[run.row]
         tally.largest_after = max(tally.largest_after, largest)
@@ -265,10 +296,10 @@ class Transcoder:
         self._append_epochs(run)
         chunk, batches = run.chunk, run.chunk.batches
         for row in range(run.row, run.stop):
-            at, attributes = batches.at[row], batches.attributes[row]
-            entry = chunk.window.view[at : at + batches.size[row]]
+            attributes = batches.attributes[row]
+            entry, unchanged = self._rewritten(run._replace(row=row, stop=row + 1))
             if attributes & CODEC_MASK == codec or attributes & layout.CONTROL or not batches.record_count[row]:
-                self._tally.copied += 1
+                self._tally.copied += unchanged
                 self._count_written(entry, attributes & CODEC_MASK)
             else:
                 payload = chunk.payloads.get(row, entry[layout.RECORD_BATCH_OVERHEAD :])
@@ -282,7 +313,7 @@ class Transcoder:
         """Make later batches have at least the leader epoch of the copied ones."""
         batches = run.chunk.batches
         highest = max(batches.partition_leader_epoch[row] for row in range(run.row, run.stop))
-        if self._target < 2 or highest < 0:
+        if self._target < 2 or highest < 0 or self._another_cluster:
             return
         self._packer.leader_epoch = max(self._packer.leader_epoch, highest)
         if self._tally.epochless_bytes is None:

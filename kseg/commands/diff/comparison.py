@@ -19,9 +19,10 @@ from kseg.commands.diff.differences import (
     DifferencePlace,
     ReadableRange,
 )
-from kseg.commands.diff.replica import Replica, ReplicaSummary, truncation_offset
+from kseg.commands.diff.replica import Replica, ReplicaSummary
 from kseg.findings import do_nothing
 from kseg.format.compress.codecs import codec_name
+from kseg.format.log_loader.loaded_files import truncation_offset
 from kseg.format.record import equality, memory
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK

@@ -1,4 +1,4 @@
-"""The differences between two replicas, the verdict over all of them, and what the union of both lacks.
+"""The differences between two replicas, the verdict over all of them, and the offsets that both lack.
 
 The kinds of difference between two replicas of a partition, and the verdict over all of them.
 
@@ -79,7 +79,7 @@ def _unread_in_both(a: Replica, b: Replica) -> OffsetRange | None:
     first, last = max(gap_a[0], gap_b[0], start), min(gap_a[1], gap_b[1])
     if not (a.torn and b.torn):
         damaged, valid = (a, b) if a.torn else (b, a)
-        # A valid replica without any record in the whole gap does not have what was there. Compaction can be the reason for
+        # A valid replica without any record in the whole gap does not have the records. Compaction can be the reason for
         # smaller holes. Offsets before its start and after its end are in neither replica, either.
         if (first, last) != (start, _gap_before(damaged)[1]):
             if valid.unread_from is None:
@@ -175,7 +175,7 @@ class Comparison:
 
     ``lacking`` counts the records that a replica lacks, by kind and replica (``a`` or ``b``). ``last_common_offset`` is the
     last offset with equal records before ``first_difference``, the first offset with different records; without such a
-    difference it is the last offset with equal records of the whole log. ``union`` is what the replicas have together.
+    difference it is the last offset with equal records of the whole log. ``union``: the offsets of all replicas.
     """
 
     stretches: dict[str, int] = field(default_factory=dict)

@@ -1,15 +1,11 @@
-"""A cursor over one replica of a partition: its batches in all segments, and the records of opened batches.
-
-The offset to which a follower truncates its log, from the leader epochs of both replicas (KIP-101, KIP-279).
-
-Sources: ``LeaderEpochFileCache.endOffsetFor``, ``AbstractFetcherThread.getOffsetTruncationState``.
-"""
+"""A cursor over one replica of a partition: its batches in all segments, and the records of opened batches."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -39,35 +35,8 @@ from kseg.format.storage.source import SegmentFile, is_folder, open_source, segm
 from kseg.format.writer.batch_runs import payload_of
 
 
-def truncation_offset(follower: LeaderEpochCache, leader: LeaderEpochCache) -> int | None:
-    """Return the offset to which ``follower`` would truncate its log under ``leader``.
-
-    None if the leader epochs do not decide it, as in logs of v0 and v1: the follower then truncates to its high watermark.
-    """
-    while follower.entries:
-        latest = follower.entries[-1].epoch
-        found = leader.end_offset_for(latest)
-        if found is None:
-            return None
-        epoch, end = found
-        own = follower.end_offset_for(epoch)
-        if own is None:
-            return min(end, follower.log_end)
-        own_epoch, own_end = own
-        if own_epoch == epoch:
-            return min(own_end, end, follower.log_end)
-        # The follower does not know the epoch of the answer: it truncates to its own smaller epoch and asks again.
-        shorter = LeaderEpochCache(follower.entries, min(own_end, follower.log_end))
-        shorter.truncate_from_end(0, own_end)
-        if len(shorter.entries) == len(follower.entries):
-            return None
-        follower = shorter
-    return None
-
-
-def read_checkpoint(folder: str, report: Report) -> list[LeaderEpoch]:
-    """Return the entries of a partition folder's ``leader-epoch-checkpoint``; none if the file does not exist."""
-    path = os.path.join(folder, LEADER_EPOCHS)
+def read_checkpoint(path: str, report: Report) -> list[LeaderEpoch]:
+    """Return the entries of a ``leader-epoch-checkpoint``; none if the file does not exist."""
     if not local_files.is_file(path):
         return []
     with open_source(path, listed=True) as source:
@@ -90,10 +59,7 @@ def files_of(path: str) -> list[SegmentFile]:
 
 def names_in(folder: str) -> list[str]:
     """Return the sorted names in a folder, without special files. Raises UnreadableError."""
-    try:
-        return skip_special(folder, sorted(local_files.names_in(folder)))
-    except OSError as error:
-        raise UnreadableError(f"{folder}: {error.strerror or error}") from error
+    return skip_special(folder, sorted(local_files.names_in(folder)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +119,8 @@ class Replica:
         self._windows = self._all_windows()
         self._opener = _Opener(lambda finding: report(self.file, finding))
         self._from_batches = LeaderEpochCache()
-        self._checkpoint = read_checkpoint(path, lambda finding: report(path, finding)) if is_folder(path) else []
+        checkpoint = os.path.join(path, LEADER_EPOCHS)
+        self._checkpoint = read_checkpoint(checkpoint, partial(report, checkpoint)) if is_folder(path) else []
 
     def close(self) -> None:
         """Close the segment that is being read. The generator and this object refer to each other: nothing else would."""
@@ -257,7 +224,7 @@ class Replica:
             self.broken = True
 
     def next_part(self) -> bool:
-        """Go on to the next part of an opened batch that is too large for one; False at the batch's end."""
+        """Continue with the next part of an opened batch that is too large for one; False at the batch's end."""
         chunk = self._opener.next_part()
         if chunk is None:
             return False

@@ -27,8 +27,7 @@ from kseg.commands.dump.request import DumpRequest
 from kseg.errors import KsegError, UsageError
 from kseg.findings import Finding, is_noted
 from kseg.format.checks.batch_checks import CheckState
-from kseg.format.checks.range_join import boundary_findings
-from kseg.format.checks.run_checks import check_settings, policy_for
+from kseg.format.checks.run_checks import boundary_findings, check_settings, policy_for
 from kseg.format.segment import split_points
 from kseg.format.segment.input_buffer import borrowed
 from kseg.format.segment.segment_reader import SegmentReader
@@ -274,7 +273,7 @@ def format_range(part: Range) -> Output:
             ) as reader,
         ):
             checks = checks_of(path, reader, report, deep=True)
-            items = request.items_of_reader(reader, report, checks, buffers)
+            items = request.items_of_reader(part.file, reader, report, checks, buffers)
             found = _Counted(chain((FileStart(path, reader.name_offset),), items) if part.first else items)
             write(found, out)
             whole = not reader.damaged and reader.position == part.end

@@ -15,11 +15,11 @@ from kseg.findings import Finding, Report, do_nothing
 from kseg.format.checks.run_checks import SegmentChecks, check_settings
 from kseg.format.internal_topics.decode import decoded_record, internal_topic
 from kseg.format.record import columns
+from kseg.format.record.layout import TRANSACTIONAL, UNKNOWN
 from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT, DeepIterator
 from kseg.format.segment.input_buffer import Buffers, borrowed
-from kseg.format.segment.record_search import RecordSearch
 from kseg.format.segment.records_chunk import Chunk, Record, RecordBatch, record_batch
-from kseg.format.segment.row_filter import RowFilter
+from kseg.format.segment.row_filter import BatchTransactions, RecordSearch, RowFilter
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.sidefiles import index_reader
 from kseg.format.storage.source import open_range, open_source, stored_size, topic_partition
@@ -59,6 +59,7 @@ class RecordsItem:
     ``topic`` is the internal topic whose decoder is used, None for no decoding. ``decoder`` decodes keys and values.
     ``search`` is the condition that chose the records, except for those in ``neighbours``, which are next to such records.
     ``group_starts`` are the rows of ``kept`` that have records which are not shown between them and the shown record before.
+    ``transactions`` has the state of the batch's transaction.
     """
 
     file: str
@@ -70,7 +71,18 @@ class RecordsItem:
     search: RecordSearch | None = None
     neighbours: Collection[int] = ()
     group_starts: Container[int] = ()
+    transactions: BatchTransactions | None = None
     side: ClassVar[None] = None
+
+    @property
+    def transaction(self) -> tuple[str | None, str | None]:
+        """The state of the batch's transaction and the transactional id of its producer; None outside transactions."""
+        batches, row = self.chunk.batches, self.row
+        if batches.magic[row] < 2 or not batches.attributes[row] & TRANSACTIONAL:
+            return None, None
+        if self.transactions is None:
+            return UNKNOWN, None
+        return self.transactions.state(batches, row), self.transactions.transactional_id(batches, row)
 
     @property
     def batch(self) -> RecordBatch:
@@ -78,7 +90,8 @@ class RecordsItem:
 
     def records(self) -> Iterator[Record]:
         """Return the records as objects."""
-        return map(self.chunk.record, self.kept)
+        transaction = self.transaction
+        return (self.chunk.record(i, transaction=transaction) for i in self.kept)
 
     def ranges(self) -> Iterator[tuple[int, int]]:
         """Yield the ranges of consecutive rows, each as its first row and the row after its last."""
@@ -216,7 +229,7 @@ def dump_segment(
     """
     wanted = keep or RowFilter()
     if wanted.selects_records and not deep:
-        raise UsageError("--key selects records: add --deep")
+        raise UsageError("conditions select records: add --deep")
     if end is None and (size := stored_size(path)) is not None:
         start, end = byte_range(path, size, wanted)
         end = None if (start, end) == (0, size) else end
@@ -286,7 +299,7 @@ def dump_reader(
         if not deep:
             yield from _shallow(path, window, wanted)
             continue
-        # The reader returns such a batch in a window of its own.
+        # The reader returns such a batch in a separate window.
         damaged = wrong_crc and window.batches.crc_state[0] == columns.CRC_BAD
         if damaged:
             window.batches.selected[0] = 1
@@ -339,7 +352,7 @@ def _deep(
     accepted = wanted.accepted_records(chunk)
     if not headings:
         for row, kept in accepted:
-            yield RecordsItem(path, chunk, row, kept, topic, search=wanted.search)
+            yield RecordsItem(path, chunk, row, kept, topic, search=wanted.search, transactions=wanted.transactions)
         return
     kept_of = dict(accepted)
     for row in range(chunk.first, chunk.stop):
@@ -348,7 +361,7 @@ def _deep(
         if not chunk.resumed:
             yield _batch_item(path, chunk.window, row, True)
         if row in kept_of:
-            yield RecordsItem(path, chunk, row, kept_of[row], topic)
+            yield RecordsItem(path, chunk, row, kept_of[row], topic, transactions=wanted.transactions)
 
 
 def with_damaged_bytes(

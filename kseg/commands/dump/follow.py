@@ -48,8 +48,12 @@ class Follower:
         self._places: defaultdict[str, _FilePosition] = defaultdict(_FilePosition)
         self._shown = ""
 
+    def begin_at(self, path: str, position: int) -> None:
+        """Begin the partition of a segment at a byte of this segment, not with its first segment."""
+        self._places[os.path.dirname(path)] = _FilePosition(base_offset_of(path) or 0, position)
+
     def rows(self) -> Iterator[Any]:
-        """Yield rows without an end; None as long as nothing is new. Raises UnreadableError and UsageError."""
+        """Yield rows without an end; None as long as the files have not grown. Raises UnreadableError and UsageError."""
         while True:
             folders: defaultdict[str, list[str]] = defaultdict(list)
             for file in once_each(chain.from_iterable(map(find_segments, self._paths))):

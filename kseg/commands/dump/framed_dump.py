@@ -23,7 +23,7 @@ from kseg.format.segment.records_chunk import batch_row, record_row, unchanged
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.source import SegmentFile, local_size, open_source
-from kseg.schema import BATCH_COLUMNS, PRODUCER_COLUMNS, Row
+from kseg.schema import BATCH_COLUMNS, TRANSACTIONAL, Row
 
 
 def dump_framed(
@@ -111,7 +111,7 @@ def framed_rows(file: SegmentFile, report: Report, *, deep: bool, verify_crc: bo
             yield batch_row(item.file, item.batch)
         elif isinstance(item, RecordsItem):
             batch = item.batch
-            own = {column.name: getattr(batch, column.name) for column in PRODUCER_COLUMNS}
+            own = {TRANSACTIONAL.name: batch.transactional}
             yield from ({**record_row(item.file, record, unchanged), **own} for record in item.records())
 
 

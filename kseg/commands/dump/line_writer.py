@@ -31,10 +31,14 @@ MOST_HEADERS = MAX_HEADERS
 
 #: The cells that a template's marks can be.
 CELLS = (
-    "position", "offset", "timestamp", "sequence", "key_size", "value_size", "key", "value", "headers", "nothing",
+    "position", "offset", "timestamp", "sequence", "key_size", "value_size", "producer_id", "producer_epoch",
+    "partition_leader_epoch", "key", "value", "headers", "nothing",
     "key_encoding", "value_encoding",  # only in ``csv_lines``
 )  # fmt: skip
-POSITION, OFFSET, TIMESTAMP, SEQUENCE, KEY_SIZE, VALUE_SIZE, KEY, VALUE, HEADERS, NOTHING = range(10)
+POSITION, OFFSET, TIMESTAMP, SEQUENCE, KEY_SIZE, VALUE_SIZE = range(6)
+PRODUCER_ID, PRODUCER_EPOCH, LEADER_EPOCH, KEY, VALUE, HEADERS, NOTHING = range(6, 13)
+#: The cells of numbers that v0 and v1 lack.
+MODERN_CELLS = ("sequence", "producer_id", "producer_epoch", "partition_leader_epoch")
 
 #: The mark of a cell in a template.
 MARK = "\0"
@@ -216,6 +220,12 @@ def number_of(cell: int, batches: BatchColumns, row: int, records: RecordColumns
         return records.key_size[i]
     if cell == VALUE_SIZE:
         return records.value_size[i]
+    if cell == PRODUCER_ID:
+        return batches.producer_id[row]
+    if cell == PRODUCER_EPOCH:
+        return batches.producer_epoch[row]
+    if cell == LEADER_EPOCH:
+        return batches.partition_leader_epoch[row]
     sequence = batches.base_sequence[row]
     if sequence < 0:
         return sequence

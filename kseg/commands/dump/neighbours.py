@@ -12,9 +12,8 @@ from kseg.commands.dump.dumped_rows import Item, RecordsItem
 from kseg.errors import NotASegmentError
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.framed_files import BytesSource
-from kseg.format.segment.record_search import by_batch
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.segment.row_filter import RowFilter
+from kseg.format.segment.row_filter import RowFilter, by_batch
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.source import Source
 
@@ -58,8 +57,8 @@ class Neighbours:
         self._tail: list[_StoredBatch] = []
 
     def items(self, path: str, chunk: Chunk, wanted: RowFilter) -> Iterator[RecordsItem]:
-        """Yield the accepted records and their neighbours, which fulfil all conditions but the search."""
-        every = replace(wanted, search=None, keys=())
+        """Yield the accepted records and their neighbours, which fulfil the conditions on batches, offsets and times."""
+        every = replace(wanted, search=None, conditions=())
         possible = [i for _, rows in every.accepted_records(chunk) for i in rows]
         found = [i for _, rows in wanted.accepted_records(chunk) for i in rows]
         earlier, shown = self._extend(chunk, possible, found)
@@ -68,13 +67,28 @@ class Neighbours:
             if again := batch.chunk(path):
                 starts = again[1][:1] if starts_group else ()
                 starts_group = False
-                yield RecordsItem(path, again[0], 0, again[1], neighbours=again[1], group_starts=starts)
+                yield RecordsItem(
+                    path,
+                    again[0],
+                    0,
+                    again[1],
+                    neighbours=again[1],
+                    group_starts=starts,
+                    transactions=wanted.transactions,
+                )
         rows = [possible[n] for n in shown]
         neighbours = set(rows).difference(found)
         group_starts = {possible[n] for last, n in pairwise(shown) if n - last > 1}.union(rows[:1] * starts_group)
         for row, kept in by_batch(chunk, rows):
             yield RecordsItem(
-                path, chunk, row, kept, search=wanted.search, neighbours=neighbours, group_starts=group_starts
+                path,
+                chunk,
+                row,
+                kept,
+                search=wanted.search,
+                neighbours=neighbours,
+                group_starts=group_starts,
+                transactions=wanted.transactions,
             )
 
     def _starts_group(self, earlier: Sequence[_StoredBatch], shown: Sequence[int], count: int) -> bool:

@@ -41,6 +41,7 @@ _LARGE_RECORD = PIECE_BYTES
 #: The number of characters of short lines that are written together.
 _WRITTEN_AT_ONCE = 256 * 1024
 _DECODED = f',"{schema.DECODED.name}":'
+_OF_TRANSACTION = ("transaction_state", "transactional_id")
 
 
 def write_json(run: RecordsItem, encoding: str, lines: LineBuffer) -> None:
@@ -51,7 +52,7 @@ def write_json(run: RecordsItem, encoding: str, lines: LineBuffer) -> None:
         for text in _joined(_json_lines(run, encoding, run.kept)):
             lines.put(text)
         return
-    layout = json_layout(run.file, timestamp_type(magic, attributes), magic >= 2, encoding)
+    layout = json_layout(run.file, timestamp_type(magic, attributes), magic >= 2, encoding, run.transaction)
     if run.topic or run.decoder or run.searched:
         _write_extended(run, layout, lines, encoding)
     else:
@@ -170,12 +171,26 @@ def _joined(texts: Iterable[str]) -> Iterator[bytes]:
         yield encoded("".join(waiting))
 
 
-@lru_cache(maxsize=64)
-def json_layout(file: str, stamped: str | None, modern: bool, encoding: str) -> Layout:
-    """Return the layout of a data record; ``stamped`` is its timestamp type, ``modern`` is True for v2."""
+#: The state and the transactional id of records outside transactions.
+_NO_TRANSACTION = (None, None)
+
+
+@lru_cache(maxsize=256)
+def json_layout(
+    file: str,
+    stamped: str | None,
+    modern: bool,
+    encoding: str,
+    transaction: tuple[str | None, str | None] = _NO_TRANSACTION,
+) -> Layout:
+    """Return the layout of a data record; ``stamped`` is its timestamp type, ``modern`` is True for v2.
+
+    ``transaction`` has its state and the transactional id.
+    """
     constants = {"kind": "record", "file": file, "timestamp_type": stamped, "control": None}
+    constants.update(zip(_OF_TRANSACTION, transaction, strict=True))
     if not modern:
-        constants["sequence"] = None
+        constants.update(dict.fromkeys(line_writer.MODERN_CELLS))
     return Layout(
         _json_template(constants),
         [column.name for column in schema.RECORD_COLUMNS if column.name not in constants],
@@ -221,6 +236,10 @@ def _json_lines(run: RecordsItem, encoding: str, kept: Sequence[int]) -> Iterato
         "file": run.file,
         "position": batches.position[row],
         "timestamp_type": timestamp_type(magic, attributes),
+        "producer_id": batches.producer_id[row] if magic >= 2 else None,
+        "producer_epoch": batches.producer_epoch[row] if magic >= 2 else None,
+        "partition_leader_epoch": batches.partition_leader_epoch[row] if magic >= 2 else None,
+        **dict(zip(_OF_TRANSACTION, run.transaction, strict=True)),
     }
     line = _json_template(constants).replace("%", "%%").replace(MARK, "%s")
     control = magic >= 2 and attributes & CONTROL
@@ -314,11 +333,11 @@ def _text_pieces(run: RecordsItem, kept: Sequence[int]) -> Iterator[str]:
             field(data, lists.key_at[i], lists.key_size[i]),
             field(data, lists.value_at[i], lists.value_size[i]),
             middle,
+            "",
         )
 
 
 def text_lines(run: RecordsItem, kept: Sequence[int]) -> list[str]:
-    """Return the lines of some records, formatted with Python's strings."""
     chunk, batch = run.chunk, run.batch
     lists, data = chunk.lists, chunk.payload(run.row)
     if batch.control or batch.magic < 2 or run.topic or run.decoder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kseg.commands.dump.dumped_rows import (
@@ -15,6 +15,7 @@ from kseg.commands.dump.dumped_rows import (
 from kseg.findings import Report
 from kseg.format.internal_topics.decode import internal_topic
 from kseg.format.segment.row_filter import RowFilter
+from kseg.format.sidefiles.transaction_states import TransactionLogs
 from kseg.format.storage.source import SegmentFile
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DumpRequest:
-    """Which rows of segments are dumped. The fields but the last two are arguments of ``dump_segment``.
+    """Which rows of segments are dumped. The fields but the last three are arguments of ``dump_segment``.
 
-    ``decode_as`` is that of ``internal_topic``. ``decoder`` decodes keys and values.
+    ``decode_as`` is that of ``internal_topic``. ``decoder`` decodes keys and values. ``logs`` has the transactions.
     """
 
     deep: bool
@@ -38,6 +39,7 @@ class DumpRequest:
     damaged: bool = False
     decode_as: str | None = None
     decoder: RecordDecoder | None = None
+    logs: TransactionLogs = field(default_factory=TransactionLogs)
 
     def items(self, file: SegmentFile, report: Report, start: int = 0, end: int | None = None) -> Iterator[Item]:
         """Yield the items of ``dump_segment`` with the checks of ``kseg validate``."""
@@ -45,7 +47,7 @@ class DumpRequest:
             file.path,
             deep=self.deep,
             headings=self.headings,
-            keep=self.keep,
+            keep=self._keep_of(file),
             verify_crc=self.verify_crc,
             report=report,
             start=start,
@@ -57,15 +59,27 @@ class DumpRequest:
         )
         return with_decoder(dumped, self.decoder)
 
+    def counted_items(self, file: SegmentFile, start: int, end: int | None) -> Iterator[Item]:
+        """Yield items with the same rows as ``items``, without messages and checks, to count them."""
+        return dump_segment(
+            file.path,
+            deep=self.deep,
+            keep=self._keep_of(file),
+            verify_crc=self.verify_crc,
+            start=start,
+            end=end,
+            listed=file.listed,
+        )
+
     def items_of_reader(
-        self, reader: SegmentReader, report: Report, checks: SegmentChecks, buffers: Buffers
+        self, file: SegmentFile, reader: SegmentReader, report: Report, checks: SegmentChecks, buffers: Buffers
     ) -> Iterator[Item]:
         """Yield the items of ``dump_reader`` for a reader of a range of a segment."""
         dumped = dump_reader(
             reader.name,
             reader,
             report,
-            self.keep,
+            self._keep_of(file),
             deep=self.deep,
             headings=self.headings,
             topic=internal_topic(reader.name, self.decode_as),
@@ -73,3 +87,7 @@ class DumpRequest:
             buffers=buffers,
         )
         return with_decoder(dumped, self.decoder)
+
+    def _keep_of(self, file: SegmentFile) -> RowFilter:
+        """Return the filter of the rows of a segment."""
+        return self.keep.of_segment(file.path, self.logs.of(file.path, listed=file.listed), self.decoder)

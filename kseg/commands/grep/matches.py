@@ -21,9 +21,9 @@ from kseg.commands.grep import text_patterns
 from kseg.commands.grep.text_patterns import MatchClock, classes_of
 from kseg.errors import UsageError
 from kseg.format.record.memory import ByteClasses, Needle
-from kseg.format.segment.record_search import rows_with, rows_with_keys
 from kseg.format.segment.records_chunk import Chunk
-from kseg.text import to_json
+from kseg.format.segment.row_filter import RecordCondition, among_rows, rows_with
+from kseg.text import text_or_json
 
 if TYPE_CHECKING:
     from kseg.extras.serialization.record_decoder import RecordDecoder
@@ -162,8 +162,7 @@ class Query:
     A record matches if one of ``fields`` matches one of ``patterns`` (Python's regular expressions; with ``literal``
     texts), or if the fields have all ``json_paths``. With both, a pattern must match a value that one of the paths leads
     to. ``whole``: the match
-    must be the whole field. ``invert`` selects the other records. Of all records only those are searched that have one of
-    the ``keys`` (None for null), if there are any, and a null value, if ``null_value`` is set.
+    must be the whole field. ``invert`` selects the other records. Only records that fulfil all ``conditions`` are searched.
     """
 
     patterns: tuple[str, ...] = ()
@@ -173,8 +172,7 @@ class Query:
     invert: bool = False
     fields: tuple[str, ...] = FIELDS
     json_paths: tuple[JsonPath, ...] = ()
-    keys: tuple[bytes | None, ...] = ()
-    null_value: bool = False
+    conditions: tuple[RecordCondition, ...] = ()
 
     @property
     def has_pattern(self) -> bool:
@@ -209,28 +207,25 @@ class RecordGrep:
         self.first_unread: int | None = None
         self._last_unread = -1
 
-    def rows(self, chunk: Chunk) -> Sequence[int]:
-        """Return the rows of the matching records of a chunk, in their order."""
-        selected = self._selected(chunk)
+    def rows(self, chunk: Chunk, among: Sequence[int]) -> Sequence[int]:
+        """Return those of the rows ``among`` whose records match, in their order. The conditions are those of the filter."""
         if not self.query.has_pattern:
-            return selected
-        candidates: Sequence[int] = selected
+            return among
+        candidates = among
         if self._needles is not None:
-            found = rows_with(chunk, self._needles)
-            wanted = set(selected) if len(selected) < chunk.records.count else range(chunk.records.count)
-            candidates = [i for i in found if i in wanted]
+            candidates = among_rows(rows_with(chunk, self._needles), chunk, among)
         matching = [i for i in candidates if self._found(chunk, i)]
         self.clock.text = None
         if self.query.invert:
             left_out = set(matching)
-            return [i for i in selected if i not in left_out]
+            return [i for i in among if i not in left_out]
         return matching
 
     def matches(self, chunk: Chunk, i: int) -> Iterator[tuple[str, str]]:
         """Yield the matches in record ``i``: the name of the field and the text that matches."""
         if not self.query.has_pattern:
-            yield from [("key", _text(chunk.key(i) or b""))] * bool(self.query.keys)
-            yield from [("value", "")] * self.query.null_value
+            for condition in self.query.conditions:
+                yield from condition.matches(chunk, i)
             return
         for name, text in self._texts(chunk, i):
             if not self.patterns:
@@ -281,16 +276,6 @@ class RecordGrep:
             return max(known, key=lambda needles: len(needles[0]), default=None)
         return text_patterns.either([_needles_of(pattern) for pattern in self.patterns])
 
-    def _selected(self, chunk: Chunk) -> Sequence[int]:
-        """Return the rows of the records that are searched."""
-        rows: Sequence[int] = range(chunk.records.count)
-        if self.query.keys:
-            rows = rows_with_keys(chunk, self.query.keys)
-        if self.query.null_value:
-            sizes = chunk.lists.value_size
-            rows = [i for i in rows if sizes[i] < 0]
-        return rows
-
     def _texts(self, chunk: Chunk, i: int) -> Iterator[tuple[str, str]]:
         """Yield the name of each field of record ``i`` and the text that is searched in it.
 
@@ -305,12 +290,12 @@ class RecordGrep:
                 if data is None:
                     continue
                 if not paths:
-                    yield name, _as_text(known[name]) if name in known else _text(data)
+                    yield name, text_or_json(known[name]) if name in known else _text(data)
                     continue
                 try:
                     value = known[name] if name in known else json.loads(_text(data))
                     for path, texts in zip(paths, found, strict=True):
-                        texts += ((name, _as_text(text)) for text in path.select(value))
+                        texts += ((name, text_or_json(text)) for text in path.select(value))
                 except json.JSONDecodeError:
                     pass
                 except (ValueError, RecursionError):
@@ -344,11 +329,6 @@ def _needles_of(pattern: re.Pattern[str]) -> tuple[Needle | ByteClasses, ...] | 
         return texts
     classes = classes_of(pattern)
     return (classes,) if classes else texts
-
-
-def _as_text(value: Any) -> str:
-    """Return a decoded value as text."""
-    return value if isinstance(value, str) else to_json(value)
 
 
 def _text(data: bytes) -> str:

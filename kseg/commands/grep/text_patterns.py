@@ -28,6 +28,7 @@ from typing import Any
 
 from kseg.errors import UsageError
 from kseg.format.record.memory import MOST_PLACES, ByteClasses, Needle
+from kseg.text import stored_bytes
 
 #: Python's parser of regular expressions, and its operators.
 parser: Any = import_module("re._parser")
@@ -35,7 +36,7 @@ constants: Any = import_module("re._constants")
 REPEATS = (constants.MAX_REPEAT, constants.MIN_REPEAT, constants.POSSESSIVE_REPEAT)
 #: ASCII letters that match other characters if case is ignored: dotless i, long s and the Kelvin sign.
 OTHER_CASES = frozenset("iskISK")
-#: The most needles of one expression: each is a search of its own.
+#: The most needles of one expression: each is a separate search.
 _MOST_NEEDLES = 16
 
 
@@ -45,15 +46,7 @@ def needles_of(pattern: re.Pattern[str]) -> tuple[Needle, ...] | None:
     texts = _required(parser.parse(pattern.pattern, pattern.flags), ignore_case)
     if not texts or len(texts) > _MOST_NEEDLES:
         return None
-    return tuple(Needle(encoded(text), folded) for text, folded in sorted(texts))
-
-
-def encoded(text: str) -> bytes:
-    """Return the bytes of a text in a field. Surrogates other than those of single bytes are in no field."""
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogatepass")
+    return tuple(Needle(stored_bytes(text), folded) for text, folded in sorted(texts))
 
 
 def either(found: Sequence[tuple[Needle | ByteClasses, ...] | None]) -> tuple[Needle | ByteClasses, ...] | None:
@@ -164,7 +157,7 @@ def _parts(parsed: Any, ignore_case: bool) -> _Parts:
         elif operator in REPEATS:
             parts += _repeated(_parts(argument[2], ignore_case), argument[0], argument[1] > argument[0])
         elif operator is constants.LITERAL and not ignore_case:
-            parts += (Place(frozenset((byte,))) for byte in encoded(chr(argument)))
+            parts += (Place(frozenset((byte,))) for byte in stored_bytes(chr(argument)))
         else:
             parts.append(_place(operator, argument, ignore_case))
     return parts
@@ -180,7 +173,7 @@ def _repeated(inner: _Parts, least: int, more: bool) -> _Parts:
         return [*inner[:MOST_PLACES], None]
     times = min(least, MOST_PLACES // len(inner))
     parts = inner * times
-    # The first repetitions follow what is before, the last ones are before what follows.
+    # The first repetitions follow the text before them, the last ones are before the text after them.
     return [*parts, None, *parts] if more or times < least else parts
 
 

@@ -11,7 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import IO
 
-from kseg.commands.repair.kept_batches import CopiedBatches, KeptBatches, has_readable_records, repack_readable_records
+from kseg.commands.repair.kept_batches import (
+    CopiedBatches,
+    KeptBatches,
+    UnplacedBatches,
+    has_readable_records,
+    repack_readable_records,
+)
 from kseg.commands.repair.repair_losses import (
     BatchFindings,
     Errors,
@@ -20,7 +26,6 @@ from kseg.commands.repair.repair_losses import (
 )
 from kseg.commands.repair.repaired_checkpoints import NO_EVIDENCE, EpochCorrector, EpochEvidence
 from kseg.commands.repair.segment_places import SegmentPlace
-from kseg.commands.repair.unplaced_batches import UnplacedBatches
 from kseg.findings import (
     RULES,
     Policy,

@@ -7,11 +7,18 @@ same batch, whose records were decoded and checked in the source.
 ``kseg repair --salvage-records`` replaces a batch with a right CRC and faulty records by the records before the fault.
 The new batch has the header of the old one: the same last offset, as after compaction, producer, sequences, and the same
 timestamp type. Missing records are not replaced.
+
+The valid batches of a segment that are not in its repaired copy are written to a file next to it. Such a batch has a right
+CRC, but its base offset, which no CRC covers, contradicts other batches and nothing proves the right one, or a check finds
+an error in it. The file has the batches as they are in the source; ``kseg dump`` reads it, a broker does not. A second copy
+of a batch that is in the result is not written: its records are in the result.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Any
 
 from kseg.commands.repair.repair_losses import (
@@ -30,11 +37,10 @@ from kseg.commands.repair.repair_losses import (
     message,
 )
 from kseg.commands.repair.repaired_checkpoints import EpochCorrector
-from kseg.commands.repair.unplaced_batches import UnplacedBatches
 from kseg.findings import Finding
 from kseg.format.compress.codecs import codec_name
 from kseg.format.record import framing
-from kseg.format.record.columns import BatchColumns
+from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.crc import crc32c
 from kseg.format.record.layout import (
     ATTRIBUTES_AT,
@@ -55,9 +61,57 @@ from kseg.format.record.layout import (
     V1_TIMESTAMP_AT,
 )
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.segment.segment_reader import Window
+from kseg.format.segment.segment_reader import SegmentReader, Window
+from kseg.format.storage.naming import UNPLACED
+from kseg.format.storage.source import open_source
 from kseg.format.writer import rewritten_rows
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_wrapper
+
+
+def unplaced_path(log: Path) -> Path:
+    """Return the path of the file with the unplaced batches of a log."""
+    return log.with_name(log.name.removesuffix(".log") + UNPLACED)
+
+
+class UnplacedBatches:
+    """Writes dropped batches to ``out`` (None: only report). ``kinds`` are the rows that report them, by their positions.
+
+    ``copies`` are the positions of the batches that are in the result from another place.
+    """
+
+    def __init__(self, out: IO[bytes] | None, copies: Container[int] = ()) -> None:
+        self.kinds: dict[int, type[LostRange]] = {}
+        self._out = out
+        self.copies = copies
+
+    def append(self, window: Window, row: int) -> None:
+        """Write a batch, unless its CRC is wrong. A size or a magic that the CRC proves is corrected."""
+        batches = window.batches
+        if batches.crc_state[row] == CRC_BAD:
+            return
+        position, at = batches.position[row], batches.at[row]
+        if position in self.copies:
+            self.kinds[position] = DuplicateBatch
+            return
+        self.kinds[position] = UnplacedBatch
+        if self._out is not None:
+            data = bytearray(window.view[at : at + batches.size[row]])
+            data[SIZE_AT : SIZE_AT + 4] = (len(data) - LOG_OVERHEAD).to_bytes(4, "big")
+            data[MAGIC_AT] = batches.magic[row]
+            self._out.write(data)
+
+    def forget(self, end: int) -> None:
+        """Drop the kinds of the batches before ``end``, which are reported."""
+        self.kinds = {position: kind for position, kind in self.kinds.items() if position >= end}
+
+    def append_all(self, source: str) -> int:
+        """Write all valid batches of a segment; return their number. Raises KsegError from reading."""
+        with SegmentReader(open_source(source)) as reader:
+            for window in reader.windows():
+                for row in range(window.batches.count):
+                    self.append(window, row)
+        return len(self.kinds)
+
 
 #: The fields that the CRC does not cover, and the CRC itself. A wrong size makes the CRC wrong.
 _FIELDS = ("base_offset", "partition_leader_epoch", "crc")

@@ -10,29 +10,29 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from kseg.commands.repair.kept_batches import unplaced_path
 from kseg.commands.repair.repair_losses import RepairResult, ReportLine, SegmentRepair
 from kseg.commands.repair.repaired_checkpoints import write_log_starts
 from kseg.commands.repair.repaired_partition import (
-    ALL_ZEROS,
     PartitionRepair,
     all_lost,
     indexed_end,
     report_emptied,
 )
 from kseg.commands.repair.repaired_segment import RepairPlan, repair_segment
-from kseg.commands.repair.unplaced_batches import unplaced_path
 from kseg.errors import KsegError, NotASegmentError, UsageError
 from kseg.findings import do_nothing
 from kseg.format.sidefiles.metadata_files import LOG_STARTS
 from kseg.format.sidefiles.registry import check_not_side_file
+from kseg.format.storage import remote_files, remote_outputs
 from kseg.format.storage.atomic_write import check_absent, whole_files
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.local_files import check_regular
 from kseg.format.storage.naming import base_offset_of
-from kseg.format.storage.source import STDIN
-from kseg.format.writer.log_ends import is_all_zeros
+from kseg.format.storage.source import STDIN, is_url
 from kseg.format.writer.output_guards import PartitionFolder, each_partition, index_paths, target_path, txn_index_path
-from kseg.format.writer.output_rule import check_dst
+from kseg.format.writer.output_rule import check_dst, check_dst_url
+from kseg.format.writer.written_side_files import ALL_ZEROS, is_all_zeros
 
 # Errors of one partition. The other partitions of a log directory are still repaired.
 _REPORTED_ERRORS = (KsegError,)
@@ -47,9 +47,9 @@ def repair(
 ) -> RepairResult:
     """Copy the valid batches of a segment (a path or a URL), a partition folder or a log directory, and build the indexes.
 
-    ``target`` is created atomically; in a log directory, each partition folder is. It may be None for a dry run. ``report``
-    is called with each lost and each corrected range, ``progress`` with the source bytes read. A single segment without
-    valid batches is not written.
+    ``target``, a path or a URL, is created atomically; in a log directory, each partition folder is. It may be None for a
+    dry run. ``report`` is called with each lost and each corrected range, ``progress`` with the source bytes read. A single
+    segment without valid batches is not written.
 
     Raises UsageError, UnreadableError, NotASegmentError, ReadBackError and other KsegError; no target is created then. With
     ``indexes_only`` raises DamagedError for a log that has to be repaired itself.
@@ -60,6 +60,12 @@ def repair(
         raise UsageError("--indexes-only cannot be combined with --salvage-records: it does not change the log")
     if target is None and not plan.dry_run:
         raise UsageError("DST is missing: repair never changes SRC (--dry-run needs no DST)")
+    target = None if target is None else remote_files.without_file_scheme(target)
+    if target is not None and is_url(target):
+        check_dst_url(target)
+    if target is not None and is_url(target) and not plan.dry_run:
+        with remote_outputs.staged_result(target) as staged:
+            return _at_url(repair(source, str(staged), plan, report, progress), str(staged), target)
     output_path = target_path(source if target is None else target)
     check_regular(source)
     if target is not None:
@@ -67,6 +73,10 @@ def repair(
     result = RepairResult()
     if not os.path.isdir(source):
         check_not_side_file(source)
+        if os.path.exists(source) and not plan.indexes_only and is_all_zeros(source):
+            result.unknown.append(source)
+            result.segments.append(all_lost(Path(source), (base_offset_of(source) or 0, None), ALL_ZEROS, report))
+            return result
         result.segments.append(_repair_alone(source, output_path, plan, report, progress))
         result.left_out += [] if plan.dry_run else _copy_side_files(source)
         return result
@@ -88,10 +98,15 @@ def repair(
     return result
 
 
+def _at_url(result: RepairResult, staged: str, target: str) -> RepairResult:
+    """Name the objects of DST in a result, in place of the files that were uploaded."""
+    for segment in result.segments:
+        segment.target = segment.target.replace(staged, target, 1)
+    return result
+
+
 def _repair_alone(source: str, target: Path, plan: RepairPlan, report: ReportLine, progress: Progress) -> SegmentRepair:
     """Repair a single segment. A file without batches is not written."""
-    if os.path.exists(source) and not plan.indexes_only and is_all_zeros(source):
-        return all_lost(Path(source), (base_offset_of(source) or 0, None), ALL_ZEROS, report)
     try:
         if plan.dry_run:
             return _with_emptied(repair_segment(source, target, plan, report, progress), plan, report)

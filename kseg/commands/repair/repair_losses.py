@@ -148,7 +148,8 @@ class RepairResult:
     first offset) of transactions without an end. ``failed`` has one line per partition of a log directory that could not be
     repaired; these are not written. ``missing`` are offsets between segments that the source does not have. ``log_starts``
     has one line per log start of a log directory's partitions: the offset, and its source. ``rebuilt`` are the indexes
-    of aborted transactions that the source lacks: a broker does not notice that.
+    of aborted transactions that the source lacks: a broker does not notice that. ``renamed`` segments had a wrong name.
+    ``unknown`` are segments of zeros, of which nothing shows whether they had records.
     """
 
     segments: list[SegmentRepair] = field(default_factory=list)
@@ -158,10 +159,22 @@ class RepairResult:
     missing: list[LostOffsets] = field(default_factory=list)
     log_starts: list[str] = field(default_factory=list)
     rebuilt: list[str] = field(default_factory=list)
+    renamed: int = 0
+    unknown: list[str] = field(default_factory=list)
+
+    @property
+    def changes(self) -> bool:
+        """Whether the result has other batches or names than the source."""
+        ones = self.segments
+        return bool(
+            self.renamed or any(one.dropped or one.mended or one.lost_bytes or one.zeros for one in ones)
+        ) or any(one.salvaged or one.epochs_mended for one in ones)
 
     @property
     def lost(self) -> bool:
-        return any(segment.lost_ranges or segment.salvaged for segment in self.segments)
+        """Whether data was lost. Nobody knows that of ``unknown`` segments."""
+        known = (segment for segment in self.segments if segment.source not in self.unknown)
+        return any(segment.lost_ranges or segment.salvaged for segment in known)
 
 
 def _is_proved(finding: Finding) -> bool:

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
+from kseg.commands.repair.kept_batches import UnplacedBatches, unplaced_path
 from kseg.commands.repair.repair_losses import (
     CorrectedBatch,
     LostOffsets,
@@ -22,7 +23,6 @@ from kseg.commands.repair.repair_losses import (
 from kseg.commands.repair.repaired_checkpoints import EpochEvidence
 from kseg.commands.repair.repaired_segment import RepairPlan, repair_segment
 from kseg.commands.repair.segment_places import SegmentPlace, find_places
-from kseg.commands.repair.unplaced_batches import UnplacedBatches, unplaced_path
 from kseg.errors import NotASegmentError, UnreadableError, UsageError, VanishedError
 from kseg.findings import Finding
 from kseg.format.log_loader.loaded_files import RefusedError
@@ -39,7 +39,6 @@ from kseg.format.storage.naming import base_offset_of, producer_snapshot_offset,
 from kseg.format.storage.source import open_source
 from kseg.format.writer import written_side_files
 from kseg.format.writer.batch_runs import side_file_error
-from kseg.format.writer.log_ends import is_all_zeros
 from kseg.format.writer.output_guards import (
     PartitionFolder,
     check_earlier_result,
@@ -48,12 +47,11 @@ from kseg.format.writer.output_guards import (
     index_paths,
     txn_index_path,
 )
-from kseg.format.writer.written_side_files import write_snapshots
+from kseg.format.writer.written_side_files import ALL_ZEROS, is_all_zeros, write_snapshots
 from kseg.text import count_of
 
 #: The number of batches of the next segment that show whether the last leader epoch of a segment is too high.
 _EPOCHS_AHEAD = 8
-ALL_ZEROS = "all bytes are zeros, and nothing shows whether batches were ever written"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +186,8 @@ class PartitionRepair:
             if partition.logs == [place.name] and is_all_zeros(str(source)):
                 end = self._proved_end(partition, place, base)
                 missing_range, why = ((base, end - 1), _no_batch(end)) if end > base else (missing_range, ALL_ZEROS)
+                if why == ALL_ZEROS:
+                    self.result.unknown.append(str(source))
             unplaced = self._write_unplaced(source, folder)
             if unplaced:
                 why += f"; {count_of(unplaced, 'batch')} with a right CRC in {unplaced_path(source).name}"
@@ -260,6 +260,7 @@ class PartitionRepair:
         first, last = place.offsets
         why = f"its offsets begin at {first}: it is written as {place.target}"
         self.report(CorrectedBatch(str(source), 0, source.stat().st_size, first, last, "file-name-mismatch", why))
+        self.result.renamed += 1
 
     def _report_missing(
         self, place: SegmentPlace, segment: SegmentRepair, before: list[SegmentRepair], partition: PartitionFolder

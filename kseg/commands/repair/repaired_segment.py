@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import IO
 
 from kseg.commands.repair.batch_selection import SegmentSalvage
-from kseg.commands.repair.kept_batches import CopiedBatches
+from kseg.commands.repair.kept_batches import CopiedBatches, unplaced_path
 from kseg.commands.repair.repair_losses import CorrectedBatch, LostRange, ReportLine, SegmentRepair, is_about_a_batch
 from kseg.commands.repair.repaired_checkpoints import NO_EVIDENCE, EpochEvidence
 from kseg.commands.repair.segment_places import SegmentPlace
-from kseg.commands.repair.unplaced_batches import unplaced_path
 from kseg.errors import KsegError
 from kseg.findings import Policy, Severity, do_nothing
 from kseg.format.checks.batch_checks import CheckState
@@ -32,11 +31,10 @@ from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import SegmentFile, Source, open_source
 from kseg.format.writer.batch_runs import ReadBackError
-from kseg.format.writer.log_ends import named_ends
 from kseg.format.writer.moved_batches import MovedBatch, source_ranges
 from kseg.format.writer.offset_order import AdjacentBatches, OffsetOrder, find_order
 from kseg.format.writer.output_guards import DamagedError, index_paths, txn_index_path
-from kseg.format.writer.written_side_files import append_runs
+from kseg.format.writer.written_side_files import append_runs, named_ends
 from kseg.results import Settings, Summary
 from kseg.text import count_of
 
@@ -244,7 +242,7 @@ class _IndexWriter:
             yield
         except KsegError as error:
             first, named = self._tally.first_offset, _named_offset(self._tally)
-            offsets = f"offsets {first} to {self._tally.last_offset}"
+            offsets = f"offsets {first}..{self._tally.last_offset}"
             below = first is not None and named is not None and first < named
             why = f"give DST the name {first:020}.log" if below else str(error)
             raise KsegError(f"{self._tally.target}: {offsets} do not fit a segment of that name: {why}") from error

@@ -35,7 +35,7 @@ cpdef count_batches(
 
 cpdef add_to(dict producers, long long producer, long long batches, long long size, long long records)
 
-cdef count_offsets(BatchColumns batches, RecordColumns records, Py_ssize_t row, long long total, Counts counts)
+cdef count_offsets(BatchColumns batches, Py_ssize_t row, long long total, Counts counts)
 
 @cython.locals(timestamp=cython.longlong)
 cdef count_timestamp(BatchColumns batches, Py_ssize_t row, bint proved, Counts counts)

@@ -132,7 +132,7 @@ def count_batches(
             counts.inflated[group] += stored_payload(batches, row)
         proved = not claimed or batches.position[row] not in claimed
         if proved:
-            count_offsets(batches, records, row, total, counts)
+            count_offsets(batches, row, total, counts)
         count_timestamp(batches, row, proved, counts)
         if batches.magic[row] < 2:
             continue
@@ -167,7 +167,7 @@ def add_to(producers: dict[int, list[int]], producer: int, batches: int, size: i
         known[2] += records
 
 
-def count_offsets(batches: BatchColumns, records: RecordColumns, row: int, total: int, counts: Counts) -> None:
+def count_offsets(batches: BatchColumns, row: int, total: int, counts: Counts) -> None:
     """Update the first and the last offset; the first offset of a wrapper is known once it is decompressed."""
     if not counts.begun:
         counts.begun = True

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kseg.commands.validate.partition_checks import AFTER_THE_END, PartitionChecks
-from kseg.commands.validate.partition_side_files import is_being_deleted
+from kseg.commands.validate.partition_side_files import check_metadata_log, is_being_deleted, is_metadata_log
 from kseg.commands.validate.partition_state import Extent
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import (
@@ -57,7 +57,7 @@ def check_folders(
     """Return the results in their order, with the findings of the checks across files added.
 
     ``results`` are those of ``files``, each segment's indexes after it. A partition folder with side files, but without a
-    segment, has a result of its own: it is unread, because its side files alone don't show whether its log is sound.
+    segment, has its own result: it is unread, because its side files alone don't show whether its log is sound.
     """
     yield from _FolderChecks(files, settings).apply(results)
 
@@ -76,6 +76,8 @@ class _FolderChecks:
         self._newest: FileResult | None = None
         self._folder: str | None = None
         self._checks: PartitionChecks | None = None
+        # The checks of the metadata log need all of its files.
+        self._is_metadata = False
         # Offsets of partitions by the path of their checkpoint file, read once per log directory.
         self._checkpoints: dict[str, dict[tuple[str, int], int]] = {}
         # The names of a folder's files without the indexes of its segments, by folder.
@@ -143,7 +145,7 @@ class _FolderChecks:
 
     def _emit(self, file: SegmentFile, result: FileResult) -> Iterator[FileResult]:
         """Yield the result with its findings, or keep it until the folder's last segment is read."""
-        if self._waiting or (self._checks and self._checks.missing.has_gaps):
+        if self._waiting or self._is_metadata or (self._checks and self._checks.missing.has_gaps):
             self._waiting.append((file, result))
         else:
             yield self._with_findings(file, result)
@@ -151,6 +153,10 @@ class _FolderChecks:
     def _flush(self) -> Iterator[FileResult]:
         """Yield the results that waited for the folder's last segment."""
         lost = self._checks.missing.report() if self._checks else {}
+        if self._is_metadata and self._folder is not None and self._settings.deep:
+            given = [os.path.basename(file.path) for file, _ in self._waiting]
+            for name, finding in check_metadata_log(self._folder, given):
+                self._record_finding(os.path.join(self._folder, name))(finding)
         for file, result in self._waiting:
             if self._checks and file.indexes is not None:
                 result = self._explain_gaps(file, result, self._checks, lost.get(os.path.basename(file.path), set()))
@@ -169,7 +175,7 @@ class _FolderChecks:
         try:  # a running broker may just have created the log, or deleted the partition
             if any(map(_has_batches, local_files.names_in(folder))):
                 return 0
-        except (KsegError, OSError):
+        except UnreadableError:
             return 0
         return sum(map(belongs_to_partition, names))
 
@@ -217,6 +223,7 @@ class _FolderChecks:
                 if self._newest:
                     self._extents[log_dir, partition.topic, partition.partition] = extent, self._newest
         self._folder, self._checks, self._newest = folder, None, None
+        self._is_metadata = folder is not None and is_metadata_log(folder)
         if folder is not None:
             self._checks = PartitionChecks(
                 folder,
@@ -318,7 +325,7 @@ class _FolderChecks:
             written = status.st_size != newest.summary.bytes or status.st_mtime > self._began
             names = local_files.names_in(folder)
             return written or any(base_offset_of(other) is not None and other > name for other in names)
-        except OSError:
+        except (OSError, UnreadableError):
             return True
 
     def _check_checkpoint(self, path: str) -> None:

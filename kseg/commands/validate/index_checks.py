@@ -122,7 +122,7 @@ class OffsetIndexCheck(_IndexCursor[OffsetEntry]):
         if not wrong or self._is_stale(at):
             return
         if entry.log_position > position:
-            self._mismatch(at, entry, f"no batch starts there, a batch has bytes {position} to {end - 1}")
+            self._mismatch(at, entry, f"no batch starts there, a batch has bytes {position}..{end - 1}")
         else:
             self._mismatch(at, entry, f"the batches before it end at offset {highest}")
 

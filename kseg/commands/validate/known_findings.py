@@ -50,7 +50,7 @@ from kseg.format.storage.source import SegmentFile
 from kseg.results import COUNTS, FileResult, Settings, Summary, VerdictList, in_file
 
 VERSION = 1
-#: The most findings of one rule and file that are compared. More of them can't be told apart from known ones.
+#: The most findings of one rule and file that are compared. More of them cannot be distinguished from known ones.
 MAX_COMPARED = 100_000
 
 

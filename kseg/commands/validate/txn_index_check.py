@@ -70,7 +70,7 @@ class TxnIndexCheck:
         return True
 
     def close(self) -> None:
-        """Close what was opened for appended entries."""
+        """Close the files that were opened for appended entries."""
         if self._appended is not None:
             self._appended.close()
             self._appended = None

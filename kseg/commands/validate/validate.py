@@ -1,17 +1,22 @@
-"""``kseg validate`` as a library: run every check on one file, apply the policy, and count the findings."""
+"""``kseg validate`` as a library: run every check on one file, apply the policy, and count the findings.
+
+``check_framed_file`` checks a file of requests, responses or record sets (``--as``).
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from kseg.commands.validate import folder_checks, framed_file, index_checks
+from kseg.commands.validate import folder_checks, index_checks
 from kseg.errors import KsegError, NotASegmentError, UnreadableError, VanishedError
-from kseg.findings import do_nothing
+from kseg.findings import Finding, do_nothing
 from kseg.format.checks.batch_checks import CheckState
 from kseg.format.checks.offset_checks import MAX_GAPS
+from kseg.format.checks.record_set_checks import check_record_set
 from kseg.format.checks.run_checks import (
     AfterChunk,
     internal_topic_of,
@@ -19,6 +24,7 @@ from kseg.format.checks.run_checks import (
     run_checks,
     side_file_of,
 )
+from kseg.format.segment.framed_files import LOSING, PRODUCE_KIND, UNDECODED, ReadSettings, RecordSet, framing
 from kseg.format.segment.segment_reader import Window
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of
@@ -68,12 +74,18 @@ def validate_segment(
 
 
 def _validate_once(file: SegmentFile, settings: Settings, progress: Progress, watch: AfterChunk) -> FileResult:
+    started = time.perf_counter()
+    result = _checked(file, settings, progress, watch)
+    return replace(result, seconds=time.perf_counter() - started)
+
+
+def _checked(file: SegmentFile, settings: Settings, progress: Progress, watch: AfterChunk) -> FileResult:
     collector = new_collector(file, settings)
     with_indexes = outline = None
     try:
         with open_source(file.path, listed=file.listed) as source:
             if file.framing:
-                framed_file.check_framed_file(source, file, settings, collector, progress)
+                check_framed_file(source, file, settings, collector, progress)
             elif known := side_file_of(file.path):
                 _walk_side_file(source, known, collector, progress)
             else:
@@ -159,3 +171,35 @@ def _walk_side_file(source: Source, known: Recognised, collector: FindingCollect
     for _ in known.side.walk(source, known.base_offset, collector):
         pass
     progress(source.size or 0)
+
+
+def check_framed_file(
+    source: Source, file: SegmentFile, settings: Settings, collector: FindingCollector, progress: Progress
+) -> None:
+    """Run every check on a file of requests, responses or record sets, according to its framing."""
+    assert file.framing
+    summary, done, decoded = collector.summary, 0, True
+
+    def report(finding: Finding) -> None:
+        nonlocal decoded
+        summary.lost_bytes += (finding.end or 0) - (finding.position or 0) if finding.rule in LOSING else 0
+        decoded = decoded and finding.rule not in UNDECODED
+        collector(finding)
+
+    # A verdict needs records and CRCs.
+    reading = ReadSettings(
+        settings.verify_crc, file.requests, settings if settings.deep and settings.verify_crc else None
+    )
+    for part in framing(file.framing).walk(source, report, reading):
+        if isinstance(part, RecordSet):
+            check_record_set(part, new_collector(file, settings), settings, collector)
+        elif part["kind"] == PRODUCE_KIND:
+            collector.add_produced({name: value for name, value in part.items() if name != "kind"})
+        elif part["kind"] == "record":
+            summary.batches += 1
+            summary.records += 1
+        progress(source.position - done)
+        done = source.position
+    source.check_not_empty()
+    progress(source.position - done)
+    summary.files, summary.bytes, summary.unchecked = 1, source.position, int(not (settings.verify_crc and decoded))

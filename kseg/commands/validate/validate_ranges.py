@@ -8,6 +8,7 @@ choice depends on the facts that were found, never on the policy.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -18,10 +19,11 @@ from kseg.commands.validate import folder_checks
 from kseg.commands.validate.validate import SegmentWithIndexes, validate_segment, with_record_facts
 from kseg.errors import KsegError
 from kseg.findings import do_nothing
-from kseg.format.checks import range_join
 from kseg.format.checks.batch_checks import CheckState
 from kseg.format.checks.offset_checks import check_offsets
 from kseg.format.checks.run_checks import (
+    DISORDER,
+    boundary_findings,
     check_settings,
     internal_topic_of,
     new_collector,
@@ -195,18 +197,16 @@ def _validate_indexes(file: SegmentFile, settings: Settings) -> FileResult:
 
 
 def _validate_range(file: SegmentFile, start: int, end: int, settings: Settings) -> _RangeResult:
+    started = time.perf_counter()
     collector = new_collector(file, settings)
     try:
         with open_split(file.path, start, end) as source:
             checked = run_checks(source, settings, collector, topic=internal_topic_of(file.path))
     except KsegError:
         return _RangeResult(collector.result(), CheckState(), False)
-    whole = (
-        collector.summary.bytes == end - start
-        and not checked.damaged
-        and range_join.DISORDER.isdisjoint(collector.found)
-    )
-    return _RangeResult(replace(collector.result(), outline=checked.outline), checked.history, whole)
+    whole = collector.summary.bytes == end - start and not checked.damaged and DISORDER.isdisjoint(collector.found)
+    result = replace(collector.result(), outline=checked.outline, seconds=time.perf_counter() - started)
+    return _RangeResult(result, checked.history, whole)
 
 
 def _joined_ranges(
@@ -221,7 +221,7 @@ def _joined_ranges(
     limits = check_settings(file.path, settings)
     for part, (result, history, _) in ranges:
         if before is not None:
-            between = range_join.boundary_findings(file.path, part.start, before, history, limits)
+            between = boundary_findings(file.path, part.start, before, history, limits)
             if between is None:
                 return None
             for finding in between:
@@ -229,7 +229,11 @@ def _joined_ranges(
         collector.merge(result)
         before = history
     outlines = [one.result.outline for _, one in ranges if one.result.outline]
-    joined = replace(collector.result(), outline=outline.joined(outlines) if outlines else None)
+    joined = replace(
+        collector.result(),
+        outline=outline.joined(outlines) if outlines else None,
+        seconds=sum(one.result.seconds for _, one in ranges),
+    )
     if not index_result:
         return joined
     histories = [one.history for _, one in ranges]

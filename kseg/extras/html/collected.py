@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from kseg.consequences import Consequence, consequence_of
 from kseg.extras.html.page import RunContent
 from kseg.findings import (
     RULES,
@@ -91,6 +92,11 @@ class Group:
     count: int = 0
     findings: list[Finding] = field(default_factory=list)
     unlisted: Finding | None = None
+
+    @property
+    def consequence(self) -> Consequence:
+        """The consequence for the partition."""
+        return consequence_of(self.rule.name, self.severity)
 
     def all(self) -> list[Finding]:
         """Return the listed findings and the range of the others."""
@@ -179,7 +185,7 @@ class Collected:
         found: list[Group] = []
         listed = 0
         for level in (DAMAGED, WARNING, INFO):
-            for group in sorted(self._groups[level], key=lambda group: group.known):
+            for group in sorted(self._groups[level], key=lambda group: (group.known, -group.consequence)):
                 listed += len(group.findings)
                 if listed > MAX_FINDINGS or len(found) == MAX_GROUPS:
                     return found

@@ -39,13 +39,13 @@ const rules = (data.rules || []).map(([code, name, broker, remedy]) => ({ code, 
 // The CRC covers the offsets, too: those of a batch with a wrong one are uncertain.
 const toFinding = (rule, [position, end, offset, last, message]) => ({ position, end, offset, last, message,
   uncertain: rule.name === "crc-mismatch" && (offset !== null || last !== null) });
-const groups = (data.groups || []).map(([file, rule, level, known, total, findings, rest]) => ({
-  file: files[file], rule: rules[rule], level, known, total,
+const groups = (data.groups || []).map(([file, rule, level, known, total, findings, rest], id) => ({
+  id, file: files[file], rule: rules[rule], level, known, total,
   unlisted: rest && toFinding(rules[rule], rest), findings: findings.map((columns) => toFinding(rules[rule], columns)),
 }));
 const UNREAD = { code: "", name: "could not be read", broker: "", remedy: "" };
 const unread = files.filter((file) => file.unread).map((file) => ({
-  file, rule: UNREAD, level: 3, known: 0, total: 1, unlisted: null,
+  id: null, file, rule: UNREAD, level: 3, known: 0, total: 1, unlisted: null,
   findings: [{ position: null, end: null, offset: null, last: null, message: file.unread }],
 }));
 const firstBelow = groups.findIndex((group) => group.level < 4);
@@ -60,7 +60,7 @@ const badge = (level, text) => make("span", { class: "badge " + LEVELS[level] },
 // The places are worded as in wording.py; those of several findings are a range.
 function offsets(first, last) {
   if (first === null) return last === null ? "" : "offsets up to " + number(last);
-  return last === null || last === first ? "offset " + number(first) : "offsets " + number(first) + " to " + number(last);
+  return last === null || last === first ? "offset " + number(first) : "offsets " + number(first) + ".." + number(last);
 }
 function bytes(position, end) {
   if (position === null) return "";
@@ -78,6 +78,6 @@ function placeOfAll(findings) {
     return known.length ? [known[0], known[known.length - 1]] : [null, null];
   };
   const [first, last] = ends("position", "end");
-  return [first === null ? "" : "bytes " + number(first) + ".." + number(last), offsets(...ends("offset", "last"))]
+  return [first === null ? "" : "bytes " + number(first) + ".." + number(Math.max(first, last - 1)), offsets(...ends("offset", "last"))]
     .filter(Boolean).join(", ") + (findings.some((one) => one.uncertain) ? " (if the headers are right)" : "");
 }

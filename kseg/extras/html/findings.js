@@ -1,5 +1,5 @@
 // The list of findings: folded, filtered, and drawn as far as it is looked at.
-const MOST_ROWS = 50, MOST_FINDINGS = 100;
+const FIRST_ROWS = 12, MORE_ROWS = 200, MOST_FINDINGS = 100;
 
 function findingTable(shown, alone) {
   const names = ["Severity", "Rule", ...(alone ? [] : ["File"]), "Where", "Finding"];
@@ -41,6 +41,7 @@ function detailsRow(group, columns) {
     next.replaceChildren(...(hidden > 0 ? [more(count(hidden, "more finding"), () => list(from + MOST_FINDINGS))] : []));
   }
   const next = make("p");
+  if (group.id !== null) wrap.append(make("p", null, make("a", { href: "#finding-" + group.id }, "Link to this finding")));
   if (group.total > 1) {
     wrap.append(items, next);
     list(0);
@@ -72,12 +73,12 @@ function buildSearch() {
       (!partition.value || partition.value === folder(group)) && (!wanted || matches(group, wanted)));
     told.textContent = count(sum(shown), "finding") + " in " + count(shown.length, "row") +
       (shown.length < groups.length ? ", of " + number(sum(groups)) : "");
-    const table = findingTable(shown.slice(0, MOST_ROWS), false);
+    const table = findingTable(shown.slice(0, FIRST_ROWS), false);
     results.replaceChildren(shown.length ? table : make("p", null, "No finding matches."));
-    let at = MOST_ROWS;
+    let at = FIRST_ROWS;
     function extend() {
-      table.tBodies[0].append(...shown.slice(at, at + 4 * MOST_ROWS).map((group) => findingRow(group, false)));
-      at += 4 * MOST_ROWS;
+      table.tBodies[0].append(...shown.slice(at, at + MORE_ROWS).map((group) => findingRow(group, false)));
+      at += MORE_ROWS;
       offer();
     }
     const offer = () => next.replaceChildren(...(at < shown.length ? [more(count(shown.length - at, "more row"), extend)] : []));
@@ -86,8 +87,17 @@ function buildSearch() {
   home.append(make("div", { class: "toolbar" }, find, levels.map((level) => make("label", null, boxes.get(level), severity(level))),
     rule, partition), told, results, next);
   home.hidden = false;
+  home.addEventListener("all", update);
   byId("listed").hidden = true;
   update();
+}
+
+// Show the row of one finding, opened, alone in the list: an address that ends with #finding- and a number leads to it.
+function showFinding(group) {
+  const table = findingTable([group], false), results = byId("results");
+  results.replaceChildren(table, make("p", null, more(count(groups.length, "row"), () => byId("search").dispatchEvent(new Event("all")))));
+  table.querySelector("button.link").click();
+  results.scrollIntoView();
 }
 
 function matches(group, wanted) {

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TextIO
 
+from kseg.commands.next_steps import in_order
 from kseg.extras.html import page, validation_page
 from kseg.extras.html.collected import Collected
 from kseg.extras.html.page import PageSection
 from kseg.report.doctor_report import Diagnosis
 from kseg.report.spool import Run
+from kseg.report.tables import TableColumn
+from kseg.report.wording import Prose
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,22 @@ class IncidentDiagnosis(Diagnosis):
     parts: list[IncidentPart] = field(default_factory=list)
 
 
+_DECISIONS = (TableColumn("folder", text="wrap"), TableColumn("what to decide", text="wrap"))
+
+
+def _next_steps(found: Diagnosis) -> PageSection:
+    """Return the section with the commands for these directories in their order, and the decisions for a person."""
+    decisions = [one for one in found.steps if one.text]
+    lines = in_order(found.steps, all_of_them=not decisions)
+    content = page.folded(_DECISIONS, [(one.folder, Prose(one.text)) for one in decisions], "folder")
+    if content and lines:
+        content = f"<p>Before the start of the broker, decide about these folders:</p>\n{content}"
+    content += page.commands(lines)
+    if any(one.replaced for one in found.steps):
+        content += "<p>With another replica in sync, only move the folder away, and start the broker.</p>\n"
+    return PageSection("next", "Next steps, in order", content)
+
+
 def write_html(found: IncidentDiagnosis, out: TextIO, *, run: Run | None = None) -> None:
     """Write the page: the validation with the parts of the other commands in it.
 
@@ -37,6 +56,7 @@ def write_html(found: IncidentDiagnosis, out: TextIO, *, run: Run | None = None)
     total = found.total
     ordered = {one.name: one for one in validation_page.sections(found.page, total)}
     ordered |= {one.name: one for part in found.parts for one in part.sections}
+    ordered = {"damaged": ordered.pop("damaged"), "next": _next_steps(found), **ordered}
     last = [ordered.pop(name) for name in ("segments", "content", "stats", "findings") if name in ordered]
     lead = " ".join(filter(None, (validation_page.lead(total), *(part.answer for part in found.parts))))
     title = validation_page.headline(found.page, total)

@@ -1,6 +1,6 @@
 // The map: a row for each partition, a mark for each segment.
 const SIGNS = ["", "i", "!", "?", "\u2715"];
-const MOST_CELLS = 3000, LONG_PARTITION = 100, LONG_RUN = 12;
+const MOST_CELLS = 3000, FIRST_PARTITIONS = 12, MOST_PARTITIONS = 200, LONG_PARTITION = 100, LONG_RUN = 12;
 
 function cell(file) {
   const what = file.path + ": " + LEVELS[file.level] +
@@ -69,7 +69,7 @@ function buildMap() {
   function list(shown, from) {
     if (!from) rows.replaceChildren();
     let cells = 0, at = from;
-    while (at < shown.length && cells < MOST_CELLS && at - from < 200) {
+    while (at < shown.length && cells < MOST_CELLS && at - from < (from ? MOST_PARTITIONS : FIRST_PARTITIONS)) {
       cells += Math.min(shown[at].files.length, MOST_CELLS);
       rows.append(partitionRow(shown[at++]));
     }

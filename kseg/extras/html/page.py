@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from html import escape
 from importlib import resources
+from itertools import count
 from string import Template
 from typing import NamedTuple, TextIO
 
@@ -41,7 +42,7 @@ script-src 'sha256-$script_hash'; base-uri 'none'; form-action 'none'">
 $head
 $sections
 <dialog id="segment" aria-labelledby="segment-name"></dialog>
-<footer><p>Made by kseg. Bytes are positions in a file, with an exclusive end. Offsets are record numbers. Times are UTC.</p>
+<footer><p>Made by kseg. Bytes are positions in a file. Offsets are record numbers. A..B contains both. Times are UTC.</p>
 </footer>
 <script type="application/json" id="data">$data</script>
 <script>$script</script>
@@ -159,12 +160,45 @@ def _sections(shown: list[PageSection]) -> Iterator[str]:
     yield "</main>\n"
 
 
-def table(columns: Sequence[TableColumn], rows: Iterable[Sequence[object]], level: str = "") -> str:
-    """Return a table of plain text, with the columns of a table on a terminal; empty without rows."""
+#: The rows of a folded table that are open, and the commands of a folded list.
+OPEN_ROWS = 10
+
+
+def folded(columns: Sequence[TableColumn], rows: Sequence[Sequence[object]], noun: str) -> str:
+    """Return a table whose first rows are open, and the others in a part that a click opens."""
+    hidden = rows[OPEN_ROWS:]
+    title = count_of(len(hidden), f"more {noun}")
+    return table(columns, rows[:OPEN_ROWS]) + (details(title, table(columns, hidden)) if hidden else "")
+
+
+def details(title: str, content: str) -> str:
+    """Return a part of a page that a click on its title opens. ``content`` is markup."""
+    return f"<details><summary>{text(title)}</summary>\n{content}</details>\n"
+
+
+def commands(lines: Sequence[str]) -> str:
+    """Return commands as a list in which each one can be selected with a click; many are folded. ``# text`` is prose."""
+    shown, hidden = ("".join(map(_command, part)) for part in (lines[:OPEN_ROWS], lines[OPEN_ROWS:]))
+    listed = f'<ol class="commands">\n{shown}</ol>\n' if shown else ""
+    start = f'<ol class="commands" start="{OPEN_ROWS + 1}">\n{hidden}</ol>\n'
+    return listed + (details(count_of(len(lines) - OPEN_ROWS, "more command"), start) if hidden else "")
+
+
+def _command(line: str) -> str:
+    shown = text(line[2:3].upper() + line[3:]) if line.startswith("# ") else f"<code>{text(line)}</code>"
+    return f"<li>{shown}</li>\n"
+
+
+def table(columns: Sequence[TableColumn], rows: Iterable[Sequence[object]], level: str = "", anchor: str = "") -> str:
+    """Return a table of plain text, with the columns of a table on a terminal; empty without rows.
+
+    With ``anchor`` each row has an id for links: the anchor and the number of the row, from 0 on.
+    """
     names = [text(column.name[:1].upper() + column.name[1:].replace("_", " ")) for column in columns]
     kinds = [' class="number"' if one.right else ' class="wrap"' if one.text else ' class="fixed"' for one in columns]
     head = "".join(f'<th scope="col"{kind}>{name}</th>' for name, kind in zip(names, kinds, strict=True))
-    body = "".join(f"<tr>{_cells(row, kinds, names)}</tr>\n" for row in rows)
+    ids = (f' id="{anchor}-{number}"' if anchor else "" for number in count())
+    body = "".join(f"<tr{name}>{_cells(row, kinds, names)}</tr>\n" for row, name in zip(rows, ids))  # noqa: B905
     if not body:
         return ""
     head = f"<thead><tr>{head}</tr></thead>"

@@ -22,6 +22,7 @@ from kseg.report.recovery_report import (
     summary_line,
 )
 from kseg.report.spool import Run
+from kseg.text import count_of
 
 #: The most folders whose steps are listed.
 _MOST_WITH_STEPS = 100
@@ -67,11 +68,12 @@ def recovery_sections(plans: Plans, total: RecoveryTotal) -> list[PageSection]:
         harms.append(harm_of(plan))
         if len(folders) < _MOST_WITH_STEPS:
             steps = table(STEP_COLUMNS, (cells for cells, _ in step_rows(plan.steps)))
-            title = page.text(f"{plan.folder}: {headline(plan)}")
-            folders.append(f"<details><summary>{title}</summary>\n{steps}</details>\n")
+            folders.append(page.details(f"{plan.folder}: {headline(plan)}", steps))
     harms.sort(key=lambda harm: harm.rank)
     causes = frozenset[str]().union(*(harm.causes for harm in harms))
     remedies = "".join(f"<li>{page.prose(text)}</li>\n" for cause, text in REMEDIES.items() if cause in causes)
     content = f"<p>{page.text(summary(total))}</p>\n" + table(ANSWER_COLUMNS, map(answer_cells, answer_groups(harms)))
     content += f'<ul class="remedies">\n{remedies}</ul>\n' if remedies else ""
-    return [PageSection("recovery", "If a broker started now", content + "".join(folders))]
+    shown, hidden = "".join(folders[: page.OPEN_ROWS]), "".join(folders[page.OPEN_ROWS :])
+    more = page.details(count_of(len(folders) - page.OPEN_ROWS, "more folder"), hidden) if hidden else ""
+    return [PageSection("recovery", "If a broker started now", content + shown + more)]

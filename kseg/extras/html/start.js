@@ -1,7 +1,9 @@
 // Start: the pages of stats, recovery and transactions have no data.
 function showHash() {
-  const match = /^#file-(\d+)$/.exec(location.hash);
-  if (match && files[match[1]]) show(files[match[1]]);
+  const [, kind, id] = /^#(file|finding)-(\d+)$/.exec(location.hash) || [];
+  if (kind === "file" && files[id]) show(files[id]);
+  const group = kind === "finding" && groups.find((one) => String(one.id) === id);
+  if (group) showFinding(group);
 }
 
 buildMap();

@@ -69,7 +69,7 @@ def stats_sections(levels: Iterable[Level], top: int, *, plots: bool = False) ->
     total = stats_row(last, top)
     content = table(_TOTAL_COLUMNS, [*outstanding(total, extremes), *details(total)], "totals")
     content += _plots(total, sizes) if plots else ""
-    content += table(COLUMNS, rows) + page.more(left_out, "partition")
+    content += page.folded(COLUMNS, rows, "partition") + page.more(left_out, "partition")
     return [PageSection("stats", "Content in numbers", content)]
 
 

@@ -8,7 +8,7 @@ from typing import TextIO
 
 from kseg.commands.transactions import PartitionTransactions, Transaction
 from kseg.extras.html import page
-from kseg.extras.html.page import PageSection, table
+from kseg.extras.html.page import PageSection
 from kseg.report.spool import Run
 from kseg.report.tables import TableColumn, cells_of
 from kseg.report.transactions_report import (
@@ -72,11 +72,10 @@ def transaction_sections(items: Items, total: TransactionsTotal, states: Collect
     folder_column = TableColumn("partition", text="wrap")
     content = f"<p>{page.text(summary_line(total))}.</p>\n{_hanging(hanging)}"
     width = len(COLUMNS) + any(row[-1] for row in others)  # ended transactions have no age
-    content += table([folder_column, *COLUMNS][:width], [row[:width] for row in others]) + page.more(
-        left_out, "transaction"
-    )
+    content += page.folded([folder_column, *COLUMNS][:width], [row[:width] for row in others], "transaction")
+    content += page.more(left_out, "transaction")
     if partitions:
-        state = table([folder_column, TableColumn("state", text="wrap")], partitions[:_MOST_ROWS])
+        state = page.folded([folder_column, TableColumn("state", text="wrap")], partitions[:_MOST_ROWS], "partition")
         content += (
             f"<h3>Partitions with transactions</h3>\n{state}{page.more(len(partitions) - _MOST_ROWS, 'partition')}"
         )
@@ -87,8 +86,7 @@ def _hanging(hanging: list[tuple[Transaction, PartitionTransactions]]) -> str:
     if not hanging:
         return ""
     shown = hanging[:_MOST_ROWS]
-    listed = table(HANGING_COLUMNS, (cells_of(HANGING_COLUMNS, one) for one in shown))
+    listed = page.folded(HANGING_COLUMNS, [cells_of(HANGING_COLUMNS, one) for one in shown], "hanging transaction")
     commands = dict.fromkeys(item.abort for item, _ in shown if item.abort)  # replicas have the same one
-    lines = "".join(f"<li><code>{page.text(command)}</code></li>\n" for command in commands)
-    remedy = f"<p>{page.prose(REMEDY)}</p>\n<ul>\n{lines}</ul>\n" if lines else ""
+    remedy = f"<p>{page.prose(REMEDY)}</p>\n{page.commands([*commands])}" if commands else ""
     return f"{listed}{page.more(len(hanging) - _MOST_ROWS, 'hanging transaction')}<p>{page.text(BLOCKED)}</p>\n{remedy}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from string import Template
 from typing import TextIO
 
+from kseg.consequences import consequence_of
 from kseg.extras.html import page
 from kseg.extras.html.collected import (
     DAMAGED,
@@ -37,7 +38,6 @@ from kseg.text import count_of, inclusive_range
 #: The rows of the tables in the page itself. The script lists all of them.
 _STATIC_GROUPS = 100
 _STATIC_PARTITIONS = 100
-_OPEN_PARTITIONS = 10
 _OPEN_STEPS = 12
 _RANGES_SHOWN = 3
 _IF_RIGHT = " (if the headers are right)"
@@ -95,14 +95,16 @@ def headline(found: Collected, total: Summary) -> str:
         return "No errors" if total.warnings or total.infos else "No damage found"
     if total.verdict == "undetermined":
         return "No errors, but some data was not checked"
-    parts = [one.level for one in found.partitions.values() if one.segments or one.level]
+    parts = [one for one in found.partitions.values() if (one.segments or one.level) and not one.damage.is_of_log_dir]
     noun = "folder" if found.framed else "partition"
     if len(parts) < 2:
         return "Damage found"
-    affected = len(found.damaged())
-    if not affected:
+    log_dirs = sum(one.damage.is_of_log_dir for one in found.damaged())
+    affected = len(found.damaged()) - log_dirs
+    if not affected + log_dirs:
         return "Damage found, all of it known"
-    return f"{affected:,} of {count_of(len(parts), noun)} {'needs' if affected == 1 else 'need'} attention"
+    also = f", and {count_of(log_dirs, 'log directory')}" if log_dirs else ""
+    return f"{affected:,} of {count_of(len(parts), noun)} {'needs' if affected == 1 else 'need'} attention{also}"
 
 
 def lead(total: Summary) -> str:
@@ -165,10 +167,7 @@ def _damaged(found: Collected) -> str:
         )
         for one in damaged[:_STATIC_PARTITIONS]
     ]  # fmt: skip
-    shown, hidden = rows[:_OPEN_PARTITIONS], rows[_OPEN_PARTITIONS:]
-    others = f"<details><summary>{count_of(len(hidden), 'more partition')}</summary>\n"
-    others = f"{others}{table(_DAMAGED_COLUMNS, hidden)}</details>\n" if hidden else ""
-    return table(_DAMAGED_COLUMNS, shown) + others + page.more(len(damaged) - _STATIC_PARTITIONS, "partition")
+    return page.folded(_DAMAGED_COLUMNS, rows, "partition") + page.more(len(damaged) - _STATIC_PARTITIONS, "partition")
 
 
 def _offsets(damage: Damage) -> str:
@@ -179,7 +178,7 @@ def _offsets(damage: Damage) -> str:
         return f"within {inclusive_range('offset', *unlisted)}{uncertain}" if unlisted else "-"
     (first, last), *others = ranges
     named = [inclusive_range("offset", first, last)]
-    named += [f"{first}" if first == last else f"{first} to {last}" for first, last in others[: _RANGES_SHOWN - 1]]
+    named += [f"{first}" if first == last else f"{first}..{last}" for first, last in others[: _RANGES_SHOWN - 1]]
     more = f" and {count_of(len(ranges) - _RANGES_SHOWN, 'more range')}" if len(ranges) > _RANGES_SHOWN else ""
     if unlisted:
         more = f" and more within {inclusive_range('offset', *around([*ranges[_RANGES_SHOWN:], unlisted]))}"
@@ -205,7 +204,10 @@ def _steps(groups: list[Group], total: Summary) -> str:
         step.files += 1
     for name in total.rules:  # those beyond the limits of the page
         steps.setdefault(name, _Step(RULES[name], RULES[name].severity, RULES[name].broker))
-    ordered = sorted(steps.values(), key=lambda step: (-step.severity, -total.rules[step.rule.name]))
+    ordered = sorted(
+        steps.values(),
+        key=lambda step: (-consequence_of(step.rule.name, step.severity), -step.severity, -total.rules[step.rule.name]),
+    )
     urgent = [_step(step, total) for step in ordered if step.severity >= Severity.WARNING]
     others = [_step(step, total) for step in ordered if step.severity < Severity.WARNING]
     shown = _STEPS.substitute(steps="".join(urgent[:_OPEN_STEPS])) if urgent else ""
@@ -214,8 +216,7 @@ def _steps(groups: list[Group], total: Summary) -> str:
 
 
 def _folded(steps: list[str], title: str) -> str:
-    shown = _STEPS.substitute(steps="".join(steps))
-    return f"<details><summary>{title}</summary>\n{shown}</details>\n" if steps else ""
+    return page.details(title, _STEPS.substitute(steps="".join(steps))) if steps else ""
 
 
 def _step(step: _Step, total: Summary) -> str:
@@ -244,7 +245,7 @@ def _findings(groups: list[Group], total: Summary) -> str:
         )
         for group in groups[:_STATIC_GROUPS]
     )
-    listed = table(_FINDING_COLUMNS, rows, "findings")
+    listed = table(_FINDING_COLUMNS, rows, "findings", "finding")
     more = page.more(len(groups) - _STATIC_GROUPS, "folded finding")
     left = sum(total.rules.values()) - sum(group.count for group in groups)
     limit = (
@@ -263,7 +264,7 @@ def _place(group: Group) -> str:
     whole = range_of_all(every)
     spans = []
     if whole.position is not None:
-        spans.append(f"bytes {whole.position}..{whole.end}")
+        spans.append(inclusive_range("byte", whole.position, max(whole.position, (whole.end or 0) - 1)))
     if whole.offset is not None and whole.last_offset is not None:
         spans.append(inclusive_range("offset", whole.offset, whole.last_offset))
         if group.rule.name == "crc-mismatch":

@@ -20,7 +20,7 @@ from io import BytesIO
 from typing import Any
 
 from kseg.extras.serialization.libraries import fastavro_python, fastavro_read, fastavro_schema
-from kseg.extras.serialization.plain import finite
+from kseg.extras.serialization.plain import MOST_ITEMS, TooManyItemsError, finite
 from kseg.extras.serialization.schema_set import Schema, SchemaError, one_line
 from kseg.text import calendar_time, count_of
 
@@ -166,6 +166,22 @@ def _primitive(kind: str, node: Mapping[str, Any]) -> Any:
     return {**found, "scale": node.get("scale", 0)} if logical == "decimal" else found
 
 
+class _CountedItems(BytesIO):
+    """The bytes of a value, from which at most ``most`` items are read: fastavro asks for the bytes of each alone."""
+
+    def __init__(self, data: bytes, most: int) -> None:
+        super().__init__(data)
+        self._left = most
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(size)
+        # A number has a byte at a time; all but its last have the high bit.
+        self._left -= size != 1 or data < b"\x80"
+        if self._left < 0:
+            raise TooManyItemsError
+        return data
+
+
 #: The field of the record around every schema: fastavro prepares a record once, and other types at each call.
 _WRAPPED = "value"
 #: The values that a record may have for each byte that it needs at least, and without any byte.
@@ -177,15 +193,18 @@ def avro_reader(schema: Schema, references: Iterable[tuple[str, Schema]]) -> Cal
 
     Raises SchemaError for a schema that cannot be used, and UsageError if fastavro is not installed.
     """
-    prepared, recursive = _prepare(schema, references)
-    read: Any = fastavro_python.schemaless_reader if recursive else fastavro_read.schemaless_reader
+    prepared, shape = _prepare(schema, references)
+    read: Any = fastavro_python.schemaless_reader if shape.recursive else fastavro_read.schemaless_reader
+    most = MOST_ITEMS // shape.most_values_per_byte
 
     def decode(data: bytes) -> Any:
-        source = BytesIO(data)
+        source = BytesIO(data) if len(data) <= most else _CountedItems(data, most)
         try:
             value = read(source, prepared, None)[_WRAPPED]
         except RecursionError:
             raise ValueError("the value is nested too deeply") from None
+        except TooManyItemsError:
+            raise
         except EOFError:
             raise ValueError(f"the value is longer than its {count_of(len(data), 'byte')}") from None
         except IndexError:
@@ -210,8 +229,8 @@ def fingerprint(schema: Schema) -> bytes:
         raise SchemaError(f"{schema.label} has no fingerprint: {one_line(error)}") from None
 
 
-def _prepare(schema: Schema, references: Iterable[tuple[str, Schema]]) -> tuple[Any, bool]:
-    """Return the schema as fastavro wants it, and whether it contains itself."""
+def _prepare(schema: Schema, references: Iterable[tuple[str, Schema]]) -> tuple[Any, _Shape]:
+    """Return the schema as fastavro wants it, and its shape."""
     fastavro_read.LOGICAL_READERS.update(LOGICAL_READERS)
     named: dict[str, Any] = {}
     try:
@@ -231,7 +250,7 @@ def _prepare(schema: Schema, references: Iterable[tuple[str, Schema]]) -> tuple[
         ) from None
     shape = _Shape(schema.label, named)
     shape.measure(prepared)
-    return prepared, shape.recursive
+    return prepared, shape
 
 
 def _schema_errors() -> tuple[type[Exception], ...]:
@@ -256,11 +275,14 @@ class _Shape:
         self._named = named
         self._measured: dict[str, tuple[int, int] | None] = {}
         self.recursive = False
+        #: The values of a record for each of its bytes, rounded down: 1 for records whose fields all have bytes.
+        self.most_values_per_byte = 1
 
     def measure(self, node: Any) -> tuple[int, int]:
         """Return the least number of bytes of a value, and its number of values. Raises SchemaError."""
         if isinstance(node, list):
-            return 1, 1 + max((self.measure(branch)[1] for branch in node), default=0)
+            branches = [(1 + size, 1 + values) for size, values in map(self.measure, node)]
+            return max(branches, key=lambda branch: branch[1] - _VALUES_PER_BYTE * branch[0], default=(1, 1))
         kind = node["type"] if isinstance(node, dict) else node
         if kind == "record":
             return self._record(node)
@@ -292,6 +314,7 @@ class _Shape:
         if values > _FREE_VALUES + _VALUES_PER_BYTE * size:
             raise SchemaError(f"{self._label} has a record with {values:,} values in {count_of(size, 'byte')}")
         self._measured[name] = size, values
+        self.most_values_per_byte = max(self.most_values_per_byte, values // (size + 1))
         return size, values
 
 

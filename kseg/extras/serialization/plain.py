@@ -63,11 +63,25 @@ def _float(text: str) -> float:
     return value
 
 
+#: The lists, objects and numbers of one value at most: a batch of some hundred bytes can hold a value of a hundred million.
+MOST_ITEMS = 500_000
+
+
+class TooManyItemsError(ValueError):
+    """A value with more than MOST_ITEMS items."""
+
+    def __init__(self) -> None:
+        super().__init__(f"the value has more than {MOST_ITEMS:,} items")
+
+
 _parse_json = json.JSONDecoder(parse_constant=_reject_constant, parse_float=_float).decode
 
 
 def parse_json(data: bytes) -> Any:
     """Return the value of JSON bytes in UTF-8. Raises ValueError."""
+    # Commas in texts count, too: to tell them apart costs as much as reading the value.
+    if len(data) > MOST_ITEMS and sum(map(data.count, (b",", b"[", b"{"))) > MOST_ITEMS:
+        raise TooManyItemsError
     try:
         return _parse_json(_string(data))
     except json.JSONDecodeError as error:

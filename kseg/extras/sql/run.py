@@ -34,7 +34,7 @@ def run_statement(
     limits = LIMITS if memory is None else (memory,)
     with tempfile.TemporaryDirectory(prefix="kseg-sql-") as folder, ExitStack() as opened:
         for limit in limits:
-            connection = opened.enter_context(_connected(_settings(folder, limit), tables))
+            connection = opened.enter_context(connected(settings_of(folder, limit), tables))
             worker = opened.enter_context(_worker(connection))
             running = _Running(connection, text, worker)
             try:
@@ -49,7 +49,7 @@ def run_statement(
 
 
 @contextmanager
-def _connected(settings: dict[str, Any], tables: Mapping[str, Scan]) -> Iterator[Any]:
+def connected(settings: dict[str, Any], tables: Mapping[str, Scan]) -> Iterator[Any]:
     """Yield a connection to an empty database with the tables."""
     with duckdb.connect(":memory:", config=settings) as connection:
         for setting in ("enable_external_access = false", "errors_as_json = true", "timezone = 'UTC'"):
@@ -110,7 +110,8 @@ class _Running:
             raise self._statement.error(error) from error
 
 
-def _settings(folder: str, memory: int) -> dict[str, Any]:
+def settings_of(folder: str, memory: int) -> dict[str, Any]:
+    """Return the settings of DuckDB for ``memory`` bytes, with temporary files in a folder; an empty name means none."""
     return {
         "memory_limit": f"{memory}B",
         "threads": THREADS,

@@ -25,23 +25,25 @@ else:
     duckdb = lazy("duckdb", needed="kseg sql needs DuckDB: pip install duckdb")
 
 
-def import_libraries() -> None:
+def import_libraries(use: str = "kseg sql") -> None:
     """Import DuckDB and pyarrow. Raises UsageError, which says what to install, if one is missing.
 
-    pyarrow then uses the memory of the system, unless the environment says otherwise: its own pool holds up to 30 MB more.
+    ``use`` is what needs them. pyarrow then uses the memory of the system, unless the environment says otherwise: its own
+    pool holds up to 30 MB more.
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    duckdb.connect  # noqa: B018 - imports it
-    try:
-        pa.schema  # noqa: B018
-    except UsageError:
-        raise UsageError("kseg sql needs pyarrow: pip install pyarrow") from None
+    for library, name in ((duckdb, "DuckDB"), (pa, "pyarrow")):
+        try:
+            library.__version__  # noqa: B018 - imports it
+        except UsageError:
+            raise UsageError(f"{use} needs {name}: pip install {name.lower()}") from None
 
 
-RECORDS = "records"
-#: Table -> its columns.
+RECORDS, MARKERS = "records", "markers"
+#: Table -> its columns. The rows of ``records`` are data, those of ``markers`` control records.
 TABLES: Mapping[str, tuple[Column, ...]] = {
-    name: as_text((*view.columns, *(SIZES if name == RECORDS else ()))) for name, view in VIEWS.items()
+    **{name: as_text((*view.columns, *(SIZES if name == RECORDS else ()))) for name, view in VIEWS.items()},
+    MARKERS: as_text((*VIEWS[RECORDS].columns, *SIZES)),
 }
 #: The types of columns in DuckDB.
 TYPES: Mapping[str, str] = {
@@ -120,7 +122,7 @@ class Statement:
     def error(self, error: Exception) -> StatementError:
         """Return an error of DuckDB as one line: the place in the statement, the reason, and the nearest name."""
         facts = _facts(error)
-        message = " ".join(_MORE.split(str(facts.get("exception_message", error)))[0].split())
+        message = error_line(error)
         name, subtype = facts.get("name", ""), facts.get("error_subtype")
         if subtype == _TABLE and facts.get("type") == "Table":
             message = unknown_name("table", name, TABLES)
@@ -154,6 +156,11 @@ def _quote(source: bytes, positions: list[int]) -> bytes:
         end = at + len(b"offset")
         source = source[:at] + b'"' + source[at:end] + b'"' + source[end:]
     return source
+
+
+def error_line(error: Exception) -> str:
+    """Return the message of an error of DuckDB as one line."""
+    return " ".join(_MORE.split(str(_facts(error).get("exception_message", error)))[0].split())
 
 
 def _facts(error: Exception) -> dict[str, Any]:

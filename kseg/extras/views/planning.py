@@ -15,14 +15,15 @@ from itertools import chain, groupby, pairwise, zip_longest
 from typing import TYPE_CHECKING
 
 from kseg.commands.dump.dumped_rows import byte_range
-from kseg.commands.transactions import CommittedOffsets, committed, open_at
-from kseg.errors import UnreadableError, UsageError
-from kseg.extras.views.view_table import FINDINGS, TRANSACTION_STATE, VIEWS
+from kseg.errors import UsageError
+from kseg.extras.views.view_table import FINDINGS, VIEWS
 from kseg.findings import do_nothing
+from kseg.format.record.layout import READ_COMMITTED, READ_UNCOMMITTED
 from kseg.format.segment.framed_files import framed_files
-from kseg.format.segment.row_filter import RowFilter
+from kseg.format.segment.row_filter import BatchTransactions, RowFilter
 from kseg.format.sidefiles import index_reader
 from kseg.format.sidefiles.registry import find_files
+from kseg.format.sidefiles.transaction_states import open_at, stable_offset
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import base_offset_of, is_snapshot
 from kseg.format.storage.source import (
@@ -48,7 +49,8 @@ class Request:
 
     ``decode_as`` is the argument of ``internal_topic``; ``decoding`` has the deserializers of keys and values, for the
     columns of CONTENT_COLUMNS. ``mode`` is what damage becomes: a row (permissive), nothing (dropmalformed) or an error
-    (failfast). ``split_bytes`` None adapts to the input.
+    (failfast). ``control`` True is only control records, False none of them, None both. ``split_bytes`` None adapts to the
+    input.
     """
 
     paths: tuple[str, ...]
@@ -59,8 +61,9 @@ class Request:
     framing: str | None = None
     requests: str | None = None
     mode: str = "permissive"
-    isolation: str = "read_uncommitted"
+    isolation: str = READ_UNCOMMITTED
     limits: RowFilter = field(default_factory=RowFilter)
+    control: bool | None = None
     verify_crc: bool = True
     split_bytes: int | None = None
 
@@ -97,14 +100,16 @@ class PlannedSegment:
 class SegmentRange:
     """The batches of a file that begin in bytes ``start`` to ``end`` (None: the end of the file).
 
-    ``committed`` has the outcomes of transactions, None if the query doesn't need them.
+    ``stable_offset`` is the last stable offset of the log, None for the log end or if the query doesn't need it.
+    ``committed`` has the transactions of a log whose segments are in several folders.
     """
 
     file: SegmentFile
     size: int | None
     start: int = 0
     end: int | None = None
-    committed: CommittedOffsets | None = None
+    committed: BatchTransactions | None = None
+    stable_offset: int | None = None
 
     @property
     def bytes(self) -> int:
@@ -164,38 +169,35 @@ def plan(request: Request, limits: RowFilter) -> list[Split]:
         if request.view == "segments":
             pieces += (SegmentRange(segment.file, segment.size) for segment in folder)
             continue
-        seen = _outcomes(request, limits, path, folder) if needs_outcomes(request) else None
+        stable = _stable_offset(limits, path, folder) if reads_committed(request) else None
         for segment in wanted[path]:
-            pieces += _pieces(segment, limits, split_bytes, seen)
+            pieces += _pieces(segment, limits, split_bytes, stable)
     return list(pack_splits(([piece] for piece in pieces), split_bytes))
 
 
-def _outcomes(request: Request, limits: RowFilter, folder: str, segments: Sequence[PlannedSegment]) -> CommittedOffsets:
-    """Return the outcomes of the transactions of a folder's whole log, also if only some of its segments are read.
+def _stable_offset(limits: RowFilter, folder: str, segments: Sequence[PlannedSegment]) -> int | None:
+    """Return the last stable offset of a folder's whole log, also if only some of its segments are read.
 
     Raises UsageError for a read_committed query of segments by name, if a transaction began before them: records from its
     start on are in earlier segments, and a read of these did not return them, because the transaction was open.
     """
     given = [segment.file.path for segment in segments]
     if all(segment.file.listed for segment in segments):
-        return committed(given)
-    try:
-        log = [file.path for file in segments_in(folder, local_files.names_in(folder))]
-    except OSError as error:
-        raise UnreadableError(f"{folder}: {error.strerror or error}") from error
+        return stable_offset(given)
+    log = [file.path for file in segments_in(folder, local_files.names_in(folder))]
     by_name = {os.path.basename(path): path for path in (*log, *given) if not is_snapshot(path)}
     names, named = sorted(by_name), {os.path.basename(path) for path in given}
     for at, name in enumerate(names):
         first = base_offset_of(name) or 0
         alone = name in named and (not at or names[at - 1] not in named)
-        if alone and reads_committed(request) and (limits.first_offset or 0) < first:
+        if alone and (limits.first_offset or 0) < first:
             begun = min(open_at(by_name[name], [by_name[other] for other in names[:at]]).values(), default=first)
             if begun < first:
                 raise UsageError(
                     f"{by_name[name]}: a transaction is open where this segment begins: read_committed needs the records "
                     f"from offset {begun} on: load the folder with option offsets={begun}:"
                 )
-    return committed([by_name[name] for name in names])
+    return stable_offset([by_name[name] for name in names])
 
 
 def _folder_units(
@@ -220,12 +222,7 @@ def split_size(segments: Iterable[PlannedSegment]) -> int:
 
 def reads_committed(request: Request) -> bool:
     """Return whether the query returns only records of committed transactions."""
-    return request.isolation == "read_committed" and request.view == "records"
-
-
-def needs_outcomes(request: Request) -> bool:
-    """Return whether the query needs the outcomes of transactions."""
-    return reads_committed(request) or any(column is TRANSACTION_STATE for column in request.columns)
+    return request.isolation == READ_COMMITTED and request.view == "records"
 
 
 def folders(paths: Sequence[str], limits: RowFilter) -> Mapping[str, list[PlannedSegment]]:
@@ -258,28 +255,25 @@ def _can_hold(segment: PlannedSegment, limits: RowFilter) -> bool:
     return newest is None or newest >= limits.since
 
 
-def _pieces(
-    segment: PlannedSegment, limits: RowFilter, split_bytes: int, seen: CommittedOffsets | None
-) -> Iterator[SegmentRange]:
+def _pieces(segment: PlannedSegment, limits: RowFilter, split_bytes: int, stable: int | None) -> Iterator[SegmentRange]:
     path, size = segment.file.path, segment.size
     if size is None:
-        yield SegmentRange(segment.file, None, committed=seen)
+        yield SegmentRange(segment.file, None, stable_offset=stable)
         return
     start, end = byte_range(path, size, limits, sealed=segment.end_offset is not None)
-    yield from pieces_of(segment, start, end, split_bytes, seen)
+    yield from pieces_of(segment, start, end, split_bytes, stable)
 
 
 def pieces_of(
-    segment: PlannedSegment, start: int, end: int, split_bytes: int, seen: CommittedOffsets | None
+    segment: PlannedSegment, start: int, end: int, split_bytes: int, stable: int | None
 ) -> Iterator[SegmentRange]:
     """Return bytes ``start`` to ``end`` of a segment of known size, in pieces of about ``split_bytes``."""
     path, size = segment.file.path, segment.size
     if start >= end or size is None:
         return
-    near = seen.within(segment.base_offset or 0, segment.end_offset) if seen else None
     starts = index_reader.boundaries(path, start, end, size, split_bytes) if end - start >= 2 * split_bytes else [start]
     for begin, following in pairwise([*starts, end]):
-        yield SegmentRange(segment.file, size, begin, None if following == size else following, near)
+        yield SegmentRange(segment.file, size, begin, None if following == size else following, stable_offset=stable)
 
 
 def pack_splits(units: Iterable[Sequence[SegmentRange]], split_bytes: int) -> Iterator[Split]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,6 +30,8 @@ from kseg.format.internal_topics.decode import internal_topic
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.segment.segment_reader import SegmentReader, Window
+from kseg.format.segment.transaction_events import drop_control_batches
+from kseg.format.sidefiles.transaction_states import TransactionLogs
 from kseg.format.storage import remote_files
 from kseg.format.storage.source import SegmentFile, open_source, open_split
 from kseg.report.arrow_batches import batch_rows
@@ -150,16 +153,16 @@ def read_records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
         column in columns for columns in schema.CONTENT_COLUMNS.values() for column in wanted
     ):
         decoder = record_decoder.record_decoder(task.request.decoding)
+    logs = TransactionLogs({os.path.dirname(piece.file.path): piece.stable_offset for piece in split.pieces})
     for piece in split.pieces:
         damage = DamagePolicy(piece, task)
         path = piece.file.path
         place = replace(ColumnPlace.of(path, internal_topic(path, task.request.decode_as)), decoder=decoder)
-        if piece.committed:
-            place = replace(place, outcome=piece.committed.outcome)
+        place = replace(place, transactions=piece.committed or logs.of(path, listed=piece.file.listed))
         opener = DeepIterator(damage)
         with damage.kept():
             for window in _windows(piece, task, damage):
-                _skip_rows(window, _rows_to_skip(piece, task))
+                _skip_rows(window, task.request.control, _rows_to_skip(place, task))
                 for chunk in opener.chunks(window):
                     for batch in gathered.add_chunk(place, chunk):
                         yield _within(batch, bounds, len(wanted))
@@ -202,21 +205,23 @@ def _windows(piece: SegmentRange, task: Task, damage: DamagePolicy) -> Iterator[
             )
 
 
-def _rows_to_skip(piece: SegmentRange, task: Task) -> Callable[[Any, int], bool] | None:
+def _rows_to_skip(place: ColumnPlace, task: Task) -> Callable[[Any, int], bool] | None:
     """Return a test for batches without requested records, None if all batches are requested."""
-    keep, seen = task.limits.of_rows, piece.committed if reads_committed(task.request) else None
-    if seen is not None:
-        return lambda batches, row: not (seen.accepts(batches, row) and keep.accepts_batch(batches, row))
+    keep = replace(task.limits.of_rows, committed=reads_committed(task.request), transactions=place.transactions)
+    if task.request.control:
+        keep = replace(keep, control=True)
     return None if keep == RowFilter() else lambda batches, row: not keep.accepts_batch(batches, row)
 
 
-def _skip_rows(window: Window, unwanted: Callable[[Any, int], bool] | None) -> None:
+def _skip_rows(window: Window, control: bool | None, unwanted: Callable[[Any, int], bool] | None) -> None:
     """Deselect the batches of which no record is wanted: the deep reader then skips them."""
+    if control is False:
+        drop_control_batches(window.batches)
     if unwanted is None:
         return
     batches = window.batches
     for row in range(batches.count):
-        if unwanted(batches, row):
+        if batches.selected[row] and unwanted(batches, row):
             batches.selected[row] = 0
 
 

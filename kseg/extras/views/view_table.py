@@ -15,8 +15,6 @@ from kseg.text import unknown_name
 #: Only returned if requested by name, as Spark's readers of CSV and JSON return malformed rows: rows are those of the data.
 DAMAGE = Column("damage", "text", "the damage at this position; null for a row of the data")
 
-#: Only returned if requested by name: it needs all transaction markers of a partition at planning.
-TRANSACTION_STATE = Column("transaction_state", "text", "committed, aborted or open; null outside transactions")
 #: Only returned if requested by name, and in the tables of ``kseg sql``: there the bytes of keys and values are text.
 SIZES = (Column("key_size", "int", "bytes of the key; null if it is null"),
          Column("value_size", "int", "bytes of the value; null if it is null"))  # fmt: skip
@@ -49,7 +47,7 @@ VIEWS: Mapping[str, LogView] = {
 _TEXT_TYPES = {"bytes": "text", "headers": "text_headers"}
 #: View -> the columns that are only returned if requested by name.
 ON_REQUEST: Mapping[str, tuple[Column, ...]] = {
-    "records": (TRANSACTION_STATE, DAMAGE, *SIZES),
+    "records": (DAMAGE, *SIZES),
     "batches": (DAMAGE,),
     TRANSACTIONS: (DAMAGE,),
 }
@@ -60,8 +58,9 @@ def columns_of(
 ) -> tuple[Column, ...]:
     """Return the named columns of a view, or all default columns. Raises UsageError for an unknown name.
 
-    A ``*`` among the names means all default columns. ``decoded`` adds the column for internal topics. ``framed`` is the
-    value of the option ``as``: the columns are then those of that kind of file. ``sides`` of "key" and "value" are decoded.
+    A ``*`` among the names means all default columns. A column that is named twice is one column. ``decoded`` adds the
+    column for internal topics. ``framed`` is the value of the option ``as``: the columns are then those of that kind of
+    file. ``sides`` of "key" and "value" are decoded.
     """
     default = _framed(view, framed) if framed else VIEWS[view].columns
     if decoded and view == "records":
@@ -74,7 +73,7 @@ def columns_of(
         if name != "*" and name not in known:
             raise UsageError(f"view {view}: {unknown_name('column', name, known)}")
         wanted += default if name == "*" else (known[name],)
-    return tuple(wanted) or default
+    return tuple(dict.fromkeys(wanted)) or default
 
 
 def _framed(view: str, name: str) -> tuple[Column, ...]:

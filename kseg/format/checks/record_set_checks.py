@@ -30,7 +30,7 @@ class RecordSetChecks:
         self._magics: set[int] = set()
         self._codecs: set[int] = set()
 
-    def check_batches(self, batches: BatchColumns, report: Report) -> None:
+    def check_batches(self, batches: BatchColumns) -> None:
         """Record the next batches of the set."""
         for row in range(batches.count):
             self._batches += 1

@@ -4,6 +4,8 @@ To add a check, add a rule to ``rule_table.RULES``, its cause to ``rule_help.CAU
 or RECORD_CHECKS, and a damaged file in ``fixtures/findings``. validate, dump, repair, convert and parallel runs read
 these tables. Coordinators, controllers and brokers must be able to decode the records of internal topics: the last of
 these checks.
+
+``boundary_findings`` joins two neighbouring ranges of a segment that were checked separately.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from kseg.errors import KsegError
 from kseg.findings import (
+    Finding,
     Policy,
     Report,
     Severity,
@@ -21,10 +25,12 @@ from kseg.findings import (
 )
 from kseg.format.checks import batch_checks, offset_checks, record_checks
 from kseg.format.checks.batch_checks import FUTURE_TOLERANCE_MS, CheckSettings, CheckState
+from kseg.format.checks.offset_checks import check_offsets, gap_before_part
 from kseg.format.checks.record_checks import check_wrapper_order, record_finding, update_compaction_evidence
 from kseg.format.internal_topics import decode
+from kseg.format.record import columns, framing
 from kseg.format.record.columns import BatchColumns
-from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
+from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES, RECORD_BATCH_OVERHEAD, SIZE_AT
 from kseg.format.segment import outline
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.input_buffer import borrowed
@@ -33,7 +39,7 @@ from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.sidefiles import metadata_files, registry
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of, is_snapshot
-from kseg.format.storage.source import SegmentFile, Source
+from kseg.format.storage.source import SegmentFile, Source, open_range
 from kseg.results import FindingCollector, Settings
 
 if TYPE_CHECKING:
@@ -169,7 +175,7 @@ class SegmentChecks:
         for check in BATCH_CHECKS:
             check.run(window.batches, self._limits, self.history, self._report)
         if self._record_set:
-            self._record_set.check_batches(window.batches, self._report)
+            self._record_set.check_batches(window.batches)
 
     def check_records(self, chunk: Chunk) -> None:
         """Check the next decoded batches of the window."""
@@ -304,3 +310,37 @@ def policy_for(file: SegmentFile, settings: Settings) -> Policy:
         # A producer does not know the leader epoch: the broker writes it into the batch.
         defaults["negative-leader-epoch"] = Severity.IGNORE
     return settings.policy.with_defaults(defaults)
+
+
+#: The rules of two batches in disorder. The batches around them decide which one is misplaced, also those after the end of
+#: a range: a range with this finding can't be joined.
+DISORDER = frozenset({"non-monotonic-offset", "invalid-offset-range"})
+
+
+def boundary_findings(
+    path: str, start: int, before: CheckState, after: CheckState, limits: CheckSettings
+) -> list[Finding] | None:
+    """Return the findings between two ranges, such as a gap; the later one begins at byte ``start``.
+
+    ``before`` and ``after`` are the states at the ends of the ranges. Returns None if the ranges together do not have the
+    findings of one run over both. Otherwise ``after`` has the producers of both.
+    """
+    first = columns.BatchColumns(1)
+    header = bytearray(RECORD_BATCH_OVERHEAD)
+    try:
+        with open_range(path, start, start + RECORD_BATCH_OVERHEAD) as source:
+            if source.readinto(memoryview(header)) < RECORD_BATCH_OVERHEAD:
+                return None
+    except KsegError:
+        return None
+    framing.read_header(header, 0, framing.read_int32(header, SIZE_AT), header[16], first, 0)
+    first.position[0] = start
+    first.count = 1
+    if not join_states(before, after):
+        return None
+    found: list[Finding] = []
+    check_offsets(first, limits, before, found.append)
+    if any(finding.rule in DISORDER for finding in found):
+        return None
+    gap = gap_before_part(before, after, start)
+    return [*found, gap] if gap else found

@@ -40,8 +40,8 @@ from kseg.format.messages.message_reader import jsonable
 from kseg.format.record.layout import INT32_MAX, TRANSACTIONAL
 from kseg.format.record.memory import Needle
 from kseg.format.segment.deep_reader import DeepIterator
-from kseg.format.segment.record_search import rows_with
 from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.row_filter import among_rows, rows_with
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.naming import is_snapshot
 from kseg.format.storage.source import open_source
@@ -78,8 +78,9 @@ class Owner:
 
     # The methods of ``RecordSearch``.
 
-    def rows(self, chunk: Chunk) -> Sequence[int]:
-        return [i for i in rows_with(chunk, (Needle(self._field),)) if self.has_key(chunk.key(i))]
+    def rows(self, chunk: Chunk, among: Sequence[int]) -> Sequence[int]:
+        found = among_rows(rows_with(chunk, (Needle(self._field),)), chunk, among)
+        return [i for i in found if self.has_key(chunk.key(i))]
 
     def matched_fields(self, chunk: Chunk, i: int) -> Sequence[str]:
         return ("key",)
@@ -204,10 +205,15 @@ class Write:
 
 
 class Effective:
-    """Applies the records of one partition in offset order. ``items`` and ``spaces`` return the result."""
+    """Applies the records of one partition in offset order. ``items`` and ``spaces`` return the result.
 
-    def __init__(self, topic: str, owner: Owner | None = None) -> None:
+    With ``at`` (epoch milliseconds) later records are not applied. ``later`` has their keys, each with its first offset.
+    """
+
+    def __init__(self, topic: str, owner: Owner | None = None, at: int | None = None) -> None:
+        self.later: dict[bytes | None, int] = {}
         self._owner = owner
+        self._at = at
         self._events = _EVENTS.get(topic)
         self._topic = topic
         self._state = self._new_state()
@@ -227,6 +233,10 @@ class Effective:
                 if offsets[i] < first_offset:
                     continue
                 control = chunk.control(i)
+                if self._at is not None and chunk.lists.timestamp[i] > self._at:
+                    if control is None:
+                        self.later.setdefault(chunk.key(i), offsets[i])
+                    continue
                 if control is None:
                     if self._owner is None or self._owner.has_key(chunk.key(i)):
                         self._write(chunk, i, producer)
@@ -316,15 +326,19 @@ def topic_names(items: Iterable[Item]) -> dict[str, str]:
 
 
 def effective(
-    topic: str, paths: Sequence[str], report_of: Callable[[str], Report], owner: Owner | None = None
+    topic: str,
+    paths: Sequence[str],
+    report_of: Callable[[str], Report],
+    owner: Owner | None = None,
+    at: int | None = None,
 ) -> Effective:
     """Return the effective state of one partition; ``paths`` are its segments in offset order.
 
-    ``report_of`` returns the report callback for a path. With ``owner`` only its records are read. Raises UnreadableError
-    and NotASegmentError.
+    ``report_of`` returns the report callback for a path. With ``owner`` only its records are read, with ``at`` only those
+    until that time in epoch milliseconds. Raises UnreadableError and NotASegmentError.
     """
-    found = Effective(topic, owner)
-    for path, first_offset in _sources(paths):
+    found = Effective(topic, owner, at)
+    for path, first_offset in newest_sources(paths):
         report = report_of(path)
         opener = DeepIterator(report)
         with SegmentReader(open_source(path), report=report) as reader:
@@ -334,8 +348,8 @@ def effective(
     return found
 
 
-def _sources(paths: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Yield the newest snapshot, then the segments, each with the first offset to apply."""
+def newest_sources(paths: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Yield the newest snapshot of a metadata log, then the segments, each with the first offset to apply."""
     snapshots = sorted((path for path in paths if is_snapshot(path)), key=os.path.basename)
     end = 0
     for newest in snapshots[-1:]:

@@ -116,6 +116,8 @@ def _inner_offsets(data: bytes | bytearray | memoryview) -> tuple[int, int]:
 
 # Larger batches are read in pieces, which bounds memory.
 _MAX_FRAMED = WINDOW_SIZE - LOG_OVERHEAD
+#: The smallest buffer in bytes: it has 16 rows.
+_LEAST_ROOM = 4096
 
 
 class BrokerReader:
@@ -133,7 +135,9 @@ class BrokerReader:
         self._log = log
         self._end = log.size if end is None else end
         self._verify = verify
-        self._batches = BatchColumns(WINDOW_ROWS)
+        # A loader reads many small files several times, and large buffers would cost more than their bytes.
+        self._room = min(WINDOW_SIZE, max(self._end - start, _LEAST_ROOM))
+        self._batches = BatchColumns(self._room * WINDOW_ROWS // WINDOW_SIZE)
 
     def windows(self) -> Iterator[BatchColumns]:
         """Yield runs of batches that a broker accepts. Raises UnreadableError.
@@ -144,7 +148,7 @@ class BrokerReader:
         if log.path is None or self.stop >= self._end:
             return
         with open_range(log.path, log.begin + self.stop, log.begin + self._end) as source:
-            buffer = InputBuffer(source, WINDOW_SIZE, do_nothing)
+            buffer = InputBuffer(source, self._room, do_nothing)
             buffer.fill(1)
             batches = self._batches
             while not self.corrupt:

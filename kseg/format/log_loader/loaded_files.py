@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from kseg.format.record.layout import INT32_MAX, INT64_MAX
 from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, CheckpointOffset, LeaderEpoch
-from kseg.text import count_of
+from kseg.text import count_of, excerpt
 
 
 class RefusedError(Exception):
@@ -93,18 +93,18 @@ def _entries(data: bytes, name: str, size: int, entry: Callable[[list[str]], _En
     if not lines:
         return
     if number(lines[0], INT32_MAX) != 0:
-        raise OfflineError(f"expected version 0, found {lines[0][:80]!r}", name)
+        raise OfflineError(f"expected version 0, found {excerpt(lines[0])}", name)
     if len(lines) == 1:
         return
     count = number(lines[1], INT32_MAX)
     if count is None:
-        raise OfflineError(f"expected a count, found {lines[1][:80]!r}", name)
+        raise OfflineError(f"expected a count, found {excerpt(lines[1])}", name)
     if not 0 <= count <= _MAX_COUNT:
         raise RefusedError(f"expected a count, found {count}", name)
     for line in lines[2:]:
         fields = split(_SPACES, line)
         if len(fields) != size:
-            raise OfflineError(f"the line {line[:80]!r} has {count_of(len(fields), 'field')}, expected {size}", name)
+            raise OfflineError(f"the line {excerpt(line)} has {count_of(len(fields), 'field')}, expected {size}", name)
         yield entry(fields)
     if len(lines) - 2 != count:
         raise OfflineError(f"expected {count} entries, found {len(lines) - 2}", name)
@@ -113,7 +113,7 @@ def _entries(data: bytes, name: str, size: int, entry: Callable[[list[str]], _En
 def _parsed(text: str, largest: int, name: str) -> int:
     value = number(text, largest)
     if value is None:
-        raise RefusedError(f"{text[:80]!r} is not a number that fits", name)
+        raise RefusedError(f"{excerpt(text)} is not a number that fits", name)
     return value
 
 
@@ -129,10 +129,10 @@ def check_topic_id(data: bytes) -> None:
     lines = text_lines(data, TOPIC_ID)
     version = _value(lines, 0)
     if not _METADATA_NUMBER.fullmatch(version) or not 0 <= int(version) <= INT32_MAX:
-        raise OfflineError(f"its version is {version[:80]!r}", TOPIC_ID)
+        raise OfflineError(f"its version is {excerpt(version)}", TOPIC_ID)
     topic_id = _value(lines, 1)
     if not _UUID.fullmatch(topic_id):
-        raise RefusedError(f"its topic id is {topic_id[:80]!r}", TOPIC_ID)
+        raise RefusedError(f"its topic id is {excerpt(topic_id)}", TOPIC_ID)
     if topic_id.startswith(_ZERO):
         raise OfflineError("its topic id is zero", TOPIC_ID)
 
@@ -143,7 +143,7 @@ def _value(lines: list[str], number: int) -> str:
         raise RefusedError(f"expected 2 lines, found {len(lines)}", TOPIC_ID)
     fields = split(_SEPARATOR, lines[number])
     if len(fields) != 2:
-        raise OfflineError(f"the line {lines[number][:80]!r} is not a name and a value", TOPIC_ID)
+        raise OfflineError(f"the line {excerpt(lines[number])} is not a name and a value", TOPIC_ID)
     return fields[1]
 
 
@@ -201,3 +201,31 @@ class LeaderEpochCache:
         while entries and (entries[-1].epoch >= entry.epoch or entries[-1].start_offset >= entry.start_offset):
             entries.pop()
         entries.append(entry)
+
+
+def truncation_offset(follower: LeaderEpochCache, leader: LeaderEpochCache) -> int | None:
+    """Return the offset to which ``follower`` would truncate its log under ``leader``.
+
+    None if the leader epochs do not decide it, as in logs of v0 and v1: the follower then truncates to its high watermark.
+
+    Sources: KIP-101, KIP-279, ``LeaderEpochFileCache.endOffsetFor``, ``AbstractFetcherThread.getOffsetTruncationState``.
+    """
+    while follower.entries:
+        latest = follower.entries[-1].epoch
+        found = leader.end_offset_for(latest)
+        if found is None:
+            return None
+        epoch, end = found
+        own = follower.end_offset_for(epoch)
+        if own is None:
+            return min(end, follower.log_end)
+        own_epoch, own_end = own
+        if own_epoch == epoch:
+            return min(own_end, end, follower.log_end)
+        # The follower does not know the epoch of the answer: it truncates to its own smaller epoch and asks again.
+        shorter = LeaderEpochCache(follower.entries, min(own_end, follower.log_end))
+        shorter.truncate_from_end(0, own_end)
+        if len(shorter.entries) == len(follower.entries):
+            return None
+        follower = shorter
+    return None

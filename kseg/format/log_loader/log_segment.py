@@ -247,7 +247,7 @@ class LogSegment:
                 raise RefusedError(f"it cannot be split: {reader.why or 'its end is not a batch'}", self.name)
             base = base_offset_of(self.log, first, 0)
             for kind in (".log", ".index", ".timeindex", ".txnindex"):
-                files.pop(file_name(base, kind) + ".cleaned", None)
+                files.remove(file_name(base, kind) + ".cleaned")
             piece = LogSegment(files, base, self._limits, ".cleaned")
             made.append(piece)
             copied = piece.copy_from(self.log, position)

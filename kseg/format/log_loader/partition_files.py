@@ -85,9 +85,11 @@ class Files(dict[str, File]):
 
     def __init__(self, path: str) -> None:
         super().__init__()
+        self._snapshots: dict[int, str] | None = None
         self.not_files: dict[str, str] = {}
+        entries = local_files.entries(path)
         try:
-            for name, kind in local_files.entries(path):
+            for name, kind in entries:
                 if kind == "file":
                     self[name] = File.at(os.path.join(path, name))
                 elif base_offset_of(name) is not None or (is_index(name) and kind == "folder"):
@@ -105,7 +107,9 @@ class Files(dict[str, File]):
         """Return the file of that name, created if it is missing. Raises OfflineError if it is a folder."""
         if self.not_files.get(name) == _FOLDER:
             raise OfflineError("a folder has the name of a file", name)
-        return self.setdefault(name, File())
+        if name not in self:
+            self[name] = File()
+        return self[name]
 
     def check_indexes(self, base: int) -> None:
         """Raise OfflineError if a folder has the name of an index of a segment."""
@@ -113,13 +117,51 @@ class Files(dict[str, File]):
             if self.not_files.get(file_name(base, suffix)) == _FOLDER:
                 raise OfflineError("a folder has the name of an index", file_name(base, suffix))
 
+    def snapshots(self) -> dict[int, str]:
+        """Return the names of the producer snapshots by offset. Raises RefusedError for one without an offset.
+
+        They are kept up to date: a loader asks for each segment, and writes one for each.
+        """
+        if self._snapshots is None:
+            names = sorted(name for name in self if name.endswith(SNAPSHOT_SUFFIX))
+            found = {offset_of(name): name for name in names}
+            if len(found) < len(names):
+                return found  # two of one offset: the next change decides which is left
+            self._snapshots = found
+        return dict(self._snapshots)
+
+    def __setitem__(self, name: str, file: File) -> None:
+        super().__setitem__(name, file)
+        if name.endswith(SNAPSHOT_SUFFIX) and self._snapshots is not None:
+            offset = offset_or_none(name)
+            if offset is None or self._snapshots.setdefault(offset, name) != name:
+                self._snapshots = None
+
+    def __delitem__(self, name: str) -> None:
+        super().__delitem__(name)
+        if name.endswith(SNAPSHOT_SUFFIX) and self._snapshots is not None:
+            del self._snapshots[offset_of(name)]
+
+    def remove(self, name: str) -> File | None:
+        """Remove a file, and return it; None if there is none."""
+        file = self.get(name)
+        if file is not None:
+            del self[name]
+        return file
+
     def rename(self, name: str, new: str) -> None:
         """Give a file another name. A file with that name is replaced."""
-        self[new] = self.pop(name)
+        file = self[name]
+        del self[name]
+        self[new] = file
 
 
 def _kind(path: str, kind: str) -> str:
     return _FOLDER if kind == "folder" else special_kind_at(path) or _NOWHERE
+
+
+#: The end of the names of producer snapshots.
+SNAPSHOT_SUFFIX = ".snapshot"
 
 
 def offset_of(name: str) -> int:

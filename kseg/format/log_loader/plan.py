@@ -24,6 +24,8 @@ FORGET = "forget-producers"
 LOSE_METADATA = "lose-metadata"
 #: The states of a log without a batch, which a broker does not see: it had records, or nothing shows whether it had.
 EMPTIED, WITH_ZEROS = "start-emptied", "start-with-zeros"
+#: The reason of a step for a folder that a broker rejects in a log directory.
+NOT_A_PARTITION = "it is not a partition folder"
 #: Every action of a step, with its meaning.
 ACTIONS: Mapping[str, str] = {
     "nothing": "load the partition unchanged",

@@ -18,10 +18,10 @@ from kseg.format.log_loader import recovered_rows
 from kseg.format.log_loader.broker_reader import BrokerReader
 from kseg.format.log_loader.loaded_files import RefusedError
 from kseg.format.log_loader.partition_files import (
+    SNAPSHOT_SUFFIX,
     File,
     Files,
     file_name,
-    offset_of,
 )
 from kseg.format.record import framing, layout
 from kseg.format.record.columns import BatchColumns
@@ -40,7 +40,6 @@ from kseg.format.sidefiles.producer_snapshot import (
 MAX_OPEN = 100_000
 #: The most producers without an open transaction that are kept: those that wrote last.
 MAX_PRODUCERS = 100_000
-_SUFFIX = ".snapshot"
 _MAX_CONTROL = 16 << 20
 _ABORT, _COMMIT = 0, 1
 _KEY = struct.Struct(">hh")  # version, type
@@ -71,7 +70,7 @@ class Producers:
         self._files = files
         self.end = 0
         self.snapshot = 0
-        self.snapshots = {offset_of(name): name for name in sorted(name for name in files if name.endswith(_SUFFIX))}
+        self.snapshots = files.snapshots()
         self.states: dict[int, ProducerState] = {}
         self.open_transactions: dict[int, int] = {}
         self._ongoing: set[int] = set()  # the offsets alone: two of one offset are one
@@ -85,7 +84,7 @@ class Producers:
 
     def reload_names(self) -> None:
         """List the snapshots in the folder again."""
-        self.snapshots = Producers(self._files).snapshots
+        self.snapshots = self._files.snapshots()
 
     # --- batches ---
 
@@ -237,7 +236,7 @@ class Producers:
     def take_snapshot(self) -> None:
         """Write a snapshot if the state has changed since the last one."""
         if self.end > self.snapshot:
-            name = file_name(self.end, _SUFFIX)
+            name = file_name(self.end, SNAPSHOT_SUFFIX)
             self._files[name] = File(producers=list(self.states.values()))
             self.snapshots[self.end] = name
             self.snapshot = self.end
@@ -288,7 +287,7 @@ class Producers:
 
     def _delete(self, offsets: Iterable[int]) -> None:
         for offset in offsets:
-            self._files.pop(self.snapshots.pop(offset), None)
+            self._files.remove(self.snapshots.pop(offset))
 
 
 def stray_snapshots(offsets: Iterable[int], bases: Iterable[int]) -> list[int]:
@@ -425,15 +424,7 @@ def _field(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
 
 def _varint(data: bytes, at: int, end: int, last_shift: int = 28) -> tuple[int, int]:
     """Return a zig-zag number and the byte after it. Raises IndexError if it is incomplete or too long."""
-    value = shift = 0
-    while True:
-        if at >= end:
-            raise IndexError(at)
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 128:
-            return (value >> 1) ^ -(value & 1), at
-        shift += 7
-        if shift > last_shift:
-            raise IndexError(at)
+    value, at = framing.read_varint(data, at, end, last_shift)
+    if at < 0:
+        raise IndexError
+    return value, at

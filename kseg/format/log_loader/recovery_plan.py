@@ -201,6 +201,9 @@ class _Loading:
     def check_kraft_snapshot(self) -> None:
         """Check the newest KRaft snapshot, which the broker reads at its start. An incomplete last batch is not noticed."""
         newest = max(filter(snapshot_id, self._files), default=None)
+        end = (snapshot_id(newest) or (0, 0))[0] if newest else 0
+        if self._log_start > end:  # KafkaRaftLog.recoverSnapshots
+            raise RefusedError(f"the log begins at offset {self._log_start}, and no snapshot has the records before it")
         if newest is None:
             return
         found: list[Finding] = []
@@ -291,8 +294,10 @@ class _Loading:
                 self._recover(segment, "rebuild-indexes", why)
             except InvalidOffsetError as error:
                 raise RefusedError(_DISORDER) from error
+        in_order = base > next(reversed(self._segments), base - 1)
         self._segments[base] = segment
-        self._segments = dict(sorted(self._segments.items()))
+        if not in_order:
+            self._segments = dict(sorted(self._segments.items()))
 
     def _rebuild_reason(self, segment: LogSegment, *, timeless: bool) -> str | None:
         """Return why a segment's indexes are rebuilt even after a clean shutdown (``LogSegment.sanityCheck``), or
@@ -435,9 +440,9 @@ class _Loading:
         bases = list(self._segments)
         first = max(bisect_right(bases, producers.end) - 1, 0)
         holds_last = bisect_right(bases, last_offset) - 1
-        for at, base in enumerate(bases):
-            if at < first or base >= last_offset:
-                continue
+        for at, base in enumerate(bases[first:], first):
+            if base >= last_offset:
+                break
             segment = self._segments[base]
             self.at_work = segment.name
             start = max(base, producers.end, log_start)

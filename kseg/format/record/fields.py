@@ -1,4 +1,4 @@
-"""Every field of a batch, a message or a record: its bytes, Kafka's name for it, and what it means.
+"""Every field of a batch, a message or a record: its bytes, Kafka's name for it, and its meaning.
 
 This is for people: ``kseg dump --format hex`` and the documentation show it. It decodes the bytes on its own, field by field
 and slowly; ``default_records`` and ``legacy_records`` are the fast loops.
@@ -36,7 +36,7 @@ class StoredField(NamedTuple):
 
 
 class UnexpectedBytesError(Exception):
-    """A field can't be what the format allows; ``str(error)`` says what was expected and what was found."""
+    """A field has a value that the format does not allow; ``str(error)`` has the expected and the found value."""
 
 
 class FieldReader:
@@ -157,7 +157,7 @@ def _batch_header(reader: FieldReader) -> None:
 
 
 def _message(reader: FieldReader) -> None:
-    """Read a v0 or v1 message: a batch of its own, or a message of a compressed message set."""
+    """Read a v0 or v1 message: a batch, or a message of a compressed message set."""
     start = reader.at
     reader.integer(8, "offset")
     size = reader.integer(4, "messageSize", lambda size: f"{size}: bytes after this field")

@@ -322,3 +322,13 @@ def finish_varint(data: Any, at: int, end: int, first: int, last_shift: int) -> 
         raw |= (byte - 128) << shift
         shift += 7
     return 0, -1
+
+
+def read_varint(data: Any, at: int, end: int, last_shift: int = 28) -> tuple[int, int]:
+    """Return (value, next byte) of a zig-zag varint. The next byte is -1 if it is not valid, or not before ``end``."""
+    if at >= end:
+        return 0, -1
+    raw, at = data[at], at + 1
+    if raw >= 128:
+        raw, at = finish_varint(data, at, end, raw, last_shift)
+    return (raw >> 1) ^ -(raw & 1), at

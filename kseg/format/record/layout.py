@@ -50,9 +50,6 @@ MESSAGE_V0 = struct.Struct(
     "b"  # magic
     "b"  # attributes
 )
-MESSAGE_V1 = struct.Struct(
-    MESSAGE_V0.format + "q"  # timestamp
-)
 
 # v2 batches, from the first byte.
 PARTITION_LEADER_EPOCH_AT = 12
@@ -124,3 +121,9 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 def timestamp_or_none(stored: int) -> int | None:
     """Return a stored timestamp, None for -1."""
     return None if stored == NO_TIMESTAMP else stored
+
+
+#: The states of a record's transaction.
+COMMITTED, ABORTED, OPEN, UNKNOWN = TRANSACTION_STATES = ("committed", "aborted", "open", "unknown")
+#: The isolation levels of consumers (KIP-98).
+READ_UNCOMMITTED, READ_COMMITTED = ISOLATIONS = ("read_uncommitted", "read_committed")

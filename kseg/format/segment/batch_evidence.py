@@ -185,28 +185,20 @@ def is_rest_of_batch(data: bytearray, at: int, end: int) -> bool:
 
     So ends an uncompressed batch after a value that holds batches of another log.
     """
-    headers, at = _read_varint(data, at, end)
+    headers, at = framing.read_varint(data, at, end)
     for _ in range(2 * max(headers, 0)):
-        size, at = _read_varint(data, at, end)
+        size, at = framing.read_varint(data, at, end)
+        if at < 0:
+            return False
         at += max(size, 0)
         if at >= end:
             break
     while 0 <= at < end:
-        size, at = _read_varint(data, at, end)
+        size, at = framing.read_varint(data, at, end)
         if size < 6:  # what the smallest record has after its size
             return False
         at += size
     return headers >= 0 and at == end
-
-
-def _read_varint(data: bytearray, at: int, end: int) -> tuple[int, int]:
-    """Return a zig-zag int32 and the position after it, -1 and ``end + 1`` if there is none."""
-    value = 0
-    for n in range(min(5, end - at)):
-        value |= (data[at + n] & 0x7F) << 7 * n
-        if data[at + n] < 128:
-            return (value >> 1) ^ -(value & 1), at + n + 1
-    return -1, end + 1
 
 
 # Bytes to search after a doubtful batch: the default of max.message.bytes.

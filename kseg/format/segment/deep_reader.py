@@ -66,7 +66,7 @@ _EXPECTED_QUIRKS = frozenset({"snappy-unframed"})  # librdkafka writes raw block
 _HARMLESS = frozenset({"codec-quirk", "claimed-codec", "limit-reached", "wrapper-key"})
 # The payload of a v0 or v1 message whose attributes name a codec although its value is not compressed.
 _PLAIN = object()
-#: What a v0 or v1 message claims to be compressed.
+#: The part of a v0 or v1 message that claims to be compressed.
 CLAIMED_VALUE = "value is"
 
 

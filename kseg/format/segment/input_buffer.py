@@ -58,7 +58,7 @@ _spare: list[Buffers] = []
 
 @contextmanager
 def borrowed() -> Iterator[Buffers]:
-    """Lend buffers until the end of the block. Nothing that was read into them may be used afterwards."""
+    """Lend buffers until the end of the block. Do not use bytes in them afterwards."""
     buffers = _spare.pop() if _spare else Buffers()
     yield buffers
     # After an exception, a traceback could still refer to them.
@@ -146,6 +146,15 @@ class InputBuffer:
         self.shift = end
         self.start = self.end = 0
         return self.shift - begin
+
+    def skip_hole(self, until: int | None) -> int:
+        """Skip a hole of the file after the buffered bytes, up to ``until`` at most, and return its number of bytes.
+
+        The unused bytes must be zeros: they take the place of the last bytes of the hole.
+        """
+        skipped = self._source.skip_hole(self.shift + self.end, until)
+        self.shift += skipped
+        return skipped
 
     def discard_rest(self) -> int:
         """Read to the end and return the number of bytes. Raises UnreadableError for a stream that doesn't end."""

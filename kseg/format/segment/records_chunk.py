@@ -26,7 +26,7 @@ from kseg.format.record.control_records import ControlRecord
 from kseg.format.record.default_records import MAX_HEADERS, header_field
 from kseg.format.record.framing import increment_sequence
 from kseg.format.segment.segment_reader import Window
-from kseg.schema import BATCH_COLUMNS, Row
+from kseg.schema import BATCH_COLUMNS, RECORD_COLUMNS, Row, names_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,10 @@ class Record:
     """A record, with its first 10,000 headers. ``position`` is the byte where its batch begins.
 
     ``timestamp`` is in epoch milliseconds, None if it is missing. ``sequence`` is None in v0 and v1, and -1 if the
-    producer is not idempotent. ``control`` is the decoded marker of a control record, otherwise None.
+    producer is not idempotent. ``control`` is the decoded marker of a control record, otherwise None. ``producer_id``,
+    ``producer_epoch`` and ``partition_leader_epoch`` are those of the batch: None in v0 and v1, and -1 for none.
+    ``transaction_state`` is committed, aborted, open or unknown, None outside transactions. ``transactional_id`` is that
+    of the producer, None if it is unknown.
     """
 
     position: int
@@ -54,6 +57,11 @@ class Record:
     value: bytes | None
     headers: tuple[Header, ...]
     control: ControlRecord | None
+    producer_id: int | None = None
+    producer_epoch: int | None = None
+    partition_leader_epoch: int | None = None
+    transaction_state: str | None = None
+    transactional_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +139,7 @@ def record_batch(batches: columns.BatchColumns, row: int) -> RecordBatch:
 
 
 _BATCH_NAMES = tuple(column.name for column in BATCH_COLUMNS[2:])
+_PRODUCER_NAMES = names_of(RECORD_COLUMNS)[names_of(RECORD_COLUMNS).index("control") + 1 :]
 
 #: Returns bytes as (text, name of the encoding to add to the row, or None).
 Encoder = Callable[[bytes], tuple[Any, str | None]]
@@ -191,6 +200,8 @@ def record_row(file: str, record: Record, encode: Encoder) -> Row:
     _put(row, "value", record.value, encode)
     row["headers"] = header_rows(record.headers, encode)
     row["control"] = record.control.as_dict() if record.control else None
+    for name in _PRODUCER_NAMES:
+        row[name] = getattr(record, name)
     return row
 
 
@@ -321,12 +332,20 @@ class Chunk:
         except control_records.MalformedControlRecord as error:
             return control_records.ControlRecord("MALFORMED", -1, -1, {"error": str(error)})
 
-    def record(self, i: int, most_headers: int | None = MAX_HEADERS, *, contents: bool = True) -> Record:
+    def record(
+        self,
+        i: int,
+        most_headers: int | None = MAX_HEADERS,
+        *,
+        contents: bool = True,
+        transaction: tuple[str | None, str | None] = (None, None),
+    ) -> Record:
         """Return record ``i`` with its first ``most_headers`` headers. Without ``contents``, key, value and headers are
-        left out.
+        left out. ``transaction`` has the state and the transactional id.
         """
         batches = self.batches
         row = self.records.batch[i]
+        modern = batches.magic[row] >= 2
         return Record(
             position=batches.position[row],
             offset=self.lists.offset[i],
@@ -337,6 +356,11 @@ class Chunk:
             value=self.value(i) if contents else None,
             headers=self.headers(i, most_headers) if contents else (),
             control=self.control(i),
+            producer_id=batches.producer_id[row] if modern else None,
+            producer_epoch=batches.producer_epoch[row] if modern else None,
+            partition_leader_epoch=batches.partition_leader_epoch[row] if modern else None,
+            transaction_state=transaction[0],
+            transactional_id=transaction[1],
         )
 
     def sequence(self, i: int, row: int) -> int | None:

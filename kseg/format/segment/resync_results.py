@@ -1,4 +1,4 @@
-"""The results for a damaged place: what was found, how many bytes are lost, and where reading continues."""
+"""The results for a damaged place: its findings, how many bytes are lost, and where reading continues."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ def with_proved_offsets(buffer: InputBuffer, result: ResyncResult, expected: int
         if following is not None and expected <= (last if first is None else first) <= last < following:
             return finding
         told = "note" if "note" in finding.facts else "why"
-        claimed = f"offset {last}" if first in (None, last) else f"offsets {first} to {last}"
+        claimed = f"offset {last}" if first in (None, last) else f"offsets {first}..{last}"
         facts = {**finding.facts, told: f"{finding.facts.get(told, '')}; the header claims {claimed}"}
         known = following is not None and expected < following
         return finding._replace(

@@ -139,6 +139,7 @@ class ResyncScan:
             self._skip_first_zeros()
         while not self._is_settled():
             self._discard_candidates()
+            self._pass_hole()
             more = buffer.fill(self.at - buffer.position + step)
             end = buffer.shift + buffer.end
             horizon = min(end - RECORD_BATCH_OVERHEAD if more else end, self.at + step)
@@ -172,6 +173,15 @@ class ResyncScan:
         # The start is also kept for a while without ``_proof``: the tail of a live file is read again.
         if not self._keep and self._proof is None and far > LOOK_AHEAD:
             self._buffer.skip_to(self.best.position if self.best else self.at)
+
+    def _pass_hole(self) -> None:
+        """Go on at the next bytes on the disk if all buffered bytes are zeros of a run, and a hole follows them."""
+        buffer, end = self._buffer, self._buffer.shift + self._buffer.end
+        if self.last_zeros[1] != end or not buffer.position == self.at >= end - batch_evidence.ZEROS_IN_HEAD:
+            return
+        passed = buffer.skip_hole(self._limit)
+        self.at += passed
+        self._add_zeros(self.last_zeros[0], end + passed)
 
     def _scan_window(self, horizon: int) -> None:
         buffer = self._buffer
@@ -227,10 +237,14 @@ class ResyncScan:
                 if self._proof.holds(end_position):
                     self.proved = end_position - self.began
                     return
+        self._add_zeros(begin, end)
+        self.at = max(end - batch_evidence.ZEROS_IN_HEAD, self.at + 1)
+
+    def _add_zeros(self, begin: int, end: int) -> None:
+        """Set the last run of zeros, and the longest."""
         self.last_zeros = (begin, end)
         if end - begin > self.zeros[1] - self.zeros[0]:
             self.zeros = self.last_zeros
-        self.at = max(end - batch_evidence.ZEROS_IN_HEAD, self.at + 1)
 
     def _add_candidate(self) -> None:
         """Check the header at ``at``: whether it ends the damaged batch, or begins a chain to continue with."""

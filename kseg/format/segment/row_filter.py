@@ -1,16 +1,174 @@
-"""The selection of rows by partition, offset, time, key, producer and kind, for all commands, views and the library."""
+"""The selection of rows by partition, offset, time, key, producer and kind, for all commands, views and the library.
+
+``rows_with`` finds the records of a chunk that contain given bytes: a search of the payloads leaves few to examine.
+Each condition on the content of records is a ``RecordCondition``, and all of those of a filter must hold.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any, Protocol, TypeVar
 
 from kseg.format.record import columns
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME
-from kseg.format.segment.record_search import RecordSearch, by_batch, rows_with_keys
+from kseg.format.record.memory import ByteClasses, Needle, records_with
 from kseg.format.segment.records_chunk import Chunk
+
+
+class BatchTransactions(Protocol):
+    """The transactions of a segment's batches: ``SegmentTransactions``."""
+
+    def state(self, batches: BatchColumns, row: int) -> str | None: ...
+
+    def transactional_id(self, batches: BatchColumns, row: int) -> str | None: ...
+
+    def accepts(self, batches: BatchColumns, row: int) -> bool: ...
+
+
+class RecordCondition(ABC):
+    """A condition on the content of records, which is evaluated for a whole chunk."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def rows(self, chunk: Chunk, among: Sequence[int]) -> Sequence[int]:
+        """Return those of the rows ``among``, which are in order, whose records fulfil the condition."""
+
+    def matches(self, chunk: Chunk, i: int) -> Iterator[tuple[str, str]]:
+        """Yield the name and the text of the field of record ``i`` that the condition is about, if it is one field."""
+        return iter(())
+
+    def of_segment(self, path: str, transactions: BatchTransactions | None, decoder: Any) -> RecordCondition:
+        """Return the condition on the records of one segment, whose ``decoder`` is a RecordDecoder or None."""
+        return self
+
+
+class RecordSearch(Protocol):
+    """A condition on the content of records that shows where they fulfil it."""
+
+    def rows(self, chunk: Chunk, among: Sequence[int]) -> Sequence[int]:
+        """Return those of the rows ``among``, which are in order, whose records fulfil the condition."""
+
+    def matched_fields(self, chunk: Chunk, i: int) -> Sequence[str]:
+        """Return the names of the fields of record ``i`` that fulfil it."""
+
+    def matches(self, chunk: Chunk, i: int) -> Iterator[tuple[str, str]]:
+        """Yield the name of the field and the text of each match in record ``i``."""
+
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield start and end of each match in the text of a field."""
+
+
+def rows_with(chunk: Chunk, needles: Iterable[Needle | ByteClasses]) -> list[int]:
+    """Return the rows of records that can contain one of the needles, in their order.
+
+    Other records don't contain any of them. A needle that is found can reach over the border between two fields: the
+    caller examines the fields.
+    """
+    found: list[int] = []
+    count = 0
+    for needle in needles:
+        count += 1
+        for first, stop, payload, end in _searched_ranges(chunk):
+            records_with(payload, end, needle, chunk.records, first, stop, found)
+    return found if count == 1 else sorted(set(found))
+
+
+def _searched_ranges(chunk: Chunk) -> Iterator[tuple[int, int, memoryview, int]]:
+    """Yield first row, row after the last, buffer and its end: one range for consecutive batches of one buffer."""
+    batches, payloads = chunk.batches, chunk.payloads
+    first_record, record_total = batches.first_record, batches.record_total
+    if not payloads:
+        last = chunk.stop - 1
+        yield 0, chunk.records.count, chunk.window.view, batches.at[last] + batches.size[last]
+        return
+    for compressed, group in groupby(range(chunk.first, chunk.stop), payloads.__contains__):
+        filled = [row for row in group if record_total[row]]
+        if compressed:
+            for row in filled:
+                first, payload = first_record[row], payloads[row]
+                yield first, first + record_total[row], payload, len(payload)
+        elif filled:
+            last = filled[-1]
+            stop = first_record[last] + record_total[last]
+            yield first_record[filled[0]], stop, chunk.window.view, batches.at[last] + batches.size[last]
+
+
+def among_rows(found: Sequence[int], chunk: Chunk, among: Sequence[int]) -> Sequence[int]:
+    """Return the rows that are in both sequences, which are in order."""
+    if len(among) == chunk.records.count:
+        return found
+    wanted = set(among)
+    return [i for i in found if i in wanted]
+
+
+def by_batch(chunk: Chunk, rows: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
+    """Yield each batch that has some of these records, with the rows of these records."""
+    batch = chunk.records.batch
+    for row, found in groupby(rows, batch.__getitem__):
+        yield row, list(found)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyIsOneOf(RecordCondition):
+    """The condition that the key is one of ``keys``; None is null."""
+
+    keys: tuple[bytes | None, ...]
+
+    def rows(self, chunk: Chunk, among: Sequence[int]) -> Sequence[int]:
+        found = [rows_with_key(chunk, key) for key in self.keys]
+        return among_rows(found[0] if len(found) == 1 else sorted({i for rows in found for i in rows}), chunk, among)
+
+    def matches(self, chunk: Chunk, i: int) -> Iterator[tuple[str, str]]:
+        yield "key", (chunk.key(i) or b"").decode("utf-8", "surrogateescape")
+
+
+@dataclass(frozen=True, slots=True)
+class ValueIsNull(RecordCondition):
+    """The condition that the value is null."""
+
+    def rows(self, chunk: Chunk, among: Sequence[int]) -> Sequence[int]:
+        sizes = chunk.lists.value_size
+        return [i for i in among if sizes[i] < 0]
+
+    def matches(self, chunk: Chunk, i: int) -> Iterator[tuple[str, str]]:
+        yield "value", ""
+
+
+@dataclass(frozen=True, slots=True)
+class HasHeader(RecordCondition):
+    """The condition that one of the headers has this name and this value."""
+
+    name: bytes
+    value: bytes
+
+    def rows(self, chunk: Chunk, among: Sequence[int]) -> Sequence[int]:
+        wanted = self.name, self.value
+        found = among_rows(rows_with(chunk, (Needle(max(wanted, key=len)),)), chunk, among) if any(wanted) else among
+        counts = chunk.lists.header_count
+        return [i for i in found if counts[i] and any(_same(header, wanted) for header in chunk.header_fields(i))]
+
+    def matches(self, chunk: Chunk, i: int) -> Iterator[tuple[str, str]]:
+        yield "header-value", self.value.decode("utf-8", "surrogateescape")
+
+
+def _same(header: tuple[memoryview, memoryview | None], wanted: tuple[bytes, bytes]) -> bool:
+    return header[1] is not None and (bytes(header[0]), bytes(header[1])) == wanted
+
+
+def rows_with_key(chunk: Chunk, key: bytes | None) -> list[int]:
+    """Return the rows of the records with exactly this key, None for null, in their order."""
+    if key:
+        found = rows_with(chunk, (Needle(key),))
+        sizes = chunk.lists.key_size if found else []
+        return [i for i in found if sizes[i] == len(key) and chunk.key(i) == key]
+    size = -1 if key is None else 0
+    return [i for i, key_size in enumerate(chunk.lists.key_size) if key_size == size]
+
 
 _Value = TypeVar("_Value")
 
@@ -20,22 +178,25 @@ class RowFilter:
     """Selects rows. Ranges are half-open, ``begin`` <= x < ``end``; None means unbounded.
 
     Timestamps are epoch milliseconds; rows without one fail a time filter. ``control`` True keeps only control
-    rows, False none of them. If there are ``keys``, only records with one of them are kept. ``search`` is a condition on
-    records in place of ``keys``. ``topics``, ``partitions`` and ``files``, a condition on both, select files by the names
-    of their folders.
+    rows, False none of them. Only records that fulfil all ``conditions`` are kept. ``search`` is the last of them, and shows
+    where it is fulfilled. ``topics``, ``partitions`` and ``files``, a condition on both, select files by the names
+    of their folders. ``committed``: only records that a consumer with read_committed gets. ``transactions`` are those of
+    the segment that is read.
     """
 
     first_offset: int | None = None
     end_offset: int | None = None
     since: int | None = None
     until: int | None = None
-    keys: tuple[bytes, ...] = ()
+    conditions: tuple[RecordCondition, ...] = ()
     producer_id: int | None = None
     control: bool | None = None
     search: RecordSearch | None = None
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
     files: Callable[[str | None, int | None], bool] | None = None
+    committed: bool = False
+    transactions: BatchTransactions | None = field(default=None, compare=False)
 
     def both(self, other: RowFilter) -> RowFilter:
         """Return this filter, limited to the topics, the partitions and the ranges of another one, too."""
@@ -48,6 +209,11 @@ class RowFilter:
             topics=_narrower(frozenset.intersection, self.topics, other.topics),
             partitions=_narrower(frozenset.intersection, self.partitions, other.partitions),
         )
+
+    def of_segment(self, path: str, transactions: BatchTransactions | None, decoder: Any = None) -> RowFilter:
+        """Return the filter with the transactions of one segment and the ``decoder`` of its records."""
+        conditions = tuple(one.of_segment(path, transactions, decoder) for one in self.conditions)
+        return replace(self, transactions=transactions, conditions=conditions)
 
     @property
     def of_rows(self) -> RowFilter:
@@ -85,8 +251,9 @@ class RowFilter:
             return False
         if self.control is not None:
             control = batches.magic[row] >= 2 and bool(batches.attributes[row] & CONTROL)
-            return control is self.control
-        return True
+            if control is not self.control:
+                return False
+        return not self.committed or self.transactions is None or self.transactions.accepts(batches, row)
 
     def accepted_records(self, chunk: Chunk) -> Iterator[tuple[int, Sequence[int]]]:
         """Yield the row of each batch with accepted records, and the rows of these records."""
@@ -97,14 +264,15 @@ class RowFilter:
     @property
     def selects_records(self) -> bool:
         """Return whether the filter has a condition on the content of records."""
-        return bool(self.keys) or self.search is not None
+        return bool(self.conditions) or self.search is not None
 
     def _found_records(self, chunk: Chunk) -> Iterable[tuple[int, Sequence[int]]]:
         """Return each batch with its records that fulfil the condition on content."""
-        if self.keys:
-            return by_batch(chunk, rows_with_keys(chunk, self.keys))
-        if self.search is not None:
-            return by_batch(chunk, self.search.rows(chunk))
+        if self.selects_records:
+            rows: Sequence[int] = range(chunk.records.count)
+            for condition in (*self.conditions, *([self.search] if self.search else ())):
+                rows = condition.rows(chunk, rows) if rows else rows
+            return by_batch(chunk, rows)
         totals = chunk.batches.record_total
         return ((row, chunk.rows(row)) for row in range(chunk.first, chunk.stop) if totals[row])
 

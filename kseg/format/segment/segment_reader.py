@@ -214,7 +214,7 @@ class SegmentReader:
         return Window(self._buffer.data, self._buffer.view, self._batches)
 
     def _update_offsets(self, batches: BatchColumns) -> None:
-        """Store the offsets that can follow the batches: they tell a damaged header from a valid one."""
+        """Store the offsets that can follow the batches: they distinguish a damaged header from a valid one."""
         self._found_any = True
         row = batches.count - 1
         last, expected = batches.last_offset[row], self._expected()

@@ -36,6 +36,8 @@ def range_starts(path: str, size: int, jobs: int, after: int = 0) -> list[int]:
     try:
         while size - at >= 2 * (part := _part_of(size - at + after, jobs)):
             at += part
+            with open_range(path, at, size) as source:
+                at += source.skip_hole(at, None)
             start = batch_near(path, at, size)
             if start is not None and start > starts[-1]:
                 starts.append(start)

@@ -12,6 +12,9 @@ cpdef bint has_transactions(BatchColumns batches)
 @cython.locals(row=cython.Py_ssize_t, others=cython.Py_ssize_t)
 cdef Py_ssize_t keep_control_batches(BatchColumns batches)
 
+@cython.locals(row=cython.Py_ssize_t)
+cpdef drop_control_batches(BatchColumns batches)
+
 @cython.locals(batches=BatchColumns, records=RecordColumns, row=cython.Py_ssize_t, i=cython.Py_ssize_t,
     attributes=cython.longlong, key=cython.Py_ssize_t, value=cython.Py_ssize_t,
 )

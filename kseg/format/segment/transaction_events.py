@@ -24,8 +24,11 @@ TRANSACTIONAL_BIT = TRANSACTIONAL
 Event: TypeAlias = "tuple[int, int, control_records.ControlRecord | None]"
 
 
-def transaction_events(window: Window, opener: DeepIterator) -> Iterator[Event]:
-    """Yield the transactional data batches and markers of a window's selected batches, in order. Only markers are opened."""
+def transaction_events(window: Window, opener: DeepIterator, *, with_data: bool = True) -> Iterator[Event]:
+    """Yield the transactional data batches and markers of a window's selected batches, in order. Only markers are opened.
+
+    Without ``with_data`` only the markers are yielded.
+    """
     batches = window.batches
     if not has_transactions(batches):
         return
@@ -33,7 +36,7 @@ def transaction_events(window: Window, opener: DeepIterator) -> Iterator[Event]:
     before = array("q", selected)
     keep_control_batches(batches)
     for chunk in opener.chunks(window):
-        yield from chunk_events(chunk, before)
+        yield from chunk_events(chunk, before if with_data else selected)
     selected[:] = before
 
 
@@ -60,6 +63,13 @@ def keep_control_batches(batches: BatchColumns) -> int:
             batches.selected[row] = 0
             others += 1
     return others
+
+
+def drop_control_batches(batches: BatchColumns) -> None:
+    """Deselect the control batches."""
+    for row in range(batches.count):
+        if batches.magic[row] >= 2 and batches.attributes[row] & CONTROL_BIT:
+            batches.selected[row] = 0
 
 
 def chunk_events(chunk: Chunk, selected: Any) -> list[Event]:

@@ -72,20 +72,6 @@ class TimeEntry(NamedTuple):
     offset: int
 
 
-def read_offset_index(data: bytes, base_offset: int) -> Iterator[OffsetEntry]:
-    """Yield the entries as stored, including preallocated zeros. An incomplete entry at the end is left out."""
-    complete = len(data) - len(data) % OFFSET_ENTRY.size
-    for relative, position in OFFSET_ENTRY.iter_unpack(memoryview(data)[:complete]):
-        yield OffsetEntry(base_offset + relative, position)
-
-
-def read_time_index(data: bytes, base_offset: int) -> Iterator[TimeEntry]:
-    """Yield the entries as stored, including preallocated zeros. An incomplete entry at the end is left out."""
-    complete = len(data) - len(data) % TIME_ENTRY.size
-    for timestamp, relative in TIME_ENTRY.iter_unpack(memoryview(data)[:complete]):
-        yield TimeEntry(timestamp, base_offset + relative)
-
-
 class IndexBuilder:
     """Writes both indexes of one segment, batch by batch, like ``LogSegment.recover``.
 
@@ -171,13 +157,6 @@ class AbortedTxn(NamedTuple):
 
     def pack(self) -> bytes:
         return ABORTED_TXN.pack(self.version, *self[:-1])
-
-
-def read_txn_index(data: bytes) -> Iterator[AbortedTxn]:
-    """Yield the entries as stored. An incomplete entry at the end is left out."""
-    complete = len(data) - len(data) % ABORTED_TXN.size
-    for version, *fields in ABORTED_TXN.iter_unpack(memoryview(data)[:complete]):
-        yield AbortedTxn._make((*fields, version))
 
 
 class AbortedTransactions:

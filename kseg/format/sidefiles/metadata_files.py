@@ -24,6 +24,7 @@ from kseg.findings import Finding, Report, do_nothing
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.sidefiles.side_file_reading import read_small_file
 from kseg.format.storage.source import Source, open_source
+from kseg.text import excerpt
 
 PARTITION_METADATA = "partition.metadata"
 
@@ -79,7 +80,7 @@ def walk_partition_metadata(source: Source, report: Report = do_nothing) -> Iter
         for line, name in zip(lines, ("version", "topic_id"), strict=True):
             key, _, value = line.partition(": ")
             if key != name or not value:
-                raise _MalformedError(f"{line[:80]!r} is not a line with {name}")
+                raise _MalformedError(f"{excerpt(line)} is not a line with {name}")
             fields.append(value.strip())
         version = _integer(fields[0], "version")
         if version < 0:
@@ -225,14 +226,14 @@ def _required(values: Mapping[str, str], name: str) -> str:
 
 def _integer(text: str, name: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]{1,10}", text.strip()):
-        raise _MalformedError(f"{name} is {text[:80]!r}, expected a number")
+        raise _MalformedError(f"{name} is {excerpt(text)}, expected a number")
     return int(text)
 
 
 def _uuid(text: str, name: str) -> str:
     """Return an id as Kafka's Uuid prints it, without padding."""
     if not _UUID.fullmatch(text):
-        raise _MalformedError(f"{name} is {text[:80]!r}, expected an id of 22 characters")
+        raise _MalformedError(f"{name} is {excerpt(text)}, expected an id of 22 characters")
     # The last character has unused bits, which Kafka drops.
     return base64.urlsafe_b64encode(base64.urlsafe_b64decode(text[:22] + "==")).decode()[:22]
 
@@ -285,3 +286,7 @@ HIGH_WATERMARKS = "replication-offset-checkpoint"
 
 
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+
+
+#: The files of a log directory itself, which are about all its partitions.
+OF_LOG_DIRS = frozenset({CLEAN_SHUTDOWN, META, RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS})

@@ -176,7 +176,7 @@ def publish(
 
 
 class _Renames:
-    """The renames of one ``publish``. ``old`` are the hidden names of what was replaced."""
+    """The renames of one ``publish``. ``old`` are the hidden names of the replaced files."""
 
     def __init__(self) -> None:
         self.old: list[Path] = []
@@ -228,7 +228,7 @@ class _Renames:
             os.unlink(new)
 
     def undo(self, cause: BaseException) -> None:
-        """Undo the renames, the last one first. Raises KsegError for what could not be restored."""
+        """Undo the renames, the last one first. Raises KsegError for files that could not be restored."""
         kept = [str(cause)]
         for now, before in reversed(self._undo):
             try:
@@ -241,7 +241,7 @@ class _Renames:
             raise KsegError("; ".join(kept)) from cause
 
     def remove_old(self) -> None:
-        """Remove what was replaced."""
+        """Remove the replaced files."""
         for old in self.old:
             if old.is_dir() and not old.is_symlink():
                 shutil.rmtree(old, ignore_errors=True)
@@ -251,12 +251,12 @@ class _Renames:
 
 
 def _hidden_name(path: Path) -> Path:
-    """Return a free name next to a path for what it holds now."""
+    """Return a free name next to a path for its present file."""
     return path.with_name(f".{path.name}.{os.urandom(6).hex()}{_OLD}")
 
 
 def mark_results(folder: Path) -> None:
-    """Mark the logs in a folder of new files as written by kseg, so that ``--force`` can tell them from a broker's.
+    """Mark the logs in a folder of new files as written by kseg, so that ``--force`` can distinguish them from a broker's.
 
     A file system without extended attributes takes no mark: nothing there counts as an earlier result.
     """

@@ -1,4 +1,4 @@
-"""The kind of a file that is no log segment, and standard input, which can be an archive.
+"""The kind of a file that is not a log segment, and standard input, which can be an archive.
 
 Guess the kind of a file that is not a log segment, for messages.
 
@@ -120,7 +120,7 @@ _known: tuple[Any, Any, bool] = (None, None, False)
 def unpacked(path: str) -> tuple[Any, bool]:
     """Return the stream of standard input without gzip or zstd, and whether it is an archive, which was read then.
 
-    Its first bytes show what it is. An archive becomes a folder with this path. Raises UnreadableError.
+    Its first bytes show its kind. An archive becomes a folder with this path. Raises UnreadableError.
     """
     global _known
     if sys.stdin is None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from _thread import interrupt_main
+import time
+from _thread import start_new_thread
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -67,16 +68,37 @@ def raised() -> Iterator[None]:
 def _raise_again(hook: Callable[[Any], object], dropped: sys.UnraisableHookArgs) -> None:
     """Raise a signal again that came in a destructor or in a callback of a weak reference: Python drops exceptions there.
 
-    Not in this function, which Python calls in the same place. After ``raised`` no handler is left, and nothing is raised.
+    Not in this function, which Python calls in the same place.
     """
     if isinstance(dropped.exc_value, Interrupted):
-        threading.Timer(0.01, interrupt_main, [dropped.exc_value.exit_code - 128]).start()
+        start_new_thread(_send_again, (dropped.exc_value.exit_code - 128,))
     else:
         hook(dropped)
 
 
+def _send_again(number: int) -> None:
+    """Send a signal to the main thread once it has left ``_raise_again``, which would drop the signal, too.
+
+    The signal ends a wait of that thread. After ``raised`` no handler is left, and nothing is sent.
+    """
+    main = threading.main_thread().ident or 0
+    while True:
+        time.sleep(0.01)
+        frame = sys._current_frames().get(main)
+        while frame and frame.f_code is not _raise_again.__code__:
+            frame = frame.f_back
+        if not frame:
+            break
+    if not callable(signal.getsignal(number)):
+        return
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(main, number)
+    else:
+        signal.raise_signal(number)
+
+
 def _close_generators(error: BaseException) -> None:
-    """Drop what the frames of an exception hold: a generator that waits, such as one with worker processes, ends then."""
+    """Drop the variables in the frames of an exception: a waiting generator, such as one with workers, ends then."""
     traceback = error.__traceback__
     while traceback:
         with suppress(RuntimeError):  # the frame still runs

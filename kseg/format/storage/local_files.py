@@ -16,7 +16,8 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kseg.errors import UnreadableError, UsageError, VanishedError
@@ -84,29 +85,54 @@ def is_folder(path: str | os.PathLike[str]) -> bool:
     """Return whether a path is a folder on disk, an archive, or a folder in one. Raises UnreadableError as ``exists``."""
     if stat.S_ISDIR(_mode(path)):
         return True
-    name = os.fspath(path)
-    return may_be_in_archive(name) and archive.is_folder(name)
+    return _is_in_archive(os.fspath(path))
 
 
 def names_in(folder: str | os.PathLike[str]) -> list[str]:
-    """Return the names of the files and folders in a folder. Raises OSError."""
+    """Return the names of the files and folders in a folder. Raises VanishedError and UnreadableError."""
     name = os.fspath(folder) or "."
     if is_url(name):
         return [entry for entry, _ in remote_files.entries(name)]
-    if os.path.isdir(name) or not is_folder(name):
-        return os.listdir(name)
-    return archive.names_in(name)
+    with _unreadable(name):
+        try:
+            return os.listdir(name)
+        except (FileNotFoundError, NotADirectoryError):
+            if not _is_in_archive(name):
+                raise
+        return archive.names_in(name)
 
 
 def entries(folder: str) -> list[tuple[str, str]]:
-    """Return the name and the kind of each entry of a folder: "file", "folder" or "other". Raises OSError."""
+    """Return the name and the kind of each entry of a folder: "file", "folder" or "other".
+
+    Raises VanishedError and UnreadableError.
+    """
     if is_url(folder):
         return remote_files.entries(folder)
-    if os.path.isdir(folder) or not is_folder(folder):
-        with os.scandir(folder) as found:
-            kinds = [(one.name, "file" if one.is_file() else "folder" if one.is_dir() else "other") for one in found]
-        return kinds
-    return [(name, "folder" if is_folder(f"{folder}/{name}") else "file") for name in archive.names_in(folder)]
+    with _unreadable(folder):
+        try:
+            with os.scandir(folder) as found:
+                return [(one.name, "file" if one.is_file() else "folder" if one.is_dir() else "other") for one in found]
+        except (FileNotFoundError, NotADirectoryError):
+            if not _is_in_archive(folder):
+                raise
+        return [(name, "folder" if is_folder(f"{folder}/{name}") else "file") for name in archive.names_in(folder)]
+
+
+def _is_in_archive(path: str) -> bool:
+    """Return whether a path is an archive, or a folder in one."""
+    return may_be_in_archive(path) and archive.is_folder(path)
+
+
+@contextmanager
+def _unreadable(path: str) -> Iterator[None]:
+    """Raise the error of a system call as one of kseg's."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise VanishedError(f"{path}: {error.strerror}") from error
+    except OSError as error:
+        raise UnreadableError(f"{path}: {error.strerror or error}") from error
 
 
 #: Names that the warning about one folder lists.
@@ -210,6 +236,28 @@ def read_file(path: str) -> bytes:
             raise UnreadableError(f"{path}: {error.strerror or error}") from error
 
 
+#: The most bytes of a text that a person writes: a statement, a configuration.
+MOST_TEXT = 16 << 20
+
+
+def read_text(path: str) -> str:
+    """Return a text in UTF-8 that a person wrote, from a file, a pipe or ``-``, the standard input.
+
+    Raises UnreadableError, also for more than MOST_TEXT bytes, and UnicodeDecodeError.
+    """
+    try:
+        if path == "-":
+            data = sys.stdin.buffer.read(MOST_TEXT + 1)
+        else:
+            with open(path, "rb") as file:
+                data = file.read(MOST_TEXT + 1)
+    except OSError as error:
+        raise UnreadableError(f"{path}: {error.strerror or error}") from error
+    if len(data) > MOST_TEXT:
+        raise UnreadableError(f"{path}: larger than {MOST_TEXT:,} bytes")
+    return data.decode()
+
+
 def _checked(path: str, handle: int, named: bool) -> io.FileIO:
     """Return the open file after checking the kind of the opened file, not of the path."""
     try:
@@ -263,6 +311,16 @@ def _next_data(handle: int, at: int, end: int) -> int:
         if error.errno == errno.ENXIO:  # a hole up to the end of the file
             return end
         raise
+
+
+def hole_at(handle: int, begin: int, end: int) -> int:
+    """Return the size of the hole at byte ``begin`` of an open local file, up to ``end``; 0 without a hole."""
+    if not hasattr(os, "SEEK_DATA") or begin >= end:
+        return 0
+    try:
+        return _next_data(handle, begin, end) - begin
+    except OSError:  # the file system does not report holes
+        return 0
 
 
 def end_of_zeros(handle: int | None, begin: int, end: int, read: Callable[[int, int], bytes]) -> tuple[int, int]:

@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from kseg.errors import KsegError, UnreadableError, UsageError, VanishedError
 
@@ -106,7 +107,7 @@ class RemoteFile(io.RawIOBase):
         except (OSError, MemoryError):
             raise
         except Exception as error:
-            raise OSError(_reason(error, self._url)) from error
+            raise OSError(reason(error, self._url)) from error
         if not data and self._size is not None:
             raise OSError(f"ended at byte {self._position} of {self._size}")
         self._block, self._begin, self._end = memoryview(data), self._position, self._position + len(data)
@@ -234,14 +235,11 @@ def kind_of(url: str) -> str | None:
 
 
 def entries(url: str) -> list[tuple[str, str]]:
-    """Return the name and the kind of each entry of a folder. Raises OSError."""
+    """Return the name and the kind of each entry of a folder. Raises VanishedError and UnreadableError."""
     if (known := _folders.get(url.rstrip("/"))) is not None:
         return [(name, "file" if stored else "folder") for name, stored in known.items()]
-    try:
-        with _connected(url) as (filesystem, path):
-            found = filesystem.ls(path, detail=True)
-    except UnreadableError as error:
-        raise OSError(str(error)) from error
+    with _connected(url) as (filesystem, path):
+        found = filesystem.ls(path, detail=True)
     return [(entry["name"].rstrip("/").rpartition("/")[2], _kind(entry)) for entry in found]
 
 
@@ -284,7 +282,7 @@ def _files_below(filesystem: Any, path: str) -> Iterator[tuple[str, Any]]:
             yield from _files_below(filesystem, entry["name"])
 
 
-def _reason(error: Exception, url: str) -> str:
+def reason(error: Exception, url: str) -> str:
     """Return the reason of an error of a remote file system as one line, with class and cause if the text lacks them."""
     text = " ".join((getattr(error, "strerror", None) or str(error)).split())
     if text and text not in url:
@@ -293,9 +291,13 @@ def _reason(error: Exception, url: str) -> str:
     return ": ".join([type(error).__name__, *([" ".join(str(cause).split()) or type(cause).__name__] if cause else [])])
 
 
-@contextmanager
-def _connected(url: str) -> Iterator[tuple[Any, str]]:
-    """Yield the file system of a URL and the path on it; turn its exceptions into UnreadableError."""
+def without_file_scheme(path: str) -> str:
+    """Return the local path of a ``file:`` URL, other paths and URLs as they are."""
+    return unquote(urlsplit(path).path) if path.startswith("file:") else path
+
+
+def filesystem_of(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL and the path on it. Raises the errors of the file system, and UsageError."""
     try:
         import fsspec  # may be missing
     except ImportError as error:
@@ -304,11 +306,18 @@ def _connected(url: str) -> Iterator[tuple[Any, str]]:
     known = _OTHER_SCHEMES.get(scheme.lower(), scheme.lower())
     if "::" not in url and known != scheme:
         raise UsageError(f"{url}: unknown scheme {scheme}: use {known}://")
+    found: tuple[Any, str] = fsspec.url_to_fs(url)
+    return found
+
+
+@contextmanager
+def _connected(url: str) -> Iterator[tuple[Any, str]]:
+    """Yield the file system of a URL and the path on it; turn its exceptions into UnreadableError."""
     try:
-        yield fsspec.url_to_fs(url)
+        yield filesystem_of(url)
     except (KsegError, MemoryError):
         raise
     except FileNotFoundError as error:
-        raise VanishedError(f"{url}: {_reason(error, url)}") from error
+        raise VanishedError(f"{url}: {reason(error, url)}") from error
     except Exception as error:
-        raise UnreadableError(f"{url}: {_reason(error, url)}") from error
+        raise UnreadableError(f"{url}: {reason(error, url)}") from error

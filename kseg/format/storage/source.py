@@ -57,7 +57,7 @@ class Source:
         self.name = name
         self.size = size
         self._bounded = bounded
-        # Whether the file has no name of Kafka's: without a byte it is no empty segment, but nothing.
+        # Whether the name is not one of Kafka's: without a byte the file is not an empty segment.
         self._needs_bytes = False
         self.split_end: int | None = None
         self.start = start
@@ -81,7 +81,7 @@ class Source:
     def check_not_empty(self) -> None:
         """Raise UnreadableError if nothing was read from a file that a user named, and whose name is not a segment's.
 
-        A broker creates segments of 0 bytes. Other files of 0 bytes are what a failed command left.
+        A broker creates segments of 0 bytes. Other files of 0 bytes are left over from a failed command.
         """
         if self._needs_bytes and self.position == 0:
             raise UnreadableError(f"{self.name} is empty: nothing was read")
@@ -155,6 +155,16 @@ class Source:
         self._raw.seek(end)
         self.position = end
         return end
+
+    def skip_hole(self, position: int, until: int | None) -> int:
+        """Skip a hole of a local file from ``position``, the current one, up to ``until``; return its number of bytes."""
+        if self.size is None or not isinstance(self._raw, io.FileIO):
+            return 0
+        end = self.size if until is None else min(until, self.size)
+        skipped = local_files.hole_at(self._raw.fileno(), position, end)
+        self._raw.seek(position + skipped)
+        self.position += skipped
+        return skipped
 
     def _sample(self, position: int, size: int) -> bytes:
         """Read bytes of a file at a position, which becomes the current one."""
@@ -461,7 +471,7 @@ def is_newest(path: str) -> bool:
     folder, name = os.path.split(path)
     try:
         return not any(is_log(other) and other > name for other in local_files.names_in(folder))
-    except OSError:
+    except UnreadableError:
         return False
 
 

@@ -184,7 +184,7 @@ def _order_finding(batches: BatchColumns, fault: str, row: int, offset: int, det
     position, reported = batches.position[row], facts(offset, detail)
     if fault == "record":
         first, last = batches.base_offset[row], batches.last_offset[row]
-        within = f"the batch's offsets {first} to {last}" if batches.magic[row] >= 2 else f"the offsets up to {last}"
+        within = f"the batch's offsets {first}..{last}" if batches.magic[row] >= 2 else f"the offsets up to {last}"
         reported["why"] = f"is not above the previous offset, or not within {within}"
     return Finding(rule, position=position, end=position + batches.size[row], offset=offset,
                    facts=reported)  # fmt: skip
@@ -237,9 +237,9 @@ def runs_of(chunk: Chunk, target: int, *, copies: bool) -> Iterator[BatchRun]:
     row = chunk.first
     while row < chunk.stop:
         kind, stop = conversion_kinds.classify_run(batches, row, chunk.stop, target, copies)
-        # A batch that could not be decoded has no records, and these columns are not set.
+        # A batch that was not decoded has no records, and these columns are not set.
         i = end = 0
-        if kind != conversion_kinds.SKIP:
+        if kind not in (conversion_kinds.SKIP, conversion_kinds.LEFT_OUT):
             i = batches.first_record[row]
             end = batches.first_record[stop - 1] + batches.record_total[stop - 1]
         yield BatchRun(chunk, kind, row, stop, i, end)

@@ -5,7 +5,7 @@ cimport cython
 from kseg.format.record.columns cimport BatchColumns, RecordColumns
 
 cdef long long CODEC_MASK, CONTROL, NO_TIMESTAMP, BAD
-cdef int SKIPPED, COPIED, DROPPED, UNPACKED, COMPRESSED
+cdef int SKIPPED, COPIED, DROPPED, UNPACKED, COMPRESSED, DESELECTED
 
 @cython.locals(magic=cython.longlong, attributes=cython.longlong)
 cpdef int classify(BatchColumns batches, Py_ssize_t row, long long target, bint copies) except -1

@@ -18,20 +18,24 @@ COPY = 1  # already of the target's version
 DROP = 2  # a control batch, which v0 and v1 lack
 PLAIN = 3
 PACKED = 4  # compressed: its records are in a payload
+LEFT_OUT = 5  # intact, but the caller deselected it
 # C constants when compiled.
 SKIPPED = SKIP
 COPIED = COPY
 DROPPED = DROP
 UNPACKED = PLAIN
 COMPRESSED = PACKED
+DESELECTED = LEFT_OUT
 
 
 def classify(batches: BatchColumns, row: int, target: int, copies: bool) -> int:
-    """Return the kind of a batch: SKIP, COPY (only with ``copies``), DROP, PLAIN or PACKED."""
+    """Return the kind of a batch: SKIP, LEFT_OUT, COPY (only with ``copies``), DROP, PLAIN or PACKED."""
     magic = batches.magic[row]
     attributes = batches.attributes[row]
     if batches.crc_state[row] == BAD or not batches.intact[row]:
         return SKIPPED
+    if not batches.selected[row]:
+        return DESELECTED
     if copies and magic == target:
         return COPIED
     if magic >= 2 and target < 2 and attributes & CONTROL:

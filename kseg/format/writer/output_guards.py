@@ -22,7 +22,7 @@ from kseg.text import count_of
 
 
 def target_path(given: str) -> Path:
-    """Return DST as it was given. One without a name of its own, such as ``.`` or ``..``, becomes absolute."""
+    """Return DST as it was given. One without a name, such as ``.`` or ``..``, becomes absolute."""
     path = Path(given)
     return path if path.name not in ("", "..") else Path(os.path.abspath(given))
 

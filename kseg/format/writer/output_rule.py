@@ -16,14 +16,15 @@ import re
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
-from kseg.errors import KsegError, UsageError
+from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.findings import Finding
 from kseg.format.record.framing import plausible
 from kseg.format.record.layout import INT32_MAX
 from kseg.format.sidefiles import registry
+from kseg.format.storage import remote_files
 from kseg.format.storage.atomic_write import is_result
+from kseg.format.storage.local_files import open_file
 from kseg.format.storage.naming import is_log, is_segment_stem, partition_of
 from kseg.format.storage.source import STDIN, is_url, open_source
 from kseg.format.writer.output_guards import index_paths
@@ -36,7 +37,7 @@ _OF_LOG_DIR = re.compile(
     r"meta\.properties|\.kafka_cleanshutdown|bootstrap\.checkpoint|(?!log-start)[a-z-]+-offset-checkpoint"
 )
 _OF_PARTITION = re.compile(r"leader-epoch-checkpoint|partition\.metadata")
-# The names of copies that people keep before they change a file. The bytes of an index do not show what it is.
+# The names of copies that people keep before they change a file. The bytes of an index do not show its kind.
 _BACKUP = re.compile(r"(?:\.(?:bak|backup|old|orig|save|copy)\d*|~)$", re.IGNORECASE)
 # The largest side file whose content is looked at, and the bytes at the start of a file that show a batch.
 _LARGEST, _HEAD = 1 << 20, 4096
@@ -47,7 +48,11 @@ def check_output(output: str, inputs: Iterable[str], option: str = "-o") -> None
 
     ``option`` names the output in messages.
     """
+    output = remote_files.without_file_scheme(output)
     hint = _FORGOTTEN.format(option=option) if output.lower().endswith(".log") else ""
+    if is_url(output):
+        _check_object(output, inputs, option, hint)
+        return
     present = os.stat(output) if os.path.exists(output) else None
     for path in inputs:
         _check_not_input(output, present, path, hint or f": give another {option}")
@@ -75,12 +80,41 @@ def check_output(output: str, inputs: Iterable[str], option: str = "-o") -> None
         raise UsageError(f"{output}: {parent} is not a folder")
 
 
+def _check_object(output: str, inputs: Iterable[str], option: str, hint: str) -> None:
+    """Raise UsageError if writing an object could do harm. Raises UnreadableError if the store does not answer."""
+    folder, _, name = output.rpartition("/")
+    if not name or folder.endswith("/"):
+        raise UsageError(f"{output}: expected the URL of a file below a bucket")
+    for path in filter(is_url, inputs):
+        own = _without_variants(path.rstrip("/"))
+        if _without_variants(output) in files_of_segment(own) or _without_variants(output).startswith(f"{own}/"):
+            raise UsageError(
+                f"{output} is an input, or in one: inputs are never changed{hint or f': give another {option}'}"
+            )
+    if registry.is_kafka_name(name) or (name.lower().endswith(_PARSED) and partition_of(folder.rpartition("/")[2])):
+        raise UsageError(f"{output}: {option} never writes a file that a broker would read: give another name{hint}")
+    kind = remote_files.kind_of(output)
+    if kind == "folder":
+        raise UsageError(f"{output} is a folder: {option} writes a file{hint}")
+    if kind and _BACKUP.search(output):
+        raise UsageError(f"{output}: by its name it is a backup copy, which {option} never replaces: give another name")
+    if kind and _is_kafkas(output):
+        raise UsageError(f"{output}: by its content it is a file of Kafka, which {option} never replaces{hint}")
+
+
+def _without_variants(url: str) -> str:
+    """Return a URL with the first of several schemes of one store."""
+    return re.sub("^s3[an]://", "s3://", url, flags=re.IGNORECASE)
+
+
 _FORGOTTEN = ". If its name was forgotten, the shell has put the first file of *.log in its place: write {option} FILE"
 
 
 def check_output_folder(output: str, inputs: Iterable[str], option: str) -> None:
     """Raise UsageError if writing files into the folder ``output``, which may not exist yet, could do harm."""
     paths = list(inputs)
+    if is_url(output):
+        raise UsageError(f"{option}: expected a folder on disk, got {output}")
     if os.path.basename(output.rstrip(os.sep)) == STDIN:
         raise UsageError(f"{option}: expected a folder, got {output!r}")
     real = Path(os.path.realpath(output))
@@ -108,6 +142,19 @@ def check_not_of_broker(real: Path, shown: str | Path) -> None:
 _ELSEWHERE = "give a folder elsewhere, and move the result while the broker is stopped"
 
 
+def check_dst_url(target: str) -> None:
+    """Raise UsageError if objects at ``target``, the URL of DST, could do harm. Raises UnreadableError."""
+    folder, _, name = target.rstrip("/").rpartition("/")
+    remote_files.forget(folder)
+    if remote_files.kind_of(folder) != "folder":
+        return
+    for other, _ in remote_files.entries(folder):
+        if _OF_LOG_DIR.fullmatch(other):
+            raise UsageError(f"{target} is in {folder}, a log directory of a broker: {_ELSEWHERE}")
+        if _OF_PARTITION.fullmatch(other) or (name.endswith(".log") and registry.is_kafka_name(other)):
+            raise UsageError(f"{target} is next to {other}, so it would be a segment of that partition: {_ELSEWHERE}")
+
+
 def check_dst(source: str, target: Path, given: str, *, force: bool, keeps_log: bool = False) -> None:
     """Raise UsageError if writing ``target``, which was ``given`` as DST, could do harm.
 
@@ -120,7 +167,7 @@ def check_dst(source: str, target: Path, given: str, *, force: bool, keeps_log: 
         or (registry.is_kafka_name(name) and not is_log(name))
     ):
         raise UsageError(f"{target}: expected a .log file or a folder as DST")
-    real, first = Path(os.path.realpath(target)), Path(os.path.realpath(_local(source)))
+    real, first = Path(os.path.realpath(target)), Path(os.path.realpath(remote_files.without_file_scheme(source)))
     if os.path.exists(first):
         if first == real or (real.exists() and os.path.samefile(first, real)):
             raise UsageError(f"{target} is SRC itself: give another DST")
@@ -178,7 +225,7 @@ def _check_not_input(output: str, present: os.stat_result | None, path: str, hin
     """Raise UsageError if the output is an input, a side file of an input, or in an input folder."""
     if path == STDIN or (is_url(path) and not path.startswith("file:")):
         return
-    own = os.path.realpath(_local(path))
+    own = os.path.realpath(remote_files.without_file_scheme(path))
     target = os.path.realpath(output)
     # DST of this run, which does not exist yet.
     if target in files_of_segment(own) or Path(target).is_relative_to(own):
@@ -192,11 +239,6 @@ def _check_not_input(output: str, present: os.stat_result | None, path: str, hin
     a_file = present is None or stat.S_IFMT(present.st_mode) in (stat.S_IFREG, stat.S_IFDIR)
     if a_file and os.path.isdir(own) and _is_in(Path(target), Path(own)):
         raise UsageError(f"{output} is in the input folder {path}: inputs are never changed{hint}")
-
-
-def _local(path: str) -> str:
-    """Return the local path of a ``file:`` URL, other paths as they are."""
-    return unquote(urlsplit(path).path) if path.startswith("file:") else path
 
 
 def _is_in(path: Path, folder: Path) -> bool:
@@ -224,20 +266,22 @@ def _names(folder: str | Path) -> Iterator[str]:
 def _is_kafkas(path: str) -> bool:
     """Return whether a file starts like a batch, or is a valid side file other than an index, whose bytes show nothing."""
     try:
-        with open(path, "rb") as file:
-            head = file.read(_HEAD)
+        with open_file(path, named=False) as file:
+            head, size = file.read(_HEAD), file.seek(0, os.SEEK_END)
         # No offset is so large that its first byte is not 0, but magic bytes of other formats are there.
         if head[:1] == b"\0" and plausible(head, 0, len(head), INT32_MAX):
             return True
-        if not head or os.path.getsize(path) > _LARGEST:
+        if not head or size > _LARGEST:
             return False
         return any(_is_side_file(path, side) for side in registry.SIDE_FILES if side.suffix in (None, ".snapshot"))
-    except (OSError, KsegError):
+    except (OSError, KsegError) as error:
+        if is_url(path):  # a store that does not answer now can store the output later
+            raise UnreadableError(f"{path}: {error}") from error
         return False
 
 
 def _is_side_file(path: str, side: registry.SideFile) -> bool:
-    """Return whether a decoder finds no fault in a file. Without an entry, only a snapshot's checksum shows what it is."""
+    """Return whether a decoder finds no fault in a file. Without an entry, only a snapshot's checksum shows its kind."""
     findings: list[Finding] = []
     with open_source(path) as source:
         entries = sum(1 for _ in side.walk(source, 0, findings.append))

@@ -272,7 +272,7 @@ class BatchPacker:
             else:
                 append_time = self._append_time
             end = self._end
-            out = self._buffer.reserve(self._end + self._room(data, records, first, stop), self._end)
+            out = self._buffer.reserve(self._end + self._room(records, first, stop), self._end)
             fit, end = encoder.pack_messages(
                 data, records, first, stop, batches, self._base_offset, self._base_timestamp, append_time,
                 out, self._end, self._limit or 0,
@@ -321,15 +321,15 @@ class BatchPacker:
         self._base_timestamp = self._max_timestamp = records.timestamp[first]
 
     def _encode(self, data: Any, records: RecordColumns, first: int, stop: int) -> int:
-        out = self._buffer.reserve(self._end + self._room(data, records, first, stop), self._end)
+        out = self._buffer.reserve(self._end + self._room(records, first, stop), self._end)
         return encoder.encode_records(
             data, records, first, stop, self._base_offset, self._base_timestamp, out, self._end
         )
 
-    def _room(self, data: Any, records: RecordColumns, first: int, stop: int) -> int:
+    def _room(self, records: RecordColumns, first: int, stop: int) -> int:
         # Keys and values of a run are consecutive in its payload.
-        behind = records.value_at[stop - 1] + max(records.value_size[stop - 1], 0)
-        return behind - records.key_at[first] + (stop - first) * encoder.ROOM_PER_RECORD
+        end = records.value_at[stop - 1] + max(records.value_size[stop - 1], 0)
+        return end - records.key_at[first] + (stop - first) * encoder.ROOM_PER_RECORD
 
     def _accept(self, records: RecordColumns, first: int, stop: int, end: int) -> None:
         self._end = end

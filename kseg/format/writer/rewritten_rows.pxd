@@ -12,7 +12,7 @@ cpdef long long check_offsets_in_batch(
     BatchColumns batches, RecordColumns records, Py_ssize_t first, Py_ssize_t stop, long long last_offset, list faults
 ) except? -99
 
-cpdef long long first_offset(BatchColumns batches, RecordColumns records, Py_ssize_t row) except? -99
+cpdef long long first_offset(BatchColumns batches, Py_ssize_t row) except? -99
 
 @cython.locals(
     low=cython.longlong, high=cython.longlong, first=cython.Py_ssize_t, total=cython.longlong, index=cython.Py_ssize_t,

@@ -30,7 +30,7 @@ def check_offsets_in_batch(
     return last_offset
 
 
-def first_offset(batches: BatchColumns, records: RecordColumns, row: int) -> int:
+def first_offset(batches: BatchColumns, row: int) -> int:
     """Return the first offset of a decoded batch; the header of a wrapper does not have it."""
     if batches.magic[row] >= 2:
         return clamped(batches.base_offset[row])
@@ -41,7 +41,7 @@ def check_batch_offsets(
     batches: BatchColumns, records: RecordColumns, row: int, last_offset: int, faults: list[Any]
 ) -> int:
     """Check one batch, like ``check_offsets_in_batch``."""
-    low = first_offset(batches, records, row)
+    low = first_offset(batches, row)
     first = batches.first_record[row]
     total = batches.record_total[row]
     high = batches.last_offset[row] if batches.magic[row] >= 2 else batches.last_record_offset[row]
@@ -49,6 +49,8 @@ def check_batch_offsets(
         faults.append(("behind", row, low, last_offset))
     elif high < low or high - low > MAX_SPAN:
         faults.append(("span", row, low, high - low))
+    elif not batches.selected[row]:
+        return high  # it was not decoded: the caller leaves it out
     elif batches.disorder[row] >= 0:
         index = batches.disorder[row]
         # The last record of a large batch can be in a later chunk.

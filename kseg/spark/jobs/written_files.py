@@ -151,7 +151,7 @@ class _Staging:
         self._futures: dict[str, Future[FinishedSegment]] = {}
 
     def add_result(self, pairs: Sequence[Pair]) -> Iterator[Conversion]:
-        """Move converted segments to their targets, which are in a new folder."""
+        """Move the converted segments of a partition to their targets, which are in a new folder."""
         if not self._futures:
             self._submit(pairs)
         done = [self._futures[source].result() for source, _ in pairs]  # all must succeed before the first is moved
@@ -215,7 +215,7 @@ _KEPT = "_kseg"  # Spark and pyarrow skip names that begin with an underscore
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """The parameters of an export: a folder, and what is dumped of each segment."""
+    """The parameters of an export: a folder, and the request for each segment."""
 
     folder: str
     format: str
@@ -224,8 +224,10 @@ class Export:
 
     @property
     def requested(self) -> dict[str, Any]:
-        """Return all parameters except the folder."""
-        return {name: value for name, value in asdict(self).items() if name != "folder"}
+        """Return the parameters that decide the rows: without the folder and the markers of the logs."""
+        given = asdict(self)
+        del given["folder"], given["request"]["logs"]
+        return given
 
 
 def begin_export(export: Export) -> None:

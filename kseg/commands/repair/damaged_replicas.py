@@ -1,0 +1,157 @@
+"""The replicas of a partition that are repaired together: the repaired copy of each, its leader epochs, and its history."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import merge
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+from kseg.commands.repair.batch_selection import EPOCH_RULES
+from kseg.commands.repair.repair import repair
+from kseg.commands.repair.repair_losses import CorrectedBatch, DuplicateBatch, LostRange, OffsetGap
+from kseg.commands.repair.repaired_segment import RepairPlan
+from kseg.format.log_loader.loaded_files import LeaderEpochCache, truncation_offset
+from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.storage.file_access import Progress
+from kseg.format.storage.naming import base_offset_of
+from kseg.format.storage.source import open_source
+from kseg.format.writer.output_guards import PartitionFolder
+from kseg.format.writer.written_side_files import EpochRun, append_run, merged, stored
+
+
+class ReplicaBatch(NamedTuple):
+    """A batch of a repaired replica. ``crc`` covers all but its offset and its ``epoch``; v0 and v1 have none: -1."""
+
+    base_offset: int
+    last_offset: int
+    size: int
+    crc: int
+    epoch: int
+    path: Path
+    position: int
+
+    def is_same(self, other: ReplicaBatch) -> bool:
+        """Return whether both are equal except for their leader epochs."""
+        return self[:4] == other[:4]
+
+
+@dataclass(slots=True)
+class DamagedReplica:
+    """A replica: ``path`` as given, ``folder`` with its repaired copy, and the ``losses`` of its repair.
+
+    ``doubtful`` are the offsets of batches whose leader epochs were corrected, by ``epoch_of`` the epoch that another
+    replica proves for a batch.
+    """
+
+    path: str
+    folder: Path
+    losses: list[LostRange] = field(default_factory=list)
+    doubtful: list[LostRange] = field(default_factory=list)
+    epoch_of: dict[tuple[Path, int], int] = field(default_factory=dict)
+    epochs: LeaderEpochCache = field(default_factory=LeaderEpochCache)
+    start: int = 0
+    end: int = 0
+
+    def batches(self) -> Iterator[ReplicaBatch]:
+        """Yield the batches of its history, in the order of their offsets."""
+        for name in PartitionFolder(self.folder).logs:
+            path = self.folder / name
+            with SegmentReader(open_source(str(path)), verify_crc=False) as reader:
+                for window in reader.windows():
+                    rows = window.batches
+                    for row in range(rows.count):
+                        last = rows.last_offset[row]
+                        if last >= self.end:
+                            return
+                        # The header of a v0 or v1 wrapper has only its last offset.
+                        first = rows.base_offset[row] if rows.magic[row] >= 2 else last
+                        epoch = rows.partition_leader_epoch[row] if rows.magic[row] >= 2 else -1
+                        yield ReplicaBatch(first, last, rows.size[row], rows.crc[row], epoch, path, rows.position[row])
+
+    def can_lack(self, first: int, last: int) -> bool:
+        """Return whether it shows that these offsets have no batch: it has those around them, and lost nothing there."""
+        return self.start <= first and last < self.end and not any(self.loses(first, last))
+
+    def loses(self, first: int, last: int) -> Iterator[LostRange]:
+        """Yield its losses that can have been at some of these offsets."""
+        for loss in self.losses:
+            low, high = (loss.offset, loss.last_offset) if loss.last_offset is not None else self.offsets_of(loss.file)
+            low = self.offsets_of(loss.file)[0] if low is None else low
+            if low is not None and low <= last and (high is None or first <= high):
+                yield loss
+
+    def offsets_of(self, file: str) -> tuple[int | None, int | None]:
+        """Return the first offset of a segment, and the last one that it can have."""
+        base = base_offset_of(file) or 0
+        later = (base_offset_of(name) or 0 for name in PartitionFolder(Path(self.path), finish=True).logs)
+        following = min((each for each in later if each > base), default=None)
+        return base, None if following is None else following - 1
+
+
+def repaired_replica(path: str, folder: Path, plan: RepairPlan, progress: Progress) -> DamagedReplica:
+    """Repair a replica by itself. A correction or a duplicate is not a loss."""
+    folder.parent.mkdir(parents=True)
+    replica = DamagedReplica(path, folder)
+
+    def keep(row: LostRange) -> None:
+        if row.rule in EPOCH_RULES:
+            replica.doubtful.append(row)
+        elif not isinstance(row, (CorrectedBatch, DuplicateBatch, OffsetGap)):
+            replica.losses.append(row)
+
+    done = repair(path, str(folder), replace(plan, dry_run=False), keep, progress)
+    ends = [one.last_offset + 1 for one in done.segments if one.last_offset is not None]
+    replica.end = max(ends, default=0)
+    replica.start = min(
+        (base_offset_of(name) or 0 for name in PartitionFolder(Path(path), finish=True).logs), default=0
+    )
+    return replica
+
+
+def settle_epochs(replicas: Sequence[DamagedReplica]) -> None:
+    """Find the leader epochs of batches that replicas have with different ones, and those of each replica.
+
+    No CRC covers an epoch, and a wrong one would decide which replica has the history that counts. The epoch of most
+    replicas is right. Of two, it is the lower one: a damaged epoch that is lower than the one before is corrected already.
+    """
+    runs: list[list[EpochRun]] = [[] for _ in replicas]
+    ordered = merge(*(_numbered(n, replica) for n, replica in enumerate(replicas)), key=lambda one: one[1].base_offset)
+    for _, group in groupby(ordered, key=lambda one: one[1].base_offset):
+        batches = [*group]
+        for n, batch in batches:
+            votes: Counter[int] = Counter()
+            for m, other in batches:
+                votes[other.epoch] += other.is_same(batch) and not _is_doubtful(replicas[m], other)
+            epoch = min(votes, key=lambda one: (-votes[one], one))
+            if votes[epoch] and epoch != batch.epoch:
+                replicas[n].epoch_of[batch.path, batch.position] = epoch
+            epoch = replicas[n].epoch_of.get((batch.path, batch.position), batch.epoch)
+            if epoch >= 0:
+                append_run(runs[n], [epoch, batch.base_offset, batch.last_offset])
+    for replica, found in zip(replicas, runs, strict=True):
+        entries = merged(stored(Path(replica.path)) or (), found, replica.end)
+        replica.epochs = LeaderEpochCache(entries, replica.end)
+
+
+def _numbered(n: int, replica: DamagedReplica) -> Iterator[tuple[int, ReplicaBatch]]:
+    return ((n, batch) for batch in replica.batches())
+
+
+def _is_doubtful(replica: DamagedReplica, batch: ReplicaBatch) -> bool:
+    return any(
+        row.offset is not None and row.offset <= batch.base_offset <= (row.last_offset or 0) for row in replica.doubtful
+    )
+
+
+def end_other_histories(replicas: Sequence[DamagedReplica]) -> dict[str, int]:
+    """End each replica where it would truncate under the first one; return these offsets of those with later batches."""
+    leader, found = replicas[0], {}
+    for replica in replicas[1:]:
+        offset = truncation_offset(replica.epochs, leader.epochs)
+        if offset is not None and offset < replica.end:
+            found[replica.path] = replica.end = offset
+    return found

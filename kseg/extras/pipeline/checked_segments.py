@@ -1,0 +1,240 @@
+"""Check segments in one pass: the findings of ``validate``, the offsets, and the transactions that begin and end in them.
+
+The results are kept in the inventory, one row per version of a segment, so that an unchanged segment is read once.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import kseg
+from kseg.commands.validate.validate import validate_segment
+from kseg.errors import UsageError
+from kseg.extras.pipeline.pipeline_state import INVENTORY, PipelineState, new_file, read_if_exists
+from kseg.extras.pipeline.source_listing import ListedSegment
+from kseg.findings import Severity, do_nothing
+from kseg.format.checks.claimed_offsets import ClaimedOffsets
+from kseg.format.record.columns import CRC_BAD, BatchColumns
+from kseg.format.record.layout import CONTROL, DELETE_HORIZON
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.transaction_events import chunk_events
+from kseg.format.storage import remote_files
+from kseg.format.storage.process_pool import Pool, map_ordered
+from kseg.report.arrow_table import ParquetWriter, pa, parquet
+from kseg.results import FileResult, Settings
+
+#: What happens in a transaction: data of a producer, or one of its markers.
+DATA, COMMIT, ABORT = range(3)
+#: Seconds between two saves of the inventory during the checks.
+_SAVE_SECONDS = 20
+_TRIES = 3
+#: Findings of one rule and segment that are kept.
+_PER_RULE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSegment:
+    """The result of the check of a segment.
+
+    ``next_offset`` follows the last valid batch (the base offset without one), which ends at byte ``valid_end``. ``damage``
+    has the findings that are errors. ``unread``: why it could not be read; it is then neither sound nor damaged. ``events``
+    are (producer id, offset, DATA, COMMIT or ABORT). ``excluded`` are byte ranges of batches without a proven offset.
+    ``thinned``: offsets are missing that a log cleaner can have removed. ``ordered``: offsets increase.
+    """
+
+    path: str
+    stamp: str
+    base_offset: int
+    next_offset: int
+    valid_end: int
+    bytes: int
+    batches: int
+    records: int
+    lost_bytes: int
+    damage: Sequence[Mapping[str, Any]] = ()
+    unread: str | None = None
+    events: Sequence[tuple[int, int, int]] = ()
+    excluded: Sequence[tuple[int, int]] = ()
+    thinned: bool = False
+    ordered: bool = True
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether all of its batches can be read."""
+        return not self.damage and self.unread is None
+
+
+class _Watch:
+    """Collects the facts of a segment's valid batches, chunk by chunk."""
+
+    def __init__(self, name: str, base_offset: int) -> None:
+        self._name, self._base_offset = name, base_offset
+        self._restart()
+
+    def _restart(self) -> None:
+        self.next_offset = self._base_offset
+        self.valid_end = 0
+        self.thinned = False
+        self.ordered = True
+        self.events: list[tuple[int, int, int]] = []
+        self.excluded: list[tuple[int, int]] = []
+        self._any = False
+        self._begun: set[int] = set()
+        self._claims = ClaimedOffsets(self._name, do_nothing)
+        self._claimed: set[int] = set()
+
+    def __call__(self, chunk: Chunk) -> None:
+        if self.valid_end and not chunk.resumed and chunk.batches.position[chunk.first] == 0:
+            self._restart()  # the file has changed meanwhile, and is read again
+        if not chunk.first and not chunk.resumed:
+            self._claimed = set(self._claims.update(chunk.batches))
+        for row in range(chunk.first, chunk.stop):
+            if chunk.batches.selected[row] and chunk.batches.crc_state[row] != CRC_BAD:
+                self._update(chunk.batches, row)
+        for row, offset, marker in chunk_events(chunk, chunk.batches.selected):
+            if chunk.batches.position[row] not in self._claimed:
+                self._add_event(chunk.batches.producer_id[row], offset, marker.type if marker else "")
+
+    def _update(self, batches: BatchColumns, row: int) -> None:
+        position, end = batches.position[row], batches.position[row] + batches.size[row]
+        if position in self._claimed:
+            if (position, end) not in self.excluded:
+                self.excluded.append((position, end))
+            return
+        first, last = batches.base_offset[row], batches.last_offset[row]
+        if self._any and batches.magic[row] >= 2:
+            self.ordered &= first >= self.next_offset or end <= self.valid_end
+            self.thinned |= first > self.next_offset
+        if batches.magic[row] >= 2:
+            fewer = batches.record_count[row] < last - first + 1 and not batches.attributes[row] & CONTROL
+            self.thinned |= bool(fewer or batches.attributes[row] & DELETE_HORIZON)
+        self._any = True
+        self.next_offset = max(self.next_offset, last + 1)
+        self.valid_end = max(self.valid_end, end)
+
+    def _add_event(self, producer: int, offset: int, marker: str) -> None:
+        if marker:
+            self._begun.discard(producer)
+            self.events.append((producer, offset, ABORT if marker == "ABORT" else COMMIT))
+        elif producer not in self._begun:
+            self._begun.add(producer)
+            self.events.append((producer, offset, DATA))
+
+
+def check_segment(listed: ListedSegment) -> tuple[CheckedSegment, FileResult]:
+    """Check one segment. A read error is tried again, and is then ``unread``; it is never damage."""
+    file = replace(listed.file, indexes=None)
+    for _ in range(_TRIES):
+        if file.stored:
+            remote_files.remember(file.path, file.stored)
+        watch = _Watch(listed.path, listed.base_offset)
+        result = validate_segment(file, Settings(max_per_rule=_PER_RULE), watch=watch)
+        if not result.read_error:
+            break
+    damage = [verdict.as_row() for verdict in result.verdicts if verdict.severity >= Severity.ERROR]
+    if result.foreign and listed.size and not damage:
+        damage.append({"rule": "no-batch", "message": result.unread})
+    wanted = ("rule", "code", "position", "end", "offset", "last_offset", "message", "facts")
+    checked = CheckedSegment(
+        listed.path,
+        listed.stamp,
+        listed.base_offset,
+        watch.next_offset,
+        watch.valid_end,
+        result.summary.bytes,
+        result.summary.batches,
+        result.summary.records,
+        result.summary.lost_bytes,
+        [] if result.read_error else [{name: row.get(name) for name in wanted} for row in damage],
+        result.read_error,
+        watch.events,
+        watch.excluded,
+        watch.thinned,
+        watch.ordered,
+    )
+    return checked, result
+
+
+class Inventory:
+    """The checked versions of segments, by path and stamp."""
+
+    def __init__(self, state: PipelineState) -> None:
+        self._state = state
+        self._rows = {(one.path, one.stamp): one for one in _read(state)}
+        self._saved = time.monotonic()
+        self._changed = False
+
+    def known(self, listed: ListedSegment) -> CheckedSegment | None:
+        """Return the result of this version of a segment, None if it was not checked."""
+        return self._rows.get((listed.path, listed.stamp))
+
+    def check(
+        self, listed: Iterable[ListedSegment], pool: Pool | None, seen: Callable[[FileResult], object] = do_nothing
+    ) -> dict[str, CheckedSegment]:
+        """Return the results of segments by path. Those of unknown versions are checked; ``seen`` is called with each."""
+        listed = list(listed)
+        unknown = [one for one in listed if self.known(one) is None]
+        work: Iterator[tuple[CheckedSegment, FileResult]]
+        work = map_ordered(pool, check_segment, unknown) if pool else map(check_segment, unknown)
+        found: dict[str, CheckedSegment] = {}
+        for checked, result in work:
+            seen(result)
+            found[checked.path] = checked
+            if checked.unread is None:
+                self._add(checked)
+        self.save()
+        return {one.path: found.get(one.path) or self._rows[one.path, one.stamp] for one in listed}
+
+    def _add(self, checked: CheckedSegment) -> None:
+        self._rows[checked.path, checked.stamp] = checked
+        self._changed = True
+        if time.monotonic() - self._saved > _SAVE_SECONDS:
+            self.save()
+
+    def save(self) -> None:
+        """Write the inventory atomically. Of each path it has the newest version."""
+        if not self._changed:
+            return
+        newest = {path: one for (path, _), one in self._rows.items()}
+        rows = [{**asdict(one), "kseg": kseg.__version__, **_json_of(one)} for one in newest.values()]
+        with new_file(self._state.path(INVENTORY)) as out:
+            table = pa.Table.from_pylist(rows, _schema())
+            with ParquetWriter(out, table.schema) as writer:
+                writer.write_table(table)
+        self._saved, self._changed = time.monotonic(), False
+
+
+#: The columns of the inventory with lists, as JSON.
+_LISTS = ("damage", "events", "excluded")
+
+
+def _json_of(checked: CheckedSegment) -> dict[str, str]:
+    return {name: json.dumps(getattr(checked, name), separators=(",", ":")) for name in _LISTS}
+
+
+def _schema() -> Any:
+    kinds = {"int": pa.int64(), "bool": pa.bool_(), "str": pa.string(), "str | None": pa.string()}
+    columns = [(one.name, kinds.get(str(one.type), pa.string())) for one in fields(CheckedSegment)]
+    return pa.schema([*columns, ("kseg", pa.string())])
+
+
+def _read(state: PipelineState) -> list[CheckedSegment]:
+    data = read_if_exists(state.path(INVENTORY))
+    if data is None:
+        return []
+    try:
+        rows = parquet.read_table(io.BytesIO(data)).to_pylist()
+        lists = [{name: json.loads(row[name]) for name in _LISTS} for row in rows]
+    except (pa.ArrowInvalid, KeyError, ValueError, OSError):
+        raise UsageError(f"{state.path(INVENTORY)} is damaged: delete it to check all segments again") from None
+    found = []
+    for row, values in zip(rows, lists, strict=True):
+        if row.pop("kseg") == kseg.__version__:
+            values["events"] = [tuple(one) for one in values["events"]]
+            found.append(CheckedSegment(**{**row, **values}))
+    return found

@@ -1,0 +1,143 @@
+"""The data files of a table: rows as Parquet, one file per day of the timestamp at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Any
+
+from kseg.extras.pipeline.pipeline_state import new_file
+from kseg.report.arrow_table import ParquetWriter, pa, pc
+from kseg.report.parquet import FEW_VALUES, GROUP_BYTES, WITHOUT_STATISTICS
+
+#: Days with an open file. Logs are in the order of time, but for late records.
+_OPEN_FILES = 16
+_DAY_MICROSECONDS = 86_400_000_000
+_EPOCH = date(1970, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A complete data file. ``day`` is that of its timestamps in UTC; None without them, or in a table without days."""
+
+    place: str
+    rows: int
+    bytes: int
+    day: date | None = None
+
+
+#: Returns the path or URL of a new file for a day.
+NewPlace = Callable[[date | None], str]
+
+
+class DataFiles:
+    """Writes rows to files of about ``file_bytes``. No file has its name before it is complete."""
+
+    def __init__(self, schema: Any, new_place: NewPlace, *, by_day: bool, file_bytes: int) -> None:
+        self._schema = schema
+        self._new_place = new_place
+        self._by_day = by_day
+        self._file_bytes = file_bytes
+        self._open: dict[date | None, _OpenFile] = {}
+        self._done: list[DataFile] = []
+        self._written = 0
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all files that are not taken yet."""
+        return self._written + sum(one.bytes for one in self._open.values())
+
+    def add(self, batch: Any) -> None:
+        """Write the rows of an Arrow batch."""
+        for day, rows in self._days(batch):
+            file = self._open.pop(day, None)
+            if file is None:
+                if len(self._open) >= _OPEN_FILES:
+                    self._finish(next(iter(self._open)))
+                file = _OpenFile(self._new_place(day), self._schema)
+            self._open[day] = file  # the last used is the last
+            file.add(rows)
+            if file.bytes >= self._file_bytes:
+                self._finish(day)
+
+    def take(self) -> list[DataFile]:
+        """Complete the open files, and return all files since the last call."""
+        for day in list(self._open):
+            self._finish(day)
+        done, self._done, self._written = self._done, [], 0
+        return done
+
+    def discard(self) -> None:
+        """Remove the open files."""
+        for file in self._open.values():
+            file.discard()
+        self._open.clear()
+
+    def _finish(self, day: date | None) -> None:
+        file = self._open.pop(day)
+        self._done.append(DataFile(file.place, file.rows, file.finish(), day))
+        self._written += self._done[-1].bytes
+
+    def _days(self, batch: Any) -> Iterator[tuple[date | None, Any]]:
+        """Yield the rows of each day."""
+        if not self._by_day:
+            yield None, batch
+            return
+        days = pc.floor(pc.divide(pc.cast(batch.column("timestamp"), pa.int64()).cast(pa.float64()), _DAY_MICROSECONDS))
+        for day in pc.unique(days).to_pylist():
+            if day is None:
+                yield None, batch.filter(pc.is_null(days))
+            else:
+                yield _EPOCH + timedelta(days=int(day)), batch.filter(pc.equal(days, day))
+
+
+class _OpenFile:
+    """A Parquet file that is being written."""
+
+    def __init__(self, place: str, schema: Any) -> None:
+        self.place = place
+        self.rows = 0
+        self._stack = ExitStack()
+        self._out = pa.PythonFile(self._stack.enter_context(new_file(place)), "w")  # it counts its bytes
+        self._held: list[Any] = []
+        self._held_bytes = self._bytes = 0
+        few = [name for name in schema.names if name in FEW_VALUES]
+        measured = [name for name in schema.names if name not in WITHOUT_STATISTICS]
+        self._writer = ParquetWriter(
+            self._out, schema, use_dictionary=few, write_statistics=measured, compression="zstd"
+        )
+
+    @property
+    def bytes(self) -> int:
+        """The bytes written, and the uncompressed ones of the rows that wait for a row group."""
+        return self._bytes + self._held_bytes
+
+    def add(self, batch: Any) -> None:
+        self._held.append(batch)
+        self._held_bytes += batch.nbytes
+        self.rows += batch.num_rows
+        if self._held_bytes >= GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._held:
+            self._writer.write_table(pa.Table.from_batches(self._held, self._writer.schema))
+            self._bytes = self._out.tell()
+            self._held, self._held_bytes = [], 0
+
+    def finish(self) -> int:
+        """Complete the file, and return its bytes."""
+        self._flush()
+        self._writer.close()
+        size: int = self._out.tell()
+        self._stack.close()
+        return size
+
+    def discard(self) -> None:
+        """Remove the file: it never gets its name."""
+        with suppress(Exception):
+            self._writer.close()  # otherwise pyarrow closes it later, and prints that it cannot
+        error = RuntimeError("discarded")
+        self._stack.__exit__(RuntimeError, error, None)

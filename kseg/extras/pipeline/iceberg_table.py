@@ -1,0 +1,184 @@
+"""Iceberg tables, by pyiceberg and without a JVM. The next offsets are in each snapshot, and in the table's properties.
+
+The snapshot decides: after a rollback its older offsets are those of the rows that are left. The properties remain where
+snapshots have expired.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from kseg.engine import lazy
+from kseg.errors import KsegError, UnreadableError, UsageError
+from kseg.extras.pipeline.data_files import DataFile
+from kseg.extras.pipeline.lake_table import ChangedTableError, LakeTable, TableState
+from kseg.extras.pipeline.pipeline_settings import TableSettings
+from kseg.report.arrow_table import pa
+
+if TYPE_CHECKING:
+    from pyiceberg import catalog as catalogs
+    from pyiceberg import exceptions, transforms
+else:
+    _NEEDED = "Iceberg tables need a library: pip install 'kseg[iceberg]', which has pyiceberg"
+    catalogs = lazy("pyiceberg.catalog", needed=_NEEDED)
+    exceptions = lazy("pyiceberg.exceptions", needed=_NEEDED)
+    transforms = lazy("pyiceberg.transforms", needed=_NEEDED)
+
+#: The key of the state in the summary of a snapshot, and in the properties of a table.
+STATE = "kseg.state"
+_RETRIES = "commit.retry.num-retries"
+
+
+class IcebergTable(LakeTable):
+    """A table in a catalog of pyiceberg. ``properties`` None are those of pyiceberg's own configuration."""
+
+    def __init__(self, settings: TableSettings, properties: Mapping[str, str] | None) -> None:
+        super().__init__(settings)
+        self._properties = {**_of_environment(), **(properties or {})}
+        self._catalog: Any = None
+        self._table: Any = None
+
+    def _connected(self) -> Any:
+        if self._catalog is None:
+            name = self.settings.catalog
+            try:
+                self._catalog = catalogs.load_catalog(name, **self._properties)
+            except KsegError:
+                raise
+            except Exception as error:
+                raise UsageError(f"catalog {name}: {_line(error)}") from error
+        return self._catalog
+
+    def _load(self) -> Any:
+        """Return the table as it is now, None if it does not exist. Raises UnreadableError."""
+        catalog = self._connected()
+        try:
+            self._table = catalog.load_table(self.settings.name)
+        except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError):
+            self._table = None
+        except Exception as error:
+            raise UnreadableError(f"table {self.settings.name}: {_line(error)}") from error
+        return self._table
+
+    def read_state(self) -> TableState | None:
+        table = self._load()
+        if table is None:
+            return None
+        text = _state_of(table)
+        if text is None and table.current_snapshot() is not None:
+            raise UsageError(
+                f"table {self.settings.name} has rows that no pipeline has loaded: give another name, or an empty table"
+            )
+        try:
+            return TableState.of_json(text) if text else TableState()
+        except (ValueError, KeyError, TypeError):
+            raise UsageError(f"table {self.settings.name}: its property {STATE} is not kseg's") from None
+
+    def create(self) -> None:
+        if self._load() is None:
+            self._create()
+        schema, spec = self._table.schema(), self._table.spec()
+        for one in self.schema:
+            if one.name not in schema.column_names:
+                raise UsageError(f"table {self.settings.name} has no column {one.name}: add it, or set columns")
+        missing = [one.name for one in schema.fields if one.required and one.name not in self.settings.columns]
+        if missing:
+            raise UsageError(f"table {self.settings.name}: column {missing[0]} is required, and nothing fills it")
+        stamp = schema.find_field("timestamp").field_id if "timestamp" in schema.column_names else -1
+        known = [(one.source_id, str(one.transform)) for one in spec.fields]
+        if known != ([(stamp, "day")] if self.settings.by_day else []):
+            shown = ", ".join(str(one) for one in spec.fields) or "none"
+            raise UsageError(
+                f"table {self.settings.name} is partitioned by {shown}: set partition to that, or another name"
+            )
+
+    def _create(self) -> None:
+        catalog, name = self._connected(), self.settings.name
+        try:
+            catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
+            with catalog.create_table_transaction(name, self.schema) as transaction:
+                if self.settings.by_day:
+                    with transaction.update_spec() as spec:
+                        spec.add_field("timestamp", transforms.DayTransform(), "timestamp_day")
+        except exceptions.TableAlreadyExistsError:
+            pass
+        except Exception as error:
+            raise KsegError(f"table {name}: {_line(error)}") from error
+        self._load()
+
+    @property
+    def schema(self) -> Any:
+        """The Arrow schema of the data files, with the field ids of the table if it exists."""
+        plain = super().schema
+        if self._table is None:
+            return plain
+        stored = self._table.schema().as_arrow()
+        return pa.schema([_with_ids(one, stored.field(one.name)) for one in plain if one.name in stored.names])
+
+    def new_place(self, day: date | None) -> str:
+        return f"{self._table.location().rstrip('/')}/data/{self.file_name(day)}"
+
+    def commit(self, files: Sequence[DataFile], before: TableState, after: TableState) -> None:
+        name = self.settings.name
+        if (self.read_state() or TableState()) != before:
+            raise ChangedTableError(f"table {name}: another run has committed meanwhile")
+        # A retry of pyiceberg would add the files again without a look at the offsets. This changes only this object.
+        self._table.metadata.properties[_RETRIES] = "0"
+        try:
+            with self._table.transaction() as transaction:
+                summary = {STATE: after.to_json()}
+                transaction.set_properties({STATE: after.to_json()})
+                if files:
+                    transaction.add_files(
+                        [one.place for one in files], snapshot_properties=summary, check_duplicate_files=False
+                    )
+                else:
+                    with transaction.update_snapshot(snapshot_properties=summary).fast_append():
+                        pass
+        except exceptions.CommitFailedException as error:
+            raise ChangedTableError(f"table {name}: {_line(error)}") from error
+        except Exception as error:
+            if (self.read_state() or TableState()) == after:
+                return  # the catalog has committed, and its answer was lost
+            raise KsegError(f"table {name}: {_line(error)}") from error
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        if self._load() is not None:
+            yield from self._table.scan(selected_fields=tuple(columns)).to_arrow_batch_reader()
+
+
+def _of_environment() -> dict[str, str]:
+    """Return the address of the object store that AWS's tools and the reader of segments use; pyiceberg ignores it."""
+    address = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    return {"s3.endpoint": address} if address else {}
+
+
+def _state_of(table: Any) -> str | None:
+    """Return the state of the newest snapshot of kseg's that the current one contains, else that of the properties."""
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        text = snapshot.summary[STATE] if snapshot.summary else None
+        if text:
+            return str(text)
+        parent = snapshot.parent_snapshot_id
+        snapshot = table.snapshot_by_id(parent) if parent is not None else None
+    found: str | None = table.properties.get(STATE)
+    return found
+
+
+def _with_ids(own: Any, stored: Any) -> Any:
+    """Return a field with the field ids of the table's, also in lists and structs."""
+    kind = own.type
+    if pa.types.is_list(kind):
+        kind = pa.list_(_with_ids(kind.value_field, stored.type.value_field))
+    elif pa.types.is_struct(kind):
+        kind = pa.struct([_with_ids(one, stored.type.field(one.name)) for one in kind])
+    return pa.field(own.name, kind, metadata=stored.metadata)
+
+
+def _line(error: Exception) -> str:
+    """Return an error of pyiceberg as one line."""
+    return " ".join((str(error) or type(error).__name__).split())

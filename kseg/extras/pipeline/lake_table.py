@@ -1,0 +1,213 @@
+"""The tables that a pipeline loads: what all formats have in common, and the table of Parquet files.
+
+A commit makes data files and the next offsets visible together. So a run that was killed continues at the offsets of the
+last commit, and no row is loaded twice. Files of a run that was killed before its commit belong to no table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from typing import Any
+
+from kseg.engine import imported
+from kseg.errors import KsegError, UnreadableError, UsageError
+from kseg.extras.pipeline.data_files import DataFile
+from kseg.extras.pipeline.offset_plan import Loaded
+from kseg.extras.pipeline.pipeline_settings import PipelineSettings, TableSettings
+from kseg.extras.pipeline.pipeline_state import new_file, read_if_exists, remove_file
+from kseg.extras.views.view_table import VIEWS
+from kseg.format.storage import local_files, remote_files
+from kseg.format.storage.naming import is_url
+from kseg.format.storage.source import path_in
+from kseg.report.arrow_table import arrow_schema, pa, parquet
+
+
+class ChangedTableError(KsegError):
+    """Another program has committed to the table meanwhile. Nothing was committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """The state of a table: the next offsets by partition; and the run of the last commit, with its rows so far."""
+
+    offsets: Mapping[str, Loaded] = field(default_factory=dict)
+    run: str | None = None
+    rows: int = 0
+
+    def to_json(self) -> str:
+        offsets = {name: [one.next_offset, one.topic_id] for name, one in self.offsets.items()}
+        return json.dumps({"run": self.run, "rows": self.rows, "offsets": offsets}, separators=(",", ":"))
+
+    @classmethod
+    def of_json(cls, text: str) -> TableState:
+        """Return the state of JSON text. Raises ValueError, KeyError or TypeError for other text."""
+        found = json.loads(text)
+        offsets = {name: Loaded(int(one[0]), one[1]) for name, one in found["offsets"].items()}
+        return cls(offsets, found["run"], int(found["rows"]))
+
+
+class LakeTable(ABC):
+    """A table. ``schema`` is the Arrow schema of its data files; None before the table is created."""
+
+    def __init__(self, settings: TableSettings) -> None:
+        self.settings = settings
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        """The columns of the view of records that the table has."""
+        known = {column.name: column for column in VIEWS["records"].columns}
+        return tuple(known[name] for name in self.settings.columns)
+
+    @property
+    def schema(self) -> Any:
+        """The Arrow schema of the data files."""
+        return arrow_schema(self.columns)
+
+    def file_name(self, day: date | None) -> str:
+        """Return a new name of a data file below the folder of the data."""
+        name = f"kseg-{uuid.uuid4().hex}.parquet"
+        return f"date={day or '__HIVE_DEFAULT_PARTITION__'}/{name}" if self.settings.by_day else name
+
+    @abstractmethod
+    def read_state(self) -> TableState | None:
+        """Return the state of the table, None if it does not exist. Raises UsageError for a table of somebody else."""
+
+    @abstractmethod
+    def create(self) -> None:
+        """Create the table if it does not exist. Raises UsageError if it has other columns."""
+
+    @abstractmethod
+    def new_place(self, day: date | None) -> str:
+        """Return the path or URL of a new data file."""
+
+    @abstractmethod
+    def commit(self, files: Sequence[DataFile], before: TableState, after: TableState) -> None:
+        """Add files and the state as one commit. Raises ChangedTableError if the state is not ``before``."""
+
+    @abstractmethod
+    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        """Yield all rows of the table as Arrow batches with the named columns."""
+
+    def remove_orphans(self) -> int:
+        """Remove the data files of killed runs, and return their number. Only if no other run works."""
+        return 0
+
+    def describe(self) -> str:
+        """Return the definition of the table as text, for a table that does not exist yet."""
+        columns = ", ".join(f"{one.name} {one.type}" for one in self.schema)
+        by_day = ", by day of timestamp" if self.settings.by_day else ""
+        return f"{self.settings.format} {self.settings.shown} ({columns}){by_day}"
+
+
+def open_table(settings: PipelineSettings, topic: str) -> LakeTable:
+    """Return the table of a topic. Raises UsageError if a library is missing."""
+    table = settings.tables[topic]
+    kind: type[LakeTable] = imported(_KINDS[table.format])
+    return kind(table) if not table.catalog else kind(table, settings.catalogs.get(table.catalog))  # type: ignore[call-arg]
+
+
+_KINDS = {
+    "parquet": "kseg.extras.pipeline.lake_table:ParquetTable",
+    "iceberg": "kseg.extras.pipeline.iceberg_table:IcebergTable",
+}
+_COMMITS = "_kseg/commits"
+
+
+class ParquetTable(LakeTable):
+    """A folder of Parquet files, with a list of commits in ``_kseg/commits``.
+
+    Each commit is a file with the next number, and is created only if no file has that number. It lists the data files
+    that it adds. Readers skip folders whose name begins with an underscore.
+    """
+
+    def read_state(self) -> TableState | None:
+        last = self._commits()
+        if not last:
+            self._check_own()
+            return None
+        return self._commit_of(last[-1])[0]
+
+    def create(self) -> None:
+        self._check_own()
+
+    def _check_own(self) -> None:
+        """Raise UsageError if the folder has something in it that no pipeline has written."""
+        names = _names(self.settings.path)
+        if names and "_kseg" not in names and not all(name.startswith("date=") for name in names):
+            raise UsageError(
+                f"{self.settings.shown} has files that no pipeline has written, such as {min(names)}: give another folder"
+            )
+
+    def _commits(self) -> list[int]:
+        names = _names(path_in(self.settings.path, _COMMITS))
+        return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
+
+    def _commit_place(self, number: int) -> str:
+        return path_in(self.settings.path, f"{_COMMITS}/{number:020}.json")
+
+    def _commit_of(self, number: int) -> tuple[TableState, list[str]]:
+        place = self._commit_place(number)
+        try:
+            found = json.loads(read_if_exists(place) or b"")
+            return TableState.of_json(found["state"]), [one["place"] for one in found["files"]]
+        except (ValueError, KeyError, TypeError):
+            raise UnreadableError(f"{place}: not a commit of kseg's") from None
+
+    def new_place(self, day: date | None) -> str:
+        return path_in(self.settings.path, self.file_name(day))
+
+    def commit(self, files: Sequence[DataFile], before: TableState, after: TableState) -> None:
+        last = self._commits()
+        if (self._commit_of(last[-1])[0] if last else TableState()) != before:
+            raise ChangedTableError(f"{self.settings.shown}: another run has committed meanwhile")
+        own = f"{self.settings.path}/"
+        listed = [{**asdict(one), "place": one.place.removeprefix(own), "day": str(one.day or "")} for one in files]
+        try:
+            with new_file(self._commit_place(last[-1] + 1 if last else 1), new=True) as out:
+                out.write(json.dumps({"state": after.to_json(), "files": listed}, indent=1).encode())
+        except UsageError as error:
+            raise ChangedTableError(f"{self.settings.shown}: another run has committed meanwhile") from error
+
+    def files(self) -> list[str]:
+        """Return the paths or URLs of the data files of all commits."""
+        return [path_in(self.settings.path, one) for number in self._commits() for one in self._commit_of(number)[1]]
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        for place in self.files():
+            yield from parquet_batches(place, columns)
+
+    def remove_orphans(self) -> int:
+        known = set(self.files())
+        found = 0
+        folders = [self.settings.path]
+        folders += [path_in(self.settings.path, name) for name in _names(folders[0]) if name.startswith("date=")]
+        for folder in folders:
+            for name in _names(folder):
+                place = path_in(folder, name)
+                if name.startswith("kseg-") and name.endswith(".parquet") and place not in known:
+                    remove_file(place)
+                    found += 1
+        return found
+
+
+def parquet_batches(place: str, columns: Sequence[str]) -> Iterator[Any]:
+    """Yield the rows of a Parquet file with the named columns."""
+    with local_files.open_file(place, named=False) as raw:
+        yield from parquet.ParquetFile(pa.PythonFile(raw, mode="r")).iter_batches(columns=list(columns))
+
+
+def _names(folder: str) -> list[str]:
+    """Return the names in a folder, none if it does not exist. Raises UnreadableError."""
+    if is_url(folder):
+        remote_files.forget(folder)
+        if remote_files.kind_of(folder) is None:
+            return []
+    elif not os.path.isdir(folder):
+        return []
+    return local_files.names_in(folder)

@@ -1,0 +1,320 @@
+"""Plan the load of a partition: a half-open range of offsets, and the bytes of the replicas that hold it.
+
+A load continues at the next offset of the table. It ends at the last stable offset, so a transaction is loaded as a whole
+after it has ended, wherever the segments of two nights are cut. At each offset the replica is read whose segment is sound.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kseg.commands.dump.dumped_rows import byte_range
+from kseg.extras.pipeline.checked_segments import ABORT, DATA, CheckedSegment
+from kseg.extras.pipeline.source_listing import ListedSegment, Place, Replica
+from kseg.extras.views.planning import SegmentRange
+from kseg.format.record.columns import BatchColumns
+from kseg.format.record.layout import ABORTED, COMMITTED, CONTROL, INT64_MAX, OPEN, TRANSACTIONAL
+from kseg.format.segment.row_filter import RowFilter
+from kseg.text import inclusive_range
+
+#: First and last offset of a transaction, both inclusive.
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTransactions:
+    """The transactions of a plan by offset: ``TransactionLogs`` has them by position in the one folder of a log, and the
+    parts of a plan are of several replicas.
+
+    ``aborted``: spans of aborted transactions by producer id, ascending. ``open``: first offsets of open ones.
+    """
+
+    aborted: Mapping[int, Sequence[Span]]
+    open: Mapping[int, int]
+
+    def within(self, first: int, end: int) -> PlannedTransactions:
+        """Return the transactions that touch offsets ``first`` to ``end`` (exclusive)."""
+        near = {
+            producer: [span for span in spans if span[1] >= first and span[0] < end]
+            for producer, spans in self.aborted.items()
+        }
+        return PlannedTransactions({producer: spans for producer, spans in near.items() if spans}, self.open)
+
+    def accepts(self, batches: BatchColumns, row: int) -> bool:
+        """Return whether a consumer with read_committed gets the records of a batch."""
+        if batches.base_offset[row] >= min(self.open.values(), default=INT64_MAX):
+            return False
+        is_control = batches.magic[row] >= 2 and batches.attributes[row] & CONTROL
+        return not is_control and self.state(batches, row) in (None, COMMITTED)
+
+    def state(self, batches: BatchColumns, row: int) -> str | None:
+        """Return the state of a batch's transaction; None outside transactions."""
+        if batches.magic[row] < 2 or not batches.attributes[row] & TRANSACTIONAL:
+            return None
+        producer_id, offset = batches.producer_id[row], batches.base_offset[row]
+        if offset >= self.open.get(producer_id, INT64_MAX):
+            return OPEN
+        # A producer has one transaction at a time: its spans do not overlap.
+        spans = self.aborted.get(producer_id, ())
+        i = bisect_right(spans, (offset, INT64_MAX))
+        return ABORTED if i > 0 and offset <= spans[i - 1][1] else COMMITTED
+
+    def transactional_id(self, batches: BatchColumns, row: int) -> str | None:
+        """Return None: the transactional ids are in the log directory of one replica."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Offsets ``first`` to ``end`` (exclusive) of a segment."""
+
+    listed: ListedSegment
+    checked: CheckedSegment
+    first: int
+    end: int
+
+    def ranges(self, committed: PlannedTransactions | None) -> list[SegmentRange]:
+        """Return the bytes that hold the offsets, without batches whose offsets are not proved."""
+        file, size = self.listed.file, self.checked.valid_end
+        near = committed.within(self.first, self.end) if committed else None
+        start, end = 0, size
+        if self.checked.is_sound and self.first > self.checked.base_offset:
+            start, _ = byte_range(file.path, size, RowFilter(self.first), sealed=not file.active)
+        if self.checked.is_sound and self.end < self.checked.next_offset:
+            _, end = byte_range(file.path, size, RowFilter(None, self.end), sealed=not file.active)
+        return [SegmentRange(file, size, *one, near) for one in _without(start, end, self.checked.excluded)]
+
+
+def _without(start: int, end: int, excluded: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+    for first, last in sorted(excluded):
+        if start < first < end:
+            yield start, first
+        start = max(start, last)
+    if start < end:
+        yield start, end
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """The plan of a run for a partition.
+
+    It loads offsets ``first`` to ``end`` (exclusive) from ``parts``. ``log_end`` is the end of the valid log. ``waiting``
+    says why the rows from ``end`` on are not loaded yet. ``failure``: why the run cannot succeed, such as a segment that
+    cannot be read. ``gaps`` are ranges (first, end, reason) of offsets that are lost. ``damaged`` are the segments
+    with damage in the range.
+    """
+
+    place: Place
+    first: int
+    end: int
+    log_end: int
+    parts: tuple[Part, ...] = ()
+    committed: PlannedTransactions | None = None
+    waiting: str | None = None
+    failure: str | None = None
+    gaps: tuple[tuple[int, int, str], ...] = ()
+    damaged: tuple[CheckedSegment, ...] = ()
+    topic_id: str | None = None
+
+    @property
+    def name(self) -> str:
+        return "{}-{}".format(*self.place)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The loaded part of a partition: the next offset, and the id of the topic that its rows are from, if known."""
+
+    next_offset: int
+    topic_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRules:
+    """The rules of a pipeline for offsets (see ``PipelineSettings``)."""
+
+    committed: bool = True
+    gaps_stop: bool = True
+    hold_segments: bool = False
+
+
+def needed(replicas: Sequence[Replica], loaded: Loaded | None) -> list[ListedSegment]:
+    """Return the segments that can hold offsets that are not loaded, and that are old enough."""
+    found = []
+    for replica in replicas:
+        for segment, following in zip(replica.segments, [*replica.segments[1:], None], strict=True):
+            if segment.young:
+                break
+            if following is None or loaded is None or following.base_offset > loaded.next_offset:
+                found.append(segment)
+    return found
+
+
+def plan_partition(
+    place: Place,
+    replicas: Sequence[Replica],
+    checked: Mapping[str, CheckedSegment],
+    loaded: Loaded | None,
+    rules: PlanRules,
+) -> PartitionPlan:
+    """Plan the load of a partition. ``checked`` has the results of the ``needed`` segments by path."""
+    topic_id = next((one.topic_id for one in replicas if one.topic_id), None)
+    first = loaded.next_offset if loaded else min(one.segments[0].base_offset for one in replicas if one.segments)
+    listed = [segment for replica in replicas for segment in replica.segments if segment.path in checked]
+    log_end = max((checked[one.path].next_offset for one in listed), default=first)
+    every = [segment for replica in replicas for segment in replica.segments]
+    log_end = max([log_end, *(one.base_offset for one in every)])
+    empty = PartitionPlan(place, first, first, log_end, topic_id=topic_id)
+    unknown = any(one.young for one in every) or any(checked[one.path].unread for one in listed)
+    if failure := _is_another(empty, loaded, unknown=unknown):
+        return replace(empty, failure=failure)
+    walk = _Walk(first, listed, checked, rules)
+    walk.run()
+    found = replace(
+        empty, end=walk.at, parts=tuple(walk.parts), waiting=walk.waiting, failure=walk.failure, gaps=tuple(walk.gaps),
+        damaged=tuple(walk.damaged),
+    )  # fmt: skip
+    return _stable(found) if rules.committed else found
+
+
+def _is_another(plan: PartitionPlan, loaded: Loaded | None, *, unknown: bool) -> str | None:
+    """Return why the log is not the one that was loaded. ``unknown``: its end is not known."""
+    if loaded is None:
+        return None
+    if loaded.topic_id and plan.topic_id and loaded.topic_id != plan.topic_id:
+        return (
+            f"the topic was deleted and created again: the table has rows of topic id {loaded.topic_id}, and "
+            f"the segments are of {plan.topic_id}: load them into a new table"
+        )
+    if plan.log_end < loaded.next_offset and not unknown:
+        return (
+            f"the log ends at offset {plan.log_end}, and the table has its rows up to offset "
+            f"{loaded.next_offset - 1}: it was truncated, the topic was created again, or segments are missing"
+        )
+    return None
+
+
+class _Walk:
+    """Walks through the segments of all replicas, from the first offset that is not loaded."""
+
+    def __init__(
+        self,
+        first: int,
+        listed: Sequence[ListedSegment],
+        checked: Mapping[str, CheckedSegment],
+        rules: PlanRules,
+    ) -> None:
+        self.at = first
+        self.parts: list[Part] = []
+        self.gaps: list[tuple[int, int, str]] = []
+        self.damaged: list[CheckedSegment] = []
+        self.waiting: str | None = None
+        self.failure: str | None = None
+        self._listed = sorted(listed, key=lambda one: one.base_offset)
+        self._checked = checked
+        self._rules = rules
+        self._thinned = any(one.thinned for one in checked.values())
+
+    def run(self) -> None:
+        """Collect the parts, up to the end of the log or the first offset that must wait."""
+        while self.waiting is None and self.failure is None:
+            part = self._best()
+            if part is not None:
+                self._add(part)
+                continue
+            unread = [one for one in self._at() if self._checked[one.path].unread]
+            following = [one for one in self._listed if one.base_offset > self.at]
+            if unread:
+                self.failure = self._checked[unread[0].path].unread
+            elif not following:
+                return
+            else:
+                self._pass_gap(following[0].base_offset)
+
+    def _at(self) -> list[ListedSegment]:
+        """Return the segments that can hold the current offset by their names: the last one of each folder before it."""
+        newest: dict[str, ListedSegment] = {}
+        for one in self._listed:
+            if one.base_offset <= self.at:
+                newest[one.path.rpartition("/")[0]] = one
+        return list(newest.values())
+
+    def _best(self) -> Part | None:
+        """Return the best segment at the current offset: a sound one, and of these the one that ends last."""
+        candidates = [
+            (self._checked[one.path].is_sound, self._checked[one.path].next_offset, one)
+            for one in self._listed
+            if one.base_offset <= self.at < self._checked[one.path].next_offset
+            and self._checked[one.path].unread is None
+        ]
+        if not candidates:
+            return None
+        _, end, best = max(candidates, key=lambda one: one[:2])
+        checked = self._checked[best.path]
+        if not checked.is_sound:
+            # The next sound segment of another replica takes over where it begins.
+            others = [one.base_offset for sound, _, one in self._sound_after(best) if sound]
+            end = min([end, *others])
+        return Part(best, checked, self.at, end)
+
+    def _sound_after(self, best: ListedSegment) -> list[tuple[bool, int, ListedSegment]]:
+        return [
+            (self._checked[one.path].is_sound, one.base_offset, one)
+            for one in self._listed
+            if one.base_offset > self.at and one.path.rpartition("/")[0] != best.path.rpartition("/")[0]
+        ]
+
+    def _add(self, part: Part) -> None:
+        if not part.checked.is_sound:
+            if self._rules.hold_segments:
+                self.waiting = f"{part.checked.path} is damaged, and quarantine.unit is segment"
+                self.damaged.append(part.checked)
+                return
+            if part.checked not in self.damaged:
+                self.damaged.append(part.checked)
+        self.parts.append(part)
+        self.at = part.end
+
+    def _pass_gap(self, following: int) -> None:
+        """Continue at the next segment, or stop before a gap that nothing explains."""
+        damaged = [self._checked[one.path] for one in self._at() if not self._checked[one.path].is_sound]
+        if damaged:
+            # The end of a damaged segment: its findings name the offsets.
+            self.damaged += [one for one in damaged if one not in self.damaged]
+            if self._rules.hold_segments:
+                self.waiting = f"{damaged[0].path} is damaged, and quarantine.unit is segment"
+                return
+        elif not (self._thinned and self._at()):
+            text = inclusive_range("offset", self.at, following - 1)
+            why = "in no segment" if self._at() else "deleted before it was loaded"
+            if self._rules.gaps_stop:
+                self.failure = f"{text}: {why}: wait for the segment, or set source.gaps to continue without it"
+                return
+            self.gaps.append((self.at, following, f"{text}: {why}"))
+        self.at = following
+
+
+def _stable(plan: PartitionPlan) -> PartitionPlan:
+    """Return the plan up to its last stable offset, with the outcomes of its transactions."""
+    begun: dict[int, int] = {}
+    spans: dict[int, list[Span]] = defaultdict(list)
+    for part in plan.parts:
+        for producer, offset, kind in part.checked.events:
+            if offset >= part.end:
+                break
+            if kind == DATA:
+                begun.setdefault(producer, offset)
+            elif (start := begun.pop(producer, None)) is not None and kind == ABORT:
+                spans[producer].append((start, offset))
+    committed = PlannedTransactions({producer: sorted(found) for producer, found in spans.items()}, begun)
+    stable = min(begun.values(), default=None)
+    if stable is None or stable >= plan.end:
+        return replace(plan, committed=committed)
+    stable = max(stable, plan.first)
+    producer = min(begun, key=lambda one: begun[one])
+    parts = tuple(replace(one, end=min(one.end, stable)) for one in plan.parts if one.first < stable)
+    waiting = f"producer {producer} has a transaction open from offset {begun[producer]} on"
+    return replace(plan, end=stable, parts=parts, committed=committed, waiting=waiting)

@@ -1,0 +1,95 @@
+"""The preview of a run, and the state of the tables, without reading segments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kseg.extras.pipeline.checked_segments import Inventory
+from kseg.extras.pipeline.offset_plan import Loaded, needed
+from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline
+from kseg.extras.pipeline.pipeline_state import MANIFEST
+from kseg.extras.pipeline.source_listing import Replica
+from kseg.format.sidefiles.log_end import last_valid_batch
+from kseg.text import count_of, iso_time, size_text
+
+_Found = tuple[list[PartitionOutcome], list[str]]
+
+
+def plan(pipeline: Pipeline) -> _Found:
+    """Return the planned load by partition, and lines with the sums and the tables that it would create."""
+    inventory = Inventory(pipeline.state)
+    found, lines = [], []
+    known_bytes = new_bytes = new_segments = 0
+    for topic, partitions in _by_topic(pipeline).items():
+        table = pipeline.tables[topic]
+        state = table.read_state()
+        if state is None:
+            lines.append(f"would create {table.describe()}")
+        for partition, replicas in partitions.items():
+            loaded = state.offsets.get(f"{topic}-{partition}") if state else None
+            segments = needed(replicas, loaded)
+            for one in segments:
+                if inventory.known(one):
+                    known_bytes += one.size
+                else:
+                    new_segments, new_bytes = new_segments + 1, new_bytes + one.size
+            end = _log_end(replicas, inventory)
+            first = loaded.next_offset if loaded else min(one.segments[0].base_offset for one in replicas)
+            status = "to load" if end > first else "current"
+            sizes = (len(segments), sum(one.size for one in segments)) if status == "to load" else (0, 0)
+            found.append(
+                PartitionOutcome(topic, partition, table.settings.shown, first, max(end, first), end, status, *sizes)
+            )
+    lines.append(f"would check {count_of(new_segments, 'segment')}, {size_text(new_bytes)}")
+    if known_bytes:
+        lines.append(f"checked already: {size_text(known_bytes)}")
+    return found, [*lines, *_last_run(pipeline)]
+
+
+def status(pipeline: Pipeline) -> _Found:
+    """Return the loaded and the missing offsets by partition, and lines about the last run."""
+    inventory = Inventory(pipeline.state)
+    found = []
+    for topic, partitions in _by_topic(pipeline).items():
+        table = pipeline.tables[topic]
+        state = table.read_state()
+        for partition, replicas in partitions.items():
+            loaded: Loaded | None = state.offsets.get(f"{topic}-{partition}") if state else None
+            first = min(one.segments[0].base_offset for one in replicas)
+            has, end = loaded.next_offset if loaded else first, _log_end(replicas, inventory)
+            found.append(
+                PartitionOutcome(
+                    topic, partition, table.settings.shown, min(first, has), has, end,
+                    "current" if end == has else "failed" if end < has else "to load",
+                    reason="the log ends before the loaded offsets" if end < has else None,
+                )
+            )  # fmt: skip
+    lag = sum(one.lag for one in found)
+    return found, [f"{count_of(lag, 'offset')} not loaded", *_last_run(pipeline)]
+
+
+def _by_topic(pipeline: Pipeline) -> Mapping[str, Mapping[int, tuple[Replica, ...]]]:
+    by_topic: dict[str, dict[int, tuple[Replica, ...]]] = {}
+    for (topic, partition), replicas in pipeline.listed().items():
+        by_topic.setdefault(topic, {})[partition] = replicas
+    return by_topic
+
+
+def _log_end(replicas: Sequence[Replica], inventory: Inventory) -> int:
+    """Return the end of the longest replica, from the inventory or the end of its last segment."""
+    ends = []
+    for replica in replicas:
+        last = replica.segments[-1]
+        known = inventory.known(last)
+        ends.append(known.next_offset if known else last_valid_batch(last.path, last.size).offset)
+    return max(ends)
+
+
+def _last_run(pipeline: Pipeline) -> list[str]:
+    manifest = pipeline.state.read(MANIFEST)
+    if not manifest:
+        return ["no run yet"]
+    when = iso_time(int(manifest["time"] * 1000))
+    if manifest["state"] != "DONE":
+        return [f"run {manifest['run']} was ended after {manifest['state']}, {when}: the next run continues it"]
+    return [f"last run {manifest['run']}: exit code {manifest.get('code')}, {when}"]

@@ -1,0 +1,114 @@
+"""The reports of a run: an HTML page, metrics for Prometheus, JSON Lines."""
+
+from __future__ import annotations
+
+import io
+import json
+import platform
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from typing import Any, TextIO
+
+import kseg
+from kseg.extras.html import page
+from kseg.extras.html.page import PageSection
+from kseg.extras.pipeline.pipeline_run import RunOutcome
+from kseg.extras.pipeline.pipeline_settings import PipelineSettings
+from kseg.extras.pipeline.pipeline_state import new_file
+from kseg.report.pipeline_report import COLUMNS
+from kseg.report.prometheus import Metrics
+from kseg.report.spool import Run
+from kseg.report.tables import TableColumn, cells_of
+from kseg.text import count_of, inclusive_range
+
+#: The most rows of a table of the page, and the most partitions with series of their own.
+_MOST_ROWS = 1000
+_VERDICTS = {
+    0: ("valid", "complete"),
+    1: ("warning", "damage set aside"),
+    2: ("damaged", "failed"),
+    3: ("damaged", "stopped"),
+}
+_DAMAGE_COLUMNS = (
+    TableColumn("partition", text="wrap"),
+    TableColumn("file", text="wrap"),
+    TableColumn("rule"),
+    TableColumn("offsets"),
+    TableColumn("finding", text="wrap"),
+)
+
+
+def write_reports(settings: PipelineSettings, outcome: RunOutcome) -> None:
+    """Write all reports of the configuration. ``{run}`` in a name is the id of the run. Raises KsegError."""
+    for kind, place in settings.reports:
+        text = io.StringIO()
+        _WRITERS[kind](settings, outcome, text)
+        with new_file(place.replace("{run}", outcome.run)) as out:
+            out.write(text.getvalue().encode())
+
+
+def _write_jsonl(settings: PipelineSettings, outcome: RunOutcome, out: TextIO) -> None:
+    rows: list[Mapping[str, Any]] = [
+        {"kind": "pipeline", "run": outcome.run, **asdict(one), "lag": one.lag} for one in outcome.partitions
+    ]
+    rows += [{"kind": "damage", **one} for one in outcome.damage]
+    rows.append({"kind": "run", "run": outcome.run, "pipeline": settings.name, "code": outcome.code,
+                 "rows": dict(outcome.rows), "failures": list(outcome.failures)})  # fmt: skip
+    out.writelines(f"{json.dumps(row)}\n" for row in rows)
+
+
+def _write_prometheus(settings: PipelineSettings, outcome: RunOutcome, out: TextIO) -> None:
+    metrics = Metrics(out, {"pipeline": settings.name})
+    topics = sorted({one.topic for one in outcome.partitions})
+    metrics.write("pipeline_exit_code", "Exit code of the last run.", [({}, outcome.code)])
+    loaded = [({"topic": topic}, outcome.rows.get(topic, 0)) for topic in topics]
+    metrics.write("pipeline_rows", "Rows that the last run has loaded.", loaded)
+    metrics.write("pipeline_damaged_places", "Rows of the quarantine list.", [({}, len(outcome.damage))])
+    worst = sorted(outcome.partitions, key=lambda one: -one.lag)[:_MOST_ROWS]
+    lags = [({"topic": one.topic, "partition": str(one.partition)}, one.lag) for one in worst]
+    metrics.write("pipeline_lag", "Offsets of a partition that are not loaded, the largest only.", lags)
+    metrics.write(
+        "pipeline_last_run_timestamp_seconds", "End of the run, in seconds since 1970.", [({}, int(time.time()))]
+    )
+
+
+def _write_html(settings: PipelineSettings, outcome: RunOutcome, out: TextIO) -> None:
+    level, verdict = _VERDICTS[outcome.code]
+    rows = ", ".join(f"{count_of(count, 'row')} of {topic}" for topic, count in outcome.rows.items() if count)
+    run = Run(
+        f"kseg pipeline run {settings.path}", settings.paths, platform.node() or "unknown", int(outcome.started * 1000),
+        kseg.__version__,
+    )  # fmt: skip
+    lead = f"Run {outcome.run}: {rows or 'no rows'} loaded, {count_of(len(outcome.damage), 'damaged place')} set aside."
+    head = page.header(level, verdict, f"Pipeline {settings.name}", lead, run, "kseg pipeline")
+    page.write_page(out, f"kseg pipeline: {verdict}", head, list(_sections(outcome)))
+
+
+def _sections(outcome: RunOutcome) -> Iterable[PageSection]:
+    if outcome.fail_if:
+        yield PageSection("stopped", "Nothing was loaded", f"<p>{page.text(outcome.fail_if)}</p>\n")
+    if outcome.failures:
+        lines = [(line,) for line in outcome.failures]
+        yield PageSection("failed", "Failed", page.folded((TableColumn("why", text="wrap"),), lines, "failure"))
+    shown = [[*cells_of(COLUMNS, one), one.reason or ""] for one in outcome.partitions[:_MOST_ROWS]]
+    listed = page.folded([*COLUMNS, TableColumn("reason", text="wrap")], shown, "partition")
+    listed += page.more(len(outcome.partitions) - _MOST_ROWS, "partition")
+    yield PageSection("partitions", "Partitions", listed)
+    if outcome.damage:
+        cells = [
+            (f"{row['topic']}-{row['partition']}", row["file"] or "", row["rule"], _offsets(row), row["message"])
+            for row in outcome.damage[:_MOST_ROWS]
+        ]
+        listed = page.folded(_DAMAGE_COLUMNS, cells, "damaged place")
+        listed += page.more(len(outcome.damage) - _MOST_ROWS, "damaged place")
+        yield PageSection("damaged", "Quarantine list", listed)
+
+
+def _offsets(row: Mapping[str, Any]) -> str:
+    first, last = row.get("offset"), row.get("last_offset")
+    return "" if first is None else inclusive_range("", first, first if last is None else last).strip()
+
+
+_Writer = Callable[[PipelineSettings, RunOutcome, TextIO], None]
+_WRITERS: Mapping[str, _Writer] = {"jsonl": _write_jsonl, "prometheus": _write_prometheus, "html": _write_html}

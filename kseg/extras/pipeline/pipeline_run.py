@@ -1,0 +1,271 @@
+"""A run of a pipeline: list, check, quarantine, load, report.
+
+Each state is recorded when its work is done. A run that was ended is continued by the next one: it lists again, checks what
+has changed, and loads from the offsets that the tables have. So it does not matter where the first one ended.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kseg.errors import KsegError, UsageError
+from kseg.extras.pipeline.checked_segments import CheckedSegment, Inventory
+from kseg.extras.pipeline.lake_table import ChangedTableError, LakeTable, TableState, open_table
+from kseg.extras.pipeline.load_rows import TableLoad
+from kseg.extras.pipeline.offset_plan import PartitionPlan, PlanRules, needed, plan_partition
+from kseg.extras.pipeline.pipeline_settings import PipelineSettings
+from kseg.extras.pipeline.pipeline_state import MANIFEST, STATES, PipelineState, new_file
+from kseg.extras.pipeline.source_listing import Listing, Replica, list_source
+from kseg.findings import do_nothing
+from kseg.format.storage.process_pool import Pool
+
+#: Exit codes: damage was set aside; the run could not do its work; ``fail_if`` is met.
+SET_ASIDE, FAILED, FAIL_IF = 1, 2, 3
+#: How often a load begins again because another program has committed to its table.
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOutcome:
+    """The result of a run for a partition, or its plan.
+
+    The run loads offsets ``first_offset`` to ``end_offset`` (exclusive). ``size`` are the bytes to read, of ``segments``
+    segments. ``status`` is one of STATUSES, and ``reason`` says why rows are not loaded.
+    """
+
+    topic: str
+    partition: int
+    table: str
+    first_offset: int
+    end_offset: int
+    log_end_offset: int
+    status: str
+    segments: int = 0
+    size: int = 0
+    damaged: int = 0
+    reason: str | None = None
+
+    @property
+    def lag(self) -> int:
+        """The offsets from the end of the loaded ones to the end of the log."""
+        return max(self.log_end_offset - self.end_offset, 0)
+
+
+STATUSES = ("loaded", "to load", "current", "waiting", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """The result of a run: its id, the exit code, the partitions, the damage and the rows loaded per topic."""
+
+    run: str
+    code: int
+    partitions: Sequence[PartitionOutcome]
+    damage: Sequence[Mapping[str, Any]]
+    rows: Mapping[str, int]
+    failures: Sequence[str] = ()
+    segments: Sequence[CheckedSegment] = ()
+    started: float = 0.0
+    fail_if: str | None = None
+
+
+@dataclass(slots=True)
+class _Work:
+    """The plans and results of a run so far."""
+
+    plans: dict[str, list[PartitionPlan]] = field(default_factory=lambda: defaultdict(list))
+    states: dict[str, TableState] = field(default_factory=dict)
+    segments: dict[str, CheckedSegment] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+
+
+class Pipeline:
+    """A pipeline with its state and its tables. ``note`` is called with lines for people."""
+
+    def __init__(self, settings: PipelineSettings, note: Callable[[str], object] = do_nothing) -> None:
+        self.settings = settings
+        self.state = PipelineState(settings.state)
+        self.tables: dict[str, LakeTable] = {topic: open_table(settings, topic) for topic in settings.tables}
+        self.rules = PlanRules(settings.isolation == "read_committed", settings.gaps_stop, settings.hold_segments)
+        self._note = note
+
+    def listed(self) -> Listing:
+        """List the source. Raises UsageError if it has none of the topics."""
+        listing = list_source(self.settings)
+        there = {topic for topic, _ in listing}
+        for topic in self.tables:
+            if topic not in there:
+                self._note(f"topic {topic}: no partition in {', '.join(self.settings.paths)}")
+        if not there:
+            raise UsageError(f"{self.settings.path}: no partition of {', '.join(self.tables)} in the source")
+        return listing
+
+    def run(self, report: Callable[[RunOutcome], object], pool: Pool | None = None) -> RunOutcome:
+        """Do a run, or continue the last one, and return its outcome. Raises KsegError if it could not do its work.
+
+        ``report`` writes the reports.
+        """
+        with self.state.leased():
+            manifest = self.state.read(MANIFEST)
+            if manifest.get("state") in (None, "DONE"):
+                number = int(manifest.get("number", 0)) + 1
+                manifest = {"run": _new_id(number), "number": number, "started": time.time(), "damage": []}
+            else:
+                self._note(f"continuing run {manifest['run']}, which ended after {manifest['state']}")
+            return _Run(self, manifest, pool).do(report)
+
+
+class _Run:
+    """The states of one run, in their order."""
+
+    def __init__(self, pipeline: Pipeline, manifest: dict[str, Any], pool: Pool | None) -> None:
+        self._pipeline = pipeline
+        self._settings = pipeline.settings
+        self._manifest = manifest
+        self._pool = pool
+        self._work = _Work()
+        self._done: dict[str, TableState] = {}
+
+    @property
+    def _id(self) -> str:
+        return str(self._manifest["run"])
+
+    def _record(self, state: str, **facts: Any) -> None:
+        """Record that the work of a state is done."""
+        assert state in STATES
+        self._manifest |= {"state": state, "time": time.time(), "config": self._settings.digest, **facts}
+        self._pipeline.state.write(MANIFEST, self._manifest)
+
+    def do(self, report: Callable[[RunOutcome], object]) -> RunOutcome:
+        listing = self._pipeline.listed()
+        sizes = [one.size for replicas in listing.values() for replica in replicas for one in replica.segments]
+        self._record("LISTED", segments=len(sizes), bytes=sum(sizes))
+        self._check(listing)
+        damage = self._damage()
+        self._record("CHECKED", damage=damage)
+        met = self._settings.fail_if is not None and self._settings.fail_if.is_met(*self._counts())
+        if not met:
+            self._place(damage)
+            self._record("PLACED")
+            self._load()
+            self._record("LOADED")
+        outcome = self._outcome(damage, met=met)
+        report(outcome)
+        self._record("REPORTED", code=outcome.code)
+        self._record("DONE", ended=time.time())
+        return outcome
+
+    def _check(self, listing: Listing) -> None:
+        """Check the segments that are not loaded, and plan the load of each partition."""
+        inventory = Inventory(self._pipeline.state)
+        by_topic: dict[str, dict[int, tuple[Replica, ...]]] = defaultdict(dict)
+        for (topic, partition), replicas in listing.items():
+            by_topic[topic][partition] = replicas
+        for topic, partitions in by_topic.items():
+            state = self._work.states[topic] = self._pipeline.tables[topic].read_state() or TableState()
+            known = {partition: state.offsets.get(f"{topic}-{partition}") for partition in partitions}
+            wanted = [one for partition, replicas in partitions.items() for one in needed(replicas, known[partition])]
+            checked = inventory.check(wanted, self._pool)
+            self._work.segments |= checked
+            for partition, replicas in partitions.items():
+                own = {one.path: checked[one.path] for one in needed(replicas, known[partition])}
+                plan = plan_partition((topic, partition), replicas, own, known[partition], self._pipeline.rules)
+                self._work.plans[topic].append(plan)
+                if plan.failure:
+                    self._work.failures.append(f"{plan.name}: {plan.failure}")
+
+    def _damage(self) -> list[dict[str, Any]]:
+        """Return the rows of the quarantine list: those of this pass, and of the run before it was ended."""
+        rows = [row for plans in self._work.plans.values() for plan in plans for row in _rows_of(self._id, plan)]
+        found = {json.dumps(row, sort_keys=True): row for row in (*self._manifest["damage"], *rows)}
+        return list(found.values())
+
+    def _counts(self) -> tuple[Counter[str], Counter[str]]:
+        """Return the damaged and the checked bytes and segments."""
+        damaged, every = Counter[str](), Counter[str]()
+        for one in self._work.segments.values():
+            every += Counter(bytes=one.bytes, segments=1)
+            if one.damage:
+                damaged += Counter(bytes=one.lost_bytes, segments=1)
+        return damaged, every
+
+    def _place(self, damage: Sequence[Mapping[str, Any]]) -> None:
+        """Write the quarantine list of the run."""
+        if self._settings.quarantine and damage:
+            with new_file(f"{self._settings.quarantine}/{self._id}.jsonl") as out:
+                out.write("".join(f"{json.dumps(row)}\n" for row in damage).encode())
+
+    def _load(self) -> None:
+        for topic, plans in self._work.plans.items():
+            table = self._pipeline.tables[topic]
+            try:
+                self._done[topic] = self._load_table(table, topic, plans)
+            except ChangedTableError:
+                raise
+            except KsegError as error:
+                self._work.failures.append(f"topic {topic}: {error}")
+
+    def _load_table(self, table: LakeTable, topic: str, plans: Sequence[PartitionPlan]) -> TableState:
+        table.create()
+        table.remove_orphans()
+        state = self._work.states[topic]
+        for _ in range(_TRIES):
+            try:
+                return TableLoad(table, self._id, state).load(plans)
+            except ChangedTableError:
+                now = table.read_state() or TableState()
+                if now.offsets != state.offsets:
+                    raise
+                state = now
+        raise ChangedTableError(f"{table.settings.shown}: other programs commit all the time: run again")
+
+    def _outcome(self, damage: Sequence[Mapping[str, Any]], *, met: bool) -> RunOutcome:
+        failures = self._work.failures
+        code = FAIL_IF if met else FAILED if failures else SET_ASIDE if damage else 0
+        partitions = [one for plans in self._work.plans.values() for one in map(self._partition, plans)]
+        rows = {topic: state.rows for topic, state in self._done.items() if state.run == self._id}
+        condition = self._settings.fail_if.text if met and self._settings.fail_if else None
+        return RunOutcome(
+            self._id, code, partitions, damage, rows, tuple(failures), tuple(self._work.segments.values()),
+            float(self._manifest["started"]), condition,
+        )  # fmt: skip
+
+    def _partition(self, plan: PartitionPlan) -> PartitionOutcome:
+        topic, partition = plan.place
+        state = self._done.get(topic, self._work.states[topic])
+        loaded = state.offsets.get(plan.name)
+        end = loaded.next_offset if loaded else plan.first
+        status = "failed" if plan.failure or end < plan.end else "waiting" if plan.waiting else "current"
+        if status == "current" and end > plan.first:
+            status = "loaded"
+        return PartitionOutcome(
+            topic, partition, self._settings.tables[topic].shown, plan.first, end, plan.log_end, status,
+            len({one.listed.path for one in plan.parts}), sum(one.checked.bytes for one in plan.parts),
+            len(_rows_of(self._id, plan)), plan.failure or plan.waiting,
+        )  # fmt: skip
+
+
+def _rows_of(run: str, plan: PartitionPlan) -> list[dict[str, Any]]:
+    """Return the rows of the quarantine list of a partition: its damage from the first loaded offset on, and its gaps."""
+    topic, partition = plan.place
+    place = {"run": run, "topic": topic, "partition": partition}
+    rows: list[dict[str, Any]] = []
+    for checked in plan.damaged:
+        for found in checked.damage:
+            last = found.get("last_offset") if found.get("last_offset") is not None else found.get("offset")
+            if last is None or last >= plan.first:
+                rows.append({**place, "file": checked.path, "stamp": checked.stamp, **found})
+    for first, end, why in plan.gaps:
+        rows.append({**place, "file": None, "stamp": None, "rule": "missing-offsets", "code": None, "position": None,
+                     "end": None, "offset": first, "last_offset": end - 1, "message": why, "facts": {}})  # fmt: skip
+    return rows
+
+
+def _new_id(number: int) -> str:
+    """Return the id of a new run: the time, and its number among the runs of the pipeline."""
+    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(time.time()))}-{number}"

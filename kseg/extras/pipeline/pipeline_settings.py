@@ -1,0 +1,301 @@
+"""The configuration of a pipeline: a TOML file, checked completely before any work.
+
+Relative paths are relative to the folder of the file, so that a scheduler can start a run from any folder.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kseg.engine import lazy
+from kseg.errors import UnreadableError, UsageError
+from kseg.extras.views.view_table import VIEWS
+from kseg.format.storage import local_files, remote_files
+from kseg.format.storage.naming import is_url
+from kseg.format.writer import output_rule
+from kseg.text import one_of, unknown_name
+
+if TYPE_CHECKING:
+    import tomllib
+else:
+    tomllib = lazy("tomllib")
+
+FORMATS = ("parquet", "iceberg")
+ISOLATIONS = ("read_committed", "read_uncommitted")
+#: The columns of a table without ``columns``.
+DEFAULT_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+#: The columns that each table has: without them a row cannot be found again.
+REQUIRED_COLUMNS = ("partition", "offset")
+FILE_BYTES = 256 * 1024 * 1024
+_SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
+_FAIL_IF = re.compile(r"damaged\s*>\s*(\d+(?:\.\d+)?)\s*(%\s*of\s*)?(bytes|segments)")
+#: The names of pipelines: they are part of file names and of properties of tables.
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+
+
+@dataclass(frozen=True, slots=True)
+class FailIf:
+    """The damage from which on a run loads no row: more than ``limit`` bytes or segments, or per cent of them."""
+
+    text: str
+    limit: float
+    percent: bool
+    unit: str
+
+    def is_met(self, damaged: Mapping[str, int], checked: Mapping[str, int]) -> bool:
+        """Return whether the damage exceeds the limit. The mappings have bytes and segments."""
+        found = float(damaged[self.unit])
+        if self.percent:
+            found = 100 * found / checked[self.unit] if checked[self.unit] else 0.0
+        return found > self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettings:
+    """The table of a topic. ``name`` is that in the catalog of Iceberg, ``path`` a folder or URL of the other formats.
+
+    ``given`` is the path as it is in the file. ``columns`` are those of the view of
+    records; ``by_day``: the table is partitioned by the day of the timestamp.
+    """
+
+    topic: str
+    format: str
+    columns: tuple[str, ...] = DEFAULT_COLUMNS
+    catalog: str = ""
+    name: str = ""
+    path: str = ""
+    by_day: bool = True
+    given: str = ""
+    file_bytes: int = FILE_BYTES
+
+    @property
+    def shown(self) -> str:
+        """The table as messages name it."""
+        return self.name or self.given
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSettings:
+    """A checked configuration. ``settle`` is in seconds: segments written within that time wait.
+
+    ``gaps_stop``: offsets that are in no segment stop the load of their partition before them. ``hold_segments``: a
+    damaged segment is not loaded at all. ``catalogs`` has the properties of catalogs by name.
+    """
+
+    path: str
+    digest: str
+    name: str
+    state: str
+    paths: tuple[str, ...]
+    tables: Mapping[str, TableSettings]
+    isolation: str = "read_committed"
+    settle: float = 0.0
+    gaps_stop: bool = True
+    fail_if: FailIf | None = None
+    quarantine: str | None = None
+    hold_segments: bool = False
+    catalogs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    reports: tuple[tuple[str, str], ...] = ()
+
+
+def read_settings(path: str) -> PipelineSettings:
+    """Read and check a configuration. Raises UsageError with the file, the key and the expected value."""
+    try:
+        text = local_files.read_text(path)
+        found = tomllib.loads(text)
+    except UnreadableError as error:
+        raise UsageError(str(error)) from error
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from error
+    root = _Section(path, "", found)
+    home = os.path.dirname(os.path.abspath(path))
+    pipeline, source = root.section("pipeline"), root.section("source")
+    validate, quarantine = root.section("validate"), root.section("quarantine")
+    report = root.section("report")
+    catalogs = {
+        name: {key: _catalog_value(value, home) for key, value in values.items()}
+        for name, values in root.tables("catalog").items()
+    }
+    tables = {
+        topic: _table(_Section(path, f'table."{topic}"' if "." in topic else f"table.{topic}", values), topic, home)
+        for topic, values in root.tables("table").items()
+    }
+    if not tables:
+        raise UsageError(f"{path}: no table: add [table.TOPIC] for each topic to load")
+    name = pipeline.text("name", Path(path).stem)
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{path}: pipeline.name: expected letters, digits, '.', '_' and '-', got {name!r}")
+    paths = tuple(_place(one, home) for one in source.texts("paths"))
+    if not paths:
+        raise UsageError(f"{path}: source.paths: expected folders or URLs of log directories")
+    settings = PipelineSettings(
+        path=path,
+        digest=hashlib.sha256(text.encode()).hexdigest(),
+        name=name,
+        state=_place(pipeline.text("state", required=True), home),
+        paths=paths,
+        tables=tables,
+        isolation=source.choice("isolation", ISOLATIONS),
+        settle=source.amount("settle", _SECONDS, "10 min", 0.0),
+        gaps_stop=source.choice("gaps", ("stop", "continue")) == "stop",
+        fail_if=_fail_if(validate),
+        quarantine=_place(to, home) if (to := quarantine.text("to", "")) else None,
+        hold_segments=quarantine.choice("unit", ("batch", "segment")) == "segment",
+        catalogs=catalogs,
+        reports=tuple(_report(path, one, home) for one in report.texts("to")),
+    )
+    for section in (pipeline, source, validate, quarantine, report, root):
+        section.check_known()
+    _check(settings)
+    return settings
+
+
+class _Section:
+    """A table of the file. It remembers the keys that were asked for, so that all others are errors."""
+
+    def __init__(self, path: str, name: str, values: Any) -> None:
+        self._path, self._name = path, name
+        if not isinstance(values, dict):
+            raise UsageError(f"{path}: {name}: expected a table, [{name}]")
+        self._values: dict[str, Any] = values
+        self._known: set[str] = set()
+
+    def _get(self, key: str) -> Any:
+        self._known.add(key)
+        return self._values.get(key)
+
+    def wrong(self, key: str, expected: str) -> UsageError:
+        """Return the error of a value."""
+        place = f"{self._name}.{key}".strip(".")
+        return UsageError(f"{self._path}: {place}: expected {expected}, got {self._values.get(key)!r}")
+
+    def section(self, key: str) -> _Section:
+        return _Section(self._path, key, self._get(key) or {})
+
+    def tables(self, key: str) -> dict[str, Any]:
+        return self.section(key)._values
+
+    def text(self, key: str, default: str = "", *, required: bool = False) -> str:
+        value = self._get(key)
+        if value is None and required:
+            raise UsageError(f"{self._path}: {self._name}.{key} is missing")
+        if value is not None and (not isinstance(value, str) or not value):
+            raise self.wrong(key, "a text in quotes")
+        return default if value is None else value
+
+    def texts(self, key: str) -> list[str]:
+        value = self._get(key)
+        found = [value] if isinstance(value, str) else value or []
+        if not isinstance(found, list) or not all(isinstance(one, str) and one for one in found):
+            raise self.wrong(key, "a list of texts")
+        return found
+
+    def choice(self, key: str, choices: Sequence[str]) -> str:
+        value = self.text(key, choices[0])
+        if value not in choices:
+            raise self.wrong(key, one_of(list(choices)))
+        return value
+
+    def amount(self, key: str, units: Mapping[str, int], example: str, default: float) -> float:
+        match = _NUMBER.fullmatch(text := self.text(key))
+        if text and (match is None or (match[2] not in units and match[2].upper() not in units)):
+            raise self.wrong(key, f'an amount such as "{example}"')
+        return float(match[1]) * (units.get(match[2]) or units[match[2].upper()]) if match else default
+
+    def check_known(self) -> None:
+        """Raise UsageError for a key that nothing has asked for."""
+        for key in self._values:
+            if key not in self._known:
+                where = f" in [{self._name}]" if self._name else ""
+                raise UsageError(f"{self._path}: {unknown_name('key', key, sorted(self._known))}{where}")
+
+
+def _place(text: str, home: str) -> str:
+    """Return a path, or a URL as it is. A relative path is one in the folder of the configuration."""
+    text = remote_files.without_file_scheme(text)
+    return text.rstrip("/") if is_url(text) else os.path.normpath(os.path.join(home, text))
+
+
+def _catalog_value(value: Any, home: str) -> str:
+    return str(value).replace("{here}", home)
+
+
+def _fail_if(section: _Section) -> FailIf | None:
+    text = section.text("fail_if")
+    if not text:
+        return None
+    match = _FAIL_IF.fullmatch(text.strip())
+    if match is None:
+        raise section.wrong("fail_if", "a condition such as 'damaged > 1% of bytes' or 'damaged > 0 segments'")
+    return FailIf(text, float(match[1]), bool(match[2]), match[3])
+
+
+def _report(path: str, text: str, home: str) -> tuple[str, str]:
+    """Return kind and place of a report, by its prefix or its suffix."""
+    kind, colon, place = text.partition(":")
+    if colon and kind in ("prometheus", "html", "jsonl"):
+        return kind, _place(place, home)
+    suffix = text.rpartition(".")[2]
+    kind = {"html": "html", "prom": "prometheus", "jsonl": "jsonl", "json": "jsonl"}.get(suffix, "")
+    if not kind:
+        raise UsageError(f"{path}: report.to: expected FILE.html, FILE.jsonl or FILE.prom, got {text!r}")
+    return kind, _place(text, home)
+
+
+def _table(section: _Section, topic: str, home: str) -> TableSettings:
+    catalog, name = section.text("catalog"), section.text("name")
+    path = section.text("path")
+    default = "iceberg" if catalog else "parquet"
+    kind = section.choice("format", (default, *(one for one in FORMATS if one != default)))
+    if kind == "iceberg" and not (catalog and name):
+        raise section.wrong("name" if catalog else "catalog", "a catalog and a name such as lake.orders for Iceberg")
+    if kind != "iceberg" and not path:
+        raise section.wrong("path", f"a folder or URL for format {kind}")
+    columns = tuple(section.texts("columns")) or DEFAULT_COLUMNS
+    known = [column.name for column in VIEWS["records"].columns]
+    for column in columns:
+        if column not in known:
+            raise section.wrong("columns", f"names of records; {unknown_name('column', column, known)}")
+    if missing := [column for column in REQUIRED_COLUMNS if column not in columns]:
+        raise section.wrong("columns", f"{one_of(missing)} among the names")
+    by_day = section.choice("partition", ("day(timestamp)", "none")) != "none"
+    if by_day and "timestamp" not in columns:
+        raise section.wrong("columns", 'timestamp among the names, or partition = "none"')
+    size = section.amount("file_size", _SIZES, "256 MB", FILE_BYTES)
+    section.check_known()
+    place = _place(path, home) if path else ""
+    return TableSettings(topic, kind, columns, catalog, name, place, by_day, path, max(int(size), 1))
+
+
+def _check(settings: PipelineSettings) -> None:
+    """Raise UsageError for outputs that are inputs, and for two topics with one table."""
+    seen: dict[str, str] = {}
+    for topic, table in settings.tables.items():
+        own = f"{table.catalog}:{table.name}" if table.name else table.path
+        if own in seen:
+            raise UsageError(f"{settings.path}: table.{topic}: {table.shown} is also the table of {seen[own]}")
+        seen[own] = topic
+    outputs: list[tuple[str, str | None]] = [("pipeline.state", settings.state), ("quarantine.to", settings.quarantine)]
+    outputs += [(f"table.{topic}.path", table.path) for topic, table in settings.tables.items()]
+    outputs += [("report.to", place) for _, place in settings.reports]
+    for key, place in outputs:
+        if place and not is_url(place):
+            output_rule.check_not_of_broker(Path(os.path.realpath(place)), f"{settings.path}: {key}: {place}")
+        for source in settings.paths:
+            if place and _is_in(place, source):
+                raise UsageError(f"{settings.path}: {key}: {place} is in the source {source}: nothing is written there")
+
+
+def _is_in(place: str, source: str) -> bool:
+    """Return whether a path or URL is a source, or is in one. A source can be a pattern."""
+    parts = source.split("/")
+    return fnmatch.fnmatchcase("/".join(place.split("/")[: len(parts)]), source)

@@ -1,0 +1,103 @@
+"""The segments of a pipeline's topics, as one listing of the source has them: with sizes, stamps and replicas."""
+
+from __future__ import annotations
+
+import glob
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from kseg.commands.validate.folder_checks import stamp_of
+from kseg.errors import UnreadableError
+from kseg.extras.pipeline.pipeline_settings import PipelineSettings
+from kseg.findings import do_nothing
+from kseg.format.sidefiles.metadata_files import topic_id_of
+from kseg.format.sidefiles.registry import find_files
+from kseg.format.storage import remote_files
+from kseg.format.storage.naming import base_offset_of, is_snapshot, is_url, partition_of
+from kseg.format.storage.source import SegmentFile, once_each, stored_size
+
+#: Topic and partition.
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedSegment:
+    """A segment as it was listed. ``stamp`` changes with its content: size, and ETag or time and inode.
+
+    ``young``: it was written within the time that a pipeline waits (``settle``).
+    """
+
+    file: SegmentFile
+    base_offset: int
+    size: int
+    stamp: str
+    young: bool = False
+
+    @property
+    def path(self) -> str:
+        return self.file.path
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """The segments of a partition's folder, by offset. ``topic_id`` is None if no file of the folder has it."""
+
+    folder: str
+    topic: str
+    partition: int
+    segments: tuple[ListedSegment, ...]
+    topic_id: str | None
+
+
+#: The replicas of each partition.
+Listing = Mapping[Place, tuple[Replica, ...]]
+
+
+def list_source(settings: PipelineSettings) -> Listing:
+    """List the segments of the pipeline's topics. Raises UnreadableError if a folder cannot be listed."""
+    found: dict[str, list[SegmentFile]] = defaultdict(list)
+    for file in once_each(file for path in settings.paths for place in _matches(path) for file in _files(place)):
+        found[os.path.dirname(file.path)].append(file)
+    by_place: dict[Place, list[Replica]] = defaultdict(list)
+    for folder, files in sorted(found.items()):
+        partition = partition_of(os.path.basename(folder))
+        if partition is None or partition.state or partition.topic not in settings.tables:
+            continue
+        segments = sorted((_listed(file, settings.settle) for file in files), key=lambda one: one.base_offset)
+        replica = Replica(folder, partition.topic, partition.partition, tuple(segments), topic_id_of(folder))
+        by_place[partition.topic, partition.partition].append(replica)
+    return {place: tuple(replicas) for place, replicas in sorted(by_place.items())}
+
+
+def _matches(pattern: str) -> list[str]:
+    """Return the folders that a pattern matches, or the path itself. Raises UnreadableError if nothing matches."""
+    if not glob.has_magic(pattern):
+        return [pattern]
+    found = remote_files.matches(pattern) if is_url(pattern) else sorted(glob.glob(pattern))
+    if not found:
+        raise UnreadableError(f"{pattern}: no folder matches")
+    return found
+
+
+def _files(place: str) -> Iterator[SegmentFile]:
+    for file in find_files(place, do_nothing):
+        name = os.path.basename(file.path)
+        if file.path.endswith(".log") and base_offset_of(name) is not None and not is_snapshot(name):
+            yield file
+        elif not file.listed:  # a folder that could not be listed: rows would be missing without a word
+            os.listdir(file.path)
+            raise UnreadableError(f"{file.path}: cannot be listed")
+
+
+def _listed(file: SegmentFile, settle: float) -> ListedSegment:
+    stamp = stamp_of(file.path)
+    size = stored_size(file.path)
+    if stamp is None or size is None:
+        raise UnreadableError(f"{file.path}: its size is unknown, or it was deleted meanwhile: run again")
+    young = settle > 0 and not is_url(file.path) and time.time() - stamp[1] / 1e9 < settle
+    stored = remote_files.listed(file.path) if is_url(file.path) else None
+    text = ":".join(map(str, stamp))
+    return ListedSegment(replace(file, stored=stored), base_offset_of(file.path) or 0, size, text, young)

@@ -1,0 +1,188 @@
+"""A condition in SQL on the fields of records, for ``--where``: it is checked once, and evaluated by DuckDB for each chunk.
+
+The fields are the columns of the table ``records`` of ``kseg sql``. A name after a field that is JSON, and a name or a
+number in brackets, lead into it: ``value.order.items[0].id``, ``key['a.b']``. ``headers['source']`` is the value of the last
+header of that name.
+
+What a condition implies is used before it is evaluated: ranges of offsets and times, topics and partitions limit the files
+and the bytes that are read (``scan.limits_of``), and a text that each matching record contains is searched in its bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from kseg import schema
+from kseg.errors import UsageError
+from kseg.extras.sql.run import LIMITS, connected, settings_of
+from kseg.extras.sql.statement import RECORDS, TABLES, duckdb, error_line, import_libraries
+from kseg.extras.sql.where_syntax import ROW, parsed
+from kseg.extras.views.scan import limits_of
+from kseg.format.internal_topics.decode import BY_FOLDER, internal_topic
+from kseg.format.record.memory import Needle
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.row_filter import BatchTransactions, RecordCondition, RowFilter, among_rows, rows_with
+from kseg.format.storage.source import topic_partition
+from kseg.report.arrow_rows import RecordRows, payload_runs
+from kseg.report.arrow_table import ColumnPlace, InMemoryDataset, arrow_schema, pa
+from kseg.schema import Column
+
+if TYPE_CHECKING:
+    from kseg.extras.serialization.record_decoder import RecordDecoder
+
+#: Rows of an Arrow record batch: a query costs as much as hundreds of them.
+_MOST_ROWS = 64 * 1024
+#: If at most one in this many records of a chunk is a candidate, only candidates are copied.
+_FEW = 8
+
+
+def parse_where(text: str, sides: Sequence[str] = ()) -> tuple[Where, RowFilter]:
+    """Return a condition, and the limits that it implies. ``sides`` of "key" and "value" are decoded.
+
+    Raises UsageError for a text that is not one condition on known fields, and if DuckDB or pyarrow is missing.
+    """
+    import_libraries("--where")
+    fields = _fields(sides)
+    connection = _connection()
+    try:
+        plain, guarded = parsed(connection, text, fields, sides)
+    except UsageError as error:
+        raise UsageError(f"--where: {error}") from None
+    columns = tuple(fields[name] for name in plain.columns)
+    probe = _Probe(columns)
+    _execute(connection, plain.sql, probe)
+    limits = RowFilter()
+    if probe.condition is not None:
+        limits = limits_of(probe.condition, probe.schema, limits, ranges=True)
+    return Where(plain.sql, guarded.sql, columns, plain.texts), limits
+
+
+def _fields(sides: Sequence[str]) -> dict[str, Column]:
+    """Return the fields that a condition can have: those of ``kseg sql``, and decoded records of internal topics."""
+    content = [column for side in sides for column in schema.CONTENT_COLUMNS[side]]
+    return {column.name: column for column in (*TABLES[RECORDS], *content, schema.DECODED)}
+
+
+@dataclass(frozen=True, slots=True)
+class Where(RecordCondition):
+    """A condition: the queries of its two forms, the columns that they read, and the texts of ``where_syntax.Query``."""
+
+    sql: str
+    guarded: str
+    columns: tuple[Column, ...]
+    texts: tuple[bytes, ...] | None
+
+    def of_segment(
+        self, path: str, transactions: BatchTransactions | None, decoder: RecordDecoder | None
+    ) -> SegmentWhere:
+        topic, partition = topic_partition(path)
+        place = ColumnPlace(path, topic, partition, internal_topic(path, BY_FOLDER), transactions, decoder)
+        return SegmentWhere(self, place.escaped())
+
+    def rows(self, chunk: Chunk, among: Sequence[int]) -> Sequence[int]:
+        """Raise TypeError: the fields of a record include those of its segment."""
+        raise TypeError("a condition needs a segment: of_segment")
+
+
+class SegmentWhere(RecordCondition):
+    """A condition on the records of one segment. Raises UsageError where a value cannot be converted as it says."""
+
+    def __init__(self, where: Where, place: ColumnPlace) -> None:
+        self._where = where
+        self._place = place
+        self._sql = where.sql
+        self._needles = None if where.texts is None else tuple(map(Needle, where.texts))
+
+    def rows(self, chunk: Chunk, among: Sequence[int]) -> Sequence[int]:
+        if self._needles is not None:
+            among = among_rows(rows_with(chunk, self._needles), chunk, among)
+        if not among:
+            return among
+        found: list[int] = []
+        gathered = RecordRows(self._where.columns, max_rows=_MOST_ROWS)
+        if len(among) * _FEW > chunk.records.count:
+            first = 0
+            for data, start, stop in payload_runs(chunk):
+                for batch in gathered.add(self._place, chunk, data, start, stop):
+                    found += self._found(batch, range(first, first + batch.num_rows))
+                    first += batch.num_rows
+            for batch in gathered.finish():
+                found += self._found(batch, range(first, first + batch.num_rows))
+            return among_rows(found, chunk, among)
+        at = 0
+        for i in among:
+            data = chunk.payload(chunk.records.batch[i])
+            for batch in gathered.add(self._place, chunk, data, i, i + 1):
+                found += self._found(batch, among[at : at + batch.num_rows])
+                at += batch.num_rows
+        for batch in gathered.finish():
+            found += self._found(batch, among[at : at + batch.num_rows])
+        return found
+
+    def _found(self, batch: Any, rows: Sequence[int]) -> list[int]:
+        """Return those of the rows that fulfil the condition; ``batch`` has their columns."""
+        connection = _connection()
+        table = _with_rows(batch, rows)
+        try:
+            return _execute(connection, self._sql, table)
+        except NotJson:
+            self._sql = self._where.guarded  # other values of the segment are probably not JSON, either
+        return _execute(connection, self._sql, table)
+
+
+class _Probe(InMemoryDataset):  # type: ignore[misc]
+    """An empty table that notes the filter with which DuckDB requests its rows."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self.condition: Any = None
+        super().__init__(_with_rows(arrow_schema(columns).empty_table(), ()))
+
+    def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:
+        self.condition = filter
+        return super().scanner(columns=columns)
+
+
+class NotJson(UsageError):
+    """A value is not JSON, and a condition leads into it."""
+
+
+def _connection() -> Any:
+    """Return the connection of this process. One that was opened before a fork cannot be used after it."""
+    return _opened(os.getpid())[1]
+
+
+@lru_cache(maxsize=1)
+def _opened(process: int) -> tuple[Any, Any]:
+    """Return the context of a connection, which is closed with the process, and the connection."""
+    context = connected(settings_of("", LIMITS[-1]), {})
+    return context, context.__enter__()
+
+
+def _execute(connection: Any, sql: str, rows: Any) -> list[int]:
+    """Return the numbers of the rows of a query. Raises UsageError."""
+    connection.register(RECORDS, rows)
+    try:
+        return [row for (row,) in connection.execute(sql).fetchall()]
+    except duckdb.InvalidInputException as error:
+        raise NotJson(f"--where: {error_line(error)}") from None
+    except UnicodeDecodeError:  # the message has a part of the value, which was cut within a character
+        raise NotJson("--where: a value is not what a function or a cast expects") from None
+    except duckdb.ConversionException as error:
+        raise UsageError(f"--where: {error_line(error)}: try_cast(… as …) returns null instead") from None
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        raise UsageError(f"--where: {error_line(error)}") from None
+    finally:
+        connection.unregister(RECORDS)
+
+
+def _with_rows(table: Any, rows: Sequence[int]) -> Any:
+    """Return a record batch or a table with the numbers of its rows as the last column."""
+    numbers = pa.array(rows, pa.int64())
+    if isinstance(table, pa.Table):
+        return table.append_column(ROW, numbers)
+    kind = table.schema.append(pa.field(ROW, pa.int64()))
+    return pa.Table.from_batches([pa.RecordBatch.from_arrays([*table.columns, numbers], schema=kind)])

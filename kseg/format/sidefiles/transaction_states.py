@@ -1,0 +1,394 @@
+"""The state of each record's transaction, the last stable offset of a log, and the transactional ids of producers.
+
+The next marker of a producer in the log ends the transaction of its records (KIP-98), whatever its epoch is: under
+transactions v2 (KIP-890) a marker's epoch can be larger than its data's. So the state needs no batch before the record and
+no index: a ``.txnindex`` can be missing from a copy. Kafka's cleaner keeps a marker as long as data of its transaction are
+in the log (``Cleaner.CleanedTransactionMetadata``).
+
+A record is ``open`` if the log ends without a marker of its producer. It is ``unknown`` if bytes or a segment between the
+record and the marker are lost, or if the record is in a single file whose log continues elsewhere.
+
+Kafka's consumer with isolation.level=read_committed returns committed records up to the last stable offset, which is the
+first offset of the earliest open transaction.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
+
+from kseg.errors import NotASegmentError, VanishedError
+from kseg.findings import fail_on_read_error
+from kseg.format.internal_topics.decode import TRANSACTION_STATE
+from kseg.format.record.columns import CRC_BAD, BatchColumns
+from kseg.format.record.layout import ABORTED, COMMITTED, CONTROL, INT64_MAX, OPEN, TRANSACTIONAL, UNKNOWN
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.segment_reader import SegmentReader, Window
+from kseg.format.segment.transaction_events import log_events, transaction_events
+from kseg.format.sidefiles.checkpoints import walk_offset_checkpoint
+from kseg.format.sidefiles.indexes import AbortedTransactions
+from kseg.format.sidefiles.metadata_files import CLEANER_OFFSETS
+from kseg.format.sidefiles.producer_snapshot import read_snapshot
+from kseg.format.storage.local_files import names_in, read_file
+from kseg.format.storage.naming import base_offset_of, is_snapshot, partition_of
+from kseg.format.storage.source import STDIN, open_source, open_split, path_in, segments_in, stored_size
+
+# A place in a log is one number: the number of the segment in the high bits, the position of a batch in the low ones.
+_SEGMENT_BITS = 40
+
+
+class TransactionLogs:
+    """The transactions of the logs that a run reads, one log at a time. Workers get a copy without the markers.
+
+    ``stable_offsets`` has the last stable offset of each folder, None for the log end, for ``accepts`` of segments.
+    """
+
+    def __init__(self, stable_offsets: Mapping[str, int | None] | None = None) -> None:
+        self._stable_offsets = stable_offsets or {}
+        self._log: TransactionLog | None = None
+        self._ids: tuple[str, TransactionalIds] | None = None
+
+    @classmethod
+    def at_stable_offsets(cls, paths: Sequence[str]) -> TransactionLogs:
+        """Return the logs of segments with the last stable offsets of now. Raises KsegError."""
+        of_folder = {_folder_of(path): path for path in paths}
+        return cls({folder: stable_offset(paths_of_log(path)) for folder, path in of_folder.items()})
+
+    def of(self, path: str, *, listed: bool = False) -> SegmentTransactions:
+        """Return the transactions of a segment. ``listed``: it was found in a folder, so that the folder has its log."""
+        folder = _folder_of(path)
+        log = self._log
+        if log is None or log.folder != folder or not log.has(path):
+            log = self._log = TransactionLog(folder, path, listed)
+        log_dir = os.path.dirname(os.path.abspath(folder)) if "://" not in folder else folder.rpartition("/")[0]
+        if self._ids is None or self._ids[0] != log_dir:
+            self._ids = log_dir, TransactionalIds(log_dir)
+        return SegmentTransactions(log, path, self._stable_offsets.get(folder, INT64_MAX), self._ids[1])
+
+    def __repr__(self) -> str:
+        return f"TransactionLogs({dict(self._stable_offsets)})"
+
+    def __reduce__(self) -> tuple[type[TransactionLogs], tuple[Mapping[str, int | None]]]:
+        return TransactionLogs, (self._stable_offsets,)
+
+
+class SegmentTransactions:
+    """The transactions of the batches of one segment. ``stable_offset`` None is the log end."""
+
+    def __init__(self, log: TransactionLog, path: str, stable_offset: int | None, ids: TransactionalIds) -> None:
+        self._log = log
+        self._path = path
+        self._stable_offset = INT64_MAX if stable_offset is None else stable_offset
+        self._ids = ids
+
+    def state(self, batches: BatchColumns, row: int) -> str | None:
+        """Return the state of a batch's transaction, one of TRANSACTION_STATES; None outside transactions."""
+        if batches.magic[row] < 2 or not batches.attributes[row] & TRANSACTIONAL:
+            return None
+        producer_id = batches.producer_id[row]
+        if batches.crc_state[row] == CRC_BAD or producer_id < 0:
+            return UNKNOWN
+        return self._log.state(self._path, batches.position[row], producer_id)
+
+    def transactional_id(self, batches: BatchColumns, row: int) -> str | None:
+        """Return the transactional id of a transactional batch's producer; None if it is unknown."""
+        if batches.magic[row] < 2 or not batches.attributes[row] & TRANSACTIONAL:
+            return None
+        return self._ids.of_producer(batches.producer_id[row])
+
+    def accepts(self, batches: BatchColumns, row: int) -> bool:
+        """Return whether a consumer with read_committed gets the records of a batch.
+
+        Raises KsegError if a segment that has the marker cannot be read.
+        """
+        if batches.base_offset[row] >= self._stable_offset:
+            return False
+        if batches.magic[row] < 2 or not batches.attributes[row] & (CONTROL | TRANSACTIONAL):
+            return True
+        if batches.attributes[row] & CONTROL:
+            return False
+        state = self.state(batches, row)
+        return state == COMMITTED
+
+
+class TransactionLog:
+    """The markers of one log, read as far as the states of the requested records need them."""
+
+    def __init__(self, folder: str, path: str, listed: bool) -> None:
+        self.folder = folder
+        self._paths: Sequence[str] = ()
+        self._path = path
+        # Whether the log ends where the last file ends.
+        name = os.path.basename(os.path.abspath(folder))
+        self._ends_here = path != STDIN and (listed or partition_of(name) is not None)
+        self._numbers: dict[str, int] = {}
+        #: Producer id -> the places of its markers, twice, plus 1 for an aborted transaction. In order.
+        self._of_producer: dict[int, array[int]] = {}
+        #: The places of the first batches after bytes or segments that are lost.
+        self._losses: array[int] = array("q")
+        self._lost = False
+        self._begin: int | None = None
+        self._end = 0
+        self._ended = False
+        self._next_offset: int | None = None
+        self._markers: Iterator[int] = iter(())
+
+    def has(self, path: str) -> bool:
+        """Return whether the segment belongs to the log, as far as the log was needed."""
+        return path in self._numbers
+
+    def state(self, path: str, position: int, producer_id: int) -> str:
+        """Return the state of the transaction of a producer's batch at a position of a segment."""
+        if not self._paths:
+            self._list(paths_of_log(self._path))
+        place = self._numbers[path] << _SEGMENT_BITS | position
+        if self._begin is None or place < self._begin:
+            self._begin_at(place)
+        elif place >= self._end and self._ended:
+            self._read_on()
+        while True:
+            ends = self._of_producer.get(producer_id)
+            if ends is not None and ends[-1] >= 2 * place:
+                end = ends[bisect_left(ends, 2 * place)]
+                if self._is_lost(place, end >> 1):
+                    return UNKNOWN
+                return ABORTED if end & 1 else COMMITTED
+            if next(self._markers, None) is None:
+                self._ended = True
+                lost = self._lost or self._is_lost(place, INT64_MAX)
+                return OPEN if self._ends_here and not lost else UNKNOWN
+
+    def _list(self, paths: Sequence[str]) -> None:
+        self._paths = paths
+        self._numbers = {path: number for number, path in enumerate(paths)}
+
+    def _begin_at(self, place: int) -> None:
+        """Forget all markers, and read from a place on."""
+        self._of_producer = {}
+        self._losses = array("q")
+        self._lost = self._ended = False
+        self._begin = self._end = place
+        self._next_offset = None
+        self._markers = self._read(place)
+
+    def _is_lost(self, place: int, end: int) -> bool:
+        """Return whether something between two places is lost."""
+        at = bisect_right(self._losses, place)
+        return at < len(self._losses) and self._losses[at] <= end
+
+    def _read_on(self) -> None:
+        """Continue after the end that the log had: a broker has appended batches since."""
+        now = paths_of_log(self._paths[-1])
+        self._list([*self._paths, *(path for path in now if path not in self._numbers)])
+        self._ended = False
+        self._markers = self._read(self._end)
+
+    def _read(self, begin: int) -> Iterator[int]:
+        """Read the segments from a place on; yield after each window."""
+        number, position = begin >> _SEGMENT_BITS, begin & (1 << _SEGMENT_BITS) - 1
+        while number < len(self._paths):
+            path = self._paths[number]
+            self._lost |= self._follows_gap(number)
+            try:
+                yield from self._read_segment(path, number << _SEGMENT_BITS, position)
+            except (NotASegmentError, VanishedError):
+                self._lost = True  # any other error is one of reading: it is not damage, and ends the command
+            number, position = number + 1, 0
+
+    def _read_segment(self, path: str, first: int, start: int) -> Iterator[int]:
+        size = stored_size(path)
+        if size is not None and size <= start:
+            return
+        opener = DeepIterator()
+        source = open_source(path, listed=True) if size is None else open_split(path, start, size)
+        with SegmentReader(source, report=fail_on_read_error(path)) as reader:
+            lost_bytes = 0
+            for window in reader.windows():
+                self._lost |= reader.damaged and reader.lost_bytes > lost_bytes
+                lost_bytes = reader.lost_bytes
+                self._update(window, first, opener)
+                self._end = first + reader.position
+                yield self._end
+            self._lost |= reader.damaged and reader.lost_bytes > lost_bytes
+            self._end = max(self._end, first + reader.position)
+
+    def _update(self, window: Window, first: int, opener: DeepIterator) -> None:
+        """Add the markers of a window."""
+        batches = window.batches
+        if batches.crc_state[0] == CRC_BAD:
+            self._lost = True
+            return
+        if self._lost:
+            self._losses.append(first + batches.position[0])
+            self._lost = False
+        for row, _, marker in transaction_events(window, opener, with_data=False):
+            if marker is not None:
+                place = 2 * (first + batches.position[row]) + (marker.type == "ABORT")
+                self._of_producer.setdefault(batches.producer_id[row], array("q")).append(place)
+        self._next_offset = batches.last_offset[batches.count - 1] + 1
+
+    def _follows_gap(self, number: int) -> bool:
+        """Return whether a segment is missing before this one: offsets are, and the log is not compacted."""
+        base, expected = base_offset_of(self._paths[number]), self._next_offset
+        if base is None or expected is None or base <= expected:
+            return False
+        return not (_is_cleaned(self.folder) or any(map(_has_gaps, self._paths[number - 1 : number + 1])))
+
+
+def paths_of_log(path: str) -> list[str]:
+    """Return the segments of the log that a segment belongs to, in offset order: those of its folder.
+
+    Of a file with another name, and of a KRaft snapshot, it is the file alone.
+    """
+    if path == STDIN or base_offset_of(path) is None or is_snapshot(path):
+        return [path]
+    folder = _folder_of(path)
+    try:
+        found = [file.path for file in segments_in(folder, names_in(folder)) if not is_snapshot(file.path)]
+    except VanishedError:
+        return [path]
+    return sorted(found, key=lambda one: base_offset_of(one) or 0) if path in found else [path]
+
+
+def _folder_of(path: str) -> str:
+    return path.rpartition("/")[0] if "://" in path else os.path.dirname(path)
+
+
+def _is_cleaned(folder: str) -> bool:
+    """Return whether the log directory lists the partition among those that its cleaner has cleaned."""
+    partition = partition_of(os.path.basename(os.path.abspath(folder)))
+    path = path_in(os.path.dirname(os.path.abspath(folder)), CLEANER_OFFSETS)
+    with suppress(VanishedError, NotASegmentError, ValueError), open_source(path, listed=True) as source:
+        entries = walk_offset_checkpoint(source)
+        return partition is not None and any(
+            (entry.topic, entry.partition) == (partition.topic, partition.partition) for _, entry in entries
+        )
+    return False
+
+
+def _has_gaps(path: str) -> bool:
+    """Return whether offsets are missing between the batches of a segment, or in a batch, as after a compaction."""
+    expected: int | None = None
+    with (
+        suppress(VanishedError, NotASegmentError),
+        SegmentReader(open_source(path, listed=True), report=fail_on_read_error(path)) as reader,
+    ):
+        for window in reader.windows():
+            batches = window.batches
+            for row in range(batches.count):
+                first, last = batches.base_offset[row], batches.last_offset[row]
+                if expected is not None and first > expected:
+                    return not reader.damaged
+                if batches.magic[row] >= 2 and batches.record_count[row] < last - first + 1:
+                    return True
+                expected = last + 1
+    return False
+
+
+def stable_offset(paths: Sequence[str]) -> int | None:
+    """Return the last stable offset of one log's segments, given in offset order; None if no transaction is open.
+
+    Only the segments after the newest producer snapshot are read. Raises UnreadableError.
+    """
+    return min(_open_after(paths, paths).values(), default=None)
+
+
+def open_at(path: str, before: Sequence[str]) -> Mapping[int, int]:
+    """Return the first offsets of the transactions that are open where a segment begins, by producer id.
+
+    ``before`` are the segments before it, in offset order. They are read after the newest producer snapshot.
+    """
+    return _open_after(before, [*before, path])
+
+
+def _open_after(paths: Sequence[str], with_snapshots: Sequence[str]) -> Mapping[int, int]:
+    """Return the first offsets of the transactions that are open at the end of segments, by producer id.
+
+    They are read after the newest producer snapshot of ``with_snapshots``. Deleted segments are skipped, and files that
+    are not segments.
+    """
+    transactions = AbortedTransactions()
+    for path in paths[_load_newest_snapshot(with_snapshots, transactions) :]:
+        with (
+            suppress(VanishedError, NotASegmentError),
+            SegmentReader(open_source(path, listed=True), report=fail_on_read_error(path)) as reader,
+        ):
+            for batches, events in log_events(reader):
+                for _ in transactions.update(batches, events):
+                    pass
+    return transactions.open
+
+
+def _load_newest_snapshot(paths: Sequence[str], transactions: AbortedTransactions) -> int:
+    """Load the newest producer snapshot; return the index of the path of the segment that follows it."""
+    for i in range(len(paths) - 1, -1, -1):
+        base = base_offset_of(paths[i])
+        if base is None:
+            continue
+        with suppress(VanishedError):
+            snapshot = read_file(path_in(os.path.dirname(paths[i]), f"{base:020d}.snapshot"))
+            if read_snapshot(snapshot) is not None:
+                transactions.add_open(snapshot)
+                return i
+    return 0
+
+
+#: The beginning of a key and of a value of ``__transaction_state``, in both versions.
+_KEY = struct.Struct(">hH")
+_VALUE = struct.Struct(">hq")
+_VERSIONS = (0, 1)
+
+
+class TransactionalIds:
+    """The transactional ids of a log directory's producers, from its partitions of ``__transaction_state``.
+
+    They are read at the first question. A log directory of one broker has only some of these partitions. A partition that
+    cannot be read fails the question: no id would then mean two things.
+    """
+
+    def __init__(self, log_dir: str) -> None:
+        self._log_dir = log_dir
+        self._by_producer: dict[int, str] | None = None
+
+    def of_producer(self, producer_id: int) -> str | None:
+        """Return the transactional id of a producer; None if no partition here has it. Raises UnreadableError."""
+        if self._by_producer is None:
+            self._by_producer = dict(chain.from_iterable(map(_ids_in, self._segments())))
+        return self._by_producer.get(producer_id)
+
+    def _segments(self) -> Iterator[str]:
+        for name in sorted(names_in(self._log_dir)):
+            partition = partition_of(name)
+            if partition and partition.topic == TRANSACTION_STATE:
+                folder = path_in(self._log_dir, name)
+                yield from (file.path for file in segments_in(folder, names_in(folder)))
+
+
+def _ids_in(path: str) -> Iterator[tuple[int, str]]:
+    """Yield the producer ids of a segment of ``__transaction_state``, each with its transactional id."""
+    opener = DeepIterator()
+    with (
+        suppress(VanishedError, NotASegmentError),
+        SegmentReader(open_source(path, listed=True), report=fail_on_read_error(path)) as reader,
+    ):
+        for window in reader.windows():
+            for chunk in opener.chunks(window):
+                for i in range(chunk.records.count):
+                    if found := _producer_of(*chunk.key_and_value(i)):
+                        yield found
+
+
+def _producer_of(key: bytes | None, value: bytes | None) -> tuple[int, str] | None:
+    """Return the producer id and the transactional id of a record of ``__transaction_state``; None for a tombstone."""
+    if key is None or value is None or len(key) < _KEY.size or len(value) < _VALUE.size:
+        return None
+    kind, size = _KEY.unpack_from(key)
+    version, producer_id = _VALUE.unpack_from(value)
+    if kind or version not in _VERSIONS or producer_id < 0 or len(key) < _KEY.size + size:
+        return None
+    return producer_id, key[_KEY.size : _KEY.size + size].decode("utf-8", "replace")

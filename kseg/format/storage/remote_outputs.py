@@ -1,0 +1,175 @@
+"""Outputs at URLs: an object gets its name when all its bytes are stored, and several objects get theirs together.
+
+Object stores have no rename. The bytes are sent as parts of an upload that nobody can read, and the end of the upload
+makes the object. A run that fails or is interrupted ends its uploads; after SIGKILL the store has unfinished uploads, which
+its own rules remove, and no unfinished object.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from kseg.errors import KsegError, UnreadableError, UsageError
+from kseg.format.storage import interrupts, local_files, remote_files
+from kseg.format.storage.naming import is_log
+
+_BLOCK = 1 << 20
+
+
+class Upload(io.RawIOBase):
+    """A new object at a URL, open for writing. ``publish`` gives it its name, ``discard`` removes the sent bytes.
+
+    With ``new`` an object that exists is never replaced: the store itself rejects it, if it can. Each method raises
+    KsegError if the store fails.
+    """
+
+    def __init__(self, url: str, *, new: bool = False) -> None:
+        self.url = url
+        self._new = new
+        with self._errors():
+            self._filesystem, self._path = remote_files.filesystem_of(url)
+            mode = "xb" if new and "s3" in _protocols(self._filesystem) else "wb"
+            self._file = self._filesystem.open(self._path, mode, autocommit=False)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn the exceptions of a store, of any class, into a KsegError that names the object."""
+        try:
+            yield
+        except (KsegError, MemoryError):
+            raise
+        except NotImplementedError as error:
+            raise UsageError(f"{self.url}: nothing can be written to {self.url.partition(':')[0]} URLs") from error
+        except Exception as error:
+            if self._new and _is_precondition(error):
+                raise exists(self.url) from error
+            raise KsegError(f"{self.url}: {remote_files.reason(error, self.url)}; nothing was written there") from error
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        with self._errors():
+            self._file.write(data)
+        return memoryview(data).nbytes
+
+    def finish(self) -> None:
+        """Send the last bytes. The object has no name yet."""
+        with self._errors():
+            self._file.close()
+
+    def publish(self) -> None:
+        """Give the object its name, after ``finish``."""
+        with self._errors():
+            self._file.commit()
+        remote_files.forget(self.url.rpartition("/")[0])
+
+    def discard(self) -> None:
+        """Remove the sent bytes. A store that fails now keeps an upload without a name."""
+        with suppress(Exception):
+            self._file.discard()
+        self._file.closed = True
+
+    def remove(self) -> None:
+        """Remove the published object. Raises KsegError."""
+        with self._errors():
+            self._filesystem.rm_file(self._path)
+
+
+def _protocols(filesystem: Any) -> Sequence[str]:
+    names = filesystem.protocol
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _is_precondition(error: Exception) -> bool:
+    """Return whether a store has rejected an object because its name exists (HTTP 412, as s3fs reports it)."""
+    return isinstance(error, FileExistsError) or "PreconditionFailed" in str(error) or "pre-conditions" in str(error)
+
+
+def exists(url: str) -> UsageError:
+    """Return the error about an object that would have to be replaced."""
+    return UsageError(f"{url} exists, and nothing shows who wrote it: give another name, or delete it first")
+
+
+def check_absent(url: str) -> None:
+    """Raise UsageError if there is an object at a URL, or one below it. Raises UnreadableError if the store fails."""
+    remote_files.forget(url.rstrip("/").rpartition("/")[0])
+    if local_files.exists(url):
+        raise exists(url)
+
+
+@contextmanager
+def whole_object(url: str, *, new: bool = False) -> Iterator[Upload]:
+    """Yield an object that gets its name if the block succeeds. Raises KsegError."""
+    upload = Upload(url, new=new)
+    try:
+        yield upload
+        upload.finish()
+        with interrupts.delayed():
+            upload.publish()
+    except BaseException:
+        upload.discard()
+        raise
+
+
+@contextmanager
+def staged_result(url: str) -> Iterator[Path]:
+    """Yield a local path for a result of several files; after the block all of them are objects at the URL, or none.
+
+    The path has the name that the URL has, in a temporary folder. The files there at the end are stored: a file and those
+    next to it, or a folder. Objects that exist are never replaced, with --force, either: an object store keeps no mark
+    that kseg has written them. Raises UsageError and KsegError.
+    """
+    place, _, name = url.rstrip("/").rpartition("/")
+    if not name or place.endswith("/"):
+        raise UsageError(f"{url}: expected the URL of a folder or a file below a bucket")
+    check_absent(url)
+    with tempfile.TemporaryDirectory(prefix="kseg-") as folder:
+        home = Path(os.path.realpath(folder))
+        yield home / name
+        files = sorted(path for path in home.rglob("*") if path.is_file())
+        _store({path: f"{place}/{path.relative_to(home).as_posix()}" for path in files})
+
+
+def _store(places: dict[Path, str]) -> None:
+    """Upload files to their URLs: all of them, or none."""
+    uploads: list[Upload] = []
+    done: list[Upload] = []
+    try:
+        for path, url in places.items():
+            check_absent(url)
+            uploads.append(Upload(url, new=True))
+            with path.open("rb") as file:
+                while data := file.read(_BLOCK):
+                    uploads[-1].write(data)
+            uploads[-1].finish()
+        with interrupts.delayed():
+            # A log without its indexes is complete, so the logs are last: whoever lists meanwhile finds no partition.
+            for upload in sorted(uploads, key=lambda one: is_log(one.url.rpartition("/")[2])):
+                upload.publish()
+                done.append(upload)
+    except BaseException as error:
+        left = _undo(uploads, done)
+        if left:
+            raise KsegError(f"{error}; {', '.join(left)} could not be removed again: delete it") from error
+        raise
+
+
+def _undo(uploads: Sequence[Upload], done: Sequence[Upload]) -> list[str]:
+    """Remove the stored objects, and return the URLs that could not be removed."""
+    left = []
+    for upload in uploads:
+        if upload not in done:
+            upload.discard()
+            continue
+        try:
+            upload.remove()
+        except (KsegError, UnreadableError):
+            left.append(upload.url)
+    return left

@@ -1,0 +1,105 @@
+"""The metrics of ``kseg validate`` in Prometheus' text format, for the textfile collector of its node_exporter.
+
+The collector reads all files of a folder as one: a series that is in two of them is an error. So each series has the label
+``path``, the paths of the run, and those of ``--label``.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, TextIO
+
+from kseg.consequences import Consequence
+from kseg.findings import RULES
+from kseg.format.storage.naming import partition_of
+from kseg.report.partition_damage import Damage, DamagedPartitions
+from kseg.report.wording import printable
+from kseg.results import FileResult, Summary
+
+if TYPE_CHECKING:
+    from kseg.report.spool import Run
+
+#: The most damaged partitions with series of their own, the worst first: Prometheus keeps each series in memory.
+MAX_PARTITIONS = 1000
+
+_GAUGES = (
+    ("files", "Segments that were checked."),
+    ("side_files", "Indexes, snapshots and checkpoints that were checked."),
+    ("unread", "Files that could not be read."),
+    ("batches", "Batches in the segments."),
+    ("records", "Records in the segments."),
+    ("bytes", "Bytes of the segments."),
+    ("lost_bytes", "Bytes that are not in a readable batch."),
+)
+_VERDICTS = ("sound", "damaged", "undetermined")
+_Samples = Iterable[tuple[Mapping[str, str], int]]
+
+
+class Metrics:
+    """Writes gauges, each series with the labels of the run."""
+
+    def __init__(self, out: TextIO, labels: Mapping[str, str]) -> None:
+        self._out = out
+        self._labels = labels
+
+    def write(self, name: str, about: str, samples: _Samples) -> None:
+        """Write a metric with its help and its samples."""
+        self._out.write(f"# HELP kseg_{name} {about}\n# TYPE kseg_{name} gauge\n")
+        for labels, value in samples:
+            pairs = ",".join(f'{key}="{_escaped(text)}"' for key, text in {**self._labels, **labels}.items() if text)
+            self._out.write(f"kseg_{name}{{{pairs}}} {value}\n" if pairs else f"kseg_{name} {value}\n")
+
+
+def _escaped(text: str) -> str:
+    return printable(text).replace("\\", "\\\\").replace('"', '\\"')
+
+
+def write_prometheus(results: Iterable[FileResult], total: Summary, out: TextIO, *, run: Run | None = None) -> None:
+    """Write the counts of a run as gauges, the findings by rule, the damaged partitions, and the time of its end."""
+    known, damaged = 0, DamagedPartitions()
+    for result in results:
+        known += sum(verdict.known for verdict in result.verdicts)
+        damaged.add(result)
+    metrics = Metrics(
+        out, {"path": " ".join(run.paths), **dict(one.partition("=")[::2] for one in run.labels)} if run else {}
+    )
+    for name, about in _GAUGES:
+        metrics.write(name, about, [({}, getattr(total, name))])
+    rules = (({"rule": name, "code": RULES[name].code}, count) for name, count in sorted(total.rules.items()))
+    metrics.write("findings", "Findings by rule.", rules)
+    severities = (("error", total.errors), ("warning", total.warnings), ("info", total.infos))
+    metrics.write(
+        "findings_by_severity", "Findings by severity.", (({"severity": name}, count) for name, count in severities)
+    )
+    metrics.write("known_findings", "Findings of the baseline.", [({}, known)])
+    counts = damaged.counts()
+    metrics.write(
+        "partitions_needing_attention",
+        "Partitions by their worst consequence.",
+        (({"consequence": kind.label}, counts[kind]) for kind in reversed(Consequence) if kind),
+    )
+    worst = [(_labels_of(*one), one[1]) for one in damaged.ranked()[:MAX_PARTITIONS]]
+    for name, about in (
+        ("errors", "Errors of a damaged partition, the worst partitions only."),
+        ("lost_bytes", "Unreadable bytes of a damaged partition, the worst partitions only."),
+    ):
+        metrics.write(f"partition_{name}", about, [(labels, getattr(damage, name)) for labels, damage in worst])
+    verdicts = (({"verdict": verdict}, int(verdict == total.verdict)) for verdict in _VERDICTS)
+    metrics.write("verdict", "1 for the verdict of the run.", verdicts)
+    metrics.write("last_run_timestamp_seconds", "End of the run, in seconds since 1970.", [({}, int(time.time()))])
+
+
+#: The labels of the series, which --label cannot set.
+LABELS = ("rule", "code", "severity", "consequence", "verdict", "folder", "topic", "partition")
+
+
+def _labels_of(folder: str, damage: Damage) -> dict[str, str]:
+    topic, number = (partition_of(os.path.basename(folder)) or ("", ""))[:2]
+    return {
+        "folder": folder or ".",
+        "topic": topic,
+        "partition": str(number),
+        "consequence": damage.consequence.label,
+    }

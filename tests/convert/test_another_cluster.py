@@ -1,0 +1,204 @@
+"""A partition for another cluster: only what was committed, at its offsets, without what belongs to its own cluster."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from kseg.commands.convert.conversion import convert
+from kseg.commands.convert.converted_segment import ConversionPlan
+from kseg.errors import UsageError
+from kseg.format.segment import split_points
+from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message
+from tests.support.cli import invoke, kseg
+from tests.support.fuzzing import cases
+from tests.support.records import NOW
+
+CODECS = ("none", "gzip", "lz4", "snappy", "zstd")
+
+
+class _History:
+    """Writes the segments of a random partition, and knows which records were committed."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self.end = random.choice((0, 0, 1000))
+        self.committed: set[int] = set()
+        self._epoch = 0
+        self._open: dict[int, set[int]] = {}
+        self._sequences: dict[int, int] = {}
+
+    def write(self, folder: Path) -> None:
+        folder.mkdir()
+        (folder / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n")
+        old = self._random.random() < 0.3
+        for number in range(self._random.randrange(1, 5)):
+            log = folder / f"{self.end:020}.log"
+            write = self._message if old and not number else self._batch
+            log.write_bytes(b"".join(write() for _ in range(self._random.randrange(1, 60))))
+
+    def _records(self, count: int) -> list[PlainRecord]:
+        first, self.end = self.end, self.end + count
+        return [PlainRecord(offset, b"k", b"%d" % offset * 20, NOW + offset) for offset in range(first, self.end)]
+
+    def _message(self) -> bytes:
+        (record,) = self._records(1)
+        self.committed.add(record.offset)
+        return build_message(record, magic=1)
+
+    def _batch(self) -> bytes:
+        random = self._random
+        self._epoch += random.random() < 0.05
+        producer = random.choice((-1, 0, 1, 2))
+        if producer in self._open and random.random() < 0.4:
+            return self._marker(producer)
+        records = self._records(random.randrange(1, 5))
+        offsets = {record.offset for record in records}
+        transactional = producer in self._open or (producer > 0 and random.random() < 0.7)
+        (self._open.setdefault(producer, set()) if transactional else self.committed).update(offsets)
+        sequence = self._sequences.get(producer, 0)
+        self._sequences[producer] = sequence + len(records)
+        return build_batch(
+            records, compression=random.choice(CODECS), producer_id=producer, producer_epoch=min(producer, 0),
+            base_sequence=sequence if producer >= 0 else -1, transactional=transactional,
+            partition_leader_epoch=self._epoch,
+        )  # fmt: skip
+
+    def _marker(self, producer: int) -> bytes:
+        commit, offsets = self._random.random() < 0.5, self._open.pop(producer)
+        self.committed |= offsets if commit else set()
+        (record,) = self._records(1)
+        marker = PlainRecord(record.offset, bytes([0, 0, 0, commit]), bytes(6), NOW)
+        return build_batch(
+            [marker], producer_id=producer, producer_epoch=0, transactional=True, control=True,
+            partition_leader_epoch=self._epoch,
+        )  # fmt: skip
+
+
+def _rows(folder: Path, *options: object) -> list[dict[str, object]]:
+    done = invoke("dump", "--format", "jsonl", *options, folder)
+    assert done.exit_code == 0, done.stderr
+    return [row for row in map(json.loads, done.stdout.splitlines()) if row["kind"] in ("record", "batch")]
+
+
+def _content(rows: list[dict[str, object]]) -> dict[object, tuple[object, ...]]:
+    return {row["offset"]: tuple(row[name] for name in ("timestamp", "key", "value", "headers")) for row in rows}
+
+
+def _digest(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.fuzz
+def test_only_committed_records_remain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random partitions: the committed records and the end stay; nothing is left of producers, epochs and topic ids.
+
+    Any number of processes writes the same, and a single segment knows the markers of later ones.
+    """
+    monkeypatch.setattr(split_points, "RANGE_SIZE", 3_000)
+    monkeypatch.setattr(split_points, "SEARCH_REACH", 3_000)
+    removed = 0
+    for case in range(cases(15)):
+        random = Random(case)
+        source, target, parallel = (tmp_path / f"{name}{case}-0" for name in ("in", "out", "jobs"))
+        history = _History(random)
+        history.write(source)
+        codec = random.choice(("keep", "keep", *CODECS))
+        plan = ConversionPlan.of(
+            "any-to-v2", compression=codec, for_another_cluster=True, rebatch=random.choice((None, None, 500))
+        )
+        convert(str(source), str(target), plan)
+        convert(str(source), str(parallel), plan, jobs=3)
+        assert _digest(parallel) == _digest(target), case
+        before, after = _content(_rows(source, "--deep")), _content(_rows(target, "--deep"))
+        assert after == {offset: before[offset] for offset in history.committed}, case
+        batches = _rows(target, "--shallow")
+        for name, value in (("producer_id", -1), ("base_sequence", -1), ("partition_leader_epoch", 0)):
+            assert {row[name] for row in batches} == {value}, (case, name)
+        assert not any(row["transactional"] or row["control"] for row in batches)
+        assert max(int(str(row["last_offset"])) for row in batches) == history.end - 1, case
+        assert not {path.suffix for path in target.iterdir()} & {".snapshot", ".txnindex", ".metadata"}
+        assert invoke("validate", "-q", target).exit_code == 0, case
+        for log in sorted(source.glob("*.log")):
+            alone = tmp_path / f"alone{case}" / log.name
+            alone.parent.mkdir(exist_ok=True)
+            convert(str(log), str(alone), plan)
+            assert alone.read_bytes() == (target / log.name).read_bytes(), (case, log.name)
+        removed += len(before) - len(after)
+    assert removed > 100
+
+
+def test_producers_are_kept_by_choice(tmp_path: Path) -> None:
+    """With --keep-producers only epochs change: transactions, markers, sequences, snapshots and their index stay."""
+    source, target = tmp_path / "in-0", tmp_path / "out-0"
+    _History(Random(3)).write(source)
+    done = kseg("convert", "any-to-v2", "--for-another-cluster", "--keep-producers", source, target)
+    assert done.returncode == 0, done.stderr
+    plain = tmp_path / "plain-0"
+    assert kseg("convert", "v2-to-v2", "--compression", "none", source, plain).returncode == 0
+    changed = {"position", "partition_leader_epoch", "size", "stored_crc", "computed_crc", "file", "compression"}
+    for left, right in zip(_rows(source, "--shallow"), _rows(target, "--shallow"), strict=True):
+        assert right["partition_leader_epoch"] == 0
+        assert {name: left[name] for name in left if name not in changed} == {
+            name: right[name] for name in right if name not in changed
+        }
+    assert (target / "leader-epoch-checkpoint").read_text().split() == [
+        "0",
+        "1",
+        "0",
+        sorted(source.glob("*.log"))[0].stem.lstrip("0") or "0",
+    ]
+    written, ours = _digest(plain), _digest(target)
+    for name in written:
+        if name.endswith((".snapshot", ".txnindex")):
+            assert ours[name] == written[name], name
+
+
+def test_the_second_conversion_changes_nothing(tmp_path: Path) -> None:
+    """A converted partition is what another cluster needs."""
+    first, second = tmp_path / "first-0", tmp_path / "second-0"
+    _History(Random(1)).write(tmp_path / "in-0")
+    plan = ConversionPlan.of("any-to-v2", for_another_cluster=True)
+    convert(str(tmp_path / "in-0"), str(first), plan)
+    again = convert(str(first), str(second), plan)
+    assert _digest(first) == _digest(second)
+    assert all(one.copied == one.entries_after and not one.lost for one in again.segments)
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    """Versions without producers, and the metadata of a cluster; in a log directory this is left out and named."""
+    with pytest.raises(UsageError, match="needs v2"):
+        ConversionPlan.of("v2-to-v1", lossy=True, for_another_cluster=True)
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    _History(Random(2)).write(logs / "orders-0")
+    shutil.copytree(logs / "orders-0", logs / "__cluster_metadata-0")
+    done = kseg("convert", "any-to-v2", "--for-another-cluster", logs / "__cluster_metadata-0", tmp_path / "out-0")
+    assert (done.returncode, (tmp_path / "out-0").exists()) == (2, False)
+    assert "no other cluster" in done.stderr
+    done = kseg("convert", "any-to-v2", "--for-another-cluster", logs, tmp_path / "out")
+    assert (done.returncode, sorted(path.name for path in (tmp_path / "out").iterdir())) == (0, ["orders-0"])
+    assert "__cluster_metadata-0" in done.stderr
+
+
+def test_a_lost_marker_commits_nothing(tmp_path: Path) -> None:
+    """The next marker of the producer is that of its next transaction: the records before the lost one are left out."""
+    folder, target = tmp_path / "orders-0", tmp_path / "out-0"
+    folder.mkdir()
+    batch = partial(build_batch, producer_id=7, producer_epoch=0, transactional=True)
+    batches = [
+        batch([PlainRecord(0, b"k", b"aborted", NOW)], base_sequence=0),
+        batch([PlainRecord(1, bytes(4), bytes(6), NOW)], control=True),
+        batch([PlainRecord(2, b"k", b"committed", NOW)], base_sequence=1),
+        batch([PlainRecord(3, bytes([0, 0, 0, 1]), bytes(6), NOW)], control=True),
+    ]
+    batches[1] = batches[1][:-1] + bytes([batches[1][-1] ^ 1])
+    (folder / f"{0:020}.log").write_bytes(b"".join(batches))
+    done = kseg("convert", "any-to-v2", "--for-another-cluster", "--skip-damaged", folder, target)
+    assert (done.returncode, "unknown-records: 1 record" in done.stdout) == (1, True), done.stdout + done.stderr
+    assert [row["value"] for row in _rows(target, "--deep")] == ["committed"]

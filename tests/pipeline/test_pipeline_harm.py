@@ -1,0 +1,255 @@
+"""``kseg pipeline`` where something is wrong: no row is lost or loaded twice, and one line says why."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kseg.errors import KsegError
+from tests.support.growing_logs import batch, write
+from tests.support.pipelines import TRANSACTIONS, config, rows, run, run_here
+from tests.support.read_faults import local_faults
+
+
+def log(folder: Path, count: int = 6, *, first: int = 0) -> Path:
+    """Write a log with two segments."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    write(folder, [batch(number) for number in range(first, first + count // 2)], first=first)
+    write(folder, [batch(number) for number in range(first + count // 2, first + count)], first=first + count // 2)
+    return folder
+
+
+def offsets(home: Path, kind: str = "parquet") -> list[int]:
+    return [row[1] for row in rows(home, kind)]
+
+
+def code_of(path: Path) -> int:
+    """Return the exit code of a run."""
+    try:
+        return run_here(path).code
+    except (KsegError, OSError):
+        return 2
+
+
+@pytest.mark.parametrize("error", ["EIO", "EACCES"])
+def test_a_read_error_at_any_call_fails_the_run_and_loses_no_row(tmp_path: Path, error: str) -> None:
+    """A disk that fails once, at any call: exit code 2, or the right rows; never damage; the next run has all rows."""
+    source = log(tmp_path / "whole" / "source" / "orders-0")
+    with local_faults(source.parent) as faults:
+        run_here(config(tmp_path / "whole"))
+    whole = offsets(tmp_path / "whole")
+    calls, failed = faults.calls, 0
+    for number in range(calls):
+        home = tmp_path / str(number)
+        shutil.copytree(source, home / "source" / "orders-0")
+        path = config(home)
+        with local_faults(home / "source", error, range(number, number + 1)):
+            code = code_of(path)
+        assert code in (0, 2), number
+        failed += code == 2
+        assert not (home / "quarantine").exists(), number
+        loaded = offsets(home) if (home / "lake").exists() and list((home / "lake").rglob("*.json")) else []
+        assert (loaded == whole) if not code else loaded == whole[: len(loaded)], number
+        assert run_here(path).code == 0
+        assert offsets(home) == whole, number
+    assert failed > 3
+
+
+def test_a_segment_without_permission_is_not_damage(tmp_path: Path) -> None:
+    """A folder that cannot be listed, or a lasting error: exit code 2 each night, and nothing is set aside."""
+    log(tmp_path / "source" / "orders-0")
+    path = config(tmp_path)
+    with local_faults(tmp_path / "source", "EACCES", range(8, 10**6)):
+        assert code_of(path) == 2
+    assert not (tmp_path / "quarantine").exists()
+    assert run_here(path).code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[pipeline]\n", "no table: add [table.TOPIC]"),
+        ("[pipelin]\n[table.orders]\npath='x'\n", "source.paths: expected folders"),
+        ("[table.orders]\npth='x'\n", "table.orders.path: expected a folder or URL"),
+        ("[table.orders]\npath='x'\npartitions='day'\n", "unknown key 'partitions': did you mean partition?"),
+        ("[table.orders]\npath='x'\ncolumns=['ofset']\n", "unknown column 'ofset'"),
+        ("[table.orders]\npath='source/x'\n", "is in the source"),
+        ("[validate]\nfail_if='never'\n[table.orders]\npath='x'\n", "validate.fail_if: expected a condition such as"),
+        ("[table.orders]\npath='x'\n[table.users]\npath='x'\n", "is also the table of orders"),
+        ("[table.orders]\npath=", "Invalid value"),
+    ],
+)
+def test_a_wrong_configuration_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+    """It names the file, the key and the expected value, before anything is read or written."""
+    head = "" if "source.paths" in message else '[source]\npaths = ["source"]\n'
+    if "[pipeline]" not in text and "source.paths" not in message:
+        head = f'[pipeline]\nstate = "state"\n{head}'
+    (tmp_path / "night.toml").write_text(head + text)
+    done = run(tmp_path / "night.toml")
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["night.toml"]
+
+
+def test_a_second_run_is_refused_while_one_works(tmp_path: Path) -> None:
+    """The lease names the process; that of a process which is dead does not count."""
+    log(tmp_path / "source" / "orders-0")
+    path = config(tmp_path)
+    assert run(path).returncode == 0
+    began = Path(f"/proc/{os.getpid()}/stat").read_text().rpartition(")")[2].split()[19]
+    lease = {"id": "x", "host": os.uname().nodename, "pid": os.getpid(), "time": 4e9, "began": began}
+    (tmp_path / "state" / "lease").write_text(json.dumps(lease))
+    done = run(path)
+    assert done.returncode == 2
+    assert f"another run of this pipeline works: process {os.getpid()}" in done.stderr
+    (tmp_path / "state" / "lease").write_text(json.dumps({**lease, "began": "1"}))
+    assert run(path).returncode == 0
+    assert not (tmp_path / "state" / "lease").exists()
+
+
+def test_a_gap_stops_the_load_or_is_listed(tmp_path: Path) -> None:
+    """A segment that is not there yet is waited for; retention before the load is named with its offsets."""
+    folder = log(tmp_path / "source" / "orders-0")
+    path = config(tmp_path)
+    assert run(path).returncode == 0
+    write(folder, [batch(number) for number in range(9, 12)], first=9)
+    done = run(path)
+    assert done.returncode == 2
+    assert "orders-0: offsets 24..35: in no segment" in done.stderr
+    assert offsets(tmp_path) == list(range(24))
+    for segment in sorted(folder.iterdir())[:6]:
+        segment.unlink()
+    done = run(path)
+    assert done.returncode == 2
+    assert "offsets 24..35: deleted before it was loaded" in done.stderr
+    assert run(config(tmp_path, more='gaps = "continue"')).returncode == 1
+    assert offsets(tmp_path) == [*range(24), *range(36, 48)]
+    listed = [json.loads(line) for one in (tmp_path / "quarantine").iterdir() for line in one.read_text().splitlines()]
+    assert [(row["offset"], row["last_offset"]) for row in listed] == [(24, 35)]
+
+
+def test_a_topic_that_was_created_again_is_not_loaded(tmp_path: Path) -> None:
+    """By the topic id, or because the log ends before the loaded offsets."""
+    folder = tmp_path / "source" / "orders-0"
+    shutil.copytree(TRANSACTIONS, folder)
+    path = config(tmp_path)
+    assert run(path).returncode == 0
+    before = rows(tmp_path, "parquet")
+    text = (folder / "partition.metadata").read_text()
+    (folder / "partition.metadata").write_text(text.replace("topic_id: 1Hu3", "topic_id: 1Hu4"))
+    done = run(path)
+    assert done.returncode == 2
+    assert "the topic was deleted and created again" in done.stderr
+    shutil.rmtree(folder)
+    log(folder)
+    done = run(path)
+    assert done.returncode == 2
+    assert "the log ends at offset 24" in done.stderr
+    assert rows(tmp_path, "parquet") == before
+
+
+def test_more_damage_than_allowed_loads_no_row(tmp_path: Path) -> None:
+    """Exit code 3; the damage is reported."""
+    folder = log(tmp_path / "source" / "orders-0")
+    first = folder / f"{0:020}.log"
+    data = bytearray(first.read_bytes())
+    data[-5] ^= 1
+    first.write_bytes(data)
+    path = config(tmp_path)
+    path.write_text('[validate]\nfail_if = "damaged > 1% of bytes"\n' + path.read_text())
+    assert run(path).returncode == 3
+    assert not (tmp_path / "lake").exists()
+    path.write_text(path.read_text().replace("1% of bytes", "1 segments"))
+    assert run(path).returncode == 1
+    assert offsets(tmp_path) == [*range(8), *range(12, 24)]
+
+
+def test_a_table_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    """A folder with other files keeps them; so does an Iceberg table with rows that no pipeline has loaded."""
+    log(tmp_path / "source" / "orders-0")
+    (tmp_path / "lake" / "orders").mkdir(parents=True)
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "lake" / "orders" / "mine.parquet")
+    done = run(config(tmp_path))
+    assert done.returncode == 2
+    assert "has files that no pipeline has written, such as mine.parquet" in done.stderr
+    catalogs = pytest.importorskip("pyiceberg.catalog", reason="pyiceberg is not installed")
+    catalog = catalogs.load_catalog(
+        "ice", type="sql", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/lake"
+    )
+    catalog.create_namespace("lake")
+    table = catalog.create_table("lake.orders", pa.schema([("a", pa.int64())]))
+    table.append(pa.table({"a": [1]}))
+    done = run(config(tmp_path, "iceberg"))
+    assert done.returncode == 2
+    assert "has rows that no pipeline has loaded" in done.stderr
+    assert catalog.load_table("lake.orders").scan().to_arrow().num_rows == 1
+
+
+def test_other_commits_and_rollbacks_keep_the_rows_right(tmp_path: Path) -> None:
+    """Another program adds a snapshot, and snapshots are rolled back: each record is in the table once."""
+    pytest.importorskip("pyiceberg", reason="pyiceberg is not installed")
+    from tests.support.pipelines import iceberg_table
+
+    folder = tmp_path / "source" / "orders-0"
+    folder.parent.mkdir(parents=True)
+    write(folder, [batch(number) for number in range(3)])
+    path = config(tmp_path, "iceberg")
+    assert run_here(path).code == 0
+    first = iceberg_table(tmp_path).current_snapshot().snapshot_id
+    with iceberg_table(tmp_path).transaction() as change:
+        change.set_properties({"owner": "someone"})
+    write(folder, [batch(number) for number in range(3, 6)], first=3)
+    assert run_here(path).code == 0
+    assert offsets(tmp_path, "iceberg") == list(range(24))
+    iceberg_table(tmp_path).manage_snapshots().rollback_to_snapshot(first).commit()
+    assert offsets(tmp_path, "iceberg") == list(range(12))
+    assert run_here(path).code == 0
+    assert offsets(tmp_path, "iceberg") == list(range(24))
+
+
+def test_verify_finds_a_row_that_is_missing_changed_or_twice(tmp_path: Path) -> None:
+    """Counts, offsets and checksums are compared; before the change they are the same."""
+    shutil.copytree(TRANSACTIONS, tmp_path / "source" / "orders-0")
+    path = config(tmp_path)
+    assert run(path).returncode == 0
+    assert run(path, "verify").returncode == 0
+    (data,) = (tmp_path / "lake").rglob("*.parquet")
+    whole = pq.ParquetFile(data).read()
+    changes: list[Callable[[pa.Table], pa.Table]] = [
+        lambda table: table.slice(1),
+        lambda table: pa.concat_tables([table, table.slice(3, 1)]),
+        lambda table: table.set_column(
+            5, "value", pa.array([b"x", *table.column("value").to_pylist()[1:]], pa.binary())
+        ),
+    ]
+    reasons = ["44 rows in the table, 45 rows in the segments", "46 rows in the table", "other keys or values"]
+    for change, reason in zip(changes, reasons, strict=True):
+        pq.write_table(change(whole), data)
+        done = run(path, "verify")
+        assert done.returncode == 1, done.stderr
+        assert reason in done.stdout
+
+
+def test_a_sound_replica_takes_the_place_of_a_damaged_one(tmp_path: Path) -> None:
+    """Two brokers have the partition, each with damage in another segment: all rows are loaded, once."""
+    for broker in range(2):
+        folder = log(tmp_path / "source" / f"broker-{broker}" / "orders-0")
+        segment = sorted(folder.glob("*.log"))[broker]
+        data = bytearray(segment.read_bytes())
+        data[-5] ^= 1
+        segment.write_bytes(data)
+    path = config(tmp_path, source="source/broker-*")
+    done = run(path)
+    assert done.returncode == 0, done.stdout
+    assert offsets(tmp_path) == list(range(24))

@@ -1,0 +1,53 @@
+"""``stops the broker`` in the reports of findings: what Kafka's loader does with the fixture of each rule is the judge."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kseg.consequences import Consequence, consequence_of
+from kseg.findings import Severity
+from tests.support.cli import kseg
+from tools.lab import load_cases
+
+CASES = dict(load_cases.of_rules())
+RULES = sorted({name.split()[0] for name in CASES})
+#: Rules whose fixture stops the broker only after a clean shutdown, which trusts the indexes: they were written for the
+#: log before the damage, so the last entry leads to no batch; or zeros follow the last batch.
+AFTER_CLEAN_SHUTDOWN = {
+    "duplicate-sequence", "lost-bytes", "non-monotonic-offset", "truncated-wrapper", "undecodable-payload", "wrapper-key",
+    "zero-segment", "zero-tail",
+}  # fmt: skip
+
+
+def stops(rule: str, shutdown: str) -> bool:
+    return load_cases.recorded()[f"{rule} {shutdown}"].get("failure") is not None
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_partition_stops_the_broker_where_kafka_fails(rule: str, tmp_path: Path) -> None:
+    """The start after an unclean shutdown decides: it reads the whole log."""
+    CASES[f"{rule} unclean"].put(tmp_path / "topic-0")
+    found = [
+        json.loads(line) for line in kseg("validate", "--format", "jsonl", tmp_path / "topic-0").stdout.splitlines()
+    ]
+    consequences = {
+        consequence_of(row["rule"], Severity[row["severity"].upper()]) for row in found if row["kind"] == "finding"
+    }
+    assert (Consequence.STOPS_THE_BROKER in consequences) == stops(rule, "unclean")
+
+
+def test_an_index_without_a_log_stops_nothing(tmp_path: Path) -> None:
+    """The broker deletes it and does not read its wrong version."""
+    name = "index-without-log"
+    dict(load_cases.cases())[name].put(tmp_path / "topic-0")
+    assert load_cases.recorded()[name].get("failure") is None
+    shown = kseg("validate", tmp_path / "topic-0").stdout
+    assert "txn-index-version" in shown
+    assert shown.startswith("partitions that need attention: 1 (needs attention 1)")
+
+
+def test_a_clean_shutdown_adds_what_only_recovery_predicts() -> None:
+    assert {rule for rule in RULES if stops(rule, "clean") and not stops(rule, "unclean")} == AFTER_CLEAN_SHUTDOWN

@@ -1,0 +1,217 @@
+"""A partition from several damaged replicas has every batch that one of them has, and no batch of another history."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from kseg.format.writer.records_builder import PlainRecord, build_batch
+from tests.support.cli import invoke, kseg
+from tests.support.fuzzing import cases
+from tests.support.records import NOW
+
+NAMES = ("broker1", "broker2", "broker3")
+
+
+def _batch(first: int, count: int, epoch: int, word: str = "v", *, without: int | None = None) -> bytes:
+    records = [
+        PlainRecord(n, b"k%d" % n, b"%s%d" % (word.encode(), n) * 20, NOW + n) for n in range(first, first + count)
+    ]
+    kept = [record for record in records if record.offset != without]
+    return build_batch(kept, base_offset=first, last_offset=first + count - 1, partition_leader_epoch=epoch)
+
+
+class _Log:
+    """A partition of some segments: its batches by segment and offset, and its leader epochs."""
+
+    def __init__(self, random: Random) -> None:
+        self.segments: dict[int, list[tuple[int, bytes]]] = {}
+        self.end = self.epoch = 0
+        for _ in range(random.randrange(1, 4)):
+            batches = self.segments.setdefault(self.end, [])
+            for _ in range(random.randrange(4, 20)):
+                self.epoch += random.random() < 0.1
+                count = random.randrange(1, 5)
+                batches.append((self.end, _batch(self.end, count, self.epoch)))
+                self.end += count
+
+    @property
+    def batches(self) -> dict[int, bytes]:
+        return {first: data for batches in self.segments.values() for first, data in batches}
+
+    def write(self, folder: Path, until: int | None = None) -> None:
+        folder.mkdir(parents=True)
+        (folder / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n")
+        for base, batches in self.segments.items():
+            kept = [data for first, data in batches if until is None or first < until]
+            if kept:
+                (folder / f"{base:020}.log").write_bytes(b"".join(kept))
+
+
+def _damage(random: Random, folder: Path, log: _Log) -> set[int]:
+    """Zero, flip or cut bytes of a replica, or delete a segment; return the first offsets of the batches that are left."""
+    left: set[int] = set()
+    for base, batches in log.segments.items():
+        path = folder / f"{base:020}.log"
+        if not path.exists():
+            continue
+        original = path.read_bytes()
+        data = bytearray(original)
+        for _ in range(random.choice((0, 0, 1, 1, 2))):
+            at, size = random.randrange(len(data)), random.choice((1, 1, 40, 400))
+            data[at : at + size] = bytes(byte ^ 0x5A for byte in data[at : at + size])
+        if random.random() < 0.1:
+            data = data[: random.randrange(len(data))]
+        path.write_bytes(data)
+        at = 0
+        for first, batch in batches:
+            if bytes(data[at : at + len(batch)]) == batch and at + len(batch) <= len(original):
+                left.add(first)
+            at += len(batch)
+        if random.random() < 0.07 and len([*folder.glob("*.log")]) > 1:
+            path.unlink()
+            left -= {first for first, _ in batches}
+    return left
+
+
+def _written(folder: Path) -> dict[int, bytes]:
+    """Return the batches of an undamaged log by their first offset."""
+    found = {}
+    for path in sorted(folder.glob("*.log")):
+        data, at = path.read_bytes(), 0
+        while at < len(data):
+            end = at + 12 + int.from_bytes(data[at + 8 : at + 12])
+            found[int.from_bytes(data[at : at + 8])] = data[at:end]
+            at = end
+    return found
+
+
+@pytest.mark.fuzz
+def test_what_one_replica_has_is_in_the_result(tmp_path: Path) -> None:
+    """Random damage at three replicas, of which one is behind: the union, byte for byte, and an honest exit code."""
+    whole = partly = 0
+    for case in range(cases(60)):
+        random, home = Random(case), tmp_path / str(case)
+        log = _Log(random)
+        left: set[int] = set()
+        for name in NAMES:
+            until = random.choice((None, None, log.end - random.randrange(1, 6)))
+            log.write(home / name / "t-0", until)
+            left |= _damage(random, home / name / "t-0", log)
+        if not all([*(home / name / "t-0").glob("*.log")] for name in NAMES) or not left:
+            continue
+        done = invoke("repair", "--format", "jsonl", *(home / name / "t-0" for name in NAMES), home / "t-0")
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        assert done.exit_code in (0, 1), (case, done.stderr)
+        found = _written(home / "t-0")
+        # A wrong size or offset can be proved: then the result has a batch that no replica has as it was.
+        assert left <= found.keys(), case
+        assert found == {first: data for first, data in log.batches.items() if first in found}, case
+        taken = [row for row in rows if row["kind"] == "taken"]
+        assert sum(row["batches"] for row in taken) == len(found), case
+        inner = {first for first in log.batches if first < max(found)}
+        if inner - found.keys():
+            assert done.exit_code == 1, (case, done.stdout)
+            partly += 1
+        elif log.batches.keys() == found.keys():
+            assert done.exit_code == 0, (case, done.stdout)
+            assert invoke("validate", "-q", home / "t-0").exit_code == 0, case
+            whole += 1
+    assert whole > 3
+    assert partly > 3
+
+
+def test_another_history_is_excluded_by_its_epoch(tmp_path: Path) -> None:
+    """After an unclean election, the batches that the old leader alone has are not in the result, and this is said."""
+    shared = [_batch(n, 4, 1) for n in range(0, 40, 4)]
+    old = [_batch(n, 4, 1, "old") for n in range(40, 60, 4)]
+    new = [_batch(n, 4, 2, "new") for n in range(40, 48, 4)]
+    for name, batches in (("broker1", [*shared, *old]), ("broker2", [*shared, *new])):
+        folder = tmp_path / name / "t-0"
+        folder.mkdir(parents=True)
+        data = bytearray(b"".join(batches))
+        data[500 if name == "broker2" else 900] ^= 1
+        (folder / f"{0:020}.log").write_bytes(data)
+    done = kseg("repair", tmp_path / "broker1" / "t-0", tmp_path / "broker2" / "t-0", tmp_path / "t-0")
+    assert done.returncode == 0, done.stderr
+    assert _written(tmp_path / "t-0") == {4 * n: data for n, data in enumerate([*shared, *new])}
+    assert "broker1/t-0: from offset 40 on it has another history" in done.stdout
+    assert (tmp_path / "t-0" / "leader-epoch-checkpoint").read_text().split() == ["0", "2", "1", "0", "2", "40"]
+
+
+def test_a_damaged_epoch_decides_nothing(tmp_path: Path) -> None:
+    """No CRC covers an epoch: a higher one at the end of a replica must not exclude the later batches of another."""
+    batches = [_batch(n, 4, 1) for n in range(0, 40, 4)]
+    wrong = bytearray(batches[6])
+    wrong[13] ^= 0x40
+    for name, some in (("broker1", [*batches[:6], bytes(wrong)]), ("broker2", [batches[0], *batches[2:]])):
+        (tmp_path / name / "t-0").mkdir(parents=True)
+        (tmp_path / name / "t-0" / f"{0:020}.log").write_bytes(b"".join(some))
+    done = kseg("repair", tmp_path / "broker1" / "t-0", tmp_path / "broker2" / "t-0", tmp_path / "t-0")
+    assert done.returncode == 0, done.stderr
+    assert _written(tmp_path / "t-0") == {4 * n: data for n, data in enumerate(batches)}
+
+
+def test_replicas_that_diverge_without_an_epoch(tmp_path: Path) -> None:
+    """Other records at the same offset and epoch: nothing is written, unless one side is chosen."""
+    batches = {"broker1": [_batch(0, 4, 1), _batch(4, 4, 1)], "broker2": [_batch(0, 4, 1), _batch(4, 4, 1, "w")]}
+    for name, both in batches.items():
+        (tmp_path / name / "t-0").mkdir(parents=True)
+        (tmp_path / name / "t-0" / f"{0:020}.log").write_bytes(b"".join(both))
+    replicas = [tmp_path / name / "t-0" for name in batches]
+    done = kseg("repair", *replicas, tmp_path / "t-0")
+    assert (done.returncode, (tmp_path / "t-0").exists()) == (2, False)
+    assert "different records at offset 4" in done.stderr
+    for replica in replicas:
+        chosen = kseg("repair", "--prefer", replica, *replicas, tmp_path / "t-0")
+        assert chosen.returncode == 0, chosen.stderr
+        assert _written(tmp_path / "t-0") == _written(replica)
+        shutil.rmtree(tmp_path / "t-0")
+
+
+def test_replicas_that_were_compacted_by_themselves(tmp_path: Path) -> None:
+    """The cleaner of one broker removed records that another still has: this is no divergence, and no loss."""
+    full, cleaned = (
+        [_batch(n, 4, 1) for n in range(0, 40, 4)],
+        [_batch(n, 4, 1, without=n + 1) for n in range(0, 20, 4)],
+    )
+    for name, batches in (("broker1", full), ("broker2", [*cleaned[:2], *cleaned[3:], *full[5:]])):
+        (tmp_path / name / "t-0").mkdir(parents=True)
+        data = bytearray(b"".join(batches))
+        data[len(batches[0]) + 70] ^= 1
+        (tmp_path / name / "t-0" / f"{0:020}.log").write_bytes(data)
+    done = kseg("repair", tmp_path / "broker1" / "t-0", tmp_path / "broker2" / "t-0", tmp_path / "t-0")
+    assert done.returncode == 1, done.stderr
+    assert _written(tmp_path / "t-0") == {4 * n: data for n, data in enumerate(full) if n != 1}
+    assert "offsets 4..7" in done.stdout
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    """Folders of different topics or partitions, a replica twice, a segment, DST among the replicas."""
+    for place, topic in (
+        ("a/t-0", "AAAAAAAAAAAAAAAAAAAAAQ"),
+        ("b/t-0", "BAAAAAAAAAAAAAAAAAAAAQ"),
+        ("c/t-1", "AAAAAAAAAAAAAAAAAAAAAQ"),
+    ):
+        _Log(Random(1)).write(tmp_path / place)
+        (tmp_path / place / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic}\n")
+    a, b, c = (tmp_path / place for place in ("a/t-0", "b/t-0", "c/t-1"))
+    for paths, why in (
+        ((a, b, tmp_path / "new"), "topic id"),
+        ((a, c, tmp_path / "new"), "partition"),
+        ((a, a, tmp_path / "new"), "twice"),
+        ((a, b, a), "SRC"),
+        ((a / f"{0:020}.log", b, tmp_path / "new"), "folder"),
+        ((a, tmp_path / "absent", tmp_path / "new"), "absent"),
+        (("--prefer", c, a, b, tmp_path / "new"), "--prefer"),
+        (("--prefer", a, a, tmp_path / "new"), "several"),
+    ):
+        done = kseg("repair", *paths)
+        assert done.returncode == 2, why
+        assert why in done.stderr, done.stderr
+        assert not (tmp_path / "new").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]

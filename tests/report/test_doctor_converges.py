@@ -1,0 +1,179 @@
+"""The commands of `kseg doctor`, carried out as printed, end: the second run has no command that the first one had.
+
+What is left then is named, with the reason why no command exists.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg.format.storage.naming import partition_of
+from tests.support.cli import carry_out, kseg
+from tests.support.fixtures import SEGMENTS
+
+_ABOUT = ("ORIGIN", "expect.jsonl", "settings.json")
+_IDENTITY = "cluster.id=abcdefghijklmnopqrstuv\nnode.id=1\nversion=1\ndirectory.id=AAAAAAAAAAAAAAAAAAABCg\n"
+_TOPIC_ID = "version: 0\ntopic_id: ask2xr5IR-quz-SAaQsi7w"
+
+
+def files_of(fixture: Path) -> list[Path]:
+    return sorted(path for path in fixture.iterdir() if path.name not in _ABOUT)
+
+
+FIXTURES = {path.name: files_of(path) for path in sorted((SEGMENTS.parent / "findings").iterdir())}
+#: Those of log directories: with partition folders, or with checkpoints.
+OF_LOG_DIRS = [
+    name
+    for name, files in FIXTURES.items()
+    if any(one.is_dir() or one.name.endswith("-offset-checkpoint") for one in files)
+]
+#: Those of partitions: the names of the files begin with an offset, or a broker writes them into such a folder.
+OF_PARTITIONS = [
+    name
+    for name, files in FIXTURES.items()
+    if name not in OF_LOG_DIRS
+    and all(one.name[:20].isdigit() or one.name in ("leader-epoch-checkpoint", "partition.metadata") for one in files)
+]
+
+
+def new_log_dir(home: Path) -> Path:
+    """Make a log directory of a broker without damage: ids, a metadata log and a partition."""
+    log_dir = home / "logs"
+    for name, source in (
+        ("__cluster_metadata-0", "4.3.0-v2-none-kraft-metadata"),
+        ("valid-0", "4.3.0-v2-none-segments"),
+    ):
+        shutil.copytree(SEGMENTS / source, log_dir / name, ignore=shutil.ignore_patterns(*_ABOUT))
+    (log_dir / "meta.properties").write_text(_IDENTITY)
+    return log_dir
+
+
+def add(files: list[Path], folder: Path) -> None:
+    """Copy files into a folder; those that it has stay."""
+    folder.mkdir(exist_ok=True)
+    for path in files:
+        if not (folder / path.name).exists():
+            (shutil.copytree if path.is_dir() else shutil.copy)(path, folder / path.name)
+
+
+def add_topic_ids(log_dir: Path) -> None:
+    for folder in log_dir.iterdir():
+        if partition_of(folder.name) and not (folder / "partition.metadata").exists():
+            (folder / "partition.metadata").write_text(_TOPIC_ID)
+
+
+def each_in_a_partition(log_dir: Path) -> None:
+    for name in OF_PARTITIONS:
+        add(FIXTURES[name], log_dir / f"{name}-0")
+
+
+def logs_with_the_side_files_of_others(log_dir: Path) -> None:
+    """Damaged logs in each of which is the damaged side file of another fixture."""
+    with_log = [name for name in OF_PARTITIONS if any(one.suffix == ".log" for one in FIXTURES[name])]
+    others = cycle(name for name in OF_PARTITIONS if name not in with_log)
+    for name in with_log:
+        add(FIXTURES[name] + FIXTURES[next(others)], log_dir / f"{name}-0")
+
+
+def without_topic_ids(log_dir: Path) -> None:
+    """Two damages in each partition: the one of the fixture, and no id of the topic."""
+    each_in_a_partition(log_dir)
+    for folder in log_dir.iterdir():
+        if folder.is_dir() and folder.name != "__cluster_metadata-0":
+            (folder / "partition.metadata").write_text(_TOPIC_ID)
+    for name in OF_PARTITIONS:
+        (log_dir / f"{name}-0").rename(log_dir / f"topic-{OF_PARTITIONS.index(name)}")
+        (log_dir / f"topic-{OF_PARTITIONS.index(name)}" / "partition.metadata").unlink()
+
+
+def all_checkpoints(log_dir: Path) -> None:
+    for name in OF_LOG_DIRS:
+        add(FIXTURES[name], log_dir)
+
+
+def odd_entries(log_dir: Path) -> None:
+    """What is in a log directory besides partitions: a foreign folder, one without files, a partition without any."""
+    for name in ("backup of monday", "empty", "empty-0"):
+        (log_dir / name).mkdir()
+    (log_dir / "backup of monday" / "notes").write_text("x")
+
+
+def a_folder_in_place_of_the_ids(log_dir: Path) -> None:
+    (log_dir / "meta.properties").unlink()
+    (log_dir / "meta.properties").mkdir()
+
+
+def an_emptied_segment(log_dir: Path) -> None:
+    """A segment in the middle without a byte, and the damaged index of aborted transactions of another one."""
+    folder = log_dir / "emptied-0"
+    add(files_of(SEGMENTS / "4.3.0-v2-none-transactions"), folder)
+    (folder / f"{48:020}.log").write_bytes(b"")
+    index = folder / f"{17:020}.txnindex"
+    index.write_bytes(index.read_bytes() + b"xx")
+
+
+CASES: dict[str, Callable[[Path], None]] = {
+    one.__name__: one
+    for one in (
+        each_in_a_partition,
+        logs_with_the_side_files_of_others,
+        without_topic_ids,
+        all_checkpoints,
+        odd_entries,
+        a_folder_in_place_of_the_ids,
+        an_emptied_segment,
+    )
+}
+
+
+def diagnosis(home: Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Return the steps by folder, and the summary."""
+    done = kseg("doctor", "--format", "jsonl", "logs", cwd=home)
+    *rows, summary = map(json.loads, done.stdout.splitlines())
+    steps = {
+        os.path.relpath(row["folder"], home if row["folder"][0] == "/" else "."): row
+        for row in rows
+        if row["kind"] == "step"
+    }
+    return steps, summary
+
+
+def findings(home: Path) -> Iterator[tuple[str, str]]:
+    """Yield the folder and the rule of each warning and error."""
+    for line in kseg("validate", "--format", "jsonl", "logs", cwd=home).stdout.splitlines():
+        row = json.loads(line)
+        if row["kind"] == "finding" and row["severity"] != "info":
+            yield os.path.normpath(os.path.dirname(row["file"])), row["rule"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_commands_end(case: str, tmp_path: Path) -> None:
+    """Each finding has a command or a reason in both runs; the second run has no command, and no decision without text."""
+    log_dir = new_log_dir(tmp_path)
+    CASES[case](log_dir)
+    if case != "without_topic_ids":
+        add_topic_ids(log_dir)
+    steps, summary = diagnosis(tmp_path)
+    check_each_finding_is_named(tmp_path, steps)
+    carry_out(summary["commands"], tmp_path)
+    steps, summary = diagnosis(tmp_path)
+    check_each_finding_is_named(tmp_path, steps)
+    assert summary["commands"] == []
+
+
+def check_each_finding_is_named(home: Path, steps: dict[str, dict[str, Any]]) -> None:
+    for folder, rule in findings(home):
+        assert folder in steps, f"{folder}: {rule}"
+        step = steps[folder]
+        named = any(rule in reason for reason in (step["text"], *step["left"])) or "metadata log" in step["text"]
+        assert step["commands"] or named, f"{folder}: {rule}: {step}"
+    for step in steps.values():
+        assert step["commands"] or step["text"] or step["left"], step

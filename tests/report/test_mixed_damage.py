@@ -1,0 +1,120 @@
+"""Log directories of 300 partitions with damage of all rules: each report fits, and all have the same numbers."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import fleet
+from tests.support.cli import kseg
+from tests.support.commits import commit_value, write_commits
+from tools.docs.terminal import Terminal
+
+FINDINGS = fleet.SEGMENTS.parent / "findings"
+PARTITIONS, DAMAGED, SEEDS = 300, 30, (1, 2, 3)
+GROUPS = ("billing", "search-index", "a-group-with-a-long-name-for-the-warehouse")
+#: A command, and text that its first ten lines on a terminal of 80 columns have.
+ANSWERS = {
+    "validate {}": "partitions that need attention",
+    "recovery {}": "a start of the broker would harm",
+    "doctor {}": "partitions that need attention",
+    "transactions {}": "hanging transactions in",
+    "stats {}": "segments in ",
+    "diff {} fine": "the first:",
+    "grep zzzz {}": "no match in",
+    "repair --dry-run {}": "ranges lost",
+    "lag {}": "3 groups, 900 partitions",
+}
+#: A number that is cut. Names of segments lose only zeros, and lists end with an ellipsis.
+_CUT = re.compile(r"\d+…|…\d(?!\d+[.-])")
+
+
+def place_findings(log_dir: Path, seed: int) -> None:
+    """Give some partitions of a log directory the files of fixtures of rules."""
+    chance = random.Random(seed)
+    rules = sorted(path for path in FINDINGS.iterdir() if not (path / "settings.json").exists())
+    folders = sorted(path for path in log_dir.iterdir() if path.is_dir())
+    for rule, folder in zip(chance.sample(rules, DAMAGED), chance.sample(folders, DAMAGED), strict=True):
+        files = [path for path in rule.iterdir() if path.name not in ("ORIGIN", "expect.jsonl")]
+        of_log_dir = any(path.is_dir() for path in files) or (
+            files[0].suffix == "" and files[0].name.endswith("-offset-checkpoint")
+        )
+        if not of_log_dir and any(path.suffix == ".log" for path in files):
+            shutil.rmtree(folder)
+            folder.mkdir()
+        for path in files:
+            target = (log_dir if of_log_dir else folder) / path.name
+            shutil.copytree(path, target, dirs_exist_ok=True) if path.is_dir() else shutil.copyfile(path, target)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("mixed")
+    fleet.make_many(home / "fine", PARTITIONS, 0)
+    names = [path.name.rpartition("-") for path in (home / "fine").iterdir() if path.is_dir()]
+    places = [(group, topic, int(number)) for group in GROUPS for topic, _, number in names]
+    for seed in SEEDS:
+        shutil.copytree(home / "fine", home / f"seed-{seed}")
+        place_findings(home / f"seed-{seed}", seed)
+    for log_dir in [*home.iterdir()]:
+        write_commits(log_dir / "__consumer_offsets-0", {place: commit_value(5) for place in places})
+    return home
+
+
+@pytest.fixture(scope="module")
+def terminal() -> Iterator[Terminal]:
+    with Terminal() as terminal:
+        yield terminal
+
+
+@pytest.mark.parametrize("command", ANSWERS)
+def test_the_answer_is_in_the_first_lines(command: str, home: Path, terminal: Terminal) -> None:
+    """60 lines at most at 80 columns, the answer in the first ten, and no number cut at any width."""
+    screen = terminal.run(f"kseg {command.format('seed-1')}", home, width=80).text
+    lines = screen.splitlines()
+    assert len(lines) <= 60, screen
+    assert ANSWERS[command] in " ".join(" ".join(lines[:10]).split()), screen
+    for width in (60, 100, 200):
+        wider = terminal.run(f"kseg {command.format('seed-1')}", home, width=width).text
+        assert not _CUT.search(wider), wider
+        assert ANSWERS[command] in " ".join(wider.split())
+        assert wider.count("hidden columns: ") <= 1
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_count_in_every_report(seed: int, home: Path, terminal: Terminal) -> None:
+    """The numbers of partitions by consequence are the same in the table, Markdown, HTML and Prometheus of validate."""
+    folder = f"seed-{seed}"
+    (answer,) = re.findall(r"partitions that need attention: .*", kseg("validate", folder, cwd=home).stdout)
+    assert answer in kseg("validate", "--format", "markdown", folder, cwd=home).stdout
+    total = int(re.findall(r"attention: (\d+)", answer)[0])
+    partitions = re.sub(r"; log directories.*", "", answer)
+    counts = dict(re.findall(r"(stops the broker|loses records|loses bytes|needs attention) (\d+)", partitions))
+    assert sum(map(int, counts.values())) == total > 0
+    assert re.search(
+        rf"\b{total} of \d+ partitions need attention", kseg("validate", "--format", "html", folder, cwd=home).stdout
+    )
+    metrics = kseg("validate", "--format", "prometheus", folder, cwd=home).stdout
+    for kind, count in counts.items():
+        assert f'kseg_partitions_needing_attention{{path="{folder}",consequence="{kind}"}} {count}\n' in metrics
+    shown = kseg("recovery", folder, cwd=home).stdout
+    assert "need attention" not in shown
+    assert re.search(r"a start of the broker would harm \d+ folders: |no data would be lost|would lose data", shown)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_doctor_has_the_numbers_of_validate(seed: int, home: Path) -> None:
+    """Findings are counted once; what only the predicted start harms is another number with other words."""
+    rows = [
+        json.loads(line) for line in kseg("doctor", "--format", "jsonl", f"seed-{seed}", cwd=home).stdout.splitlines()
+    ]
+    (damage,) = (row["text"] for row in rows if row.get("subject") == "damage")
+    (answer,) = re.findall(r"partitions that need attention: .*", kseg("validate", f"seed-{seed}", cwd=home).stdout)
+    assert damage.partition("; without a finding")[0] == answer
+    assert sum(rows[-1]["needing_attention"].values()) == int(re.findall(r"attention: (\d+)", answer)[0])

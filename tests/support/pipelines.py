@@ -1,0 +1,107 @@
+"""Configurations of pipelines for tests, and the rows of their tables, read by other programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from kseg.extras.pipeline.pipeline_reports import write_reports
+from kseg.extras.pipeline.pipeline_run import Pipeline, RunOutcome
+from kseg.extras.pipeline.pipeline_settings import read_settings
+from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.storage.source import open_source
+from tests.support.cli import ROOT, SEGMENTS, kseg
+
+TRANSACTIONS = SEGMENTS / "4.3.0-v2-none-transactions"
+CATALOG = "catalog.db"
+
+
+def config(
+    folder: Path, kind: str = "parquet", *, source: str = "source", lake: str = "", state: str = "state", more: str = "",
+    table: str = "", topic: str = "orders",
+) -> Path:  # fmt: skip
+    """Write a configuration into a folder. ``more`` are further lines of [source], ``table`` those of the table."""
+    lake = lake or str(folder / "lake")
+    catalog = ""
+    place = f'path = "{lake}/{topic}"\nformat = "{kind}"\n'
+    if kind == "iceberg":
+        warehouse = lake if "://" in lake else f"file://{lake}"
+        catalog = f'[catalog.ice]\ntype = "sql"\nuri = "sqlite:///{folder}/{CATALOG}"\nwarehouse = "{warehouse}"\n'
+        place = f'catalog = "ice"\nname = "lake.{topic}"\n'
+    text = (
+        f'[pipeline]\nname = "night"\nstate = "{state}"\n[source]\npaths = ["{source}"]\n{more}\n'
+        f'[quarantine]\nto = "quarantine"\n[report]\nto = ["reports/{{run}}.jsonl"]\n{catalog}'
+        f'[table.{topic}]\n{place}{table}'
+    )  # fmt: skip
+    path = folder / "night.toml"
+    path.write_text(text)
+    return path
+
+
+def run(path: Path, action: str = "run", *options: str) -> subprocess.CompletedProcess[str]:
+    """Run an action in one process."""
+    return kseg("pipeline", action, "--jobs", 1, *options, path)
+
+
+def run_here(path: Path) -> RunOutcome:
+    """Run a pipeline in this process."""
+    settings = read_settings(str(path))
+    return Pipeline(settings).run(lambda outcome: write_reports(settings, outcome))
+
+
+def killed(path: Path, step: int, kind: str) -> int:
+    """Run a pipeline that is killed at a step; return its exit code, -9 for a kill. With step 0 the number of steps."""
+    command = [sys.executable, "-m", "tests.support.killed_pipeline", str(step), str(path), kind]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode in (0, 1, -9), done.stderr
+    return int(done.stdout.rpartition("steps: ")[2]) if not step else done.returncode
+
+
+def rows(folder: Path, kind: str, columns: tuple[str, ...] = ("partition", "offset", "value")) -> list[tuple[Any, ...]]:
+    """Return the rows of the table of orders, in the order of partition and offset."""
+    if kind == "parquet":
+        found = parquet_rows(folder / "lake" / "orders", columns)
+    elif kind == "iceberg":
+        found = iceberg_table(folder).scan(selected_fields=columns).to_arrow().select(list(columns)).to_pylist()
+    else:
+        from deltalake import DeltaTable
+
+        found = DeltaTable(str(folder / "lake" / "orders")).to_pyarrow_table(columns=list(columns)).to_pylist()
+    return sorted(tuple(row[name] for name in columns) for row in found)
+
+
+def parquet_rows(folder: Path, columns: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return the rows of the files that the commits list; after a run no other file is there."""
+    listed = []
+    for commit in sorted((folder / "_kseg" / "commits").iterdir()):
+        listed += [folder / one["place"] for one in json.loads(commit.read_text())["files"]]
+    assert sorted(listed) == sorted(folder.rglob("*.parquet"))
+    return [row for path in listed for row in pq.ParquetFile(path).read(columns=list(columns)).to_pylist()]
+
+
+def iceberg_table(folder: Path, lake: str = "") -> Any:
+    from pyiceberg.catalog import load_catalog
+
+    warehouse = lake or f"file://{folder}/lake"
+    address = {"s3.endpoint": os.environ["AWS_ENDPOINT_URL"]} if lake else {}
+    catalog = load_catalog("ice", type="sql", uri=f"sqlite:///{folder}/{CATALOG}", warehouse=warehouse, **address)
+    return catalog.load_table("lake.orders")
+
+
+def split_log(source: Path, folder: Path) -> list[Path]:
+    """Write each batch of a partition's log as a segment of its own; return them in order."""
+    folder.mkdir(parents=True)
+    for path in sorted(source.glob("*.log")):
+        with SegmentReader(open_source(path)) as reader:
+            for window in reader.windows():
+                batches = window.batches
+                for row in range(batches.count):
+                    data = window.data[batches.at[row] : batches.at[row] + batches.size[row]]
+                    (folder / f"{batches.base_offset[row]:020}.log").write_bytes(data)
+    return sorted(folder.iterdir())

@@ -1,0 +1,116 @@
+"""The states of records are those that a real consumer with read_committed shows, beside a live broker."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli import kseg
+
+pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tools.lab import scenes
+from tools.lab.kraft import KraftBroker
+from tools.lab.modern_fixtures import create_topic
+
+pytestmark = pytest.mark.kafka
+COMPACTED = {
+    "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "1000",
+    "delete.retention.ms": "1000",
+}  # fmt: skip
+
+
+def consumed(broker: KraftBroker, topic: str, isolation: str) -> list[int]:
+    """Return the offsets that a consumer gets, up to the end that the broker shows to it."""
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": isolation, "isolation.level": isolation}
+    consumer = Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[int] = []
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        message = consumer.poll(1)
+        if message is not None and message.error():
+            break
+        if message is not None:
+            found.append(message.offset() or 0)
+    consumer.close()
+    return found
+
+
+def write(broker: KraftBroker, topic: str, chance: random.Random, rounds: int) -> list[Producer]:
+    """Write interleaved transactions of three producers; that of the last one stays open."""
+    settings: dict[str, Any] = {
+        "bootstrap.servers": broker.bootstrap,
+        "log_level": 0,
+        "transaction.timeout.ms": 600_000,
+    }
+    producers = [Producer({**settings, "transactional.id": f"{topic}-{n}", "linger.ms": 1}) for n in range(3)]
+    for producer in producers:
+        producer.init_transactions(60)
+        producer.begin_transaction()
+    for number in range(rounds):
+        producer = chance.choice(producers)
+        for i in range(chance.randint(1, 5)):
+            producer.produce(topic, b"value %d" % number, b"key %d" % chance.randrange(20))
+            if i % 2:
+                producer.flush(30)
+        producer.flush(30)
+        if chance.random() < 0.5:
+            (producer.abort_transaction if chance.random() < 0.5 else producer.commit_transaction)(60)
+            producer.begin_transaction()
+    for producer in producers[:2]:
+        producer.commit_transaction(60)
+    producers[2].produce(topic, b"of an open transaction", b"open")
+    producers[2].flush(30)
+    return producers
+
+
+def rows(*arguments: object) -> list[dict[str, Any]]:
+    done = kseg(*arguments)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("config", [{"segment.bytes": str(1 << 20)}, COMPACTED], ids=["deleted", "compacted"])
+def test_states_are_those_of_a_real_consumer(config: dict[str, str], tmp_path: Path) -> None:
+    """Interleaved transactions, also compacted, and one that is open: without a difference in dump, grep, sql and scan."""
+    with KraftBroker("4.3.0", tmp_path / "broker") as broker:
+        create_topic(broker, "orders", config)
+        folder = broker.partition("orders")
+        producers = write(broker, "orders", random.Random(4), 60)
+        if config is COMPACTED:
+            time.sleep(1.5)
+            producers[0].begin_transaction()
+            producers[0].produce("orders", b"last", b"last")  # rolls the segment, so that the others can be cleaned
+            producers[0].commit_transaction(60)
+            producers[2].commit_transaction(60)  # nothing is cleaned from the last stable offset on
+            producers[2].begin_transaction()
+            producers[2].produce("orders", b"of an open transaction", b"open")
+            producers[2].flush(30)
+            checkpoint = folder.parent / "cleaner-offset-checkpoint"
+            scenes.wait_for(lambda: checkpoint.exists() and "orders" in checkpoint.read_text(), "the cleaner")
+            time.sleep(3)
+        wanted = consumed(broker, "orders", "read_committed")
+        every = consumed(broker, "orders", "read_uncommitted")
+        option = ("--isolation", "read_committed", "--format", "jsonl")
+        assert [row["offset"] for row in rows("dump", "--deep", *option, folder)] == wanted
+        assert [row["offset"] for row in rows("grep", *option, "-e", ".", folder)] == wanted
+        statement = "select offset from records order by offset"
+        assert [row["offset"] for row in rows("sql", *option, statement, folder)] == wanted
+        data = rows("dump", "--deep", "--no-control", "--format", "jsonl", folder)
+        assert [row["offset"] for row in data] == every
+        states = {row["transaction_state"] for row in data}
+        assert {"committed", "open"} <= states <= {"committed", "aborted", "open"}
+        stable = min(row["offset"] for row in data if row["transaction_state"] == "open")
+        below = [row["offset"] for row in data if row["transaction_state"] == "committed" and row["offset"] < stable]
+        assert below == wanted
+        ids = {row["transactional_id"] for row in data}
+        assert ids <= {f"orders-{n}" for n in range(3)}
+        assert f"orders-{2}" in ids
