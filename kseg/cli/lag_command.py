@@ -12,7 +12,7 @@ from kseg.cli.messages import FAILED, FOUND, fail, fail_after, note, note_after,
 from kseg.cli.outcome import FindingNotes
 from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import TableOptions, command
-from kseg.commands.lag import (
+from kseg.commands.lag.committed_offsets import (
     OUTSIDE,
     Commit,
     GroupLag,

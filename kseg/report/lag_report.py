@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import TextIO
 
-from kseg.commands.lag import STATUSES, GroupLag
+from kseg.commands.lag.committed_offsets import STATUSES, GroupLag
 from kseg.report.row_formats import RowSet, table_of
 from kseg.report.tables import TableColumn, cells_of, print_pages, print_text
 from kseg.schema import Column, RowKind, names_of, row_maker

@@ -1,4 +1,4 @@
-"""``kseg lag`` as a library: committed offsets of consumer groups next to the log ends of their partitions.
+"""Committed offsets of consumer groups next to the log ends of their partitions.
 
 The offsets are those that a group coordinator has after loading ``__consumer_offsets``: the last commit of each group and
 partition, without tombstones and without commits of transactions that are open or aborted.
