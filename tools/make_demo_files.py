@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage, fleet
+from tests.support.group_histories import MINUTE, Simulated, generation_record
 
 ROOT = Path(__file__).parents[1]
 FIXTURES = ROOT / "fixtures"
@@ -58,6 +59,7 @@ def make(home: Path) -> None:
     for number, fixture in enumerate(("0.8.2.2-v0-gzip", "0.10.2.2-v1-gzip-segments", "2.8.2-v0v1v2-mixed")):
         copy(SEGMENTS / fixture, home / "old-logs" / f"orders-{number}")
     _consumer_logs(home / "consumer-logs")
+    _slow_group(home / "slow-group")
     for partition in ("_schemas-0", "orders-0", "users-0"):
         copy(FIXTURES / "serialized" / partition, home / "shop" / partition)
     (home / "night.toml").write_text(NIGHT)
@@ -95,6 +97,21 @@ def _consumer_logs(home: Path) -> None:
         (home / folder).mkdir()
         records = [PlainRecord(offset, b"k", b"v", 1_700_000_000_000 + offset) for offset in range(end)]
         (home / folder / f"{0:020}.log").write_bytes(build_batch(records))
+
+
+def _slow_group(home: Path) -> None:
+    """Write an hour of a group: one of its two members leaves, and the other does not keep up with a partition."""
+    one, group = Simulated(home, "payments"), "billing"
+    read = {0: 0, 1: 0}
+    for minute in range(60):
+        at = minute * MINUTE
+        if minute in (0, 38):
+            one.record(at, *generation_record(4 + (minute > 0), 1 + (minute == 0), group))
+        for partition in read:
+            one.append(at + 2_000, 20, partition)
+            read[partition] += 6 if minute > 38 and partition else 20
+            one.commit(at + 30_000, read[partition], partition, group)
+    one.write()
 
 
 def _kafka_logs(home: Path) -> None:

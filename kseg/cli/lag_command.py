@@ -8,9 +8,11 @@ from functools import partial
 
 from kseg.cli import common
 from kseg.cli.common import parallel_map
+from kseg.cli.lag_history import show_history
 from kseg.cli.messages import FAILED, FOUND, fail, fail_after, note, note_after, note_output
 from kseg.cli.outcome import FindingNotes
 from kseg.cli.progress import progress_bar
+from kseg.cli.this_run import this_run
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.lag.committed_offsets import (
     OUTSIDE,
@@ -18,7 +20,7 @@ from kseg.commands.lag.committed_offsets import (
     GroupLag,
     LogDirs,
     lags,
-    offsets_replicas,
+    partitions_of,
     read_commits,
     read_offset_map,
 )
@@ -36,6 +38,9 @@ class LagOptions(TableOptions):
 
     columns: tuple[str, ...] | None
     group: tuple[str, ...]
+    history: str | None
+    since: int | None
+    until: int | None
     at: int | None
     offset_map: str | None
     jobs: int
@@ -47,6 +52,7 @@ class LagOptions(TableOptions):
     examples=(
         "kseg lag broker1/logs broker2/logs broker3/logs",
         "kseg lag --group billing kafka-logs",
+        "kseg lag --history billing --since 6h kafka-logs",
         "kseg lag --format reset-csv -o offsets.csv kafka-logs",
     ),
 )
@@ -55,7 +61,8 @@ def lag(asked: LagOptions) -> int:
 
     PATHs are the log directories of all brokers. The committed offsets are those in __consumer_offsets, the log ends those
     of the replicas with the highest end. The lag is the difference. --format reset-csv writes the offsets for
-    kafka-consumer-groups --reset-offsets --from-file.
+    kafka-consumer-groups --reset-offsets --from-file. --history shows since when the lag of a group grows: its commits,
+    rebalances, and the appends to its partitions by minute.
 
     Exit codes: 0 all offsets are in their logs, 1 an offset is outside of its log, or may be another, or
     damage was found, 2 the command
@@ -70,9 +77,11 @@ def lag(asked: LagOptions) -> int:
     targets = read_offset_map(asked.offset_map) if asked.offset_map else None
     files = once_each(file for path in paths for file in find_segments(path))
     found = LogDirs(files)
-    replicas = offsets_replicas(found)
+    replicas = partitions_of(found, CONSUMER_OFFSETS)
     if not replicas:
         raise UsageError(f"no partition of {CONSUMER_OFFSETS} found: give the log directories of all brokers")
+    if asked.history is not None:
+        return show_history(asked, asked.history, found, replicas)
     notes, total = FindingNotes(each=asked.verbose), LagTotal()
     failed = False
     for file in files:
@@ -114,6 +123,7 @@ def lag(asked: LagOptions) -> int:
             total,
             detail=asked.detail,
             columns=asked.columns,
+            run=this_run,
         )
     note_output(asked.output, summary_line(total))
     if asked.format == "reset-csv":

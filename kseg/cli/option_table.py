@@ -106,6 +106,7 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
             lambda: Parsed(parse_time_or_word)),
         "offset_map": OptionRow("--offset-map", "Write the offsets of another cluster: lines of JSON with topic, partition, "
             "src_first, src_last and dst_first.", "FILE", InputPath),
+        "history": OptionRow("--history", "Show commits, appends and lag of this group by minute.", "GROUP"),
         "txn": OptionRow("--txn", "Show the records of this transactional id.", "ID"),
         "states": OptionRow("--state", "List transactions in this state. Repeatable.",
             type=lambda: Choice(["hanging", "open", "aborted", "committed"]), multiple=True,
@@ -264,6 +265,8 @@ CELLS: Mapping[tuple[str, str], Cell] = {
     ("stats", "limit"): Cell("its list is that of producers", "List the N largest producers.", 10),
     ("dump", "group"): Cell("one group is in one partition of the internal topic", "Show the records of this group.",
                             multiple=False),
+    ("lag", "since"): Cell("lags have no time", "Begin the history at TIME: ISO 8601, 2h, yesterday, epoch ms."),
+    ("lag", "until"): Cell("lags have no time", "End the history before TIME."),
     ("repair", "rule"): Cell("a repair has no exit code for a severity",
                              "Set the severity of a rule. Errors drop the batch. Repeatable."),
     ("grep", "quiet"): Cell("as in grep: the exit code is the answer", "Show nothing, and stop at the first match."),

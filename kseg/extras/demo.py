@@ -16,6 +16,7 @@ FOLDERS = {
     "backup": ("copies of three brokers, two of them damaged or stale", "kseg diff backup/broker-1 backup/broker-2"),
     "old-logs": ("partitions with v0 and v1 segments", "kseg stats old-logs"),
     "consumer-logs": ("partitions, and the committed offsets of their consumers", "kseg lag consumer-logs"),
+    "slow-group": ("a consumer group that does not keep up", "kseg lag --history billing slow-group"),
     "shop": (
         "a topic with Avro values, and the topic of its registry",
         "kseg dump --schemas shop/_schemas-0 shop/orders-0",

@@ -215,7 +215,19 @@ LAG = ResultKind(
         "table": "kseg.report.lag_report:write_table",
         "jsonl": JSON_LINES,
         "csv": CSV,
+        "html": "kseg.extras.html.lag_page:write_html",
         "reset-csv": "kseg.report.lag_report:write_reset",
+    },
+)
+# (history)
+LAG_HISTORY = ResultKind(
+    "histories of groups",
+    "kseg.report.lag_history_report:rows",
+    {
+        "table": "kseg.report.lag_history_report:write_table",
+        "jsonl": JSON_LINES,
+        "csv": CSV,
+        "html": "kseg.extras.html.lag_page:write_history",
     },
 )
 # (outcomes, total)

@@ -180,9 +180,9 @@ class GroupLag:
         return None if self.log is None else self.log.log_end - self.commit.offset
 
 
-def offsets_replicas(found: LogDirs) -> list[PartitionReplica]:
-    """Return the replica with the highest log end of each partition of ``__consumer_offsets``."""
-    places = sorted(place for place in found.replicas if place[0] == CONSUMER_OFFSETS)
+def partitions_of(found: LogDirs, topic: str) -> list[PartitionReplica]:
+    """Return the replica with the highest log end of each partition of a topic."""
+    places = sorted(place for place in found.replicas if place[0] == topic)
     return [found.newest(place) for place in places]
 
 

@@ -1,0 +1,314 @@
+"""The commits, generations and members of one group over time, from the internal topics of its coordinator.
+
+The cleaner keeps only the last record of a key. So the records before the last hole in the offsets are not counted: they
+are the state at the start of the history.
+
+Sources: ``OffsetMetadataManager.replay``, ``GroupMetadataManager.replay``, ``ShareCoordinatorShard.replay``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+from kseg.commands.lag.committed_offsets import PartitionReplica, Place
+from kseg.errors import KsegError
+from kseg.findings import Finding, Report
+from kseg.format.internal_topics.decode import SHARE_GROUP_STATE, decode
+from kseg.format.internal_topics.effective_state import Owner, Write
+from kseg.format.internal_topics.state import RecordPlace
+from kseg.format.messages.message_reader import jsonable
+from kseg.format.record.columns import CRC_BAD, BatchColumns
+from kseg.format.record.layout import CONTROL, INT64_MAX, TRANSACTIONAL
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.storage.process_pool import add_progress
+from kseg.format.storage.source import local_size, open_source
+
+#: The smallest slot of a history, in milliseconds.
+MINUTE = 60_000
+#: The most slots of all partitions together. Then slots are twice as wide.
+MOST_CELLS = 200_000
+_ENTITY = "GroupMetadata"
+_PROTOCOLS = ("Consumer", "Share", "Streams")
+# MemberState.STABLE.
+_RECONCILED = 0
+
+_Value = TypeVar("_Value")
+
+
+class Timeline(Generic[_Value]):
+    """The last value and a count in each slot of time that has any. ``width`` is that of a slot in milliseconds.
+
+    ``before`` is the last value before the first slot. ``last_time`` is the latest time in epoch milliseconds, -1 for none.
+    """
+
+    def __init__(self, width: int = MINUTE) -> None:
+        self.width = width
+        self.slots: dict[int, tuple[int, _Value]] = {}
+        self.before: _Value | None = None
+        self.last_time = -1
+
+    def add(self, time: int, value: _Value, count: int) -> bool:
+        """Set the value of the slot of a time, and add to its count. Return whether the slot is new."""
+        slot = time // self.width
+        known = self.slots.get(slot)
+        self.slots[slot] = (count + known[0] if known else count, value)
+        self.last_time = max(self.last_time, time)
+        return known is None
+
+    def widen(self, width: int) -> None:
+        """Merge slots into wider ones. ``width`` is a multiple of the width."""
+        factor = width // self.width
+        slots, self.slots, self.width = self.slots, {}, width
+        for slot in sorted(slots):
+            count, value = slots[slot]
+            before = self.slots.get(slot // factor, (0,))[0]
+            self.slots[slot // factor] = (before + count, value)
+
+    def begin_at(self, first: int) -> None:
+        """Remove the slots before ``first``; the last of their values is the one before."""
+        removed = sorted(slot for slot in self.slots if slot < first)
+        if removed:
+            self.before = self.slots[removed[-1]][1]
+            for slot in removed:
+                del self.slots[slot]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A committed offset, None after its deletion. ``time`` is that of the commit in epoch milliseconds.
+
+    In a share group it is the start offset, and ``delivered`` records after it need no delivery. ``consumed`` is the sum
+    of the offsets by which the commits up to this one rose.
+    """
+
+    offset: int | None
+    time: int
+    delivered: int = 0
+    consumed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """The generation (or epoch) of a group, the number of its members, and its state. A deleted group has no generation."""
+
+    generation: int | None
+    members: int
+    state: str
+
+
+@dataclass(slots=True)
+class GroupEvents:
+    """What one partition of an internal topic has of a group.
+
+    ``states`` counts changes of the generation. ``complete_since`` is the time (epoch milliseconds) of the first record
+    after which no record was removed, None without one. ``unreadable`` counts records of newer versions and damaged ones.
+    """
+
+    folder: str
+    width: int = MINUTE
+    commits: dict[Place, Timeline[Committed]] = field(default_factory=dict)
+    states: Timeline[GroupState] = field(default_factory=Timeline)
+    protocol: str | None = None
+    complete_since: int | None = None
+    unreadable: int = 0
+    findings: list[tuple[str, Finding]] = field(default_factory=list)
+    unread: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.commits or self.protocol)
+
+    def timelines(self) -> Iterator[Timeline[Any]]:
+        """Yield the timelines of commits, then that of states."""
+        yield from self.commits.values()
+        yield self.states
+
+    def widen(self, width: int) -> None:
+        """Merge the slots of all timelines into wider ones."""
+        self.width = width
+        for line in self.timelines():
+            line.widen(width)
+
+
+def read_group(
+    replica: PartitionReplica, topic: str, group: str, until: int | None, topics: Mapping[str, str]
+) -> GroupEvents:
+    """Read what a partition of ``topic`` has of a group before ``until`` (epoch milliseconds).
+
+    ``topics`` has the names of topics by id, for share groups.
+    """
+    events = GroupEvents(replica.folder)
+    reading = _GroupReader(events, Owner(topic, group), INT64_MAX if until is None else until, topics)
+
+    def report_of(path: str) -> Report:
+        return lambda finding: events.findings.append((path, finding))
+
+    try:
+        for path in replica.segments:
+            opener = DeepIterator(report_of(path))
+            with SegmentReader(open_source(path), report=report_of(path)) as reader:
+                for window in reader.windows():
+                    reading.note_holes(window.batches, replica.cleaned)
+                    for chunk in opener.chunks(window):
+                        reading.apply(chunk)
+            add_progress(local_size(path) or 0)
+    except KsegError as error:
+        events.unread = str(error)
+    return events
+
+
+class _GroupReader:
+    """Applies the records of a group in the order of the log."""
+
+    def __init__(self, events: GroupEvents, owner: Owner, until: int, topics: Mapping[str, str]) -> None:
+        self._events = events
+        self._owner = owner
+        self._until = until
+        self._topics = topics
+        self._next: int | None = None
+        self._cells = 0
+        self._open: defaultdict[int, list[Write]] = defaultdict(list)
+        self._last: dict[Place, Committed] = {}
+        self._generation: int | None = None
+        self._group_epoch: int | None = None
+        self._assignment = 0
+        self._members: set[str] = set()
+        self._current: dict[str, tuple[int, int]] = {}
+        self._changes: dict[str, Callable[[str, dict[str, Any] | None], None]] = {
+            "Metadata": self._epoch,
+            "MemberMetadata": self._member,
+            "TargetAssignmentMetadata": self._target,
+            "CurrentMemberAssignment": self._assigned,
+        }
+
+    def note_holes(self, batches: BatchColumns, cleaned: int) -> None:
+        """Begin the history again after each hole in the offsets, and after the offset up to which the cleaner was."""
+        events = self._events
+        for row in range(batches.count):
+            if batches.crc_state[row] == CRC_BAD:
+                continue
+            base, last = batches.base_offset[row], batches.last_offset[row]
+            is_sparse = batches.magic[row] >= 2 and batches.record_count[row] != last - base + 1
+            if is_sparse or base < cleaned or (self._next is not None and base != self._next):
+                events.complete_since = None
+            if events.complete_since is None and not is_sparse and base >= cleaned:
+                events.complete_since = batches.max_timestamp[row]
+            self._next = last + 1
+
+    def apply(self, chunk: Chunk) -> None:
+        batches, records = chunk.batches, chunk.records
+        markers = [
+            i
+            for row in range(chunk.first, chunk.stop)
+            if batches.magic[row] >= 2 and batches.attributes[row] & CONTROL
+            for i in chunk.rows(row)
+        ]
+        for i in sorted((*self._owner.rows(chunk, range(records.count)), *markers)):
+            row = records.batch[i]
+            marker, time = chunk.control(i), chunk.lists.timestamp[i]
+            if time >= self._until:
+                continue
+            if marker is not None:
+                ended = self._open.pop(batches.producer_id[row], [])
+                for write in ended if marker.type == "COMMIT" else ():
+                    self._apply(write, time, is_transactional=True)
+                continue
+            write = Write(chunk.key(i), chunk.value(i), RecordPlace(chunk.lists.offset[i], time, 0))
+            if batches.magic[row] >= 2 and batches.attributes[row] & TRANSACTIONAL:
+                self._open[batches.producer_id[row]].append(write)
+            else:
+                self._apply(write, time)
+
+    def _apply(self, write: Write, time: int, *, is_transactional: bool = False) -> None:
+        decoded = decode(self._owner.topic, write.key, write.value)
+        key, data = decoded.key, decoded.value.data if decoded.value else None
+        if key is None or key.data is None or key.name is None or (write.value is not None and data is None):
+            self._events.unreadable += 1
+        elif self._owner.topic == SHARE_GROUP_STATE:
+            self._share(jsonable(key.data), data, time)
+        elif "topic" in key.data:
+            if data is not None and not is_transactional:
+                time = data["commitTimestamp"]
+            found = Committed(data["offset"] if data else None, time)
+            self._commit((key.data["topic"], key.data["partition"]), found, 1 if data else 0)
+        elif key.name == _ENTITY:
+            self._classic(data, time)
+        else:
+            self._new_protocol(key.name, key.data, data, time)
+
+    def _commit(self, place: Place, found: Committed, count: int) -> None:
+        events, known = self._events, self._last.get(place)
+        if known is not None:
+            risen = 0 if found.offset is None or known.offset is None else max(found.offset - known.offset, 0)
+            found = replace(found, consumed=known.consumed + risen)
+        self._last[place] = found
+        line = events.commits.setdefault(place, Timeline(events.width))
+        self._cells += line.add(found.time, found, count)
+        if self._cells > MOST_CELLS:
+            events.widen(2 * events.width)
+            self._cells = sum(len(line.slots) for line in events.timelines())
+
+    def _share(self, key: dict[str, Any], data: dict[str, Any] | None, time: int) -> None:
+        place = self._topics.get(key["topicId"], key["topicId"]), key["partition"]
+        self._events.protocol = "share"
+        known, offset = self._last.get(place), data["startOffset"] if data else -1
+        if offset < 0:  # a snapshot without a start, or an update that does not change it
+            offset = known.offset if data and known else None
+        self._commit(place, Committed(offset, time, max(data.get("deliveryCompleteCount", 0), 0) if data else 0), 1)
+
+    def _classic(self, data: dict[str, Any] | None, time: int) -> None:
+        self._events.protocol = "classic"
+        if data is None:
+            self._set(GroupState(None, 0, "Dead"), time)
+            return
+        members = len(data["members"])
+        self._set(GroupState(data["generation"], members, "Stable" if members else "Empty"), time)
+
+    def _new_protocol(self, name: str, key: dict[str, Any], data: dict[str, Any] | None, time: int) -> None:
+        for protocol in _PROTOCOLS:
+            change = self._changes.get(name.removeprefix(f"{protocol}Group"))
+            if name.startswith(protocol) and change:
+                self._events.protocol = protocol.lower()
+                change(key.get("memberId", ""), data)
+                self._set(GroupState(self._group_epoch, len(self._members), self._state()), time)
+
+    def _epoch(self, member: str, data: dict[str, Any] | None) -> None:
+        self._group_epoch = data["epoch"] if data else None
+
+    def _member(self, member: str, data: dict[str, Any] | None) -> None:
+        if data is not None:
+            self._members.add(member)
+        else:
+            self._members.discard(member)
+            self._current.pop(member, None)
+
+    def _target(self, member: str, data: dict[str, Any] | None) -> None:
+        self._assignment = data["assignmentEpoch"] if data else 0
+
+    def _assigned(self, member: str, data: dict[str, Any] | None) -> None:
+        if data is None:
+            self._current.pop(member, None)
+        else:
+            self._current[member] = data["memberEpoch"], data.get("state", _RECONCILED)
+
+    def _state(self) -> str:
+        """Return the state of a group of a new protocol (``ConsumerGroup.maybeUpdateGroupState``, ``ShareGroup``)."""
+        if self._group_epoch is None:
+            return "Dead"
+        if not self._members:
+            return "Empty"
+        if self._events.protocol == "share":
+            return "Stable"
+        if self._group_epoch > self._assignment:
+            return "Assigning"
+        current = (self._current.get(member) for member in self._members)
+        return "Stable" if all(one == (self._assignment, _RECONCILED) for one in current) else "Reconciling"
+
+    def _set(self, state: GroupState, time: int) -> None:
+        changed = None not in (state.generation, self._generation) and state.generation != self._generation
+        self._generation = state.generation
+        self._cells += self._events.states.add(time, state, int(changed))

@@ -1,0 +1,404 @@
+"""The history of a group: its commits and generations next to the appends to its partitions, by minute.
+
+The log end at a time is the offset after the last batch with an earlier timestamp. Timestamps of producers can go back: a
+batch counts at the latest time of a batch before it. A committed offset proves that the log had reached it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kseg.commands.lag.committed_offsets import PartitionReplica, Place
+from kseg.commands.lag.group_events import MINUTE, MOST_CELLS, Committed, GroupEvents, GroupState, Timeline
+from kseg.errors import KsegError
+from kseg.findings import Finding
+from kseg.format.record.columns import CRC_BAD, BatchColumns
+from kseg.format.record.layout import CONTROL
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.storage.process_pool import add_progress
+from kseg.format.storage.source import local_size, open_source
+
+#: The fewest slots of a partition, also of groups with very many partitions.
+_FEWEST_SLOTS = 240
+#: The part of the highest lag that counts as normal: growth begins after it.
+_NORMAL_PART = 10
+
+
+@dataclass(slots=True)
+class LogHistory:
+    """The log ends of a partition over time; counts are appended offsets. ``times`` has timestamps by committed offset.
+
+    A time is that of the first record at or after the offset. ``first_offset`` is that of the first batch.
+    """
+
+    folder: str
+    ends: Timeline[int] = field(default_factory=Timeline)
+    times: dict[int, int] = field(default_factory=dict)
+    first_offset: int | None = None
+    log_end: int | None = None
+    findings: list[tuple[str, Finding]] = field(default_factory=list)
+    unread: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LogRequest:
+    """The log of a partition to read: the committed ``offsets`` in order, and the times as in ``group_history``."""
+
+    replica: PartitionReplica
+    offsets: Sequence[int]
+    start: int
+    until: int
+    now: int
+    most: int
+
+
+def read_log(asked: LogRequest) -> LogHistory:
+    """Read the log ends of a partition over time, and the timestamps of the records at committed offsets."""
+    found = LogHistory(asked.replica.folder)
+    reading = _LogReader(found, asked)
+    try:
+        for path in asked.replica.segments:
+
+            def report(finding: Finding, path: str = path) -> None:
+                found.findings.append((path, finding))
+
+            opener = DeepIterator(report)
+            with SegmentReader(open_source(path), report=report) as reader:
+                for window in reader.windows():
+                    reading.update(window.batches)
+                    if reading.select(window.batches):
+                        for chunk in opener.chunks(window):
+                            reading.find_times(chunk.lists.offset, chunk.lists.timestamp)
+            add_progress(local_size(path) or 0)
+    except KsegError as error:
+        found.unread = str(error)
+    return found
+
+
+class _LogReader:
+    def __init__(self, found: LogHistory, asked: LogRequest) -> None:
+        self._found = found
+        self._asked = asked
+        self._latest = -1
+        self._resolved = 0
+
+    def update(self, batches: BatchColumns) -> None:
+        """Add the log ends after the batches of a window."""
+        found, asked = self._found, self._asked
+        for row in range(batches.count):
+            if batches.crc_state[row] == CRC_BAD:
+                continue
+            end = batches.last_offset[row] + 1
+            if found.log_end is None:
+                found.first_offset = found.log_end = batches.base_offset[row]
+            count, found.log_end = max(end - found.log_end, 0), max(end, found.log_end)
+            if batches.max_timestamp[row] <= asked.now:  # a clock in the future would move all later batches
+                self._latest = max(self._latest, batches.max_timestamp[row])
+            if asked.start <= self._latest < asked.until:
+                found.ends.add(self._latest, found.log_end, count)
+                if len(found.ends.slots) > asked.most:
+                    found.ends.widen(2 * found.ends.width)
+            elif self._latest < asked.start:
+                found.ends.before = found.log_end
+
+    def select(self, batches: BatchColumns) -> int:
+        """Select the batches in which records at committed offsets can be; return their number."""
+        offsets, selected = self._asked.offsets, 0
+        at = self._resolved
+        for row in range(batches.count):
+            last, magic = batches.last_offset[row], batches.magic[row]
+            is_data = not (magic >= 2 and batches.attributes[row] & CONTROL)
+            wanted = bool(is_data and batches.selected[row] and at < len(offsets) and offsets[at] <= last)
+            batches.selected[row] = wanted
+            selected += wanted
+            if wanted and magic >= 2 and batches.record_count[row] == last - batches.base_offset[row] + 1:
+                at = bisect_left(offsets, last + 1, at)  # a batch with holes may lack the record
+        return selected
+
+    def find_times(self, offsets: Sequence[int], timestamps: Sequence[int]) -> None:
+        """Note the timestamps of the first records at or after committed offsets."""
+        wanted = self._asked.offsets
+        while self._resolved < len(wanted) and offsets:
+            at = bisect_left(offsets, wanted[self._resolved])
+            if at == len(offsets):
+                return
+            self._found.times[wanted[self._resolved]] = timestamps[at]
+            self._resolved += 1
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMinute:
+    """A slot of the history. Lags are those at its end, in offsets and milliseconds, None if no partition's is known.
+
+    ``lag_ms`` is the age of the oldest unread record. ``unknown`` is the number of partitions without a known lag.
+    """
+
+    group: str
+    timestamp: int
+    commits: int
+    consumed: int
+    appended: int
+    lag: int | None
+    lag_ms: int | None
+    unknown: int
+    rebalances: int
+    generation: int | None
+    members: int | None
+    state: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMinute:
+    """A slot of a partition that has commits or appends."""
+
+    group: str
+    topic: str
+    partition: int
+    timestamp: int
+    commits: int
+    consumed: int
+    appended: int
+    committed_offset: int | None
+    log_end_offset: int | None
+    lag: int | None
+    lag_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The growth to the highest lag. ``began`` is the minute after the last one with a normal lag, ``lag`` the lag before.
+
+    Rates are offsets per minute, before it began and from then to the peak; None for a part without a minute.
+    """
+
+    began: int
+    lag: int
+    peak: int
+    peak_lag: int
+    appended_before: float | None
+    appended: float
+    consumed_before: float | None
+    consumed: float
+    rebalances: int
+
+
+@dataclass(slots=True)
+class PartitionHistory:
+    """A partition at the end of the history. ``status`` is as that of ``GroupLag``, or "no-offset" after a deletion."""
+
+    group: str
+    topic: str
+    partition: int
+    committed: Committed
+    log: LogHistory | None
+    status: str
+    lag: int | None = None
+    lag_ms: int | None = None
+    commits: int = 0
+    consumed: int = 0
+    appended: int = 0
+    lags: list[int | None] = field(default_factory=list)
+    growth_began: int | None = None
+
+
+@dataclass(slots=True)
+class GroupHistory:
+    """The history of a group from ``start`` to ``end`` (epoch milliseconds), in slots of ``width`` milliseconds.
+
+    ``complete_since`` is the time from which no commit was removed by the cleaner.
+    """
+
+    group: str
+    protocol: str | None
+    start: int
+    end: int
+    width: int
+    complete_since: int | None
+    minutes: list[GroupMinute]
+    partitions: list[PartitionHistory]
+    partition_minutes: list[PartitionMinute]
+    growth: Growth | None
+
+
+def log_requests(
+    events: GroupEvents, replicas: Mapping[Place, PartitionReplica], since: int, until: int, now: int
+) -> dict[Place, LogRequest]:
+    """Return the logs to read for a group, by partition. The history begins at ``since`` or when it is complete."""
+    start = max(since, events.complete_since if events.complete_since is not None else now)
+    for line in events.timelines():
+        line.begin_at(start // line.width)
+    most = max(MOST_CELLS // max(len(events.commits), 1), _FEWEST_SLOTS)
+    found = {}
+    for place, line in events.commits.items():
+        values = [line.before, *(value for _, value in line.slots.values())]
+        offsets = sorted({one.offset for one in values if one is not None and one.offset is not None})
+        if place in replicas:
+            found[place] = LogRequest(replicas[place], offsets, start // line.width * line.width, until, now, most)
+    return found
+
+
+def group_history(
+    group: str, events: GroupEvents, logs: Mapping[Place, LogHistory], since: int, deleted: Mapping[str, bool]
+) -> GroupHistory:
+    """Combine the events of a group with the logs of its partitions. ``deleted`` names the topics that were deleted."""
+    lines = [*events.timelines(), *(log.ends for log in logs.values())]
+    slots = _common_slots(lines, max(len(events.commits), 1))
+    events.width = lines[0].width
+    end = max((line.last_time for line in lines), default=-1)
+    follow = [_PartitionFollower(group, place, line, logs.get(place)) for place, line in sorted(events.commits.items())]
+    minutes: list[GroupMinute] = []
+    details: list[PartitionMinute] = []
+    state = events.states.before
+    for slot in slots:
+        time = slot * events.width
+        found = [one.step(slot, min(time + events.width - 1, end)) for one in follow]
+        changes, state = events.states.slots.get(slot, (0, state))
+        details += [one for one in found if one.commits or one.appended]
+        minutes.append(_summed(group, time, found, changes, state))
+    partitions = [one.finish(deleted) for one in follow]
+    for one in partitions:
+        began = _growth_range(one.lags)
+        one.growth_began = None if began is None else minutes[began[0]].timestamp
+    start = slots.start * events.width if slots else max(since, 0)
+    return GroupHistory(
+        group, events.protocol, start, end, events.width, events.complete_since, minutes,
+        partitions, details, _growth(minutes, events.width),
+    )  # fmt: skip
+
+
+def _common_slots(lines: Sequence[Timeline[object]], partitions: int) -> range:
+    """Give all timelines slots of one width, and return the slots from the first to the last."""
+    width = max(line.width for line in lines)
+    most = max(MOST_CELLS // partitions, _FEWEST_SLOTS)
+    while True:
+        for line in lines:
+            line.widen(width)
+        used = [slot for line in lines for slot in line.slots]
+        slots = range(min(used), max(used) + 1) if used else range(0)
+        if len(slots) <= most:
+            return slots
+        width *= 2
+
+
+class _PartitionFollower:
+    """Follows a partition from slot to slot."""
+
+    def __init__(self, group: str, place: Place, line: Timeline[Committed], log: LogHistory | None) -> None:
+        self._group = group
+        self._place = place
+        self._line = line
+        self._log = log
+        self._committed = line.before
+        self._end = log.ends.before if log else None
+        self._sums = [0, 0, 0]
+        self._lags: list[int | None] = []
+        self._ages: list[int | None] = []
+        offsets = [one.offset for one in (line.before, *(value for _, value in line.slots.values())) if one]
+        highest = max((offset for offset in offsets if offset is not None), default=0)
+        # A log that ends before a committed offset has lost records: its ends of earlier times are unknown.
+        self._is_cut = log is None or log.log_end is None or highest > log.log_end
+
+    def step(self, slot: int, now: int) -> PartitionMinute:
+        """Return the next slot. ``now`` is the time of its end."""
+        commits, committed = self._line.slots.get(slot, (0, self._committed))
+        appended, self._end = self._log.ends.slots.get(slot, (0, self._end)) if self._log else (0, None)
+        after = committed.offset if committed else None
+        consumed = (committed.consumed if committed else 0) - (self._committed.consumed if self._committed else 0)
+        self._committed = committed
+        if after is not None and self._end is not None and not self._is_cut:
+            self._end = max(self._end, after)
+        lag, age = self._lag(now)
+        self._lags.append(lag)
+        self._ages.append(age)
+        self._sums = [sum(pair) for pair in zip(self._sums, (commits, consumed, appended), strict=True)]
+        return PartitionMinute(
+            self._group, *self._place, slot * self._line.width, commits, consumed, appended, after, self._end, lag, age
+        )
+
+    def _lag(self, now: int) -> tuple[int | None, int | None]:
+        offset = self._committed.offset if self._committed else None
+        if self._log is None or offset is None or self._end is None or self._committed is None or self._is_cut:
+            return None, None
+        lag = max(self._end - offset - self._committed.delivered, 0)
+        if not lag:
+            return 0, 0
+        # The records that the log no longer has are not those at later offsets.
+        is_there = self._log.first_offset is not None and self._log.first_offset <= offset
+        time = self._log.times.get(offset) if is_there else None
+        return lag, None if time is None or time < 0 else max(now - time, 0)
+
+    def finish(self, deleted: Mapping[str, bool]) -> PartitionHistory:
+        """Return the partition at the end of the history."""
+        committed = self._committed or Committed(None, -1)
+        log, offset = self._log, committed.offset
+        if log is None or log.log_end is None or log.first_offset is None:
+            status = "deleted-topic" if deleted.get(self._place[0]) else "missing-partition"
+        elif offset is None:
+            status = "no-offset"
+        elif offset > log.log_end:
+            status = "after-log-end"
+        else:
+            status = "before-log-start" if offset < log.first_offset else "ok"
+        lag, age = (self._lags[-1], self._ages[-1]) if self._lags else (None, None)
+        commits, consumed, appended = self._sums
+        return PartitionHistory(
+            self._group, *self._place, committed, log, status, lag, age, commits, consumed, appended, self._lags
+        )
+
+
+def _summed(
+    group: str, time: int, found: Sequence[PartitionMinute], changes: int, state: GroupState | None
+) -> GroupMinute:
+    lags = [one.lag for one in found if one.lag is not None]
+    ages = [one.lag_ms for one in found if one.lag_ms is not None]
+    return GroupMinute(
+        group, time, sum(one.commits for one in found), sum(one.consumed for one in found),
+        sum(one.appended for one in found), sum(lags) if lags else None, max(ages, default=None),
+        len(found) - len(lags), changes, state.generation if state else None, state.members if state else None,
+        state.state if state else None,
+    )  # fmt: skip
+
+
+def _growth(minutes: Sequence[GroupMinute], width: int) -> Growth | None:
+    # The sum jumps when the lag of another partition becomes known.
+    first = len(minutes)
+    while first and minutes[first - 1].unknown == minutes[-1].unknown:
+        first -= 1
+    found = _growth_range([one.lag for one in minutes[first:]])
+    if found is None:
+        return None
+    began, peak = found[0] + first, found[1] + first
+    before, after = minutes[first:began], minutes[began : peak + 1]
+
+    def rate(part: Sequence[GroupMinute], name: str) -> float:
+        total: int = sum(getattr(one, name) for one in part)
+        return round(total / len(part) / (width / MINUTE), 1)
+
+    # The offsets of the first slot can be those of a part of it.
+    before = before[1:] or before
+    return Growth(
+        minutes[began].timestamp, minutes[began - 1].lag or 0, minutes[peak].timestamp, minutes[peak].lag or 0,
+        rate(before, "appended") if before else None, rate(after, "appended"),
+        rate(before, "consumed") if before else None, rate(after, "consumed"),
+        sum(one.rebalances for one in minutes[max(began - 1, 0) : peak + 1]),
+    )  # fmt: skip
+
+
+def _growth_range(lags: Sequence[int | None]) -> tuple[int, int] | None:
+    """Return where the growth to the highest lag began, and its highest point, None without growth.
+
+    The lag before is at most a tenth of the highest, or the lowest one; from there on back while it falls.
+    """
+    known = [(number, lag) for number, lag in enumerate(lags) if lag is not None]
+    if not known:
+        return None
+    peak = max(range(len(known)), key=lambda at: (known[at][1], at))
+    highest = known[peak][1]
+    normal = max(highest // _NORMAL_PART, min(lag for _, lag in known[: peak + 1]))
+    at = max(at for at in range(peak + 1) if known[at][1] <= normal)
+    while at and known[at - 1][1] < known[at][1]:
+        at -= 1
+    return (known[at + 1][0], known[peak][0]) if at < peak else None

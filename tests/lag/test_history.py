@@ -1,0 +1,292 @@
+"""`kseg lag --history` has the commits, appends and lags of a simulation, minute by minute."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import struct
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg.commands.lag import group_events
+from kseg.commands.lag import history as history_module
+from kseg.commands.lag.committed_offsets import LogDirs, partitions_of
+from kseg.format.storage.source import find_segments
+from kseg.format.writer.records_builder import PlainRecord, build_batch
+from tests.support import damage
+from tests.support.cli import SEGMENTS, invoke, kseg
+from tests.support.commits import commit_key, commit_value
+from tests.support.group_histories import MINUTE, START, Simulated, generation_record
+
+
+def history(*arguments: object, code: int = 0) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows by kind."""
+    run = invoke("lag", "--history", "g", "--format", "jsonl", *arguments)
+    assert run.exit_code == code, run.stderr
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in map(json.loads, run.stdout.splitlines()):
+        found.setdefault(row["kind"], []).append(row)
+    return found
+
+
+def minute_of(row: dict[str, Any]) -> int:
+    return int((row["timestamp"] - START) // MINUTE)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_each_minute_is_that_of_a_simulation(seed: int, tmp_path: Path) -> None:
+    """Commits, appends, consumed offsets, lag, the age of the oldest unread record and generations: an independent count."""
+    chance = random.Random(seed)
+    one = Simulated(tmp_path)
+    truth: list[dict[str, Any]] = []
+    committed, generation = {0: 0, 1: 0}, 1
+    one.record(0, *generation_record(generation, 2))
+    for partition in committed:
+        one.append(1, 3, partition)
+        one.commit(2, 0, partition)
+    for minute in range(40):
+        base, counts = minute * MINUTE, {"commits": 2 * (not minute), "consumed": 0, "rebalances": 0, "appended": 0}
+        before = {partition: len(one.logs[partition]) if minute else 0 for partition in committed}
+        for step in range(chance.randint(1, 6)):
+            at, partition = base + 5_000 * (step + 1), chance.randrange(2)
+            one.append(at, chance.randint(1, 9), partition)
+            if minute < 25 and chance.random() < 0.8:
+                offset = chance.randint(committed[partition], len(one.logs[partition]))
+                one.commit(at + 10, offset, partition)
+                one.commit(at + 20, 10**6, partition, group="another")
+                counts["commits"] += 1
+                counts["consumed"] += offset - committed[partition]
+                committed[partition] = offset
+            if chance.random() < 0.1:
+                generation += 1
+                one.record(at + 30, *generation_record(generation, 1))
+                counts["rebalances"] += 1
+        counts["appended"] = sum(len(one.logs[partition]) - before[partition] for partition in committed)
+        unread = [one.logs[partition][offset:] for partition, offset in committed.items()]
+        ages = [base + MINUTE - 1 + START - int(records[0].timestamp or 0) for records in unread if records]
+        last = {"lag": sum(map(len, unread)), "lag_ms": max(ages, default=0), "generation": generation, "unknown": 0}
+        truth.append(counts | last)
+    found = history(one.write())
+    assert [minute_of(row) for row in found["lag-minute"]] == list(range(40))
+    end = max(int(record.timestamp or 0) for records in (*one.logs.values(), one.commits) for record in records)
+    truth[-1]["lag_ms"] -= START + 40 * MINUTE - 1 - end  # the history ends with the last event
+    for minute, (row, expected) in enumerate(zip(found["lag-minute"], truth, strict=True)):
+        assert {name: row[name] for name in expected} == expected, minute
+    details = found["lag-partition-minute"]
+    for name in ("commits", "consumed", "appended"):
+        sums: defaultdict[int, int] = defaultdict(int)
+        for row in details:
+            sums[minute_of(row)] += row[name]
+        assert [sums[minute] for minute in range(40)] == [row[name] for row in truth], name
+    (summary,) = found["lag-history"]
+    assert (summary["protocol"], summary["complete_since"], summary["width_ms"]) == ("classic", START, MINUTE)
+    assert {row["partition"]: row["lag"] for row in found["lag-partition"]} == {
+        partition: len(one.logs[partition]) - offset for partition, offset in committed.items()
+    }
+
+
+def test_the_minute_when_growth_began(tmp_path: Path) -> None:
+    """Ten records per minute are read until minute 20; then 30 come, and the group still reads 10."""
+    one = Simulated(tmp_path)
+    for minute in range(40):
+        one.append(minute * MINUTE, 10 if minute < 20 else 30)
+        one.commit(minute * MINUTE + 1_000, 10 * (minute + 1))
+    growth = history(one.write())["lag-history"][0]["growth"]
+    assert (growth["began"], growth["lag"]) == (START + 20 * MINUTE, 0)
+    assert (growth["peak"], growth["peak_lag"]) == (START + 39 * MINUTE, 400)
+    assert (growth["appended_before"], growth["appended"], growth["consumed"]) == (10, 30, 10)
+    table = invoke("lag", "--history", "g", tmp_path).stdout
+    assert "it grows since 2023-11-14T22:34Z, from 0" in table
+    assert "appended 10.0 before, 30.0 then; consumed 10.0 before, 10.0 then" in table
+    assert max(len(line) for line in table.splitlines() if "│" in line) <= 80
+
+
+def test_a_group_that_keeps_up_has_no_growth(tmp_path: Path) -> None:
+    """No minute is named where nothing grows."""
+    one = Simulated(tmp_path)
+    for minute in range(5):
+        one.append(minute * MINUTE, 10)
+        one.commit(minute * MINUTE + 1_000, 10 * (minute + 1))
+    found = history(one.write())
+    assert found["lag-history"][0]["growth"] is None
+    assert "grow" not in invoke("lag", "--history", "g", tmp_path).stdout.split("partition")[0]
+
+
+def test_the_history_begins_after_what_the_cleaner_removed(tmp_path: Path) -> None:
+    """Earlier commits are gone: the last of them is the state at the start, and no minute before it is invented."""
+    one = Simulated(tmp_path)
+    for minute in range(10):
+        one.append(minute * MINUTE, 10)
+        one.commit(minute * MINUTE + 1_000, 10 * minute)
+    found = history(one.write(without={0, 1, 3}))
+    assert [minute_of(row) for row in found["lag-minute"]] == [4, 5, 6, 7, 8, 9]
+    assert found["lag-history"][0]["complete_since"] == START + 4 * MINUTE + 1_000
+    assert [row["consumed"] for row in found["lag-minute"]] == [20, 10, 10, 10, 10, 10]
+    (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\n__consumer_offsets 0 7\n", encoding="utf-8")
+    assert [minute_of(row) for row in history(tmp_path)["lag-minute"]] == [7, 8, 9]
+    assert "the history is known since 2023-11-14T22:21Z" in invoke("lag", "--history", "g", tmp_path).stdout
+
+
+def test_a_part_of_the_time(tmp_path: Path) -> None:
+    """--since keeps the state from before, --until hides what came later."""
+    one = Simulated(tmp_path)
+    for minute in range(10):
+        one.append(minute * MINUTE, 10)
+        one.commit(minute * MINUTE + 1_000, 10 * minute)
+    one.write()
+    found = history("--since", START + 3 * MINUTE, "--until", START + 6 * MINUTE, tmp_path)
+    assert [(minute_of(row), row["lag"], row["consumed"]) for row in found["lag-minute"]] == [
+        (3, 10, 10), (4, 10, 10), (5, 10, 10)
+    ]  # fmt: skip
+
+
+def test_what_is_missing_is_null(tmp_path: Path) -> None:
+    """A partition without a log, records that retention deleted, a log that lost its end, a deleted offset."""
+    one = Simulated(tmp_path)
+    for partition in range(3):
+        one.append(0, 20, partition)
+    one.commit(1_000, 4, 0)
+    one.commit(1_000, 30, 1)
+    one.commit(1_000, 12, 2)
+    one.commit(1_000, 5, 7)
+    one.record(MINUTE, commit_key("g", "orders", 2), None)
+    found = history(one.write(first=8), code=1)
+    ends = {row["partition"]: row for row in found["lag-partition"]}
+    assert {number: (row["status"], row["lag"], row["lag_ms"]) for number, row in ends.items()} == {
+        0: ("before-log-start", 16, None),
+        1: ("after-log-end", None, None),
+        2: ("no-offset", None, None),
+        7: ("missing-partition", None, None),
+    }
+    assert [(row["lag"], row["unknown"]) for row in found["lag-minute"]] == [(24, 2), (16, 3)]
+    assert "these lack 1 log, first orders-7" in kseg("lag", "--history", "g", tmp_path).stderr
+
+
+def test_commits_of_transactions_count_at_their_end(tmp_path: Path) -> None:
+    """A commit takes effect with the marker; that of an aborted or open transaction never does."""
+    one = Simulated(tmp_path)
+    one.append(0, 10)
+    one.commit(1_000, 1)
+    one.write()
+    path = tmp_path / "__consumer_offsets-0" / f"{0:020}.log"
+    offset, data = 1, path.read_bytes()
+    for producer, minute, marker in ((1, 2, 1), (2, 3, 0), (3, 4, None)):
+        record = PlainRecord(offset, commit_key("g", "orders", 0), commit_value(minute, committed=START), START)
+        data += build_batch(
+            [record], base_offset=offset, transactional=True, producer_id=producer, producer_epoch=0, base_sequence=0
+        )
+        offset += 1
+        if marker is not None:
+            key, value = struct.pack(">hh", 0, marker), struct.pack(">hi", 0, 0)
+            end = PlainRecord(offset, key, value, START + minute * MINUTE)
+            data += build_batch(
+                [end], base_offset=offset, transactional=True, control=True, producer_id=producer, producer_epoch=0
+            )
+            offset += 1
+    path.write_bytes(data)
+    rows = [(minute_of(row), row["commits"], row["lag"]) for row in history(tmp_path)["lag-minute"]]
+    assert rows == [(0, 1, 9), (1, 0, 9), (2, 1, 8)]
+
+
+def test_timestamps_that_go_back_or_far_ahead_move_no_other_batch(tmp_path: Path) -> None:
+    """A batch with an old time counts at the time before it; one of the year 2200 does not end the history there."""
+    one = Simulated(tmp_path)
+    one.append(0, 5)
+    one.commit(1_000, 0)
+    for at in (2 * MINUTE, -500 * MINUTE, 10**13, 3 * MINUTE):
+        one.append(at, 5)
+    assert [row["appended"] for row in history(one.write())["lag-minute"]] == [5, 0, 15, 5]
+
+
+def test_a_damaged_commit_is_reported_and_begins_the_history_again(tmp_path: Path) -> None:
+    """A commit that cannot be read may be one of the group: the minutes before are not known."""
+    one = Simulated(tmp_path)
+    for minute in range(6):
+        one.append(minute * MINUTE, 10)
+        one.commit(minute * MINUTE + 1_000, 10 * minute)
+    one.write()
+    path = tmp_path / "__consumer_offsets-0" / f"{0:020}.log"
+    data = path.read_bytes()
+    path.write_bytes(damage.flip(data, len(data) // 2 - 2))
+    assert [minute_of(row) for row in history(tmp_path, code=1)["lag-minute"]] == [3, 4, 5]
+
+
+def test_a_long_history_of_many_partitions_has_wider_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded: slots double their width, and the sums stay."""
+    monkeypatch.setattr(group_events, "MOST_CELLS", 40)
+    monkeypatch.setattr(history_module, "MOST_CELLS", 40)
+    monkeypatch.setattr(history_module, "_FEWEST_SLOTS", 10)
+    one = Simulated(tmp_path)
+    for minute in range(100):
+        for partition in range(2):
+            one.append(minute * MINUTE, 1, partition)
+            one.commit(minute * MINUTE + 1_000, minute, partition)
+    found = LogDirs(find_segments(str(one.write())))
+    (offsets,) = partitions_of(found, "__consumer_offsets")
+    events = group_events.read_group(offsets, "__consumer_offsets", "g", None, {})
+    assert sum(len(line.slots) for line in events.timelines()) <= 40
+    replicas = {place: found.newest(place) for place in events.commits}
+    asked = history_module.log_requests(events, replicas, 0, 2**62, 2**62)
+    logs = {place: history_module.read_log(request) for place, request in asked.items()}
+    assert {len(log.ends.slots) <= 20 for log in logs.values()} == {True}
+    result = history_module.group_history("g", events, logs, 0, {})
+    assert (result.width, len(result.minutes) <= 20, len(result.minutes) > 10) == (8 * MINUTE, True, True)
+    assert sum(row.commits for row in result.minutes) == 200
+    assert sum(row.appended for row in result.minutes) == 200
+    assert result.minutes[-1].lag == 2
+
+
+def test_the_groups_of_a_broker(tmp_path: Path) -> None:
+    """Protocol, members, state and start offsets: classic, consumer, streams and share groups, as Kafka wrote them."""
+    for topic, name in (("__consumer_offsets", "consumer-offsets"), ("__share_group_state", "share-group-state")):
+        shutil.copytree(SEGMENTS / f"4.3.0-v2-none-internal-{name}", tmp_path / f"{topic}-0")
+    expected = {
+        "kseg-classic": ("classic", "Empty", 3, 30),
+        "kseg-consumer": ("consumer", "Empty", 3, 30),
+        "kseg-streams": ("streams", "Empty", 3, 44),
+        "kseg-share": ("share", "Empty", 3, 0),
+        "kseg-gone": ("classic", "Dead", 0, None),
+    }
+    for group, (protocol, state, commits, offset) in expected.items():
+        run = invoke("lag", "--history", group, "--format", "jsonl", tmp_path)
+        rows = [json.loads(line) for line in run.stdout.splitlines()]
+        last = [row for row in rows if row["kind"] == "lag-minute"][-1]
+        assert (rows[-1]["protocol"], last["state"], last["members"]) == (protocol, state, 0), group
+        places = [row for row in rows if row["kind"] == "lag-partition"]
+        assert offset in [row["committed_offset"] for row in places], group
+        assert {row["status"] for row in places} <= {"missing-partition"}
+        assert sum(row["commits"] for row in rows if row["kind"] == "lag-minute") == commits or group == "kseg-gone"
+
+
+@pytest.mark.parametrize("format_name", ["table", "csv", "html"])
+def test_other_formats(format_name: str, tmp_path: Path) -> None:
+    """Names of groups are data, and a chosen column is that of the minutes."""
+    one = Simulated(tmp_path)
+    one.append(0, 10)
+    one.commit(1_000, 1, group="<b>\x1b[31m")
+    run = kseg("lag", "--history", "<b>\x1b[31m", "--format", format_name, one.write())
+    assert run.returncode == 0, run.stderr
+    assert "\x1b" not in run.stdout or format_name == "csv"
+    assert "<b>" not in run.stdout or format_name != "html"
+    if format_name != "html":
+        chosen = kseg("lag", "--history", "<b>\x1b[31m", "--format", format_name, "--columns", "lag,commits", tmp_path)
+        assert chosen.stdout.split()[-2:] in (["9", "1"], ["9,1"], ["lag,commits", "9,1"])
+
+
+def test_wrong_arguments(tmp_path: Path) -> None:
+    """One line says what is wrong."""
+    one = Simulated(tmp_path)
+    one.append(0, 10)
+    one.commit(1_000, 1)
+    one.write()
+    run = kseg("lag", "--history", "absent", tmp_path)
+    assert (run.returncode, run.stderr) == (
+        2,
+        "kseg: group absent: nothing found in 1 partition of __consumer_offsets\n",
+    )
+    assert "--since needs --history" in kseg("lag", "--since", "2h", tmp_path).stderr
+    assert "cannot be combined" in kseg("lag", "--history", "g", "--at", "2h", tmp_path).stderr
