@@ -51,7 +51,6 @@ class LagOptions(TableOptions):
     results=LAG,
     examples=(
         "kseg lag broker1/logs broker2/logs broker3/logs",
-        "kseg lag --group billing kafka-logs",
         "kseg lag --history billing --since 6h kafka-logs",
         "kseg lag --format reset-csv -o offsets.csv kafka-logs",
     ),

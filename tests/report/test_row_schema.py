@@ -95,6 +95,9 @@ def runs(command: str, home: Path) -> Iterator[list[str]]:
         yield from ([action, str(home / "night.toml")] for action in ("plan", "run", "status"))
     elif command == "grep":
         yield ["-C1", "1", *LOGS]
+    elif command == "lag":
+        yield [str(home / "consumer-logs")]
+        yield ["--history", "billing", str(home / "slow-group")]
     else:
         yield [str(home / "consumer-logs")]
 

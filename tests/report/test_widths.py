@@ -151,6 +151,7 @@ ANSWERS = {
         "replica path offsets damaged difference a b",
     ),
     "lags": ("lag kafka-logs", "group partition lag status"),
+    "histories of groups": ("lag --history billing slow-group", "partition,lag,oldest unread,status,growth began"),
     "differences of log directories": ("diff backup/broker-1 backup/broker-3", "partition verdict differences"),
     "runs of a pipeline": ("pipeline plan night.toml", "partition to lag damage status"),
 }
