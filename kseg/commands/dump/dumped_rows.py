@@ -19,7 +19,7 @@ from kseg.format.record.layout import TRANSACTIONAL, UNKNOWN
 from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT, DeepIterator
 from kseg.format.segment.input_buffer import Buffers, borrowed
 from kseg.format.segment.records_chunk import Chunk, Record, RecordBatch, record_batch
-from kseg.format.segment.row_filter import BatchTransactions, RecordSearch, RowFilter
+from kseg.format.segment.row_filter import BatchTransactions, RecordCondition, RowFilter
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.sidefiles import index_reader
 from kseg.format.storage.source import open_range, open_source, stored_size, topic_partition
@@ -68,7 +68,7 @@ class RecordsItem:
     kept: Sequence[int]
     topic: str | None = None
     decoder: RecordDecoder | None = None
-    search: RecordSearch | None = None
+    search: RecordCondition | None = None
     neighbours: Collection[int] = ()
     group_starts: Container[int] = ()
     transactions: BatchTransactions | None = None

@@ -180,8 +180,8 @@ class Query:
         return bool(self.patterns or self.json_paths)
 
 
-class RecordGrep:
-    """The search for a query in records of a topic, as a RecordSearch. Raises UsageError for a pattern that is not one.
+class RecordGrep(RecordCondition):
+    """The search for a query in records of a topic. Raises UsageError for a pattern that is not one.
 
     With a ``decoder`` the decoded keys and values are searched: texts as they are, other values as JSON.
 
@@ -232,10 +232,6 @@ class RecordGrep:
                 yield name, text
             for start, end in self.spans(text):
                 yield name, text[start:end]
-
-    def matched_fields(self, chunk: Chunk, i: int) -> list[str]:
-        """Return the names of the fields of record ``i`` that match, those of FIELDS."""
-        return list(dict.fromkeys(name for name, _ in self.matches(chunk, i)))
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield start and end of the matches in a text; those of several patterns can overlap."""

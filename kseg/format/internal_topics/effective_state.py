@@ -3,9 +3,7 @@
 Coordinators keep the last value of each key until a tombstone; values written in a transaction take effect at its
 commit. KRaft loads the newest snapshot and then the log after it, and has its own transactions (KIP-868).
 
-The partition of an internal topic that has the records of a group or of a transactional id, and these records.
-
-The latest value of each key of a coordinator's topic.
+``Owner`` is a group or a transactional id, and selects its records. ``LatestValues`` has the latest value of each key.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ from kseg.format.record.layout import INT32_MAX, TRANSACTIONAL
 from kseg.format.record.memory import Needle
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.segment.row_filter import among_rows, rows_with
+from kseg.format.segment.row_filter import RecordCondition, among_rows, rows_with
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.naming import is_snapshot
 from kseg.format.storage.source import open_source
@@ -51,8 +49,8 @@ _VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """A group or a transactional id: ``topic`` is the internal topic of its coordinator."""
+class Owner(RecordCondition):
+    """A group or a transactional id, as the condition on its records: ``topic`` is that of its coordinator."""
 
     topic: str
     name: str
@@ -76,20 +74,12 @@ class Owner:
         """Return whether a key is that of a record of this owner: its first field is the name, in all versions."""
         return key is not None and key[_VERSION:].startswith(self._field)
 
-    # The methods of ``RecordSearch``.
-
     def rows(self, chunk: Chunk, among: Sequence[int]) -> Sequence[int]:
         found = among_rows(rows_with(chunk, (Needle(self._field),)), chunk, among)
         return [i for i in found if self.has_key(chunk.key(i))]
 
-    def matched_fields(self, chunk: Chunk, i: int) -> Sequence[str]:
-        return ("key",)
-
     def matches(self, chunk: Chunk, i: int) -> Iterator[tuple[str, str]]:
         yield "key", self.name
-
-    def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        return iter(())
 
     @property
     def _field(self) -> bytes:

@@ -39,28 +39,20 @@ class RecordCondition(ABC):
         """Return those of the rows ``among``, which are in order, whose records fulfil the condition."""
 
     def matches(self, chunk: Chunk, i: int) -> Iterator[tuple[str, str]]:
-        """Yield the name and the text of the field of record ``i`` that the condition is about, if it is one field."""
+        """Yield the name of the field and the text of each match in record ``i``, if the condition is about fields."""
+        return iter(())
+
+    def matched_fields(self, chunk: Chunk, i: int) -> Sequence[str]:
+        """Return the names of the fields of record ``i`` that fulfil it."""
+        return list(dict.fromkeys(name for name, _ in self.matches(chunk, i)))
+
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield start and end of each match in the text of a field."""
         return iter(())
 
     def of_segment(self, path: str, transactions: BatchTransactions | None, decoder: Any) -> RecordCondition:
         """Return the condition on the records of one segment, whose ``decoder`` is a RecordDecoder or None."""
         return self
-
-
-class RecordSearch(Protocol):
-    """A condition on the content of records that shows where they fulfil it."""
-
-    def rows(self, chunk: Chunk, among: Sequence[int]) -> Sequence[int]:
-        """Return those of the rows ``among``, which are in order, whose records fulfil the condition."""
-
-    def matched_fields(self, chunk: Chunk, i: int) -> Sequence[str]:
-        """Return the names of the fields of record ``i`` that fulfil it."""
-
-    def matches(self, chunk: Chunk, i: int) -> Iterator[tuple[str, str]]:
-        """Yield the name of the field and the text of each match in record ``i``."""
-
-    def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield start and end of each match in the text of a field."""
 
 
 def rows_with(chunk: Chunk, needles: Iterable[Needle | ByteClasses]) -> list[int]:
@@ -191,7 +183,7 @@ class RowFilter:
     conditions: tuple[RecordCondition, ...] = ()
     producer_id: int | None = None
     control: bool | None = None
-    search: RecordSearch | None = None
+    search: RecordCondition | None = None
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
     files: Callable[[str | None, int | None], bool] | None = None
