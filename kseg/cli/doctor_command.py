@@ -17,7 +17,7 @@ from kseg.cli.this_run import this_run
 from kseg.cli.transactions_command import items_of
 from kseg.cli.typed_command import TableOptions, command
 from kseg.cli.validate_command import files_of
-from kseg.commands.next_steps import FoundRule, PartitionSteps, steps_of, stray_steps
+from kseg.commands.next_steps import METADATA_LOG, steps_of
 from kseg.commands.recovery import RecoveryRequest
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repaired_segment import RepairPlan
@@ -34,27 +34,20 @@ from kseg.extras.html.transactions_page import transaction_sections
 from kseg.extras.html.validation_page import collect
 from kseg.findings import Policy, do_nothing
 from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
-from kseg.format.sidefiles.metadata_files import META
+from kseg.format.log_loader.start_harm import harm_of, is_affected
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.local_files import entries
-from kseg.format.storage.naming import base_offset_of, leftover_of, partition_of
+from kseg.format.storage.naming import base_offset_of, leftover_of
 from kseg.format.storage.source import SegmentFile, is_url, total_size
-from kseg.remedies import METADATA_FILES
 from kseg.report import recovery_report, transactions_report
 from kseg.report.doctor_report import Diagnosis
 from kseg.report.formats import DOCTOR, destination, write
-from kseg.report.recovery_report import Harm
 from kseg.report.wording import summary_text
 from kseg.results import FileResult, Settings, Summary
 from kseg.text import count_of
 
 _STATES = ("hanging", "open", "aborted")
 _TOP_PRODUCERS = 10
-_METADATA_LOG = "__cluster_metadata-0"
-_METADATA_REMEDY = (
-    "a repaired metadata log has a gap, so controllers cannot load it. Move the folder away if the other controllers have a "
-    "majority: this one fetches it. Otherwise restore a backup."
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,8 +173,8 @@ class _Others:
 
         def noted(plans: recovery_report.Plans) -> Iterator[LogDirPlan | PartitionPlan]:
             for plan in plans:
-                if recovery_report.is_affected(plan):
-                    harms.append(recovery_report.harm_of(plan))
+                if is_affected(plan):
+                    harms.append(harm_of(plan))
                 if isinstance(plan, LogDirPlan):
                     _add_log_dir(self._found, plan.folder)
                 yield plan
@@ -233,40 +226,26 @@ def _add_log_dir(found: Diagnosis, log_dir: str) -> None:
     """Add the facts of a log directory itself: its metadata log, and folders that no broker uses."""
     found.log_dirs.add(os.path.normpath(log_dir))
     for name, _ in entries(log_dir):
-        if name == _METADATA_LOG:
+        if name == METADATA_LOG:
             found.metadata = "the metadata log is here"
         if (kind := leftover_of(name)) is not None:
             found.leftovers[f"{kind} folder"] += 1
 
 
 def _add_steps(found: Diagnosis) -> None:
-    """Add what to do about each partition that needs attention, the worst first, and the space that it takes."""
-    affected = [folder for folder in found.consequences() if os.path.isdir(folder)]
-    affected += [harm.folder for harm in found.harms if os.path.normpath(harm.folder) in found.log_dirs - {*affected}]
-    if not affected:
-        return
-    damages, harms = found.damages(), {os.path.normpath(harm.folder): harm for harm in found.harms}
+    """Add what to do about each folder that needs attention, the worst first, and the space that it takes."""
     needed = 0
-    for folder in affected:
-        damage, harm = damages.get(folder), harms.get(os.path.normpath(folder))
-        # Within the folder that is moved, relative paths would lead elsewhere.
-        named = folder in found.log_dirs or partition_of(os.path.basename(folder)) is not None
-        place = folder if named else os.path.abspath(folder)
-        files = () if damage is None else sorted(damage.files.items(), key=lambda item: -item[1])
-        rules = [FoundRule(rule, os.path.join(place, os.path.basename(file)), kind) for (rule, file), kind in files]
-        step = steps_of(place, rules, _try_repair, _start_texts(harm), *((harm.file, harm.foreign) if harm else ()))
-        moves = any(line.startswith("mv ") for line in step.commands)
-        if os.path.basename(place) == _METADATA_LOG and (moves or not step.commands):
-            step = PartitionSteps(folder, decisions=(_METADATA_REMEDY,))
-        elif harm and "mark-stray" in harm.causes and not step.commands:
-            stray = stray_steps(place)
-            step = replace(stray, decisions=(*step.decisions, *stray.decisions), left=step.left, replaced=step.replaced)
+    for folder, _, damage, harm in found.folders:
+        if not os.path.isdir(folder):
+            continue
+        files = damage.files if damage else {}
+        step = steps_of(folder, files, harm, _try_repair, is_log_dir=folder in found.log_dirs)
         if damage is not None and damage.unread:
             step = replace(step, left=(*step.left, f"read-error: {damage.why_unread}"))
         found.steps.append(step)
         needed += _bytes_in(folder) if any(line.startswith("kseg repair") for line in step.commands) else 0
     if any(step.commands for step in found.steps):
-        found.space = shutil.disk_usage(affected[0]).free, needed
+        found.space = shutil.disk_usage(found.steps[0].folder).free, needed
 
 
 def _try_repair(folder: str, salvage_records: bool) -> str | None:
@@ -276,19 +255,6 @@ def _try_repair(folder: str, salvage_records: bool) -> str | None:
     except KsegError as error:
         return str(error)
     return "" if done.changes else None
-
-
-def _start_texts(harm: Harm | None) -> list[str]:
-    """Return what to do about the predicted start of a folder, besides what commands do."""
-    if harm is None or harm.foreign:
-        return []
-    if harm.file == META:
-        return [f"{META}: {METADATA_FILES[META].text}"]
-    if "fails" in harm.causes:
-        return [f"correct what makes the broker {harm.would}"]
-    # Only bytes that nobody can read are no reason to wait; the topic id of a stray partition has commands.
-    causes = harm.causes - {"bytes", "mark-stray"}
-    return [text for cause, text in recovery_report.REMEDIES.items() if cause in causes]
 
 
 def _bytes_in(folder: str) -> int:

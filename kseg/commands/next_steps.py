@@ -9,14 +9,16 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from glob import escape, glob
 from typing import NamedTuple
 
 from kseg import remedies as do
 from kseg.consequences import Consequence
 from kseg.findings import RULES
+from kseg.format.log_loader.start_harm import REMEDIES, Harm
+from kseg.format.sidefiles.metadata_files import META
 from kseg.format.storage.naming import is_log, partition_of
 from kseg.remedies import Action, Remedy
 
@@ -33,6 +35,11 @@ STRAY = "partition.metadata"
 #: Rules about data that was lost before: a start loses nothing more, and only another replica has it.
 _LOST_BEFORE = ("missing-batches", "segment-gap", "offset-gap", "orphaned-index")
 _LOST_AND_FOUND = "lost+found"
+METADATA_LOG = "__cluster_metadata-0"
+_METADATA_REMEDY = (
+    "a repaired metadata log has a gap, so controllers cannot load it. Move the folder away if the other controllers have a "
+    "majority: this one fetches it. Otherwise restore a backup."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +100,33 @@ def _free(path: str) -> str:
 
 def steps_of(
     folder: str,
-    found: Iterable[FoundRule],
+    files: Mapping[tuple[str, str], Consequence],
+    harm: Harm | None,
     try_repair: TryRepair,
-    harms: Sequence[str] = (),
-    harm_file: str = "",
-    foreign: Sequence[str] = (),
+    *,
+    is_log_dir: bool = False,
 ) -> PartitionSteps:
-    """Return what to do about the findings of a partition or a log directory, the worst first.
+    """Return what to do about a partition or a log directory: about its findings, and about its predicted start.
 
-    ``harms`` are what to do about its predicted start, of which the file ``harm_file`` is the cause. They are left out if
-    commands correct it. ``foreign`` are the names of folders in a log directory that are not of Kafka.
+    ``files`` are pairs of a rule and a file with the consequences of the findings. ``harm`` is that of the start.
     """
+    # Within the folder that is moved, relative paths would lead elsewhere.
+    named = is_log_dir or partition_of(os.path.basename(folder)) is not None
+    place = folder if named else os.path.abspath(folder)
+    worst_first = sorted(files.items(), key=lambda item: -item[1])
+    found = [FoundRule(rule, os.path.join(place, os.path.basename(file)), kind) for (rule, file), kind in worst_first]
+    steps = _steps_of(place, found, try_repair, harm)
+    moves = any(line.startswith("mv ") for line in steps.commands)
+    if os.path.basename(place) == METADATA_LOG and (moves or not steps.commands):
+        return PartitionSteps(folder, decisions=(_METADATA_REMEDY,))
+    if harm and "mark-stray" in harm.causes and not steps.commands:
+        stray = _stray_steps(place)
+        return replace(stray, decisions=(*steps.decisions, *stray.decisions), left=steps.left, replaced=steps.replaced)
+    return steps
+
+
+def _steps_of(folder: str, found: Iterable[FoundRule], try_repair: TryRepair, harm: Harm | None) -> PartitionSteps:
+    """Return what to do about findings, the worst first. What to do about the start is left out if commands correct it."""
     commands: dict[str, None] = {}
     decisions: dict[str, None] = {}
     left: dict[str, None] = {}
@@ -126,14 +149,15 @@ def steps_of(
             )
             new |= {suffix for name, suffix in _NEW.items() if any(name in line for line in action.commands)}
     todo = [*_merged(commands)]
+    harm_file = harm.file if harm else ""
     corrected = any(line.startswith("mv ") or harm_file.partition(".")[0] in line for line in todo)
     if not corrected and not decisions:
-        decisions |= dict.fromkeys(harms)
+        decisions |= dict.fromkeys(_start_texts(harm))
     if todo and partition_of(os.path.basename(folder)) and not os.path.isfile(os.path.join(folder, STRAY)):
-        stray = stray_steps(folder)  # a repair cannot know the topic id
+        stray = _stray_steps(folder)  # a repair cannot know the topic id
         todo += stray.commands
         decisions |= dict.fromkeys(stray.decisions)
-    for name in foreign:
+    for name in harm.foreign if harm else ():
         if name == _LOST_AND_FOUND:
             decisions[f"{name} is of the file system: let log.dirs name a folder below {folder}"] = None
         else:
@@ -142,6 +166,19 @@ def steps_of(
             todo.append(f"mv {_argument(os.path.join(folder, name))} {_argument(backup)}")
     made = tuple(_beside(_log_dir_of(folder), suffix) for suffix in sorted(new, reverse=True))
     return PartitionSteps(folder, tuple(todo), tuple(decisions), tuple(left), replaced, made)
+
+
+def _start_texts(harm: Harm | None) -> list[str]:
+    """Return what to do about the predicted start of a folder, besides what commands do."""
+    if harm is None or harm.foreign:
+        return []
+    if harm.file == META:
+        return [f"{META}: {do.METADATA_FILES[META].text}"]
+    if "fails" in harm.causes:
+        return [f"correct what makes the broker {harm.would}"]
+    # Only bytes that nobody can read are no reason to wait; the topic id of a stray partition has commands.
+    causes = harm.causes - {"bytes", "mark-stray"}
+    return [text for cause, text in REMEDIES.items() if cause in causes]
 
 
 def _action_for(one: FoundRule, remedy: Remedy) -> Action | None:
@@ -233,7 +270,7 @@ def _filled(command: str, folder: str, file: str) -> str | None:
     return _NAME.sub(lambda match: _argument(known[match[0]]), command)
 
 
-def stray_steps(folder: str) -> PartitionSteps:
+def _stray_steps(folder: str) -> PartitionSteps:
     """Return what to do about a partition folder without partition.metadata: another partition of its topic has the id."""
     (action,) = do.METADATA_FILES[STRAY].actions
     lines = [_filled(line, folder, os.path.join(folder, STRAY)) for line in _lines(action)]

@@ -6,13 +6,15 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TextIO
+from functools import cached_property
+from typing import NamedTuple, TextIO
 
 from kseg.commands.next_steps import PartitionSteps, in_order
 from kseg.consequences import Consequence
+from kseg.format.log_loader.start_harm import Harm
 from kseg.format.storage.source import is_url
 from kseg.report.partition_damage import Damage, DamagedPartitions
-from kseg.report.recovery_report import Harm, RecoveryTotal
+from kseg.report.recovery_report import RecoveryTotal
 from kseg.report.tables import print_text, text_lines
 from kseg.report.wording import summary_text
 from kseg.results import Summary
@@ -21,6 +23,15 @@ from kseg.text import count_of, escape_controls, size_text
 
 #: The most lines of commands on a screen.
 _COMMANDS_SHOWN = 8
+
+
+class DamagedFolder(NamedTuple):
+    """A folder that needs attention: by its findings, by the predicted start, or by both."""
+
+    folder: str
+    consequence: Consequence
+    damage: Damage | None
+    harm: Harm | None
 
 
 @dataclass
@@ -42,25 +53,27 @@ class Diagnosis:
     log_dirs: set[str] = field(default_factory=set)
     steps: list[PartitionSteps] = field(default_factory=list)
 
-    def consequences(self) -> dict[str, Consequence]:
-        """Return the folders that need attention, the worst first: by the findings and by the predicted start."""
-        found = {folder: damage.consequence for folder, damage in self.damages().items()}
-        for harm in self.harms:
-            folder = os.path.normpath(harm.folder)
-            if folder in self.log_dirs and folder not in found:
-                continue  # it is not a partition
-            found[folder] = max(harm.consequence, found.get(folder, harm.consequence))
-        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+    @cached_property
+    def folders(self) -> Sequence[DamagedFolder]:
+        """The folders that need attention, the worst first; last the log directories without a finding."""
+        damages = {
+            path if is_url(path) else os.path.normpath(path): one for path, one in self.damaged.by_folder.items()
+        }
+        harms = {os.path.normpath(harm.folder): harm for harm in self.harms}
+        found = []
+        for folder in damages.keys() | harms.keys():
+            damage, harm = damages.get(folder), harms.get(folder)
+            found.append(DamagedFolder(folder, max(one.consequence for one in (damage, harm) if one), damage, harm))
+        return sorted(found, key=lambda one: (self._is_only_harmed(one), -one.consequence, one.folder))
 
-    def damages(self) -> dict[str, Damage]:
-        """Return the damage by folder, without ``./`` before its name."""
-        found = self.damaged.by_folder
-        return {folder if is_url(folder) else os.path.normpath(folder): damage for folder, damage in found.items()}
+    def _is_only_harmed(self, one: DamagedFolder) -> bool:
+        """Return whether it is a log directory that only the predicted start harms."""
+        return one.damage is None and one.folder in self.log_dirs
 
     def attention(self) -> str:
         """Return the numbers of ``kseg validate``, and how many other folders only the predicted start harms."""
-        harmed = {os.path.normpath(harm.folder) for harm in self.harms} - {*self.damages()}
-        others = f"; without a finding, harmed by the start: {count_of(len(harmed), 'folder')}" if harmed else ""
+        harmed = sum(one.damage is None for one in self.folders)
+        others = f"; without a finding, harmed by the start: {count_of(harmed, 'folder')}" if harmed else ""
         return self.damaged.answer() + others
 
     def partitions(self) -> Counter[Consequence]:
@@ -70,7 +83,7 @@ class Diagnosis:
     @property
     def found(self) -> bool:
         """Whether anything needs attention."""
-        return bool(self.consequences() or self.hanging or self.recovery.harms or self.total.errors)
+        return bool(self.folders or self.hanging or self.recovery.harms or self.total.errors)
 
 
 def answers(found: Diagnosis) -> Iterator[tuple[str, str]]:
@@ -103,7 +116,7 @@ def _start(found: Diagnosis) -> str:
         return "not predicted: give the log directories of the broker"
     if found.recovery.without_metadata:
         return "without topics: the metadata log is missing"
-    lost = any(kind >= Consequence.LOSES_BYTES for kind in found.consequences().values())
+    lost = any(one.consequence >= Consequence.LOSES_BYTES for one in found.folders)
     return "yes, with a loss" if found.recovery.harms else f"yes, without a {'further ' if lost else ''}loss"
 
 

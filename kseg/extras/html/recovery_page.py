@@ -6,18 +6,15 @@ from typing import TextIO
 
 from kseg.extras.html import page
 from kseg.extras.html.page import PageSection, table
+from kseg.format.log_loader.start_harm import REMEDIES, Harm, harm_of, is_affected
 from kseg.report.recovery_report import (
     ANSWER_COLUMNS,
-    REMEDIES,
     STEP_COLUMNS,
-    Harm,
     Plans,
     RecoveryTotal,
     answer_cells,
     answer_groups,
-    harm_of,
     headline,
-    is_affected,
     step_rows,
     summary_line,
 )

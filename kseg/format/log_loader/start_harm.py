@@ -1,0 +1,128 @@
+"""The harm of a predicted start: which folders lose data or keep a broker from starting, why, and what to do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from itertools import groupby
+from typing import NamedTuple
+
+from kseg.consequences import Consequence
+from kseg.format.log_loader.plan import (
+    EMPTIED,
+    FAILURES,
+    FORGET,
+    LOSE_METADATA,
+    NOT_A_PARTITION,
+    NOTHING_LOST,
+    WITH_ZEROS,
+    LogDirPlan,
+    Lost,
+    PartitionPlan,
+    Step,
+)
+from kseg.text import escape_controls
+
+#: The remedy for each kind of loss and failure.
+REMEDIES: Mapping[str, str] = {
+    "fails": "Correct what keeps the broker from starting. `kseg doctor DIR` prints the commands for its files, in order.",
+    LOSE_METADATA: "Do not start the broker before you know where its metadata log is. Give all its log directories, also "
+    "that of metadata.log.dir. If the log is lost, restore __cluster_metadata-0 from a backup or another controller.",
+    "records": "Before you start the broker, copy the folders, or save their valid batches: `kseg doctor DIR` has the "
+    "commands. If another broker leads the partition, this one fetches the lost records from it after the start.",
+    "bytes": "Nothing for folders that lose 0 records: only bytes that nobody can read are lost.",
+    "mark-stray": "Restore partition.metadata with the topic id before you start the broker, or move the folder away.",
+    FORGET: "Delete .kafka_cleanshutdown before you start the broker: it then reads the producers from the log. Otherwise "
+    "consumers that read committed get records of open transactions, also of those that are aborted later.",
+    EMPTIED: "Do not start the broker as a leader with this folder: replicas would truncate their logs to it. If another "
+    "replica is in sync, move the folder out of the log directory, and the broker fetches the partition from the leader.",
+    WITH_ZEROS: "Nothing if segments are preallocated (log.preallocate) and the partition was never written to. Otherwise "
+    "its records are lost: if another replica has them, move the folder out of the log directory before the broker starts.",
+    "unchecked": "After a clean shutdown the broker does not check its segments. `kseg recovery --unclean PATH` predicts "
+    "its start without .kafka_cleanshutdown.",
+}
+_FAILING = {"offline": "take the log directory offline because of", "refuse": "stop at its start because of"}
+
+
+class Harm(NamedTuple):
+    """The effect of a start on a folder: its consequence, the file of the first harmful step, and the cells.
+
+    ``foreign`` are the names of its folders that are not of Kafka, if nothing else harms it.
+    """
+
+    consequence: Consequence
+    folder: str
+    file: str
+    lost: Lost
+    would: str
+    causes: frozenset[str]
+    foreign: tuple[str, ...] = ()
+
+    @property
+    def rank(self) -> tuple[int, int, str]:
+        """Worst first."""
+        return -self.consequence, -self.lost.bytes, self.folder
+
+    @property
+    def place(self) -> str:
+        """The folder, and the file of the first harmful step."""
+        return escape_controls(os.path.join(self.folder, self.file) if self.file else self.folder)
+
+
+def harm_of(plan: LogDirPlan | PartitionPlan) -> Harm:
+    """Return the effect of a start on a folder that loses data or fails, with the steps that cause it."""
+    harmful = [*filter(is_harmful, plan.steps)]
+    steps: list[str] = []
+    for action, group in groupby(harmful, key=lambda step: step.action):
+        first, *others = group
+        at = "" if first.position is None else f" at byte {first.position}"
+        more = f" and {len(others):,} more" if others else ""
+        why = f": {first.why}" if first.why and not steps else ""
+        verb = _FAILING.get(action) or action.replace("-", " ")
+        steps.append(f"{verb}{f' {first.file}' if first.file else ''}{at}{more}{why}")
+    lost = plan_lost(plan)
+    worst = next((step for step in harmful if step.action in FAILURES), harmful[0])
+    foreign = [step.file or "" for step in harmful if step.why == NOT_A_PARTITION]
+    return Harm(
+        _consequence(plan), plan.folder, worst.file or "", lost, "; ".join(steps), frozenset(causes_of(plan)),
+        tuple(foreign) if len(foreign) == len(harmful) else (),
+    )  # fmt: skip
+
+
+def _consequence(plan: LogDirPlan | PartitionPlan) -> Consequence:
+    if plan.fails:
+        return Consequence.STOPS_THE_BROKER
+    lost = plan_lost(plan)
+    if lost.records or any(step.action == LOSE_METADATA for step in plan.steps):
+        return Consequence.LOSES_RECORDS
+    return Consequence.LOSES_BYTES if lost.bytes else Consequence.NEEDS_ATTENTION
+
+
+def is_affected(plan: LogDirPlan | PartitionPlan) -> bool:
+    """Return whether a folder would lose anything, or keep the broker from using it."""
+    return any(map(is_harmful, plan.steps))
+
+
+def is_harmful(step: Step) -> bool:
+    """Return whether a step loses data, or keeps the broker from using a folder."""
+    return step.lost.bytes > 0 or step.action in (FORGET, LOSE_METADATA, EMPTIED, WITH_ZEROS, *FAILURES)
+
+
+def causes_of(plan: LogDirPlan | PartitionPlan) -> set[str]:
+    """Return the keys of REMEDIES that apply to a plan."""
+    causes = {"fails"} if plan.fails else set()
+    for step in plan.steps:
+        if step.action in (FORGET, LOSE_METADATA, EMPTIED, WITH_ZEROS):
+            causes.add(step.action)
+        elif step.lost.bytes and step.action in ("hide-records", "keep-tail"):
+            causes.add("unchecked")
+        elif step.lost.bytes and step.action == "mark-stray":
+            causes.add("mark-stray")
+        elif step.lost.bytes:
+            causes.add("records" if step.lost.records else "bytes")
+    return causes - {"bytes"} if plan_lost(plan).records else causes
+
+
+def plan_lost(plan: LogDirPlan | PartitionPlan) -> Lost:
+    """Return the losses of a plan; a log directory itself loses nothing."""
+    return plan.lost if isinstance(plan, PartitionPlan) else NOTHING_LOST
