@@ -20,6 +20,7 @@ from kseg.commands.diff.replica import ReplicaSummary
 from kseg.commands.diff.replica_pairs import NOT_COMPARED
 from kseg.report.diff_advice import advice, together_text
 from kseg.report.formats import View
+from kseg.report.ranking import times
 from kseg.report.row_formats import RowSet, chosen, write_columns, write_csv, write_jsonl
 from kseg.report.tables import FOLDED, TableColumn, print_cells, print_note, print_text
 from kseg.schema import Column, Row, RowKind, names_of, row_maker
@@ -359,7 +360,7 @@ def _cells(name: str, equal: list[Difference]) -> tuple[str, ...]:
     first = equal[0]
     more = len(equal) > 1
     return (
-        name + (f" ×{len(equal):,}" if more else ""),
+        times(name, len(equal)),
         f"{first.first_offset}..{max(one.last_offset for one in equal)}",
         f"{sum(one.count for one in equal):,}",
         _place(first.a),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
+from kseg.report.tables import TableColumn
 from kseg.text import escape_controls
 
 Item = TypeVar("Item")
@@ -37,6 +38,21 @@ def fold(
     for n, one in enumerate(keys):
         joined.setdefault(one if n < alone else one[:1], []).extend(equal[one])
     return list(joined.values())
+
+
+def rule_columns(first: str, count: str) -> tuple[TableColumn, ...]:
+    """Return the columns of a table with a row per rule: ``first``, the rule, a number, and the first place."""
+    return (
+        TableColumn(first),
+        TableColumn("rule", text="wrap"),
+        TableColumn(count, right=True),
+        TableColumn("the first", text="wrap"),
+    )
+
+
+def times(text: str, count: int) -> str:
+    """Return the cell of ``count`` equal things in one row."""
+    return text + (f" ×{count:,}" if count > 1 else "")
 
 
 def names_text(names: Iterable[str]) -> str:

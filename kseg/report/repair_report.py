@@ -16,10 +16,10 @@ from kseg.commands.repair.repair_losses import (
 )
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.repair.several_replicas import MergeResult
-from kseg.report.ranking import MOST_ROWS, fold, some_text
+from kseg.report.ranking import MOST_ROWS, fold, rule_columns, some_text, times
 from kseg.report.row_formats import TextOutput, write_jsonl
 from kseg.report.spool import Spool
-from kseg.report.tables import TableColumn, print_cells, print_text
+from kseg.report.tables import print_cells, print_text
 from kseg.schema import Column, RowKind, names_of, row_maker
 from kseg.text import count_of, escape_controls, inclusive_range, span
 
@@ -115,12 +115,6 @@ _WORDS = {
 }  # fmt: skip
 #: The most changed segments of which each has a line without ``detail``.
 _MOST_SEGMENTS = 8
-_COLUMNS = (
-    TableColumn("change"),
-    TableColumn("rule", text="wrap"),
-    TableColumn("bytes", right=True),
-    TableColumn("the first", text="wrap"),
-)
 
 
 class RepairText:
@@ -174,7 +168,7 @@ class RepairText:
             ranked = sorted(self._groups.values(), key=lambda group: group.key)
             self._out.write("\n" * (not self._out.isatty()))
             rows = fold(ranked, lambda group: group.key)
-            print_cells(self._out, _COLUMNS, [(_cells(groups), "") for groups in rows])
+            print_cells(self._out, rule_columns("change", "bytes"), [(_cells(groups), "") for groups in rows])
         self._spool.close()
         changed = [one for one in result.segments if self._detail > 0 or not _is_whole(one)]
         many = self._detail == 0 and len(changed) > _MOST_SEGMENTS
@@ -210,9 +204,9 @@ class _Group:
 
 def _cells(groups: Sequence[_Group]) -> list[str]:
     first, places = groups[0].first, sum(group.places for group in groups)
-    rules = [group.first.rule + (f" ×{group.places:,}" if group.places > 1 else "") for group in groups]
+    rules = [times(group.first.rule, group.places) for group in groups]
     return [
-        _WORDS[_kind(first)] + (f" ×{places:,}" if len(groups) > 1 else ""),
+        times(_WORDS[_kind(first)], places if len(groups) > 1 else 1),
         some_text(rules),
         f"{sum(group.bytes for group in groups):,}",
         escape_controls(f"{first.file}: {_place(first)}"),

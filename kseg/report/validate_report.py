@@ -10,7 +10,7 @@ from typing import TextIO
 from kseg.consequences import consequence_of
 from kseg.findings import Severity, Verdict, range_of_all
 from kseg.report.partition_damage import COLUMNS, DamagedPartitions
-from kseg.report.ranking import MOST_ROWS
+from kseg.report.ranking import MOST_ROWS, rule_columns, times
 from kseg.report.spool import Spool
 from kseg.report.tables import FOLDED, TableColumn, print_cells, print_note, print_text
 from kseg.report.wording import (
@@ -113,7 +113,7 @@ class ListedFiles:
         """Write a row for each rule, what to do about the worst, and the number of files that have no row."""
         totals = sorted(self._rules.values(), key=lambda one: one.rank)
         rows = [(_rule_cells(one), STYLES[one.verdict.severity]) for one in totals[:_RULES_LISTED]]
-        print_cells(out, _RULE_COLUMNS, rows)
+        print_cells(out, rule_columns("severity", "files"), rows)
         advised = [one.verdict for one in totals if one.verdict.severity >= Severity.WARNING]
         for verdict in advised[:_RULES_ADVISED]:
             _write_advice(verdict, out)
@@ -132,17 +132,11 @@ class ListedFiles:
 _RULES_LISTED = 5
 _RULES_ADVISED = 1
 _MOST_CHARACTERS = 80
-_RULE_COLUMNS = (
-    TableColumn("severity"),
-    TableColumn("rule", text="wrap"),
-    TableColumn("files", right=True),
-    TableColumn("the first", text="wrap"),
-)
 
 
 def _rule_cells(total: _RuleTotal) -> tuple[str, ...]:
     verdict = total.verdict
-    name = f"{verdict.rule.code} {verdict.rule.name}" + (f" ×{total.findings:,}" if total.findings > 1 else "")
+    name = times(f"{verdict.rule.code} {verdict.rule.name}", total.findings)
     first = escape_controls(f"{verdict.file}: {verdict.message}")
     if len(first) > _MOST_CHARACTERS:
         first = first[:_MOST_CHARACTERS].rpartition(" ")[0] + " …"  # between words: no number is cut
@@ -208,9 +202,8 @@ def _write_produced(result: FileResult, out: TextIO) -> None:
             equal.setdefault((outcome, row["error"] or "-", row["broker"], place, row["why"]), []).append(row)
     rows = []
     for (outcome, error, broker, place, why), same in equal.items():
-        times = f" ×{len(same):,}" if len(same) > 1 else ""
         cells = (
-            f"{outcome}{times}",
+            times(outcome, len(same)),
             error,
             broker,
             str(same[0]["frame"]),
@@ -273,7 +266,7 @@ def _cells(equal: Sequence[Verdict], result: FileResult | None = None) -> tuple[
         finding = range_of_all([*(one.finding for one in equal), *others])
     return (
         verdict.severity.label,
-        f"{verdict.rule.code} {rule}" + (f" ×{count:,}" if count > 1 else ""),
+        times(f"{verdict.rule.code} {rule}", count),
         _bytes(finding.position, finding.end),
         # A header with a wrong CRC may itself be damaged.
         span(finding.offset, finding.last_offset) + ("?" if rule == "crc-mismatch" else ""),
