@@ -16,7 +16,7 @@ from kseg.cli.outcome import DumpOutcome, segments_text
 from kseg.cli.record_options import RecordOptions, transaction_logs
 from kseg.cli.typed_command import command
 from kseg.commands.dump.dumped_rows import RecordsItem, first_rows
-from kseg.commands.grep.matches import FIELDS, JsonPath, Query
+from kseg.commands.grep.matches import FIELDS, GrepQuery, JsonPath
 from kseg.commands.grep.partitioners import PartitionChoice, files_of_keys
 from kseg.errors import UsageError
 from kseg.format.segment.row_filter import RecordCondition, ValueIsNull
@@ -84,9 +84,9 @@ class GrepOptions(RecordOptions):
         return paths
 
     @property
-    def query(self) -> Query:
+    def query(self) -> GrepQuery:
         """The search. Raises UsageError for options that need a pattern."""
-        query = Query(
+        query = GrepQuery(
             patterns=self.arguments[:1] if self.first_is_pattern else self.patterns,
             literal=self.literal,
             ignore_case=self.ignore_case,

@@ -29,7 +29,7 @@ from kseg.commands.dump.dumped_rows import (
 )
 from kseg.commands.dump.last_rows import last_rows
 from kseg.commands.dump.neighbours import Neighbours, first_found
-from kseg.commands.grep.matches import Query, RecordGrep
+from kseg.commands.grep.matches import GrepQuery, RecordGrep
 from kseg.commands.grep.text_patterns import MatchClock, limited
 from kseg.errors import KsegError, UsageError
 from kseg.extras.serialization import record_decoder
@@ -63,7 +63,7 @@ class GrepRequest:
     ``before`` and ``after`` are the numbers of neighbours that are shown with a record. ``logs`` has the transactions.
     """
 
-    query: Query
+    query: GrepQuery
     decoding: DecodeSettings | None = None
     limits: RowFilter = _ALL
     verify_crc: bool = True

@@ -28,7 +28,7 @@ from kseg.format.checks.run_checks import (
 )
 from kseg.format.record import layout
 from kseg.format.record.field_facts import FILES
-from kseg.format.record.fields import FieldReader, UnexpectedBytesError, describe_time
+from kseg.format.record.fields import StoredFieldReader, UnexpectedBytesError, describe_time
 from kseg.format.segment.framed_files import ReadSettings, RecordSet, framing
 from kseg.format.segment.segment_reader import Window
 from kseg.format.sidefiles.producer_snapshot import STORED_FIELDS, StoredFields
@@ -233,7 +233,7 @@ def _side_entry(source: Source, group: str, known: StoredFields | None, end: int
     """Return the bytes of a side file up to ``end``, None for all: its header and its first entry."""
     buffer = memoryview(bytearray(min(MAX_KEPT if end is None else end, MAX_KEPT)))
     stored = bytes(buffer[: source.readinto(buffer)])
-    reader = FieldReader(stored, 0, len(stored))
+    reader = StoredFieldReader(stored, 0, len(stored))
     try:
         for size, name in (*known.header, *known.entry) if known else ():
             reader.integer(size, name, describe_time if name == "timestamp" else str, signed=name != "crc")

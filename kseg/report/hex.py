@@ -29,8 +29,8 @@ from kseg.findings import Severity, Verdict
 from kseg.format.compress import codecs
 from kseg.format.record import layout
 from kseg.format.record.fields import (
-    FieldReader,
     StoredField,
+    StoredFieldReader,
     batch_fields,
     describe_time,
     message_set_fields,
@@ -272,7 +272,7 @@ def _write_fields(
     """Write the bytes of a side file up to position ``end``: those of the known fields, and all others as data."""
     begin = source.position
     buffer = memoryview(bytearray(max(end - begin, 0)))
-    reader = FieldReader(bytes(buffer[: source.readinto(buffer)]), 0, len(buffer))
+    reader = StoredFieldReader(bytes(buffer[: source.readinto(buffer)]), 0, len(buffer))
     for size, name in known if len(reader.data) >= sum(size for size, _ in known) else ():
         reader.integer(size, name, describe_time if name == "timestamp" else str, signed=name != "crc")
     reader.end = len(reader.data)

@@ -12,7 +12,7 @@ import pytest
 
 from kseg.commands.dump.dumped_rows import RecordsItem, dump_segment
 from kseg.commands.dump.neighbours import Neighbours, first_found
-from kseg.commands.grep.matches import JsonPath, Query, RecordGrep
+from kseg.commands.grep.matches import GrepQuery, JsonPath, RecordGrep
 from kseg.errors import NotASegmentError
 from kseg.format.segment.records_chunk import Record
 from kseg.format.segment.row_filter import HasHeader, KeyIsOneOf, RecordCondition, RowFilter, ValueIsNull
@@ -23,7 +23,7 @@ from tests.support.fuzzing import cases
 _PARTS = 4
 
 
-def matches(query: Query, record: Record) -> bool:
+def matches(query: GrepQuery, record: Record) -> bool:
     """Return whether a record matches, by its objects and without any prefilter."""
     fields = list(_fields(query, record))
     found = any(_text_matches(query, text) for data in fields for text in _texts(query, data))
@@ -31,7 +31,7 @@ def matches(query: Query, record: Record) -> bool:
     return found is not query.invert
 
 
-def is_searched(query: Query, record: Record) -> bool:
+def is_searched(query: GrepQuery, record: Record) -> bool:
     """Return whether a record has one of the keys, a null value and a header, if these are wanted."""
     return all(_fulfils(condition, record) for condition in query.conditions)
 
@@ -46,7 +46,7 @@ def _fulfils(condition: RecordCondition, record: Record) -> bool:
     return record.value is None
 
 
-def _text_matches(query: Query, text: str) -> bool:
+def _text_matches(query: GrepQuery, text: str) -> bool:
     if not query.patterns:
         return True
     for pattern in query.patterns:
@@ -58,7 +58,7 @@ def _text_matches(query: Query, text: str) -> bool:
     return False
 
 
-def _fields(query: Query, record: Record) -> Iterator[bytes]:
+def _fields(query: GrepQuery, record: Record) -> Iterator[bytes]:
     keys: list[bytes | None] = [header.key.encode("utf-8", "surrogateescape") for header in record.headers]
     parts: dict[str, list[bytes | None]] = {
         "key": [record.key],
@@ -70,7 +70,7 @@ def _fields(query: Query, record: Record) -> Iterator[bytes]:
         yield from (data for data in parts[name] if data is not None)
 
 
-def _texts(query: Query, data: bytes) -> Iterator[str]:
+def _texts(query: GrepQuery, data: bytes) -> Iterator[str]:
     if not query.json_paths:
         yield data.decode("utf-8", "surrogateescape")
     for path in query.json_paths:
@@ -97,7 +97,7 @@ def records(
     return found
 
 
-def group_starts(path: Path, query: Query, before: int, after: int) -> list[int]:
+def group_starts(path: Path, query: GrepQuery, before: int, after: int) -> list[int]:
     """Return which of the shown records, but the first, start a group."""
     keep = RowFilter(control=False, conditions=query.conditions, search=RecordGrep(query))
     items = dump_segment(str(path), deep=True, keep=keep, near=Neighbours(before, after), wrong_crc=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -140,6 +142,43 @@ def test_no_imports_form_a_circle() -> None:
         for module in free:
             del remaining[module]
     assert not remaining
+
+
+def test_names_of_files_and_public_classes_occur_once() -> None:
+    """Who reads the name of a file or a class in a traceback finds one place."""
+    names = Counter(f"{module.rpartition('.')[2]}.py" for module in MODULES if not module.endswith("__init__"))
+    names += Counter(
+        node.name
+        for module in MODULES
+        for node in tree_of(module).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+#: Names in backticks that are like those of a module, but of a file, a setting or a variable.
+NOT_MODULES = {"kseg.toml", "apis.jsonl", "findings.parquet", "segment.bytes", "spark.read", "pool.ahead"}
+NOT_MODULES |= {"cli.NAME_command", "kseg._cython_shared"}
+
+
+def test_docstrings_and_the_map_name_modules_that_exist() -> None:
+    """A dotted name in backticks that begins with a room or a module leads to a module, or to a name in it."""
+    paths = [*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pxd"), PACKAGE.parent / "CONTRIBUTING.md"]
+    known: dict[str, set[str]] = {}
+    named: list[str] = []
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        named += re.findall(r"`(\w+(?:[./]\w+)+)(?:\(\))?`", text)
+        if path.suffix != ".md":
+            parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+            for at in range(len(parts)):
+                module = ".".join(parts[at:]).removesuffix(".__init__")
+                known.setdefault(module, set()).update(re.findall(r"\w+", text))
+                known.setdefault(".".join(parts[at:-1]), set()).add(parts[-1])
+                known.setdefault(".".join(parts[at:-2]), set()).update(parts[-2:-1])
+    plain = {re.sub(r"\.(py|pxd)$", "", name).replace("/", ".") for name in named} - NOT_MODULES
+    pairs = (name.rpartition(".") for name in plain if "." in name)
+    assert [f"{room}.{name}" for room, _, name in pairs if room in known and name not in known[room]] == []
 
 
 def test_libraries_stay_in_their_rooms() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from kseg.commands.grep.matches import FIELDS, Query, parse_json_path
+from kseg.commands.grep.matches import FIELDS, GrepQuery, parse_json_path
 from kseg.format.segment.records_chunk import Header
 from kseg.format.segment.row_filter import HasHeader, KeyIsOneOf, ValueIsNull
 from kseg.format.writer.records_builder import (
@@ -86,7 +86,7 @@ def written(folder: Path, random: Random) -> Path:
     return path
 
 
-def query(random: Random) -> Query:
+def query(random: Random) -> GrepQuery:
     """Return a query of patterns, of a path into JSON, of a key, or of several of them."""
     kind = random.choice(("pattern", "pattern", "pattern", "json", "both", "key"))
     patterns = tuple(random.sample((*PATTERNS, *filter(None, WORDS)), random.choice((1, 1, 2))))
@@ -95,7 +95,7 @@ def query(random: Random) -> Query:
     paths = random.sample(JSON_PATHS, random.choice((1, 1, 2))) if kind in ("json", "both") else ()
     header = HasHeader(random.choice(WORDS).encode(), random.choice(WORDS).encode())
     headers = (header,) if random.random() < 0.15 else ()
-    return Query(
+    return GrepQuery(
         patterns=patterns if kind in ("pattern", "both") else (),
         literal=random.random() < 0.3,
         ignore_case=random.random() < 0.4,

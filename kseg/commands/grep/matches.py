@@ -156,7 +156,7 @@ _LEAST_TEXT = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class GrepQuery:
     """What ``kseg grep`` looks for.
 
     A record matches if one of ``fields`` matches one of ``patterns`` (Python's regular expressions; with ``literal``
@@ -191,7 +191,7 @@ class RecordGrep(RecordCondition):
 
     def __init__(
         self,
-        query: Query,
+        query: GrepQuery,
         decoder: RecordDecoder | None = None,
         topic: str | None = None,
         clock: MatchClock | None = None,
@@ -332,7 +332,7 @@ def _text(data: bytes) -> str:
     return str(data, "utf-8", "surrogateescape")
 
 
-def _compiled(text: str, query: Query) -> re.Pattern[str]:
+def _compiled(text: str, query: GrepQuery) -> re.Pattern[str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as "possible nested set"

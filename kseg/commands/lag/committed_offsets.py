@@ -250,7 +250,7 @@ def _status(commit: Commit, log: LogExtent, now: int) -> str:
 _MAP_FIELDS = ("partition", "src_first", "src_last", "dst_first")
 
 
-class Run(NamedTuple):
+class MappedRun(NamedTuple):
     """Records without a hole: ``src_first`` to ``src_last`` of the source, from ``dst_first`` on in the other cluster."""
 
     src_first: int
@@ -261,7 +261,7 @@ class Run(NamedTuple):
 class OffsetMap:
     """The runs of records by topic and partition."""
 
-    def __init__(self, runs: Mapping[tuple[str, int], Iterable[Run]]) -> None:
+    def __init__(self, runs: Mapping[tuple[str, int], Iterable[MappedRun]]) -> None:
         self._runs = {place: sorted(found) for place, found in runs.items()}
 
     def target(self, topic: str, partition: int, offset: int) -> int | None:
@@ -286,7 +286,7 @@ def read_offset_map(path: str) -> OffsetMap:
 
     Raises UsageError with the line that is not one.
     """
-    runs: dict[tuple[str, int], list[Run]] = defaultdict(list)
+    runs: dict[tuple[str, int], list[MappedRun]] = defaultdict(list)
     try:
         with open(path, encoding="utf-8") as lines:
             for number, line in enumerate(iter(partial(lines.readline, _LONGEST_LINE), ""), 1):
@@ -298,7 +298,7 @@ def read_offset_map(path: str) -> OffsetMap:
     return OffsetMap(runs)
 
 
-def _parsed(place: str, line: str) -> tuple[str, int, Run]:
+def _parsed(place: str, line: str) -> tuple[str, int, MappedRun]:
     try:
         row = json.loads(line)
         topic, numbers = row["topic"], [row[name] for name in _MAP_FIELDS]
@@ -306,7 +306,7 @@ def _parsed(place: str, line: str) -> tuple[str, int, Run]:
         raise UsageError(f"{place}: expected a JSON object with topic, {', '.join(_MAP_FIELDS)}") from error
     if not isinstance(topic, str) or not all(type(number) is int and number >= 0 for number in numbers):
         raise UsageError(f"{place}: expected a text as topic, and numbers from 0 on")
-    run = Run(*numbers[1:])
+    run = MappedRun(*numbers[1:])
     if run.src_last < run.src_first:
         raise UsageError(f"{place}: src_last is below src_first")
     return topic, numbers[0], run

@@ -9,7 +9,7 @@ from kseg.commands.validate.folder_checks import stamp_of
 from kseg.errors import KsegError
 from kseg.extras.pipeline.data_files import DataFiles
 from kseg.extras.pipeline.lake_table import LakeTable, TableState
-from kseg.extras.pipeline.offset_plan import Loaded, Part, PartitionPlan
+from kseg.extras.pipeline.offset_plan import Loaded, LoadPlan, Part
 from kseg.extras.views.planning import Request, SegmentRange, Split
 from kseg.extras.views.split_rows import Notices, read
 from kseg.findings import RULES, Finding, Severity, do_nothing
@@ -23,7 +23,7 @@ from kseg.schema import Column
 COMMIT_BYTES = 1024 * 1024 * 1024
 
 
-def part_rows(part: Part, plan: PartitionPlan, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+def part_rows(part: Part, plan: LoadPlan, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a part. Raises KsegError if its bytes cannot be read, or are not those that were checked."""
 
     def notice(file: SegmentFile, finding: Finding) -> None:
@@ -70,7 +70,7 @@ class TableLoad:
             file_bytes=table.settings.file_bytes,
         )
 
-    def load(self, plans: Sequence[PartitionPlan]) -> TableState:
+    def load(self, plans: Sequence[LoadPlan]) -> TableState:
         """Load the plans, and return the state of the table. Raises KsegError; commits before it stay."""
         try:
             for plan in plans:
@@ -84,7 +84,7 @@ class TableLoad:
             self._files.discard()
         return self._committed
 
-    def _load_part(self, part: Part, plan: PartitionPlan) -> None:
+    def _load_part(self, part: Part, plan: LoadPlan) -> None:
         columns = self._table.columns
         names = [one.name for one in columns]
         for batch in part_rows(part, plan, columns):
@@ -100,7 +100,7 @@ class TableLoad:
         if self._files.bytes >= COMMIT_BYTES:
             self._commit()
 
-    def _set(self, plan: PartitionPlan, offset: int) -> None:
+    def _set(self, plan: LoadPlan, offset: int) -> None:
         known = self._next.offsets.get(plan.name)
         topic_id = plan.topic_id or (known.topic_id if known else None)
         self._next = replace(self._next, offsets={**self._next.offsets, plan.name: Loaded(offset, topic_id)})

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from kseg.commands.dump.dumped_rows import byte_range
 from kseg.extras.pipeline.checked_segments import ABORT, DATA, CheckedSegment
-from kseg.extras.pipeline.source_listing import ListedSegment, Place, Replica
+from kseg.extras.pipeline.source_listing import ListedSegment, Place, SourceReplica
 from kseg.extras.views.planning import SegmentRange
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import ABORTED, COMMITTED, CONTROL, INT64_MAX, OPEN, TRANSACTIONAL
@@ -98,7 +98,7 @@ def _without(start: int, end: int, excluded: Iterable[tuple[int, int]]) -> Itera
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionPlan:
+class LoadPlan:
     """The plan of a run for a partition.
 
     It loads offsets ``first`` to ``end`` (exclusive) from ``parts``. ``log_end`` is the end of the valid log. ``waiting``
@@ -141,7 +141,7 @@ class PlanRules:
     hold_segments: bool = False
 
 
-def needed(replicas: Sequence[Replica], loaded: Loaded | None) -> list[ListedSegment]:
+def needed(replicas: Sequence[SourceReplica], loaded: Loaded | None) -> list[ListedSegment]:
     """Return the segments that can hold offsets that are not loaded, and that are old enough."""
     found = []
     for replica in replicas:
@@ -155,11 +155,11 @@ def needed(replicas: Sequence[Replica], loaded: Loaded | None) -> list[ListedSeg
 
 def plan_partition(
     place: Place,
-    replicas: Sequence[Replica],
+    replicas: Sequence[SourceReplica],
     checked: Mapping[str, CheckedSegment],
     loaded: Loaded | None,
     rules: PlanRules,
-) -> PartitionPlan:
+) -> LoadPlan:
     """Plan the load of a partition. ``checked`` has the results of the ``needed`` segments by path."""
     topic_id = next((one.topic_id for one in replicas if one.topic_id), None)
     first = loaded.next_offset if loaded else min(one.segments[0].base_offset for one in replicas if one.segments)
@@ -167,7 +167,7 @@ def plan_partition(
     log_end = max((checked[one.path].next_offset for one in listed), default=first)
     every = [segment for replica in replicas for segment in replica.segments]
     log_end = max([log_end, *(one.base_offset for one in every)])
-    empty = PartitionPlan(place, first, first, log_end, topic_id=topic_id)
+    empty = LoadPlan(place, first, first, log_end, topic_id=topic_id)
     unknown = any(one.young for one in every) or any(checked[one.path].unread for one in listed)
     if failure := _is_another(empty, loaded, unknown=unknown):
         return replace(empty, failure=failure)
@@ -180,7 +180,7 @@ def plan_partition(
     return _stable(found) if rules.committed else found
 
 
-def _is_another(plan: PartitionPlan, loaded: Loaded | None, *, unknown: bool) -> str | None:
+def _is_another(plan: LoadPlan, loaded: Loaded | None, *, unknown: bool) -> str | None:
     """Return why the log is not the one that was loaded. ``unknown``: its end is not known."""
     if loaded is None:
         return None
@@ -297,7 +297,7 @@ class _Walk:
         self.at = following
 
 
-def _stable(plan: PartitionPlan) -> PartitionPlan:
+def _stable(plan: LoadPlan) -> LoadPlan:
     """Return the plan up to its last stable offset, with the outcomes of its transactions."""
     begun: dict[int, int] = {}
     spans: dict[int, list[Span]] = defaultdict(list)

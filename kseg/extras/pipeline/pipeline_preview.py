@@ -8,7 +8,7 @@ from kseg.extras.pipeline.checked_segments import Inventory
 from kseg.extras.pipeline.offset_plan import Loaded, needed
 from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline
 from kseg.extras.pipeline.pipeline_state import MANIFEST
-from kseg.extras.pipeline.source_listing import Replica
+from kseg.extras.pipeline.source_listing import SourceReplica
 from kseg.format.sidefiles.log_end import last_valid_batch
 from kseg.text import count_of, iso_time, size_text
 
@@ -68,14 +68,14 @@ def status(pipeline: Pipeline) -> _Found:
     return found, [f"{count_of(lag, 'offset')} not loaded", *_last_run(pipeline)]
 
 
-def _by_topic(pipeline: Pipeline) -> Mapping[str, Mapping[int, tuple[Replica, ...]]]:
-    by_topic: dict[str, dict[int, tuple[Replica, ...]]] = {}
+def _by_topic(pipeline: Pipeline) -> Mapping[str, Mapping[int, tuple[SourceReplica, ...]]]:
+    by_topic: dict[str, dict[int, tuple[SourceReplica, ...]]] = {}
     for (topic, partition), replicas in pipeline.listed().items():
         by_topic.setdefault(topic, {})[partition] = replicas
     return by_topic
 
 
-def _log_end(replicas: Sequence[Replica], inventory: Inventory) -> int:
+def _log_end(replicas: Sequence[SourceReplica], inventory: Inventory) -> int:
     """Return the end of the longest replica, from the inventory or the end of its last segment."""
     ends = []
     for replica in replicas:

@@ -17,10 +17,10 @@ from kseg.errors import KsegError, UsageError
 from kseg.extras.pipeline.checked_segments import CheckedSegment, Inventory
 from kseg.extras.pipeline.lake_table import ChangedTableError, LakeTable, TableState, open_table
 from kseg.extras.pipeline.load_rows import TableLoad
-from kseg.extras.pipeline.offset_plan import PartitionPlan, PlanRules, needed, plan_partition
+from kseg.extras.pipeline.offset_plan import LoadPlan, PlanRules, needed, plan_partition
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings
 from kseg.extras.pipeline.pipeline_state import MANIFEST, STATES, PipelineState, new_file
-from kseg.extras.pipeline.source_listing import Listing, Replica, list_source
+from kseg.extras.pipeline.source_listing import Listing, SourceReplica, list_source
 from kseg.findings import do_nothing
 from kseg.format.storage.process_pool import Pool
 
@@ -78,7 +78,7 @@ class RunOutcome:
 class _Work:
     """The plans and results of a run so far."""
 
-    plans: dict[str, list[PartitionPlan]] = field(default_factory=lambda: defaultdict(list))
+    plans: dict[str, list[LoadPlan]] = field(default_factory=lambda: defaultdict(list))
     states: dict[str, TableState] = field(default_factory=dict)
     segments: dict[str, CheckedSegment] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
@@ -163,7 +163,7 @@ class _Run:
     def _check(self, listing: Listing) -> None:
         """Check the segments that are not loaded, and plan the load of each partition."""
         inventory = Inventory(self._pipeline.state)
-        by_topic: dict[str, dict[int, tuple[Replica, ...]]] = defaultdict(dict)
+        by_topic: dict[str, dict[int, tuple[SourceReplica, ...]]] = defaultdict(dict)
         for (topic, partition), replicas in listing.items():
             by_topic[topic][partition] = replicas
         for topic, partitions in by_topic.items():
@@ -210,7 +210,7 @@ class _Run:
             except KsegError as error:
                 self._work.failures.append(f"topic {topic}: {error}")
 
-    def _load_table(self, table: LakeTable, topic: str, plans: Sequence[PartitionPlan]) -> TableState:
+    def _load_table(self, table: LakeTable, topic: str, plans: Sequence[LoadPlan]) -> TableState:
         table.create()
         table.remove_orphans()
         state = self._work.states[topic]
@@ -235,7 +235,7 @@ class _Run:
             float(self._manifest["started"]), condition,
         )  # fmt: skip
 
-    def _partition(self, plan: PartitionPlan) -> PartitionOutcome:
+    def _partition(self, plan: LoadPlan) -> PartitionOutcome:
         topic, partition = plan.place
         state = self._done.get(topic, self._work.states[topic])
         loaded = state.offsets.get(plan.name)
@@ -250,7 +250,7 @@ class _Run:
         )  # fmt: skip
 
 
-def _rows_of(run: str, plan: PartitionPlan) -> list[dict[str, Any]]:
+def _rows_of(run: str, plan: LoadPlan) -> list[dict[str, Any]]:
     """Return the rows of the quarantine list of a partition: its damage from the first loaded offset on, and its gaps."""
     topic, partition = plan.place
     place = {"run": run, "topic": topic, "partition": partition}

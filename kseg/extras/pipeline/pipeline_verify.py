@@ -11,7 +11,7 @@ from typing import Any
 from kseg.extras.pipeline.checked_segments import Inventory
 from kseg.extras.pipeline.lake_table import LakeTable, TableState
 from kseg.extras.pipeline.load_rows import part_rows
-from kseg.extras.pipeline.offset_plan import Loaded, PartitionPlan, needed, plan_partition
+from kseg.extras.pipeline.offset_plan import Loaded, LoadPlan, needed, plan_partition
 from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline
 from kseg.extras.pipeline.source_listing import Place
 from kseg.format.storage.process_pool import Pool
@@ -78,14 +78,14 @@ def verify(pipeline: Pipeline, pool: Pool | None = None) -> tuple[list[Partition
     return found, [f"{count_of(len(found), 'partition')} compared, {different:,} different"]
 
 
-def _until(plan: PartitionPlan, loaded: Loaded) -> PartitionPlan:
+def _until(plan: LoadPlan, loaded: Loaded) -> LoadPlan:
     """Return a plan for the loaded offsets only."""
     end = loaded.next_offset
     parts = tuple(replace(one, end=min(one.end, end)) for one in plan.parts if one.first < end)
     return replace(plan, parts=parts, end=end)
 
 
-def _outcome(table: LakeTable, place: Place, plan: PartitionPlan, why: str | None) -> PartitionOutcome:
+def _outcome(table: LakeTable, place: Place, plan: LoadPlan, why: str | None) -> PartitionOutcome:
     status = "different" if why else "same"
     size = sum(one.checked.bytes for one in plan.parts)
     return PartitionOutcome(
@@ -102,7 +102,7 @@ def _rows(batch: pa.RecordBatch, names: Iterable[str]) -> Iterator[tuple[Any, ..
     return zip(*(batch.column(name).to_pylist() for name in names), strict=True)
 
 
-def _of_segments(table: LakeTable, plan: PartitionPlan) -> Digest:
+def _of_segments(table: LakeTable, plan: LoadPlan) -> Digest:
     digest, names = Digest(), _compared(table)
     columns = [one for one in table.columns if one.name in names]
     for part in plan.parts:

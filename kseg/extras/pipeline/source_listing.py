@@ -42,7 +42,7 @@ class ListedSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class SourceReplica:
     """The segments of a partition's folder, by offset. ``topic_id`` is None if no file of the folder has it."""
 
     folder: str
@@ -53,7 +53,7 @@ class Replica:
 
 
 #: The replicas of each partition.
-Listing = Mapping[Place, tuple[Replica, ...]]
+Listing = Mapping[Place, tuple[SourceReplica, ...]]
 
 
 def list_source(settings: PipelineSettings) -> Listing:
@@ -61,13 +61,13 @@ def list_source(settings: PipelineSettings) -> Listing:
     found: dict[str, list[SegmentFile]] = defaultdict(list)
     for file in once_each(file for path in settings.paths for place in _matches(path) for file in _files(place)):
         found[os.path.dirname(file.path)].append(file)
-    by_place: dict[Place, list[Replica]] = defaultdict(list)
+    by_place: dict[Place, list[SourceReplica]] = defaultdict(list)
     for folder, files in sorted(found.items()):
         partition = partition_of(os.path.basename(folder))
         if partition is None or partition.state or partition.topic not in settings.tables:
             continue
         segments = sorted((_listed(file, settings.settle) for file in files), key=lambda one: one.base_offset)
-        replica = Replica(folder, partition.topic, partition.partition, tuple(segments), topic_id_of(folder))
+        replica = SourceReplica(folder, partition.topic, partition.partition, tuple(segments), topic_id_of(folder))
         by_place[partition.topic, partition.partition].append(replica)
     return {place: tuple(replicas) for place, replicas in sorted(by_place.items())}
 

@@ -18,7 +18,7 @@ from kseg.format.record import fields as record_fields
 from kseg.format.record import layout
 from kseg.format.record.fields import (
     Describe,
-    FieldReader,
+    StoredFieldReader,
     UnexpectedBytesError,
     describe_attributes,
     describe_size,
@@ -56,7 +56,7 @@ def response_parts(stored: memoryview, position: int, row: Row | None) -> Iterat
 
 
 def _frame_parts(kind: str, stored: memoryview, position: int, row: Row | None) -> Iterator[FramePart]:
-    reader = FieldReader(stored, 0, len(stored))
+    reader = StoredFieldReader(stored, 0, len(stored))
     records: list[tuple[str, int, int]] = []
     try:
         reader.integer(4, "size", lambda size: f"{size}: bytes after this field")
@@ -73,7 +73,7 @@ def _frame_parts(kind: str, stored: memoryview, position: int, row: Row | None) 
         yield from set_parts(f"{name}: ", stored[at : at + size], position + at)
 
 
-def _header(kind: str, reader: FieldReader, row: Row | None) -> Api | None:
+def _header(kind: str, reader: StoredFieldReader, row: Row | None) -> Api | None:
     """Read the header; return the API of the body, None if it is unknown."""
     if kind == "Request":
         key, version = (
@@ -93,7 +93,9 @@ def _header(kind: str, reader: FieldReader, row: Row | None) -> Api | None:
 class _Walk:
     """Reads the fields of a message in one version. Collects the places of record sets in ``records``."""
 
-    def __init__(self, reader: FieldReader, version: int, flexible: bool, records: list[tuple[str, int, int]]) -> None:
+    def __init__(
+        self, reader: StoredFieldReader, version: int, flexible: bool, records: list[tuple[str, int, int]]
+    ) -> None:
         self._reader = reader
         self._version = version
         self._flexible = flexible
@@ -185,7 +187,7 @@ def _api_name(key: int) -> str:
 
 def message_parts(stored: memoryview, position: int, row: Row | None) -> Iterator[FramePart]:
     """Yield the parts of a message without offset and size."""
-    reader = FieldReader(stored, 0, len(stored))
+    reader = StoredFieldReader(stored, 0, len(stored))
     try:
         reader.integer(4, "crc", lambda crc: _crc(crc, zlib.crc32(stored[4:]), "CRC-32", row), signed=False)
         magic = reader.integer(1, "magic", lambda magic: f"{magic}: v{magic}")
@@ -203,7 +205,7 @@ def message_parts(stored: memoryview, position: int, row: Row | None) -> Iterato
 
 def wide_parts(stored: memoryview, position: int, row: Row | None) -> Iterator[FramePart]:
     """Yield the fields of a message of the tutorial's format, whose CRC has 64 bits and covers the value only."""
-    reader = FieldReader(stored, 0, len(stored))
+    reader = StoredFieldReader(stored, 0, len(stored))
     try:
         at = 14 + max(int.from_bytes(stored[10:14], "big", signed=True), 0) + 4
         reader.integer(8, "crc", lambda crc: _crc(crc, zlib.crc32(stored[at:]), "CRC-32 of the value", row))
@@ -215,7 +217,7 @@ def wide_parts(stored: memoryview, position: int, row: Row | None) -> Iterator[F
     yield FramePart("", reader.fields, stored, position)
 
 
-def _key_and_value(reader: FieldReader, attributes: int, magic: int) -> memoryview | None:
+def _key_and_value(reader: StoredFieldReader, attributes: int, magic: int) -> memoryview | None:
     """Read key and value; return the value if it is a compressed message set."""
     reader.content(reader.integer(4, "keySize", describe_size), "key")
     size = reader.integer(4, "valueSize", describe_size)

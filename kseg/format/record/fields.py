@@ -39,7 +39,7 @@ class UnexpectedBytesError(Exception):
     """A field has a value that the format does not allow; ``str(error)`` has the expected and the found value."""
 
 
-class FieldReader:
+class StoredFieldReader:
     """Reads fields one after another from ``data[at:end]`` and collects them in ``fields``."""
 
     def __init__(self, data: bytes | memoryview, at: int, end: int) -> None:
@@ -126,7 +126,7 @@ def batch_fields(stored: bytes | memoryview) -> list[StoredField]:
 
     Of a v2 batch the payload is left out. A v0 or v1 batch is a message, with its key and its value.
     """
-    reader = FieldReader(stored, 0, len(stored))
+    reader = StoredFieldReader(stored, 0, len(stored))
     try:
         if len(stored) <= layout.MAGIC_AT:
             raise UnexpectedBytesError("a batch has at least 17 bytes up to its magic byte")
@@ -139,7 +139,7 @@ def batch_fields(stored: bytes | memoryview) -> list[StoredField]:
     return reader.fields
 
 
-def _batch_header(reader: FieldReader) -> None:
+def _batch_header(reader: StoredFieldReader) -> None:
     base_offset = reader.integer(8, "baseOffset")
     reader.integer(4, "batchLength", lambda size: f"{size}: bytes after this field")
     reader.integer(4, "partitionLeaderEpoch")
@@ -156,7 +156,7 @@ def _batch_header(reader: FieldReader) -> None:
     reader.integer(4, "recordsCount")
 
 
-def _message(reader: FieldReader) -> None:
+def _message(reader: StoredFieldReader) -> None:
     """Read a v0 or v1 message: a batch, or a message of a compressed message set."""
     start = reader.at
     reader.integer(8, "offset")
@@ -180,7 +180,7 @@ def _message(reader: FieldReader) -> None:
         reader.end = end
 
 
-def value_meaning(reader: FieldReader, size: int, codec: int, magic: int) -> str:
+def value_meaning(reader: StoredFieldReader, size: int, codec: int, magic: int) -> str:
     """Return the meaning of the value at the reader's place, empty for that of a message without a codec."""
     value = memoryview(reader.data)[reader.at : min(reader.at + max(size, 0), reader.end)]
     return payload_meaning(value, codec, magic) if codec and value else ""
@@ -195,7 +195,7 @@ def payload_meaning(payload: memoryview, codec: int, magic: int) -> str:
 
 def message_set_fields(data: bytes | memoryview) -> Iterator[list[StoredField]]:
     """Yield the fields of each message of a decompressed message set."""
-    reader = FieldReader(data, 0, len(data))
+    reader = StoredFieldReader(data, 0, len(data))
     while reader.at < reader.end:
         try:
             _message(reader)
@@ -212,7 +212,7 @@ def record_fields(
     ``control``: the records are control records, whose keys and values have fields of their own. The last item has the
     bytes that can't be decoded, with the reason, if there are any.
     """
-    reader = FieldReader(data, at, len(data))
+    reader = StoredFieldReader(data, at, len(data))
     end = reader.end
     while reader.at < end:
         try:
@@ -224,7 +224,7 @@ def record_fields(
         yield reader.take()
 
 
-def _record(reader: FieldReader, end: int, base_offset: int, base_timestamp: int, control: bool) -> None:
+def _record(reader: StoredFieldReader, end: int, base_offset: int, base_timestamp: int, control: bool) -> None:
     length = reader.varint("length", lambda size: f"{size}: bytes after this field")
     if length < 0:
         raise UnexpectedBytesError(f"length: expected at least 0 bytes, found {length}")
@@ -246,7 +246,7 @@ def _record(reader: FieldReader, end: int, base_offset: int, base_timestamp: int
     reader.rest(f"not decoded: {more}")
 
 
-def _describe_control(reader: FieldReader) -> None:
+def _describe_control(reader: StoredFieldReader) -> None:
     """Replace the key and the value of a control record, the last fields that were read, by their own fields."""
     stored = {
         field.name: bytes(reader.data[field.at : field.at + field.size]) for field in reader.fields if field.content
@@ -263,7 +263,7 @@ def _describe_control(reader: FieldReader) -> None:
         if parts is None or field.size < sum(size for size, _ in parts):
             found.append(field)
             continue
-        nested = FieldReader(reader.data, field.at, field.at + field.size)
+        nested = StoredFieldReader(reader.data, field.at, field.at + field.size)
         for size, name in parts:
             nested.integer(size, name, partial("{1}: {0}".format, meaning["type"]) if name == "type" else str)
         nested.rest(", ".join(f"{name} {value}" for name, value in meaning.items() if name not in ("type", "version")))
@@ -271,7 +271,7 @@ def _describe_control(reader: FieldReader) -> None:
     reader.fields = found
 
 
-def _crc(reader: FieldReader, start: int, stored: int, magic: int) -> str:
+def _crc(reader: StoredFieldReader, start: int, stored: int, magic: int) -> str:
     """Return the stored CRC of the batch at ``start``, and whether it is that of the bytes."""
     declared = int.from_bytes(reader.data[start + layout.SIZE_AT :][:4], "big", signed=True)
     if start + layout.LOG_OVERHEAD + declared > reader.end:
