@@ -2,8 +2,6 @@
 
 Readers and checks call ``report(Finding(rule, position=…, offset=…, facts={…}))`` and continue. They never print and never
 choose a severity: the policy does when the finding is reported. Each output formats the same facts.
-
-The messages of findings: the templates of ``kseg.rule_table``, filled with facts.
 """
 
 from __future__ import annotations

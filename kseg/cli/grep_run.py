@@ -3,8 +3,6 @@
 Workers search small files and ranges of large ones, and return where the matches are; this process reads these batches again
 to show them. So the output does not depend on the number of processes. At the first range of a file that has any finding,
 this process searches the rest of it.
-
-The search in each file of a run, in a form that worker processes receive, too.
 """
 
 from __future__ import annotations

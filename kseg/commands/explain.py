@@ -1,8 +1,6 @@
 """Read one file for ``kseg explain``: its counts, the first entry of each kind, and the findings of a quick check.
 
 An entry is a batch, a frame, a message, or an entry of a side file.
-
-The kinds of files in a folder.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """``kseg recovery`` as a library: the plans for a log directory and its partitions, or for one partition folder.
 
-Source: ``LogManager.loadLogs`` of Kafka 4.3.
+Like a KRaft broker, it checks the ``meta.properties`` of log directories before it loads any log.
 
-Check the ``meta.properties`` of log directories as a KRaft broker does before it loads any log.
-
-Source: ``MetaPropertiesEnsemble`` and ``KafkaRaftServer.initializeLogDirs`` of Kafka 4.3.
+Sources: ``LogManager.loadLogs``, ``MetaPropertiesEnsemble`` and ``KafkaRaftServer.initializeLogDirs`` of Kafka 4.3.
 """
 
 from __future__ import annotations

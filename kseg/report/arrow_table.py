@@ -1,8 +1,6 @@
 """The columns and types of Arrow tables, and the parts of pyarrow that kseg uses.
 
-The parts of pyarrow that kseg uses, imported at their first use: all but Parquet, Arrow and Spark works without it.
-
-The columns and types of Arrow tables, and rows by value.
+pyarrow is imported at its first use: all but Parquet, Arrow and Spark works without it.
 
 The types are exactly those that Spark accepts: all columns nullable, timestamps in microseconds UTC, no dictionaries, no
 large or view types.

@@ -2,8 +2,6 @@
 
 A line has the position, the bytes, and the field. In a batch that is compressed, positions of its records count from the
 first decompressed byte.
-
-Output of ``kseg dump --as NAME --format hex``: each field of requests, responses and messages next to its bytes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Results that are kept until the answer before them is known, and the description of the run.
 
-Keep results until the answer that comes before them is known, or for several reports: on disk if they are many.
-
-The description of a run in its report.
+Results that several reports read are kept, too: on disk if they are many.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The terminal: its one owner at a time, and the parts of rich that draw on it.
 
-The terminal has one owner at a time: the progress bar disappears while results or messages are written.
-
-The parts of rich that kseg uses, imported at their first use: rich takes 0.1 s to import.
+The progress bar disappears while results or messages are written.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The options of ``spark.read``: parsing, checks, and narrowing by pushed filters.
 
 Spark passes options as text with case-insensitive names. Names are those of ``kseg dump`` where it has the option.
-
-The columns of views as types of Spark.
 """
 
 from __future__ import annotations

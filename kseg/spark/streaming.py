@@ -1,10 +1,6 @@
 """Streams: the reader that Spark calls, and the progress through growing logs.
 
-The stream reader that Spark calls: offsets for its checkpoint, splits of new data, rows in the tasks.
-
 Spark guarantees exactly-once processing if the source returns the same rows for the same pair of offsets.
-
-The progress of a stream through growing logs: current log ends, the end of a trigger, and its byte ranges.
 
 A stream's position is the first unread offset of each partition, always between two batches. Segments can be rolled,
 deleted and compacted, and a log dir can be moved, because byte positions are looked up at each trigger.

@@ -3,7 +3,7 @@
 The source is read once: the output is compared with the records while they are in memory. With ``rebatch`` a batch can
 contain records of many chunks, so the source is read a second time.
 
-The settings of a conversion, and which combinations are rejected.
+``ConversionPlan`` has the settings of a conversion, and which combinations are rejected.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The differences between two replicas, the verdict over all of them, and the offsets that both lack.
 
-The kinds of difference between two replicas of a partition, and the verdict over all of them.
-
 The union of two replicas: which offsets neither of them can read, and where one has what damage took from the other.
 """
 

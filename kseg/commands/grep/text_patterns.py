@@ -1,14 +1,9 @@
 """What every match of a regular expression contains, texts and classes of bytes, and a limit on its time.
 
-The texts that every match of a regular expression contains, so that a search of bytes can exclude most records.
-
-The classes of bytes that every match of a regular expression contains in sequence, such as three digits and a dash.
-
-They exclude records if an expression has no fixed text, or a short one. Characters that are not ASCII have several bytes in
+A search of bytes for the texts excludes most records. Classes of bytes, such as those of three digits and a dash,
+exclude records if an expression has no fixed text, or a short one. Characters that are not ASCII have several bytes in
 UTF-8: a class has their first bytes, and the bytes 0x80 to 0xbf may follow. A field that is not UTF-8 has single bytes from
 0x80 on, which are lone surrogates in its text.
-
-A limit on the time that a regular expression may search one text.
 
 Python's matcher tries all ways to match: ``(a+)+$`` needs twice as long for each further character of a text like ``aaaa!``.
 """

@@ -3,8 +3,6 @@
 The offsets are those that a group coordinator has after loading ``__consumer_offsets``: the last commit of each group and
 partition, without tombstones and without commits of transactions that are open or aborted.
 Source: ``kafka-consumer-groups --describe``, ``OffsetMetadataManager``.
-
-The replicas of partitions in log directories: their log ends, log starts and high watermarks.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """The leader epochs and log starts of a repaired partition.
 
-Replace leader epochs that a broker can't use by those of adjacent batches. No CRC covers them.
+Leader epochs that a broker can't use are replaced by those of adjacent batches. No CRC covers them.
 
-Write the ``log-start-offset-checkpoint`` of a repaired log directory.
-
-Without it, a broker starts each log at the base offset of its first segment: records that were deleted are readable again.
-Source: ``LogManager.checkpointLogStartOffsetsInDir``, ``LeaderEpochFileCache.truncateFromStart`` of Kafka 4.3.
+Without ``log-start-offset-checkpoint``, a broker starts each log at the base offset of its first segment: records that were
+deleted are readable again. Sources: ``LogManager.checkpointLogStartOffsetsInDir`` and
+``LeaderEpochFileCache.truncateFromStart`` of Kafka 4.3.
 """
 
 from __future__ import annotations

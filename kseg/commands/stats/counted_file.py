@@ -1,8 +1,6 @@
 """``kseg stats`` of one file: its batches or frames, and the cost of each record version.
 
-``kseg stats`` of one file: count the batches of a segment, or the frames and messages of a file that is not a log.
-
-The cost of each record version: the bytes besides keys and values, the size as v2, and the size with each codec.
+The cost of a version is the bytes besides keys and values, the size as v2, and the size with each codec.
 
 Sizes as v2 and with codecs are estimates: the first from mean sizes, the second from a sample.
 """

@@ -1,6 +1,6 @@
 """Findings that are known from an earlier run: the baseline, and the state file of ``--cache``.
 
-The baseline of ``kseg validate``: known findings, which do not fail a run.
+The baseline has known findings, which do not fail a run.
 
     {"kseg_baseline": 1, "findings": [{"file", "rule", "position", "offset", "id"}, ...]}
 
@@ -10,7 +10,7 @@ findings of one run; a run with it must name the same paths.
 The report of a repair (``kseg repair --format jsonl -o REPORT SRC DST``) is a baseline, too: missing offsets are known
 if the report lists each of them as lost, for the partition folder of that name.
 
-The state file of ``kseg validate --cache``: results of files that are not read again until they change.
+The state file has the results of files that are not read again until they change.
 
     state := header entry* end           -- JSON, one line each
     header := {"kseg_state", "kseg"}     -- versions of the layout and of kseg: another version has other findings

@@ -1,7 +1,5 @@
 """Plan a read: find the files and byte ranges that can contain requested rows, and pack them into tasks of similar
 size.
-
-The request of a reader: paths, view, columns, and limits of rows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A view of logs as a dataset of pyarrow and as an Arrow stream, read when it is pulled.
 
-The limits that a filter of an Arrow reader implies, so that files and bytes without matching rows are not read.
+A filter of an Arrow reader implies limits, so that files and bytes without matching rows are not read.
 
 Arrow simplifies a filter under a guarantee, to skip files of a dataset. Here it is asked whether rows below or above a value
 can match, and a binary search finds the value. A filter of any form can be used, and what Arrow can't prove is read.

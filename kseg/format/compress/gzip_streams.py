@@ -1,8 +1,8 @@
 """gzip: the payloads of batches as Java reads them, and whole files, also of zstd, as streams.
 
-gzip as Java reads it: one member or several. Bytes after the last member are ignored.
+Java reads one member or several. Bytes after the last member are ignored.
 
-Decompress whole files, such as archives: gzip and zstd, as streams in constant memory.
+Whole files, such as archives, are decompressed as streams in constant memory.
 """
 
 from __future__ import annotations

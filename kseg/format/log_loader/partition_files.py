@@ -1,13 +1,9 @@
 """The files of a partition while a broker loads it: names, sizes, contents, and indexes in memory.
 
-A model of a partition's folder that a broker changes while it loads the log: names, sizes and contents, not the
+They are a model of the folder that the broker changes: names, sizes and contents, not the
 disk.
 
-Source: ``LogFileUtils`` of Kafka 4.3.
-
-The offset and time index of a segment in a broker's memory (``AbstractIndex`` of Kafka 4.3).
-
-The check of a transaction index at each start of a broker (``TransactionIndex.sanityCheck`` of Kafka 4.3).
+Sources: ``LogFileUtils``, ``AbstractIndex`` and ``TransactionIndex.sanityCheck`` of Kafka 4.3.
 """
 
 from __future__ import annotations

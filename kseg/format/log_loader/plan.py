@@ -1,6 +1,6 @@
 """The predicted actions of a broker's start: steps for each partition, and the data that they lose.
 
-Count the records in a byte range of a log that a broker would truncate or skip.
+``loss_of_range`` counts the records in bytes of a log that a broker would truncate or skip.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """The memory of readers: a growable buffer over a source, its reuse, and windows of large payloads.
 
-Buffers that a reader leaves to the next reader of the process.
+Without reuse, the allocation took 8 ms per segment: ten times as long as the validation of a segment of 2 MB.
 
-Without them, the allocation took 8 ms per segment: ten times as long as the validation of a segment of 2 MB.
-
-A growable read buffer over a byte source.
-
-The payload of a large batch, read in windows: a small file can decompress to more than fits in memory.
+The payload of a large batch is read in windows: a small file can decompress to more than fits in memory.
 """
 
 from __future__ import annotations

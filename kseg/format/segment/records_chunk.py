@@ -1,13 +1,9 @@
 """The records of a run of batches: in columns, as objects and as rows of the row schema.
 
-Batches, records and headers as objects, with Kafka's field names in snake case.
+Objects have Kafka's field names in snake case.
 
 Most work uses columns (``BatchColumns``, ``RecordColumns``). Objects are made one at a time, for what is shown or
 returned.
-
-Batches and records as rows of the row schema, and the text encodings of bytes.
-
-The records of a run of batches: in columns, and as objects for display.
 """
 
 from __future__ import annotations

@@ -1,17 +1,11 @@
 """Offset, time and transaction indexes: layouts, reading, building, and stale entries.
 
-Offset and time indexes: layouts, reading, and building as a broker does.
-
 ``.index`` is n x (relativeOffset:int32 position:int32), ``.timeindex`` n x (timestamp:int64 relativeOffset:int32), both
 relative to the base offset in the segment's name (``OffsetIndex``, ``TimeIndex``). The indexes of an active segment are
 preallocated and end in zeros.
 
-The index of aborted transactions: its layout, and building it from the markers in a log.
-
 ``.txnindex`` is n x (version:int16 producerId:int64 firstOffset:int64 lastOffset:int64 lastStableOffset:int64), one
 entry per transaction whose ABORT marker is in the segment (``AbortedTxn``, ``TransactionIndex``, KIP-98).
-
-Decide whether entries of an active segment's offset or time index are stale or damaged.
 
 Kafka maps the index of the active segment into memory at its full size. When a follower truncates its log, Kafka lowers
 the count of valid entries (``OffsetIndex.truncateTo``, ``TimeIndex.truncateTo``) and leaves the bytes after them. New

@@ -1,8 +1,6 @@
 """The kind of a file that is not a log segment, and standard input, which can be an archive.
 
-Guess the kind of a file that is not a log segment, for messages.
-
-Standard input: decompressed if it is gzip or zstd, and read as an archive if it is one.
+Standard input is decompressed if it is gzip or zstd, and read as an archive if it is one.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """Files on disk, in archives and at URLs: status and names, opening without blocking, holes of sparse files.
 
-Look at files and folders on disk, in archives and at URLs: status, existence, names.
-
-Open files without blocking: a FIFO, a socket or a device can have the name of a file.
+A FIFO, a socket or a device can have the name of a file.
 
 In a folder such files are skipped with a warning. If a user names one, it is read if it can end.
-
-Holes of sparse files, ranges that read as zeros without blocks on disk, and long runs of stored zeros.
 """
 
 from __future__ import annotations

@@ -1,11 +1,4 @@
-"""The batches of a segment for a conversion: decoded, checked, in runs of the same kind, and compared with the output.
-
-Read the batches of a segment for a conversion: decoded, checked, and in runs of the same kind.
-
-Run the checks of ``kseg validate`` that reading does not include over the source of a conversion.
-
-Read the output of a conversion back and compare it with the source, record by record.
-"""
+"""The batches of a segment for a conversion: decoded, checked, in runs of the same kind, and compared with the output."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Select the batches that stay, the most with increasing offsets, from what is known of the place of each.
 
-Select the batches that stay: the most with increasing offsets, and of as many those that damage explains least.
+Of several selections with as many batches, the one that damage explains least is chosen.
 
 Where two selections are equal and one flipped bit explains either, both batches are left out: see ``undecided``.
 

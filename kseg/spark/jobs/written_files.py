@@ -10,7 +10,7 @@ If a run is interrupted, the folder ``.DST.spark.tmp`` stays and the next run co
 
 The part after the dash is a hash of the source path: it distinguishes replicas of a segment.
 
-The record of a run's finished segments, stored next to its outputs: an interrupted run continues from it.
+The record of a run's finished segments is next to its outputs: an interrupted run continues from it.
 
 There is one entry per segment, written by the task after its outputs: the state of the source, the sizes of the outputs,
 and the findings. An entry is valid as long as source and outputs are unchanged.
