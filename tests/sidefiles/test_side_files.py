@@ -19,7 +19,7 @@ from kseg.commands.dump.dumped_rows import FileStart, SideFileItem
 from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding
 from kseg.format.sidefiles.checkpoints import walk_leader_epochs, walk_offset_checkpoint
-from kseg.format.sidefiles.index_reader import walk_offset_index, walk_time_index
+from kseg.format.sidefiles.index_walks import walk_offset_index, walk_time_index
 from kseg.format.sidefiles.indexes import (
     OFFSET_ENTRY,
     TIME_ENTRY,

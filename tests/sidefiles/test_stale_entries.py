@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from kseg.findings import Finding
-from kseg.format.sidefiles.index_reader import first_offset_since, newest_timestamp, walk_offset_index
+from kseg.format.sidefiles.index_reader import first_offset_since, newest_timestamp
+from kseg.format.sidefiles.index_walks import walk_offset_index
 from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY
 from kseg.format.storage.source import open_source
 from kseg.format.writer.records_builder import PlainRecord, build_batch

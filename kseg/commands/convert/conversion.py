@@ -33,7 +33,7 @@ from kseg.format.record.columns import BatchColumns
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.transaction_events import Event, log_events
 from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, LeaderEpoch
-from kseg.format.sidefiles.index_reader import walk_txn_index
+from kseg.format.sidefiles.index_walks import walk_txn_index
 from kseg.format.sidefiles.indexes import MAX_OPEN, AbortedTransactions, AbortedTxn
 from kseg.format.sidefiles.registry import COPY, LEAVE_OUT, REBUILD, check_not_side_file, handling_of
 from kseg.format.storage import remote_files, remote_outputs

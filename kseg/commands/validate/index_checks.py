@@ -23,7 +23,7 @@ from kseg.format.record.layout import INT64_MAX
 from kseg.format.record.offset_evidence import LIMIT
 from kseg.format.segment.segment_reader import Window
 from kseg.format.sidefiles.index_columns import Columns
-from kseg.format.sidefiles.index_reader import IndexRun, offset_runs, time_runs
+from kseg.format.sidefiles.index_walks import IndexRun, offset_runs, time_runs
 from kseg.format.sidefiles.indexes import (
     OFFSET_ENTRY,
     TIME_ENTRY,

@@ -12,7 +12,7 @@ from kseg.format.record.offset_evidence import LIMIT, BoundedMap
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.segment_reader import Window
 from kseg.format.segment.transaction_events import transaction_events
-from kseg.format.sidefiles.index_reader import walk_txn_index
+from kseg.format.sidefiles.index_walks import walk_txn_index
 from kseg.format.sidefiles.indexes import ABORTED_TXN, AbortedTxn
 from kseg.format.storage.source import Source, local_size, open_range
 

@@ -18,7 +18,7 @@ from kseg.format.record.framing import increment_sequence
 from kseg.format.record.layout import NO_TIMESTAMP
 from kseg.format.sidefiles import (
     checkpoints,
-    index_reader,
+    index_walks,
     metadata_files,
     producer_snapshot,
 )
@@ -126,7 +126,7 @@ _REBUILT = Handling(REBUILD, REBUILD, REBUILD)
 
 SIDE_FILES = (
     SideFile(
-        "offset index", "offset_index_entry", _OF_INDEX + r"\.index", index_reader.walk_offset_index,
+        "offset index", "offset_index_entry", _OF_INDEX + r"\.index", index_walks.walk_offset_index,
         (
             Column("offset", "int", "last offset of the batch at log_position"),
             Column("log_position", "int", "first byte of that batch in the log"),
@@ -134,7 +134,7 @@ SIDE_FILES = (
         _offset_line, reports_empty_file=True, suffix=".index", handling=_REBUILT,
     ),
     SideFile(
-        "time index", "time_index_entry", _OF_INDEX + r"\.timeindex", index_reader.walk_time_index,
+        "time index", "time_index_entry", _OF_INDEX + r"\.timeindex", index_walks.walk_time_index,
         (
             Column("timestamp", "int", "largest timestamp so far, epoch ms"),
             Column("offset", "int", "offset of that timestamp"),
@@ -142,7 +142,7 @@ SIDE_FILES = (
         _time_line, suffix=".timeindex", handling=_REBUILT,
     ),
     SideFile(
-        "transaction index", "aborted_transaction", _OF_INDEX + r"\.txnindex", index_reader.walk_txn_index,
+        "transaction index", "aborted_transaction", _OF_INDEX + r"\.txnindex", index_walks.walk_txn_index,
         (
             Column("producer_id", "int", "producer of the transaction"),
             Column("first_offset", "int", "offset of its first batch"),
