@@ -11,13 +11,8 @@ from itertools import pairwise
 from typing import BinaryIO
 from weakref import WeakSet
 
-from kseg.commands.dump.dumped_rows import (
-    BatchItem,
-    RecordsItem,
-    SegmentItem,
-    byte_range,
-    dump_reader,
-)
+from kseg.commands.dump.dump_items import BatchItem, RecordsItem, SegmentItem
+from kseg.commands.dump.dumped_rows import byte_range, dump_reader
 from kseg.errors import UnreadableError, UsageError, VanishedError
 from kseg.findings import Report, do_nothing
 from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT, DeepIterator

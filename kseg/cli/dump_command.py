@@ -18,7 +18,8 @@ from kseg.cli.outcome import DumpOutcome, FindingNotes
 from kseg.cli.record_options import RecordOptions, files_of, transaction_logs
 from kseg.cli.typed_command import command
 from kseg.commands.dump import follow
-from kseg.commands.dump.dumped_rows import Item, at_position, dump_side_file, first_rows
+from kseg.commands.dump.dump_items import Item, at_position, first_rows
+from kseg.commands.dump.dumped_rows import dump_side_file
 from kseg.commands.dump.last_rows import last_rows, without_first
 from kseg.commands.dump.request import DumpRequest
 from kseg.errors import UsageError

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from kseg.cli.outcome import DumpOutcome
 from kseg.commands.dump import dump_ranges
+from kseg.commands.dump.dump_items import Item, from_position
 from kseg.commands.dump.dump_ranges import Output
-from kseg.commands.dump.dumped_rows import Item, from_position
 from kseg.commands.dump.request import DumpRequest
 from kseg.format.storage.source import SegmentFile, local_size
 from kseg.report.formats import View, binary

@@ -14,7 +14,7 @@ import click
 
 from kseg.cli.messages import FAILED, note, note_output, until_reader_closes
 from kseg.cli.record_options import files_of
-from kseg.commands.dump.dumped_rows import Item, first_rows
+from kseg.commands.dump.dump_items import Item, first_rows
 from kseg.commands.dump.framed_dump import dump_framed, framed_bytes
 from kseg.errors import UsageError
 from kseg.findings import Report

@@ -15,7 +15,7 @@ from kseg.cli.messages import FAILED, note, note_after, until_reader_closes
 from kseg.cli.outcome import DumpOutcome, segments_text
 from kseg.cli.record_options import RecordOptions, transaction_logs
 from kseg.cli.typed_command import command
-from kseg.commands.dump.dumped_rows import RecordsItem, first_rows
+from kseg.commands.dump.dump_items import RecordsItem, first_rows
 from kseg.commands.grep.matches import FIELDS, GrepQuery, JsonPath
 from kseg.commands.grep.partitioners import PartitionChoice, files_of_keys
 from kseg.errors import UsageError

@@ -17,14 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kseg.cli.messages import note_after
 from kseg.cli.outcome import DumpOutcome
-from kseg.commands.dump.dumped_rows import (
-    Item,
-    RecordsItem,
-    byte_range,
-    dump_reader,
-    dump_segment,
-    with_decoder,
-)
+from kseg.commands.dump.dump_items import Item, RecordsItem, with_decoder
+from kseg.commands.dump.dumped_rows import byte_range, dump_reader, dump_segment
 from kseg.commands.dump.last_rows import last_rows
 from kseg.commands.dump.neighbours import Neighbours, first_found
 from kseg.commands.grep.matches import GrepQuery, RecordGrep

@@ -10,12 +10,7 @@ from typing import TypeVar
 import click
 
 from kseg.cli.messages import FAILED, FOUND, note, note_after
-from kseg.commands.dump.dumped_rows import (
-    EmptyFile,
-    FileStart,
-    Item,
-    row_count,
-)
+from kseg.commands.dump.dump_items import EmptyFile, FileStart, Item, row_count
 from kseg.errors import KsegError, UsageError, VanishedError
 from kseg.findings import (
     READ_ERROR,

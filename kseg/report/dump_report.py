@@ -10,13 +10,8 @@ from typing import TextIO
 
 from kseg import schema
 from kseg.commands.dump import dump_log_lines, record_lines
+from kseg.commands.dump.dump_items import BatchItem, FileStart, RecordsItem, SegmentItem
 from kseg.commands.dump.dump_log_lines import actual_encoding, json_header_pieces, text_pieces
-from kseg.commands.dump.dumped_rows import (
-    BatchItem,
-    FileStart,
-    RecordsItem,
-    SegmentItem,
-)
 from kseg.commands.dump.line_writer import CAPACITY, CELLS, MARK, MODERN_CELLS, Escapes, Layout, LineBuffer
 from kseg.errors import UsageError
 from kseg.format.record.default_records import MAX_HEADERS

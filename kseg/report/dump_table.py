@@ -10,7 +10,7 @@ from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any, NamedTuple, TextIO
 
-from kseg.commands.dump.dumped_rows import BatchItem, RecordsItem, SegmentItem
+from kseg.commands.dump.dump_items import BatchItem, RecordsItem, SegmentItem
 from kseg.commands.dump.record_lines import field
 from kseg.errors import UsageError
 from kseg.extras.serialization.decoding import NOT_DECODED, DecodedValue

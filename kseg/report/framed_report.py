@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
-from kseg.commands.dump.dumped_rows import Item, WireRow
+from kseg.commands.dump.dump_items import Item, WireRow
 from kseg.format.segment.records_chunk import ENCODERS, encoded
 from kseg.report.dump_table import CellContent, content_text
 from kseg.report.formats import View

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TextIO
 
-from kseg.commands.dump.dumped_rows import Item, RecordsItem
+from kseg.commands.dump.dump_items import Item, RecordsItem
 from kseg.commands.dump.record_lines import field
 from kseg.format.record.columns import CRC_BAD
 from kseg.format.record.default_records import MAX_HEADERS

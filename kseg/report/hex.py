@@ -11,7 +11,7 @@ from itertools import cycle, groupby
 from textwrap import wrap
 from typing import TextIO
 
-from kseg.commands.dump.dumped_rows import (
+from kseg.commands.dump.dump_items import (
     BatchItem,
     DamagedBytes,
     EmptyFile,

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TextIO
 
 from kseg import schema
-from kseg.commands.dump.dumped_rows import BatchItem, RecordsItem, SegmentItem
+from kseg.commands.dump.dump_items import BatchItem, RecordsItem, SegmentItem
 from kseg.engine import lazy
 from kseg.errors import UsageError
 from kseg.format.segment import records_chunk

@@ -10,13 +10,8 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any, TextIO
 
+from kseg.commands.dump.dump_items import EmptyFile, FileStart, Item, SideFileItem
 from kseg.commands.dump.dump_log_lines import header_lines
-from kseg.commands.dump.dumped_rows import (
-    EmptyFile,
-    FileStart,
-    Item,
-    SideFileItem,
-)
 from kseg.errors import UsageError
 from kseg.format.sidefiles.registry import COMMON, recognise
 from kseg.report.formats import DUMP, SIDE_FILES, View, check_format, write

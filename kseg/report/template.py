@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO
 
-from kseg.commands.dump.dumped_rows import Item, RecordsItem
+from kseg.commands.dump.dump_items import Item, RecordsItem
 from kseg.errors import UsageError
 from kseg.format.segment.records_chunk import ENCODERS, Record, header_rows
 from kseg.format.storage.source import topic_partition

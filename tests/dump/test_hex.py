@@ -9,12 +9,8 @@ from unittest.mock import ANY
 
 import pytest
 
-from kseg.commands.dump.dumped_rows import (
-    BatchItem,
-    DamagedBytes,
-    RecordsItem,
-    dump_segment,
-)
+from kseg.commands.dump.dump_items import BatchItem, DamagedBytes, RecordsItem
+from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.format.compress.codecs import CodecError, decompress
 from kseg.format.record.fields import (
     StoredField,

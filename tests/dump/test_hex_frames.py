@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kseg.commands.dump.dumped_rows import DamagedBytes, WireRow
+from kseg.commands.dump.dump_items import DamagedBytes, WireRow
 from kseg.commands.dump.framed_dump import framed_bytes
 from kseg.engine import imported
 from kseg.findings import Finding

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kseg.commands.dump.dumped_rows import BatchItem, Item, RecordsItem
+from kseg.commands.dump.dump_items import BatchItem, Item, RecordsItem
 from kseg.commands.dump.last_rows import FIRST_REACH, GROWTH, LastRows, last_rows
 from kseg.commands.dump.request import DumpRequest
 from kseg.findings import do_nothing

@@ -6,7 +6,8 @@ from pathlib import Path
 from random import Random
 
 from kseg.commands.dump import dumped_rows
-from kseg.commands.dump.dumped_rows import RecordsItem, dump_segment
+from kseg.commands.dump.dump_items import RecordsItem
+from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.findings import Finding
 from kseg.format.segment.records_chunk import Record
 from kseg.format.segment.row_filter import RowFilter

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from kseg.commands.dump import dump_log_lines, record_lines
 from kseg.commands.dump.csv_lines import write_csv_lines
-from kseg.commands.dump.dumped_rows import RecordsItem, dump_segment
+from kseg.commands.dump.dump_items import RecordsItem
+from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.commands.dump.line_writer import ENCODINGS, STEERING_END, Layout, LineBuffer, write_lines
 from kseg.commands.dump.record_lines import json_layout, text_layout, text_lines, write_json, write_text
 from kseg.extras.serialization.decoding import FieldDecoder

@@ -10,7 +10,8 @@ from random import Random
 
 import pytest
 
-from kseg.commands.dump.dumped_rows import RecordsItem, dump_segment
+from kseg.commands.dump.dump_items import RecordsItem
+from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.commands.dump.neighbours import Neighbours, first_found
 from kseg.commands.grep.matches import GrepQuery, JsonPath, RecordGrep
 from kseg.errors import NotASegmentError

@@ -17,7 +17,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kseg.cli.main import main
-from kseg.commands.dump.dumped_rows import BatchItem, dump_segment
+from kseg.commands.dump.dump_items import BatchItem
+from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.findings import do_nothing
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, decode
 from kseg.format.internal_topics.effective_state import LatestValues, effective

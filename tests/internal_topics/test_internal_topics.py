@@ -20,7 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kseg.cli.main import main
-from kseg.commands.dump.dumped_rows import RecordsItem, dump_segment
+from kseg.commands.dump.dump_items import RecordsItem
+from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.format.internal_topics.decode import TOPICS, decode
 from kseg.format.internal_topics.state import CLUSTER, RecordPlace, State
 from kseg.format.internal_topics.topic_lines import decoded_parts, jackson

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kseg.commands.dump.dumped_rows import RecordsItem, dump_segment
+from kseg.commands.dump.dump_items import RecordsItem
+from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.extras.serialization.decoding import NAMES, DecodedValue, FieldDecoder
 from kseg.extras.serialization.schema_set import Schema, SchemaSet, schema_of
 from kseg.extras.serialization.schemas_topic import RegistryState

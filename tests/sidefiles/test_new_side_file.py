@@ -12,7 +12,7 @@ import pytest
 
 from kseg.commands.convert.conversion import convert
 from kseg.commands.convert.converted_segment import ConversionPlan
-from kseg.commands.dump.dumped_rows import FileStart, SideFileItem
+from kseg.commands.dump.dump_items import FileStart, SideFileItem
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.errors import UsageError

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kseg.cli.main import main
-from kseg.commands.dump.dumped_rows import FileStart, SideFileItem
+from kseg.commands.dump.dump_items import FileStart, SideFileItem
 from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding
 from kseg.format.sidefiles.checkpoints import walk_leader_epochs, walk_offset_checkpoint

@@ -9,7 +9,8 @@ import json
 import tempfile
 from pathlib import Path
 
-from kseg.commands.dump.dumped_rows import BatchItem, dump_segment
+from kseg.commands.dump.dump_items import BatchItem
+from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, REMOTE_LOG_METADATA, TOPICS
 from tools.lab import scenes
 from tools.lab.kraft import KraftBroker

@@ -16,13 +16,8 @@ from dataclasses import dataclass
 from itertools import chain, cycle
 from typing import TYPE_CHECKING, Any, cast
 
-from kseg.commands.dump.dumped_rows import (
-    FileStart,
-    Item,
-    byte_range,
-    checks_of,
-    row_count,
-)
+from kseg.commands.dump.dump_items import FileStart, Item, row_count
+from kseg.commands.dump.dumped_rows import byte_range, checks_of
 from kseg.commands.dump.request import DumpRequest
 from kseg.errors import KsegError, UsageError
 from kseg.findings import Finding, is_noted

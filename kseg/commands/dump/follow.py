@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import chain, takewhile, zip_longest
 from typing import Any
 
-from kseg.commands.dump.dumped_rows import FileStart
+from kseg.commands.dump.dump_items import FileStart
 from kseg.format.sidefiles.log_end import LogEnd, last_valid_batch
 from kseg.format.storage.interrupts import Interrupted
 from kseg.format.storage.naming import base_offset_of, is_snapshot

@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kseg.commands.dump.dumped_rows import (
-    BatchItem,
-    DamagedBytes,
-    FileStart,
-    Item,
-    RecordsItem,
-    WireRow,
-    checks_of,
-    dump_reader,
-)
+from kseg.commands.dump.dump_items import BatchItem, DamagedBytes, FileStart, Item, RecordsItem, WireRow
+from kseg.commands.dump.dumped_rows import checks_of, dump_reader
 from kseg.errors import NotASegmentError
 from kseg.findings import Finding, Report
 from kseg.format.checks.record_set_checks import RecordSetChecks

@@ -11,7 +11,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kseg.commands.dump.dumped_rows import BatchItem, FileStart, Item, RecordsItem, byte_range, row_count
+from kseg.commands.dump.dump_items import BatchItem, FileStart, Item, RecordsItem, row_count
+from kseg.commands.dump.dumped_rows import byte_range
 from kseg.errors import KsegError, UsageError
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.row_filter import RowFilter

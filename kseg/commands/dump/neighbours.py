@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from kseg.commands.dump.dumped_rows import Item, RecordsItem
+from kseg.commands.dump.dump_items import Item, RecordsItem
 from kseg.errors import NotASegmentError
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.framed_files import BytesSource

@@ -6,12 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kseg.commands.dump.dumped_rows import (
-    Item,
-    dump_reader,
-    dump_segment,
-    with_decoder,
-)
+from kseg.commands.dump.dump_items import Item, with_decoder
+from kseg.commands.dump.dumped_rows import dump_reader, dump_segment
 from kseg.findings import Report
 from kseg.format.internal_topics.decode import internal_topic
 from kseg.format.segment.row_filter import RowFilter

@@ -32,11 +32,7 @@ from kseg.commands.convert.conversion import EXCUSED, ConvertResult, convert_by
 from kseg.commands.convert.convert_ranges import BoundedFindings, Pair
 from kseg.commands.convert.converted_segment import ConversionPlan, Report, convert_segment
 from kseg.commands.convert.transcode import Conversion
-from kseg.commands.dump.dumped_rows import (
-    BatchItem,
-    Item,
-    RecordsItem,
-)
+from kseg.commands.dump.dump_items import BatchItem, Item, RecordsItem
 from kseg.commands.dump.request import DumpRequest
 from kseg.commands.validate import folder_checks
 from kseg.errors import UsageError
