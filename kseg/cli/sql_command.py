@@ -29,6 +29,7 @@ from kseg.extras.sql.statement import MARKERS, RECORDS, TABLES, import_libraries
 from kseg.extras.views import planning, scan, split_rows
 from kseg.findings import Finding
 from kseg.format.checks.run_checks import policy_for
+from kseg.format.internal_topics.decode import BY_FOLDER
 from kseg.format.record.layout import READ_UNCOMMITTED
 from kseg.format.storage import local_files
 from kseg.format.storage.source import STDIN, SegmentFile, find_segments, is_url
@@ -72,9 +73,10 @@ class SqlOptions(DecodeOptions):
 def sql(asked: SqlOptions) -> int:
     """Query segments with SQL.
 
-    The tables are records, batches, findings, segments and transactions. Keys and values are text: UTF-8 as it is, other
-    bytes in base64. Decoded keys and values are further columns. Without STATEMENT it is read from standard input. Only the
-    tables, columns and bytes are read that the statement needs. The statement cannot access other files.
+    The tables are records, markers, batches, segments, transactions, findings, groups, topics, schemas and files. Keys and
+    values are text: UTF-8 as it is, other bytes in base64. Bytes, sizes, and decoded keys and values are further columns.
+    Without STATEMENT it is read from standard input. Only the tables, columns and bytes are read that the statement needs.
+    The statement cannot access other files.
 
     Exit codes: 0 success, 1 damage was skipped or a recipe found a problem, 2 the statement is wrong or a file could not
     be read.
@@ -99,6 +101,7 @@ def sql(asked: SqlOptions) -> int:
         found = run.run_statement(statement, scans, asked.memory and asked.memory << 20)
     with found as (kind, batches), until_reader_closes(), destination(asked.output, to_the_end=False) as out:
         write(SQL, asked.format, out, kind, outcome.counted(batches))
+    outcome.note_encoded()
     return outcome.exit_code()
 
 
@@ -132,7 +135,7 @@ def _read(file: str) -> str:
 
 def _scans(given: SqlOptions, paths: list[str], outcome: _Outcome) -> dict[str, scan.Scan]:
     """Return the tables. Raises UnreadableError for a path that is missing, and UsageError for standard input."""
-    notices = split_rows.Notices(outcome.finding, outcome.unread)
+    notices = split_rows.Notices(outcome.finding, outcome.unread, outcome.encoded.add)
     settings = given.decoding
     decoder = record_decoder.record_decoder(settings) if settings else None
     decoded = tuple(column for side in (decoder.sides if decoder else ()) for column in CONTENT_COLUMNS[side])
@@ -141,6 +144,7 @@ def _scans(given: SqlOptions, paths: list[str], outcome: _Outcome) -> dict[str, 
             tuple(paths),
             RECORDS if name == MARKERS else name,
             (*columns, *decoded) if name == RECORDS else columns,
+            decode_as=BY_FOLDER,
             decoding=settings,
             mode="dropmalformed",
             isolation=READ_UNCOMMITTED if name == MARKERS else given.isolation,
@@ -174,6 +178,7 @@ class _Outcome:
         self._seen: set[tuple[str, str, int | None]] = set()
         self._unread: set[str] = set()
         self._damaged = False
+        self.encoded: set[str] = set()
 
     def finding(self, file: SegmentFile, finding: Finding) -> None:
         place = (file.path, finding.rule, finding.position)
@@ -203,6 +208,13 @@ class _Outcome:
         if self._recipe and not self._rows:
             files = chain.from_iterable(map(find_segments, self._paths))
             note_after(f"{self._recipe}: none in {segments_text(files)}")
+
+    def note_encoded(self) -> None:
+        """Print which text columns have base64 in some rows."""
+        for name in sorted(self.encoded):
+            says = f"{name}_bytes has the bytes"
+            says = says if name == "headers" else f"{name}_encoding says which, {says}"
+            note_after(f"column {name}: some of it is not UTF-8, and is base64: {says}")
 
     def exit_code(self) -> int:
         problems = self._rows if self._recipe and RECIPES[self._recipe].problem else 0

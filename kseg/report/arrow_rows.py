@@ -6,10 +6,11 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, repeat
+from itertools import chain, pairwise, repeat
 from typing import TYPE_CHECKING, Any
 
 from kseg import schema
+from kseg.findings import do_nothing
 from kseg.format.internal_topics.decode import decoded_record
 from kseg.format.record.layout import TIMESTAMP_TYPES, TRANSACTIONAL, UNKNOWN
 from kseg.format.segment.records_chunk import ENCODERS, Chunk
@@ -35,7 +36,11 @@ BATCH_BYTES = 8 * 1024 * 1024
 
 
 class RecordRows:
-    """Gathers the records of one or more files into Arrow record batches with the given (widened) columns."""
+    """Gathers the records of one or more files into Arrow record batches with the given (widened) columns.
+
+    ``encoded`` is called with the name of a text column in which bytes are base64, because they are not UTF-8, unless the
+    columns show which and what they are.
+    """
 
     def __init__(self, columns: Sequence[Column], max_rows: int = BATCH_ROWS, max_bytes: int = BATCH_BYTES) -> None:
         self.schema = arrow_schema(columns)
@@ -48,6 +53,7 @@ class RecordRows:
         self._sized: list[str] = [name for name in ("key_size", "value_size") if name in self._names]
         self._bounds = (max_rows, max_bytes)
         self._room = (0, 0)
+        self.encoded: Callable[[str], object] = do_nothing
         self._begin()
 
     def add(self, place: ColumnPlace, chunk: Chunk, data: Any, first: int, stop: int) -> Iterator[pa.RecordBatch]:
@@ -82,7 +88,7 @@ class RecordRows:
             yield self._flush()
 
     def _begin(self) -> None:
-        keys, values, headers = (name in self._names for name in ("key", "value", "headers"))
+        keys, values, headers = (not names.isdisjoint(self._names) for names in _STORED_IN)
         rows, size = self._bounds
         self._columns = arrow_gather.ArrowColumns(rows, size, keys, values, headers, *self._room, self._facts)
         self._places: list[tuple[ColumnPlace, int]] = []
@@ -172,17 +178,17 @@ class RecordRows:
         indices = pa.Array.from_buffers(pa.int8(), columns.count, buffers)
         return pa.DictionaryArray.from_arrays(indices, pa.array(TIMESTAMP_TYPES)).cast(pa.string())
 
-    def headers(self) -> pa.Array:
+    def headers(self, name: str = "headers") -> pa.Array:
         """Return lists of header key and value. Bytes of a key that are not UTF-8 are replaced, as Kafka does."""
         columns = self._columns
-        kind = self.schema.field("headers").type
+        kind = self.schema.field(name).type
         count = columns.header_count
         keys = self._texts(pa.binary(), columns.header_keys, count)
         try:
             keys = keys.cast(pa.string()) if count else pa.array([], pa.string())
         except pa.ArrowInvalid:
             keys = pa.array([key.decode("utf-8", "replace") for key in keys.to_pylist()], pa.string())
-        values = _typed(self._texts(pa.binary(), columns.header_values, count), kind.value_type.field("value").type)
+        values = self._typed("headers", self._texts(pa.binary(), columns.header_values, count), kind.value_type[1].type)
         pairs = pa.StructArray.from_arrays([keys, values], fields=list(kind.value_type))
         ends = self._buffer(memoryview(columns.header_ends)[: columns.count + 1])
         return pa.Array.from_buffers(kind, columns.count, [None, ends], children=[pairs])
@@ -213,6 +219,24 @@ class RecordRows:
         stored = self._array("int", self._sizes[name])
         return pc.if_else(pc.less(stored, 0), None, stored)
 
+    def headers_sizes(self) -> pa.Array:
+        """Return the sizes of all keys and values of the headers of each record in bytes."""
+        columns = self._columns
+        ends = memoryview(columns.header_ends)[: columns.count + 1]
+        fields = (memoryview(texts.ends) for texts in (columns.header_keys, columns.header_values))
+        totals = [sum(found) for found in zip(*([one[end] for end in ends] for one in fields), strict=True)]
+        return pa.array([end - start for start, end in pairwise(totals)], pa.int64())
+
+    def encodings(self, name: str) -> pa.Array:
+        """Return "base64" for the keys or values that are not UTF-8, null for others."""
+        found = self._bytes(name)
+        try:
+            found.cast(pa.string())
+            return self.nothing()
+        except pa.ArrowInvalid:
+            encode = ENCODERS["auto"]
+            return pa.array([None if data is None else encode(data)[1] for data in found.to_pylist()], pa.string())
+
     def nothing(self) -> pa.Array:
         """Return a text column of nulls."""
         return pa.nulls(self._columns.count, pa.string())
@@ -224,8 +248,22 @@ class RecordRows:
 
     def stored(self, name: str) -> pa.Array:
         """Return the column ``key`` or ``value``, as bytes or as text."""
-        found = self._texts(pa.binary(), getattr(self._columns, f"{name}s"), self._columns.count)
-        return _typed(found, self.schema.field(name).type)
+        return self._typed(name, self._bytes(name), self.schema.field(name).type)
+
+    def _bytes(self, name: str) -> pa.Array:
+        return self._texts(pa.binary(), getattr(self._columns, f"{name}s"), self._columns.count)
+
+    def _typed(self, name: str, found: pa.Array, kind: Any) -> pa.Array:
+        """Return bytes as they are, or as text: UTF-8 as it is, other bytes in base64."""
+        if kind == found.type:
+            return found
+        try:
+            return found.cast(kind)
+        except pa.ArrowInvalid:
+            encode = ENCODERS["auto"]
+            if {f"{name}_encoding", f"{name}_bytes"}.isdisjoint(self._names):
+                self.encoded(name)
+            return pa.array([None if value is None else encode(value)[0] for value in found.to_pylist()], kind)
 
 
 _CONTENTS = {column.name: column for columns in schema.CONTENT_COLUMNS.values() for column in columns}
@@ -242,8 +280,14 @@ _ARRAYS: Mapping[str, Callable[[Any], Any]] = {
     "key": lambda found: found.stored("key"),
     "value": lambda found: found.stored("value"),
     "headers": RecordRows.headers,
+    "headers_bytes": partial(RecordRows.headers, name="headers_bytes"),
+    "headers_size": RecordRows.headers_sizes,
     "key_size": lambda found: found.sizes("key_size"),
     "value_size": lambda found: found.sizes("value_size"),
+    "key_encoding": lambda found: found.encodings("key"),
+    "value_encoding": lambda found: found.encodings("value"),
+    "key_bytes": lambda found: found._bytes("key"),
+    "value_bytes": lambda found: found._bytes("value"),
     "control": lambda found: found.objects(found._controls),
     "decoded": lambda found: found.objects(found._decoded),
     "producer_id": lambda found: found.plain("producer_id", "modern"),
@@ -260,8 +304,14 @@ _ARRAYS: Mapping[str, Callable[[Any], Any]] = {
 #: The columns that records of a file have in common.
 _OF_FILES = {column: _ARRAYS[column] for column in ("topic", "partition", "file")}
 _OF_TRANSACTION = frozenset({"transaction_state", "transactional_id"})
+#: The columns that are made from the stored keys, values and headers.
+_STORED_IN = (
+    frozenset({"key", "key_bytes", "key_encoding"}),
+    frozenset({"value", "value_bytes", "value_encoding"}),
+    frozenset({"headers", "headers_bytes", "headers_size"}),
+)
 #: The columns that need no fact of a record, such as its offset.
-_WITHOUT_FACTS = frozenset({*_OF_FILES, *_OF_TRANSACTION, "key", "value", "headers", "key_size", "value_size"})
+_WITHOUT_FACTS = frozenset({*_OF_FILES, *_OF_TRANSACTION, "key_size", "value_size"}.union(*_STORED_IN))
 
 
 class CountedRows:
@@ -275,6 +325,7 @@ class CountedRows:
         self._max_rows = max_rows
         self._places: list[tuple[ColumnPlace, int]] = []
         self._count = 0
+        self.encoded: Callable[[str], object] = do_nothing
 
     def add_chunk(self, place: ColumnPlace, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """Count the records of the chunk; yield full batches."""
@@ -308,17 +359,6 @@ def _of_places(places: Iterable[tuple[ColumnPlace, int]], attribute: str, kind: 
             runs.append([value, count])
     arrays = [pa.repeat(pa.scalar(value, arrow_type), count) for value, count in runs]
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
-
-
-def _typed(found: pa.Array, kind: Any) -> pa.Array:
-    """Return bytes as they are, or as text: UTF-8 as it is, other bytes in base64."""
-    if kind == found.type:
-        return found
-    try:
-        return found.cast(kind)
-    except pa.ArrowInvalid:
-        encode = ENCODERS["auto"]
-        return pa.array([None if value is None else encode(value)[0] for value in found.to_pylist()], kind)
 
 
 def payload_runs(chunk: Chunk) -> Iterator[tuple[Any, int, int]]:

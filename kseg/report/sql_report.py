@@ -32,7 +32,7 @@ _NUMBERS = ("int", "uint", "float", "double", "decimal", "halffloat")
 
 
 def rows(schema: pa.Schema, batches: _Batches) -> RowSet:
-    """Return the rows with values as JSON has them: times in ISO 8601, bytes as text or in base64."""
+    """Return the rows with values as JSON has them: times in ISO 8601, bytes in base64."""
     names = _names(schema)
     return RowSet((dict(zip(names, values, strict=True)) for values in _values(batches)), names=names)
 
@@ -51,7 +51,9 @@ def write_table(schema: pa.Schema, batches: _Batches, out: TextIO) -> None:
     found = _values(batches)
     page = list(islice(found, _PAGE_ROWS))
     while True:
-        print_cells(out, columns, [([cell(value) for value in values], "") for values in page])
+        print_cells(
+            out, columns, [(["NULL" if value is None else cell(value) for value in values], "") for values in page]
+        )
         page = list(islice(found, _PAGE_ROWS))
         if not page:
             return
@@ -126,7 +128,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, bytes):
-        return ENCODERS["auto"](value)[0]
+        return ENCODERS["base64"](value)[0]
     if isinstance(value, datetime):
         text = value.isoformat(timespec="microseconds" if value.microsecond % 1000 else "milliseconds")
         return text.replace("+00:00", "Z")

@@ -38,7 +38,7 @@ from kseg.format.segment.framed_files import FRAMINGS
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage import remote_files
 from kseg.format.storage.source import STDIN, is_url
-from kseg.schema import Column
+from kseg.schema import DECODED, Column
 from kseg.text import milliseconds, parse_offsets, parse_time, unknown_name
 
 _TYPES = {
@@ -124,9 +124,10 @@ def parse(given: Mapping[str, str], schema: Sequence[tuple[str, str]] | None = N
     framing = _choice("as", options, tuple(FRAMINGS), "") if "as" in options else None
     if framing:
         _refuse_beside_a_framing(options, framing, view)
-    decode_as: str | None = _choice("decode", options, (NO_DECODING, BY_FOLDER, *TOPICS), NO_DECODING)
-    decode_as = None if decode_as == NO_DECODING else decode_as
     names = _list(options.get("columns")) if schema is None else [name for name, _ in schema]
+    default = BY_FOLDER if DECODED.name in names else NO_DECODING
+    decode_as: str | None = _choice("decode", options, (NO_DECODING, BY_FOLDER, *TOPICS), default)
+    decode_as = None if decode_as == NO_DECODING else decode_as
     decoding = _decoding(options)
     sides = decoding.sides if decoding else ()
     columns = columns_of(view, names, decoded=decode_as is not None, framed=framing, sides=sides)

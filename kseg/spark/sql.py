@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions
 
 from kseg.extras.sql.statement import MARKERS, RECORDS, TABLES, tables_in
-from kseg.extras.views.view_table import DAMAGE, ON_REQUEST
+from kseg.extras.views.view_table import DAMAGE, ON_REQUEST, VIEWS
 from kseg.findings import do_nothing
+from kseg.schema import DECODED
 from kseg.spark.jobs.pool import one_line_errors
 
 if TYPE_CHECKING:
@@ -25,13 +26,19 @@ if TYPE_CHECKING:
 MOST_REPORTED = 100
 #: Bytes as text: UTF-8 as it is, other bytes in base64.
 _TEXT = "coalesce(try_validate_utf8(cast({0} as string)), base64({0}))"
-#: The columns of records that are not those of the view.
+_ENCODING = "if({0} is not null and try_validate_utf8(cast({0} as string)) is null, 'base64', null)"
+#: The columns of records that are not those of the view. Others are read if they are requested.
 _OF_RECORDS = {
     "key": _TEXT.format("key"),
     "value": _TEXT.format("value"),
     "headers": f"transform(headers, h -> named_struct('key', h.key, 'value', {_TEXT.format('h.value')}))",
     "key_size": "cast(octet_length(key) as bigint)",
     "value_size": "cast(octet_length(value) as bigint)",
+    "key_encoding": _ENCODING.format("key"),
+    "value_encoding": _ENCODING.format("value"),
+    "key_bytes": "key",
+    "value_bytes": "value",
+    "headers_bytes": "headers",
 }
 
 
@@ -54,18 +61,25 @@ def _query(
         options = {**given, "view": view}
         if table == MARKERS:
             options.pop("isolation", None)
+        own = _OF_RECORDS if view == RECORDS else {}
+        columns = [column.name for column in TABLES[table] if column != DECODED or _reads_decoded(statement)]
         if DAMAGE in ON_REQUEST.get(view, ()):
-            options["columns"] = f"*,{DAMAGE.name}"
+            known = {*own, *(column.name for column in VIEWS[view].columns)}
+            options["columns"] = ",".join(("*", DAMAGE.name, *(name for name in columns if name not in known)))
         rows = spark.read.format("kseg").options(**options).load(list(paths))
         if "columns" in options:
             damage[table] = rows.where(f"{DAMAGE.name} is not null")
             rows = rows.observe(table, functions.count(DAMAGE.name).alias("places")).where(f"{DAMAGE.name} is null")
         if view == RECORDS:
             rows = rows.where(f"control is {'not ' * (table == MARKERS)}null")
-        own = _OF_RECORDS if view == RECORDS else {}
-        columns = (f"{own.get(column.name, f'`{column.name}`')} as `{column.name}`" for column in TABLES[table])
-        rows.selectExpr(*columns).createOrReplaceTempView(table)
+        found = (f"{own.get(name, f'`{name}`')} as `{name}`" for name in columns)
+        rows.selectExpr(*found).createOrReplaceTempView(table)
     return spark.sql(statement), damage
+
+
+def _reads_decoded(statement: str) -> bool:
+    """Return whether a statement can read the column: Spark has the reader make all columns of a table."""
+    return DECODED.name in statement.lower() or "*" in statement
 
 
 def run_on_spark(

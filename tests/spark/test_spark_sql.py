@@ -20,6 +20,9 @@ STATEMENTS = {
     "select \"offset\", offset + 1 as n, key, value from records where key like 'k%' order by 1": HEADERS,
     "select h.key, h.value from (select explode(headers) as h from records) order by 1, 2": HEADERS,
     "select state, count(*) as n from transactions group by 1 order by 1": SEGMENTS / "4.3.0-v2-none-transactions",
+    "select key_size, headers_size, key_encoding, value_encoding, key_bytes, value_bytes, decoded from records": HEADERS,
+    "select subject, version, id, used_by from schemas": SEGMENTS.parent / "serialized",
+    "select kind, state, base_offset, size from files": HEADERS,
 }
 
 

@@ -22,6 +22,7 @@ from kseg.errors import KsegError, UsageError
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.internal_topics.decode import CLUSTER_METADATA, CONSUMER_OFFSETS, decode
 from kseg.format.internal_topics.effective_state import effective, topic_names
+from kseg.format.internal_topics.state import Item
 from kseg.format.sidefiles.checkpoints import walk_offset_checkpoint
 from kseg.format.sidefiles.log_end import last_valid_batch
 from kseg.format.sidefiles.metadata_files import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, topic_id_of
@@ -74,7 +75,7 @@ class LogDirs:
                 folders[folder] = PartitionReplica(folder, [])
                 self.replicas.setdefault(partition[:2], []).append(folders[folder])
             folders[folder].segments.append(file.path)
-        self._deleted = deleted - {topic for topic, _ in self.replicas}
+        self.deleted = deleted - {topic for topic, _ in self.replicas}
 
     def newest(self, place: Place) -> PartitionReplica:
         """Return the replica of a partition with the highest log end."""
@@ -90,16 +91,20 @@ class LogDirs:
 
     def is_deleted(self, topic: str) -> bool:
         """Return whether a topic was deleted, by the cluster metadata or, without that log, by the names of folders."""
-        return topic in self._deleted if self._topics is None else topic not in self._topics
+        return topic in self.deleted if self._topics is None else topic not in self._topics
 
     @cached_property
-    def _topics(self) -> set[str] | None:
-        """The topics in the cluster metadata, None without that log."""
+    def metadata(self) -> Sequence[Item] | None:
+        """The effective cluster metadata, None without that log."""
         replicas = self.replicas.get((CLUSTER_METADATA, 0))
         if not replicas:
             return None
         newest = max(replicas, key=log_end)
-        return set(topic_names(effective(CLUSTER_METADATA, newest.segments, lambda path: do_nothing).items()).values())
+        return list(effective(CLUSTER_METADATA, newest.segments, lambda path: do_nothing).items())
+
+    @cached_property
+    def _topics(self) -> set[str] | None:
+        return None if self.metadata is None else {*topic_names(self.metadata).values(), CLUSTER_METADATA}
 
     def _extent(self, place: Place, replica: PartitionReplica) -> LogExtent:
         log_dir = os.path.dirname(os.path.abspath(replica.folder))

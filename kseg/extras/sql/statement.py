@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kseg import schema
 from kseg.engine import lazy
 from kseg.errors import UsageError
-from kseg.extras.views.view_table import SIZES, VIEWS, as_text
+from kseg.extras.views.view_table import OF_CONTENTS, VIEWS, as_text
 from kseg.report.arrow_table import pa
 from kseg.schema import Column
 from kseg.text import unknown_name
@@ -42,8 +42,9 @@ def import_libraries(use: str = "kseg sql") -> None:
 RECORDS, MARKERS = "records", "markers"
 #: Table -> its columns. The rows of ``records`` are data, those of ``markers`` control records.
 TABLES: Mapping[str, tuple[Column, ...]] = {
-    **{name: as_text((*view.columns, *(SIZES if name == RECORDS else ()))) for name, view in VIEWS.items()},
-    MARKERS: as_text((*VIEWS[RECORDS].columns, *SIZES)),
+    **{name: as_text(view.columns) for name, view in VIEWS.items()},
+    RECORDS: as_text((*VIEWS[RECORDS].columns, *OF_CONTENTS, schema.DECODED)),
+    MARKERS: as_text((*VIEWS[RECORDS].columns, *OF_CONTENTS)),
 }
 #: The types of columns in DuckDB.
 TYPES: Mapping[str, str] = {
@@ -54,6 +55,8 @@ TYPES: Mapping[str, str] = {
     "text": "VARCHAR",
     "texts": "VARCHAR[]",
     "ints": "BIGINT[]",
+    "bytes": "BLOB",
+    "headers": 'STRUCT("key" VARCHAR, "value" BLOB)[]',
     "text_headers": 'STRUCT("key" VARCHAR, "value" VARCHAR)[]',
     "object": "VARCHAR",
 }
@@ -83,7 +86,8 @@ def table_rows() -> list[schema.Row]:
 #: A reserved word that is also a column, and what follows it where it is the clause of LIMIT.
 _OFFSET = re.compile(rb"offset\b", re.IGNORECASE)
 _ROWS_TO_SKIP = re.compile(rb"[0-9($?:]")
-_READING = ("SELECT", "EXPLAIN")
+#: MULTI is a PIVOT without the list of its columns, which DuckDB selects first.
+_READING = ("SELECT", "EXPLAIN", "MULTI")
 #: What follows a message of DuckDB: a copy of the line, or the traceback of an error in the reader of a table.
 _MORE = re.compile(r"\n\nLINE \d|\n+Possible solutions|\. Detail: Python exception")
 _TABLE, _COLUMN = "MISSING_ENTRY", "COLUMN_NOT_FOUND"
@@ -116,7 +120,7 @@ class Statement:
             raise StatementError(f"expected one statement, got {len(found)}")
         if found[0].type.name not in _READING:
             raise StatementError(
-                f"expected SELECT, WITH, EXPLAIN, DESCRIBE, SUMMARIZE or SHOW, got {found[0].type.name}"
+                f"expected SELECT, WITH, PIVOT, EXPLAIN, DESCRIBE, SUMMARIZE or SHOW, got {found[0].type.name}"
             )
 
     def error(self, error: Exception) -> StatementError:

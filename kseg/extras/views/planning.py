@@ -8,19 +8,16 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain, groupby, pairwise, zip_longest
 from typing import TYPE_CHECKING
 
 from kseg.commands.dump.dumped_rows import byte_range
 from kseg.errors import UsageError
-from kseg.extras.views.view_table import FINDINGS, VIEWS
-from kseg.findings import do_nothing
+from kseg.extras.views.view_table import ALL, FILE, FOLDER, VIEWS
 from kseg.format.record.layout import READ_COMMITTED, READ_UNCOMMITTED
 from kseg.format.segment.framed_files import framed_files
 from kseg.format.segment.row_filter import BatchTransactions, RowFilter
 from kseg.format.sidefiles import index_reader
-from kseg.format.sidefiles.registry import find_files
 from kseg.format.sidefiles.transaction_states import open_at, stable_offset
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import base_offset_of, is_snapshot
@@ -128,6 +125,7 @@ def check_paths(request: Request) -> None:
         open_source(path).close()
     for path in request.decoding.schemas if request.decoding else ():
         open_source(next(find_segments(path)).path).close()
+    find = VIEWS[request.view].find
     for path in request.paths:
         if path == STDIN and not is_folder(path):  # an archive is a folder
             raise UsageError("standard input can be read only once: give files, folders or URLs")
@@ -135,7 +133,7 @@ def check_paths(request: Request) -> None:
             for file in framed_files([path], [request.framing]):
                 open_source(file.path, listed=True).close()
             continue
-        if next(find_files(path, do_nothing) if request.view == FINDINGS else find_segments(path)).path == path:
+        if next(find(path)).path == path:
             with open_source(path, listed=True):
                 pass
             if stored_size(path) == 0:
@@ -146,25 +144,27 @@ def check_paths(request: Request) -> None:
 def plan(request: Request, limits: RowFilter) -> list[Split]:
     """Return the splits of a read. Raises KsegError if a path can't be listed.
 
-    The segments view is split by file only, the findings and the transactions view by folder, because they need the other
-    files of a folder.
+    The unit of the view decides which files one task reads.
     """
     if request.framing:
         files = framed_files(request.paths, [request.framing])
         alone = ([SegmentRange(replace(file, requests=request.requests), stored_size(file.path))] for file in files)
         return list(pack_splits(alone, request.split_bytes or LEAST_SPLIT_BYTES))
-    if VIEWS[request.view].by_folder:
-        find = partial(find_files, unknown=do_nothing) if request.view == FINDINGS else find_segments
-        return list(pack_splits(_folder_units(request.paths, limits, find), request.split_bytes or SPLIT_BYTES))
+    view = VIEWS[request.view]
+    if view.unit == ALL:
+        files = once_each(chain.from_iterable(map(view.find, request.paths)))
+        return [Split(tuple(SegmentRange(file, stored_size(file.path)) for file in files))]
+    if view.unit == FOLDER:
+        return list(pack_splits(_folder_units(request.paths, limits, view.find), request.split_bytes or SPLIT_BYTES))
     by_folder = folders(request.paths, limits)
-    if request.view == "segments":
+    if view.unit == FILE:
         wanted = by_folder
     else:
         wanted = {path: [one for one in folder if _can_hold(one, limits)] for path, folder in by_folder.items()}
     split_bytes = request.split_bytes or split_size(chain.from_iterable(wanted.values()))
     pieces: list[SegmentRange] = []
     for path, folder in by_folder.items():
-        if request.view == "segments":
+        if view.unit == FILE:
             pieces += (SegmentRange(segment.file, segment.size) for segment in folder)
             continue
         stable = _stable_offset(limits, path, folder) if reads_committed(request) else None

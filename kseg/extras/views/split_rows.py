@@ -53,11 +53,12 @@ def fail_unread(error: KsegError) -> None:
 @dataclass(frozen=True, slots=True)
 class Notices:
     """Receives each finding with its file, and the error of each file that cannot be read. If ``unread`` returns, the read
-    continues with the next file.
+    continues with the next file. ``encoded`` receives the names of text columns in which bytes are base64.
     """
 
     finding: Callable[[SegmentFile, Finding], object] = do_nothing
     unread: Callable[[KsegError], object] = fail_unread
+    encoded: Callable[[str], object] = do_nothing
 
 
 NO_NOTICES = Notices()
@@ -148,6 +149,7 @@ def read_records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
     # The columns that the bounds need are read, too, and removed from the result.
     hidden = [column for column in VIEWS["records"].columns if column.name in bounds and column not in wanted]
     gathered = gathered_rows([*wanted, *hidden])
+    gathered.encoded = task.notices.encoded
     decoder = None
     if task.request.decoding and any(
         column in columns for columns in schema.CONTENT_COLUMNS.values() for column in wanted

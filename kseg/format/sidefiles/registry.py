@@ -29,6 +29,7 @@ from kseg.format.storage.naming import (
     INDEX_SUFFIXES,
     OFFSET,
     UNPLACED,
+    base_offset_of,
     is_log,
     is_segment_stem,
     logs_among,
@@ -369,6 +370,40 @@ def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFil
     check_complete(path)
     if empty and not unlisted:
         raise UnreadableError(f"{path}: no segment found (a .log file named by 20 digits), and no side file")
+
+
+def every_file(path: str) -> Iterator[SegmentFile]:
+    """Yield all files that ``find_files`` finds, also indexes of segments and files that are not part of the log."""
+    unknown: list[str] = []
+
+    def others() -> Iterator[SegmentFile]:
+        found = [SegmentFile(name, indexes=(), listed=True) for name in unknown]
+        unknown.clear()
+        yield from found
+
+    for file in find_files(path, unknown.append):
+        yield file
+        yield from (SegmentFile(index, indexes=(), listed=True) for index in file.indexes or ())
+        yield from others()
+    yield from others()
+
+
+class NamedFile(NamedTuple):
+    """The meaning of a file's name: the kind, the offset in it, and a phrase for the state; each None without one."""
+
+    kind: str | None
+    base_offset: int | None
+    state: str | None
+
+
+def named_file(path: str) -> NamedFile:
+    """Return the meaning of the name of any file of a log directory. Side files have the names of their kinds."""
+    if known := recognise(path):
+        return NamedFile(known.side.title, known.base_offset if known.side.suffix else None, known.state)
+    folder, name = os.path.split(path)
+    stem, state = _without_suffix(name)
+    kind = "segment" if is_log(stem) else "metadata snapshot" if snapshot_id(stem) else None
+    return NamedFile(kind, base_offset_of(stem), state or _folder_state(os.path.basename(folder)))
 
 
 def _side_files_in(folder: str, names: list[str], unknown: Callable[[str], None]) -> Iterator[SegmentFile]:
