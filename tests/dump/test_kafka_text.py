@@ -182,9 +182,3 @@ def test_a_control_record_has_its_marker_and_not_data(type_id: int, value: str, 
 def test_undecodable_text_is_replaced_as_java_does(data: str, text: str) -> None:
     """Bytes that are not UTF-8 get Java's replacement characters."""
     assert dump_log_lines.java_text(bytes.fromhex(data)) == text
-
-
-def test_a_tail_is_reported_with_its_size_and_the_base_name() -> None:
-    assert dump_log_lines.trailing_line("a/b/00000000000000000042.log", 5) == (
-        "Found 5 invalid bytes at the end of 00000000000000000042.log"
-    )

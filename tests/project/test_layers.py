@@ -81,6 +81,7 @@ def tree_of(module: str) -> ast.Module:
     return tree
 
 
+@cache
 def imports(module: str, *, only_at_the_top: bool = False) -> set[str]:
     """Return the dotted names that a module imports, at its top, in functions and with ``lazy``."""
     tree = tree_of(module)
@@ -98,6 +99,7 @@ def imports(module: str, *, only_at_the_top: bool = False) -> set[str]:
     return found
 
 
+@cache
 def own_imports(module: str) -> set[str]:
     """Return the modules of kseg that a module imports."""
     return {name.removeprefix("kseg.") for name in imports(module) if name.startswith("kseg.")} & set(MODULES)

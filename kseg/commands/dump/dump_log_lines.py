@@ -1,8 +1,8 @@
 """The lines that kafka-dump-log prints for a segment, byte for byte, for the scripts that parse them.
 
-Shallow: ``header_lines``, a ``batch_line`` for each batch, ``trailing_line``, as ``kafka-dump-log --files F`` prints
-them. Deep: a ``record_line`` for each record after its batch's line, as with ``--deep-iteration``, or with
-``--print-data-log`` (``print_data``). Source: ``org.apache.kafka.tools.DumpLogSegments`` of Kafka 4.3.0.
+Shallow: ``header_lines`` and a ``batch_line`` for each batch, as ``kafka-dump-log --files F`` prints them. Deep: a
+``record_line`` for each record after its batch's line, as with ``--deep-iteration``, or with ``--print-data-log``
+(``print_data``). Source: ``org.apache.kafka.tools.DumpLogSegments`` of Kafka 4.3.0.
 
 The text is not escaped, like in Kafka: a key with a line feed makes two lines. The caller must escape the text before it
 goes to a terminal. If kafka-dump-log would end with a stack trace, the line lacks that part.
@@ -275,11 +275,6 @@ def record_template(kind: str, mark: str) -> str:
     """Return the line of a v2 record with data, as a template: ``kind`` is the timestamp type, marks are the cells."""
     middle = v2_fields(mark, mark) + mark
     return _RECORD_WITH_DATA % (mark, kind, mark, mark, mark, middle, mark, mark) + "\n"
-
-
-def trailing_line(path: str, size: int) -> str:
-    """Return the last line of a file whose last ``size`` bytes are not a batch."""
-    return f"Found {size} invalid bytes at the end of {PurePosixPath(path).name}"
 
 
 def message_crc(payload: bytes | memoryview, magic: int, key_at: int, value_end: int) -> tuple[int, bool]:

@@ -42,15 +42,6 @@ V1_KEY_AT = 26
 V0_MIN_SIZE = 14  # the smallest `size`: crc, magic, attributes and two null lengths
 V1_MIN_SIZE = 22
 
-MESSAGE_V0 = struct.Struct(
-    ">"
-    "q"  # offset
-    "i"  # size
-    "I"  # crc: CRC-32 over [16, end)
-    "b"  # magic
-    "b"  # attributes
-)
-
 # v2 batches, from the first byte.
 PARTITION_LEADER_EPOCH_AT = 12
 CRC_AT = 17
