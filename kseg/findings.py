@@ -56,6 +56,17 @@ def range_of_all(findings: Iterable[Finding]) -> Finding:
     )
 
 
+def joined_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return ranges of offsets in order; those that overlap or touch are one. Both ends are inclusive."""
+    found: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(found[-1][1], last)
+        else:
+            found.append((first, last))
+    return found
+
+
 #: The callback that readers and checks report findings to.
 Report = Callable[[Finding], None]
 

@@ -17,7 +17,7 @@ from kseg.cli import common, spark_session, this_run
 from kseg.cli.messages import FAILED, FOUND, fail_after, note, note_after, note_output
 from kseg.cli.progress import index_sizes, progress_bar
 from kseg.cli.typed_command import TableOptions, command
-from kseg.commands.validate import folder_checks, known_findings
+from kseg.commands.validate import folder_checks, known_findings, result_store
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import KsegError, UsageError
 from kseg.findings import Policy, Severity, do_nothing, parse_severity
@@ -146,7 +146,7 @@ def validate(asked: ValidateOptions) -> int:
         destination(asked.output) as out,
         progress_bar(None if size is None else size + sum(index_bytes.values())) as progress,
         nullcontext() if master is None else spark_session.spark_pool(master, files, progress) as pool,
-        nullcontext() if cache_path is None else known_findings.open_state_file(cache_path, settings, files) as state,
+        nullcontext() if cache_path is None else result_store.open_state_file(cache_path, settings, files) as state,
     ):
         found = reports.results(results(progress))
         write(VALIDATION, asked.format, out, found, total, detail=asked.detail, run=reports.run)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from kseg.consequences import Consequence, attention_text, consequence_of
-from kseg.findings import RULES, Finding, Severity
+from kseg.findings import RULES, Finding, Severity, joined_ranges
 from kseg.format.sidefiles.metadata_files import OF_LOG_DIRS
 from kseg.format.storage.naming import partition_of
 from kseg.format.storage.source import STDIN
@@ -107,7 +107,7 @@ class Damage:
 
     def ranges(self) -> list[tuple[int, int]]:
         """Return the ranges of offsets of the listed errors, in order and without overlaps. Both ends are inclusive."""
-        return list(_joined(sorted(self._ranges)))
+        return joined_ranges(self._ranges)
 
     def unlisted(self) -> tuple[int, int] | None:
         """Return the first and the last offset of the errors that are not listed; None without such errors."""
@@ -184,17 +184,3 @@ def around(ranges: Iterable[tuple[int, int]]) -> tuple[int, int]:
     """Return the smallest and the largest offset of some ranges. Both are inclusive."""
     firsts, lasts = zip(*ranges, strict=True)
     return min(firsts), max(lasts)
-
-
-def _joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    before: tuple[int, int] | None = None
-    for first, last in ranges:
-        if before is None:
-            before = first, last
-        elif first <= before[1] + 1:
-            before = before[0], max(before[1], last)
-        else:
-            yield before
-            before = first, last
-    if before is not None:
-        yield before

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kseg.cli.main import main
-from kseg.commands.validate.known_findings import ResultStore
+from kseg.commands.validate.result_store import ResultStore
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.findings import Policy, Severity
 from kseg.format.segment import several_processes, split_points

@@ -1,6 +1,4 @@
-"""Findings that are known from an earlier run: the baseline, and the state file of ``--cache``.
-
-The baseline has known findings, which do not fail a run.
+"""The baseline of ``kseg validate``: findings that are known from an earlier run, and do not fail this one.
 
     {"kseg_baseline": 1, "findings": [{"file", "rule", "position", "offset", "id"}, ...]}
 
@@ -9,45 +7,26 @@ findings of one run; a run with it must name the same paths.
 
 The report of a repair (``kseg repair --format jsonl -o REPORT SRC DST``) is a baseline, too: missing offsets are known
 if the report lists each of them as lost, for the partition folder of that name.
-
-The state file has the results of files that are not read again until they change.
-
-    state := header entry* end           -- JSON, one line each
-    header := {"kseg_state", "kseg"}     -- versions of the layout and of kseg: another version has other findings
-    entry := path TAB key TAB result     -- key: stamps of the file and its indexes, and the settings
-    end   := {"entries", "crc32"}        -- CRC-32 of all bytes before
-
-A segment that is not active keeps its findings while its size, time and inode stay the same. Results that depend on the
-date are not stored.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
-import time
-import zlib
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import kseg
-from kseg.commands.validate.folder_checks import Stamp, stamps_of
-from kseg.commands.validate.segment_facts import SegmentFacts
-from kseg.errors import KsegError, UnreadableError, UsageError
-from kseg.findings import Finding, Severity, Verdict
+from kseg.errors import UsageError
+from kseg.findings import Verdict, joined_ranges
 from kseg.format.storage import local_files
 from kseg.format.storage.atomic_write import whole_file
-from kseg.format.storage.local_files import open_file, read_file
-from kseg.format.storage.naming import is_url
-from kseg.format.storage.source import SegmentFile
-from kseg.results import COUNTS, FileResult, Settings, Summary, VerdictList, in_file
+from kseg.format.storage.local_files import read_file
+from kseg.results import FileResult, Settings, Summary, VerdictList, in_file
 
 VERSION = 1
 #: The most findings of one rule and file that are compared. More of them cannot be distinguished from known ones.
@@ -188,229 +167,10 @@ def _losses(rows: Iterable[dict[str, Any]]) -> _Losses:
             ranges.setdefault(_folder_of(row["file"]), []).append((int(row["offset"]), int(row["last_offset"])))
     if not ended:
         raise ValueError
-    joined = {folder: _joined(each) for folder, each in ranges.items()}
+    joined = {folder: joined_ranges(each) for folder, each in ranges.items()}
     return joined | {targets[folder]: each for folder, each in joined.items() if folder in targets}
-
-
-def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
-    for first, last in sorted(ranges):
-        if found and first <= found[-1][1] + 1:
-            found[-1] = found[-1][0], max(found[-1][1], last)
-        else:
-            found.append((first, last))
-    return found
 
 
 def _folder_of(path: str) -> str:
     """Return the name of a file's folder: a repaired partition is moved to the place of the damaged one."""
     return os.path.basename(os.path.dirname(local_files.absolute(path)))
-
-
-_VERSION = 5
-# The least seconds between two saves, and the least ratio of that time to the duration of a save.
-_INTERVAL = 5.0
-_SHARE = 20
-# Two writes within one tick of the file system's clock (up to 10 ms) have the same time.
-_TICK_NS = 100_000_000
-# This finding depends on today's date.
-_DATE_DEPENDENT = "future-timestamp"
-
-
-class ResultStore:
-    """The results of earlier runs and of this one. ``reused`` counts the files that were not read again."""
-
-    def __init__(self, path: Path, settings: Settings) -> None:
-        self.path = path
-        self.reused = 0
-        self._settings = _settings_key(settings)
-        self._entries = _read_state(path) if path.exists() else {}
-        self._before: dict[str, tuple[Stamp, ...]] = {}
-        self._saved = time.monotonic()
-        self._pause = _INTERVAL
-
-    def is_current(self, file: SegmentFile) -> bool:
-        """Return whether the stored result of a file is current. If not, remember the file's stamps before it is read."""
-        stamps = stamps_of(file)
-        entry = self._entries.get(_name(file))
-        if not file.active and entry and stamps[0] and entry[0] == self._key(file, stamps):
-            return True
-        self._before[file.path] = stamps
-        return False
-
-    def result(self, file: SegmentFile) -> FileResult:
-        """Return the stored result of a file, with its current path. Raises KsegError."""
-        self.reused += 1
-        try:
-            return _decoded(json.loads(self._entries[_name(file)][1]), file.path, file.indexes or ())
-        except (ValueError, TypeError, KeyError, IndexError) as error:
-            raise _refused(self.path, "an entry is malformed") from error
-
-    def store(self, file: SegmentFile, result: FileResult) -> None:
-        """Store a file's result, and save the state file from time to time. Raises KsegError."""
-        before = self._before.pop(file.path)
-        if self._can_be_stored(file, result, before):
-            self._entries[_name(file)] = self._key(file, before), _json(_encoded(result))
-        else:
-            self._entries.pop(_name(file), None)
-        if time.monotonic() - self._saved > self._pause:
-            self.save()
-
-    def save(self) -> None:
-        """Write the state file atomically. Raises KsegError; the older file then remains."""
-        began = time.monotonic()
-        with whole_file(self.path) as file:
-            crc = 0
-            for line in _lines(self._entries):
-                file.write(line)
-                crc = zlib.crc32(line, crc)
-            file.write(f"{_json({'entries': len(self._entries), 'crc32': crc})}\n".encode())
-        self._saved = time.monotonic()
-        self._pause = max(_INTERVAL, _SHARE * (self._saved - began))
-
-    def forget_vanished(self, swept: Iterable[SegmentFile]) -> None:
-        """Drop the results of deleted files. The files ``swept`` in this run are kept without a check."""
-        present = {_name(file) for file in swept}
-        for name in [name for name in self._entries if name not in present and _is_gone(name)]:
-            del self._entries[name]
-
-    def _can_be_stored(self, file: SegmentFile, result: FileResult, before: tuple[Stamp, ...]) -> bool:
-        if file.active or result.vanished or not before[0]:
-            return False
-        every = (result, *result.indexes)
-        if any(one.unread or _DATE_DEPENDENT in one.found for one in every):
-            return False
-        newest = max(stamp[1] for stamp in before if stamp)
-        known = tuple(one.file for one in result.indexes) == (file.indexes or ())
-        return known and stamps_of(file) == before and time.time_ns() - newest > _TICK_NS
-
-    def _key(self, file: SegmentFile, stamps: tuple[Stamp, ...]) -> str:
-        index_names = None if file.indexes is None else [os.path.basename(path) for path in file.indexes]
-        return _json([stamps, index_names, self._settings])
-
-
-@contextmanager
-def open_state_file(path: str, settings: Settings, files: list[SegmentFile]) -> Iterator[ResultStore]:
-    """Yield the results stored at ``path``, and save them at the end, also after an interrupt.
-
-    Raises KsegError if the file is not a state file of this version, or cannot be written.
-    """
-    state = ResultStore(Path(path), settings)
-    state.save()  # if it can't be written, the run must not start
-    try:
-        yield state
-        state.forget_vanished(files)
-    finally:
-        state.save()
-
-
-def _is_gone(name: str) -> bool:
-    try:
-        return not (os.path.lexists(name) or (is_url(name) and local_files.exists(name)))
-    except UnreadableError:
-        return False
-
-
-def _name(file: SegmentFile) -> str:
-    return local_files.absolute(file.path)
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
-
-
-def _settings_key(settings: Settings) -> list[object]:
-    overrides = sorted((name, int(level)) for name, level in settings.policy.overrides.items())
-    limits = [settings.max_message_bytes, settings.max_per_rule]
-    limits += [settings.timestamp_before_max_ms, settings.timestamp_after_max_ms]
-    return [settings.deep, settings.verify_crc, settings.compacted, *limits, overrides]
-
-
-_Entries = dict[str, tuple[str, str]]
-
-
-def _lines(entries: _Entries) -> Iterator[bytes]:
-    yield f"{_json({'kseg_state': _VERSION, 'kseg': kseg.__version__})}\n".encode()
-    for name, (key, result) in entries.items():
-        yield f"{_json(name)}\t{key}\t{result}\n".encode()
-
-
-def _refused(path: Path, why: str) -> KsegError:
-    return UsageError(f"{path} is not a usable state file: {why}. Delete it to start again")
-
-
-def _read_state(path: Path) -> _Entries:
-    entries: _Entries = {}
-    crc = 0
-    end: Any = None
-    try:
-        with io.BufferedReader(open_file(str(path), named=False)) as file:
-            header = _object(file.readline(_HEADER_LIMIT))
-            if "kseg_state" not in header:
-                raise _refused(path, "it is another kind of file")
-            if header["kseg_state"] != _VERSION or header.get("kseg") != kseg.__version__:
-                raise _refused(path, f"kseg {header.get('kseg')} wrote it, this is {kseg.__version__}")
-            file.seek(0)
-            for line in file:
-                parts = line.decode().rstrip("\n").split("\t")
-                if len(parts) == 3:
-                    entries[json.loads(parts[0])] = parts[1], parts[2]
-                elif crc and line.endswith(b"\n"):
-                    end = _object(line)
-                    break
-                crc = zlib.crc32(line, crc)
-            trailing = file.read(1)
-    except OSError as error:
-        raise KsegError(f"{path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise _refused(path, "it is damaged") from error
-    if trailing or not end or (end.get("entries"), end.get("crc32")) != (len(entries), crc):
-        raise _refused(path, "it is damaged")
-    return entries
-
-
-_HEADER_LIMIT = 1024
-
-
-def _object(line: bytes) -> dict[str, Any]:
-    """Return the JSON object of a line, or {} if it holds none."""
-    try:
-        value = json.loads(line)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _encoded(result: FileResult) -> dict[str, Any]:
-    return {
-        "counts": [getattr(result.summary, name) for name in COUNTS],
-        "rules": result.summary.rules,
-        "found": sorted(result.found),
-        "findings": [[int(verdict.severity), verdict.finding._asdict()] for verdict in result.verdicts],
-        "unlisted": [others._asdict() for others in result.unlisted.values()],
-        "facts": result.facts and {**asdict(result.facts), "ended": sorted(result.facts.ended)},
-        "indexes": [_encoded(one) for one in result.indexes],
-    }
-
-
-def _decoded(value: dict[str, Any], path: str, indexes: tuple[str, ...]) -> FileResult:
-    summary = Summary(**dict(zip(COUNTS, value["counts"], strict=True)), rules=Counter(value["rules"]))
-    verdicts = tuple(Verdict(path, Severity(level), Finding(**finding)) for level, finding in value["findings"])
-    others = tuple(_decoded(one, other, ()) for one, other in zip(value["indexes"], indexes, strict=True))
-    facts, found = value["facts"] and _facts(value["facts"]), frozenset(value["found"])
-    unlisted = {one["rule"]: Finding(**one) for one in value["unlisted"]}
-    return FileResult(path, verdicts, summary, indexes=others, facts=facts, found=found, unlisted=unlisted)
-
-
-def _facts(value: dict[str, Any]) -> SegmentFacts:
-    """Return the facts from JSON, which lacks tuples, sets and integer keys: each default value shows the type."""
-    empty = SegmentFacts()
-    return SegmentFacts(**{name: _with_type_of(getattr(empty, name), one) for name, one in value.items()})
-
-
-def _with_type_of(first: object, value: Any) -> Any:
-    if isinstance(first, dict):
-        return {int(number): tuple(one) if isinstance(one, list) else one for number, one in value.items()}
-    if isinstance(first, tuple):
-        return tuple(tuple(one) if isinstance(one, list) else one for one in value)
-    return frozenset(value) if isinstance(first, frozenset) else value

@@ -36,7 +36,7 @@ from kseg.format.storage.source import SegmentFile, open_source, open_split, siz
 from kseg.results import FileResult, Settings
 
 if TYPE_CHECKING:
-    from kseg.commands.validate.known_findings import ResultStore
+    from kseg.commands.validate.result_store import ResultStore
     from kseg.format.storage.process_pool import Pool
 
 
