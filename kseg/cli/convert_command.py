@@ -13,9 +13,9 @@ from kseg.cli.messages import FAILED, FOUND, fail, guard_stdout, note
 from kseg.cli.outcome import FindingNotes
 from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import DetailOptions, command
-from kseg.commands.convert import converted_segment
+from kseg.commands.convert import conversion_plan
 from kseg.commands.convert.conversion import convert as run
-from kseg.commands.convert.converted_segment import ConversionPlan
+from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.convert.transcode import Conversion
 from kseg.findings import Policy, Severity
 from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
@@ -64,7 +64,7 @@ class ConvertOptions(DetailOptions):
     ConvertOptions,
     results=CONVERSION,
     arguments=(
-        click.Argument(["direction"], metavar="A-to-B", type=common.Parsed(str, lambda: converted_segment.DIRECTIONS)),
+        click.Argument(["direction"], metavar="A-to-B", type=common.Parsed(str, lambda: conversion_plan.DIRECTIONS)),
         click.Argument(["source"], metavar="SRC", type=common.InputPath()),
         click.Argument(["target"], metavar="DST", type=common.ResultPath()),
     ),

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from kseg.cli import grep_run
 from kseg.cli.main import main
 from kseg.commands.convert.conversion import convert
-from kseg.commands.convert.converted_segment import ConversionPlan
+from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.convert.transcode import Conversion
 from kseg.commands.dump import dump_ranges as dump_jobs
 from kseg.commands.validate import validate_ranges

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from kseg.cli import common
 from kseg.cli.main import COMMANDS, main
 from kseg.commands.convert.conversion import convert
-from kseg.commands.convert.converted_segment import ConversionPlan
+from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.engine import imported
 from kseg.errors import UsageError
 from tests.support.cli import ROOT, SEGMENTS

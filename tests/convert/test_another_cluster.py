@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from kseg.commands.convert.conversion import convert
-from kseg.commands.convert.converted_segment import ConversionPlan
+from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.errors import UsageError
 from kseg.format.segment import split_points
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message

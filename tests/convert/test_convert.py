@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from kseg.cli.convert_command import convert as command
 from kseg.cli.main import main
 from kseg.commands.convert.conversion import convert
-from kseg.commands.convert.converted_segment import ConversionPlan, check_size
+from kseg.commands.convert.conversion_plan import ConversionPlan
+from kseg.commands.convert.converted_segment import check_size
 from kseg.commands.convert.transcode import Conversion, WrongVersionError
 from kseg.commands.validate.validate import validate_segment
 from kseg.errors import KsegError, UnreadableError, UsageError

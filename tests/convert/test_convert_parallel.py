@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kseg.commands.convert.conversion import convert
-from kseg.commands.convert.converted_segment import ConversionPlan
+from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.convert.transcode import Conversion
 from kseg.errors import KsegError
 from kseg.findings import Finding

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from kseg.commands.convert.conversion import convert
-from kseg.commands.convert.converted_segment import ConversionPlan
+from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.validate.validate import validate_segment
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import RULES, Finding, Severity
@@ -28,7 +28,7 @@ from tests.support.interrupted import PROGRAM, digest, failing_disk, write_log
 NAME = "00000000000000000000.log"
 MAX_RSS = """
 import resource
-from kseg.commands.convert.converted_segment import ConversionPlan
+from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.convert.conversion import convert
 import sys
 convert(sys.argv[1], sys.argv[2], ConversionPlan.of("v0-to-v2"))

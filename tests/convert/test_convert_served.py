@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kseg.commands.convert.conversion import convert
-from kseg.commands.convert.converted_segment import ConversionPlan
+from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.format.writer.records_builder import PlainRecord, build_message, build_wrapper
 from tests.support.fixtures import SEGMENTS, expected
 from tools.lab.oracle import Row

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from kseg.cli.main import main
 from kseg.commands.convert import conversion as convert_module
 from kseg.commands.convert.conversion import convert
-from kseg.commands.convert.converted_segment import ConversionPlan
+from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.convert.transcode import Conversion
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repaired_segment import RepairPlan

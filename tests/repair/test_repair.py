@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kseg.cli.main import main
-from kseg.commands.convert import converted_segment as conversion_plan
+from kseg.commands.convert import conversion_plan
 from kseg.commands.convert.conversion import convert
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repair_losses import CorrectedBatch, DuplicateBatch, LostRange, OffsetGap

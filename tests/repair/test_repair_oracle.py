@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.commands.convert import converted_segment
+from kseg.commands.convert import conversion_plan
 from kseg.commands.convert.conversion import convert
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repair_losses import CorrectedBatch, DuplicateBatch, LostRange, OffsetGap
@@ -226,6 +226,6 @@ def test_conversion_keeps_what_repair_keeps(tmp_path: Path) -> None:
         path.parent.mkdir()
     source.write_bytes(b"".join(batches[:20] + batches[40:52] + batches[20:]))
     repair(str(source), str(repaired), RepairPlan())
-    convert(str(source), str(converted), converted_segment.ConversionPlan.of("any-to-v2", skip_damaged=True))
+    convert(str(source), str(converted), conversion_plan.ConversionPlan.of("any-to-v2", skip_damaged=True))
     assert repaired.read_bytes() == b"".join(batches)
     assert read_batches(converted) == read_batches(repaired)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kseg.commands.convert.converted_segment import ConversionPlan
+from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.errors import KsegError
 from tests.support.cli import SEGMENTS
 from tests.support.spark_jobs import FINDINGS, on_spark, run

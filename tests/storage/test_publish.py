@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from kseg.commands.convert.conversion import convert
-from kseg.commands.convert.converted_segment import ConversionPlan
+from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.errors import KsegError

@@ -14,7 +14,7 @@ from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 from kseg.commands.convert.conversion import convert
-from kseg.commands.convert.converted_segment import ConversionPlan
+from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repaired_segment import RepairPlan as RepairPlan

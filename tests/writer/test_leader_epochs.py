@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kseg.commands.convert.conversion import convert
-from kseg.commands.convert.converted_segment import ConversionPlan
+from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repaired_segment import RepairPlan as RepairPlan
 from kseg.format.segment import split_points

@@ -17,8 +17,9 @@ from itertools import chain
 from pathlib import Path
 
 from kseg.commands.convert.another_cluster import LEADER_EPOCH
+from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.convert.convert_ranges import Pair, convert_segments
-from kseg.commands.convert.converted_segment import ConversionPlan, Report
+from kseg.commands.convert.converted_segment import Report
 from kseg.commands.convert.transcode import Conversion, WrongVersionError
 from kseg.errors import NotASegmentError, UnreadableError, UsageError
 from kseg.findings import (

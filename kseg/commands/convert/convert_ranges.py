@@ -15,8 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.convert.converted_segment import (
-    ConversionPlan,
     Files,
     ReadBackCheck,
     Report,

@@ -29,8 +29,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kseg.commands.convert.conversion import EXCUSED, ConvertResult, convert_by
+from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.convert.convert_ranges import BoundedFindings, Pair
-from kseg.commands.convert.converted_segment import ConversionPlan, Report, convert_segment
+from kseg.commands.convert.converted_segment import Report, convert_segment
 from kseg.commands.convert.transcode import Conversion
 from kseg.commands.dump.dump_items import BatchItem, Item, RecordsItem
 from kseg.commands.dump.request import DumpRequest
