@@ -10,6 +10,11 @@ from typing import Any
 
 import pytest
 
+from kseg.consequences import Consequence
+from kseg.format.log_loader.plan import NOTHING_LOST
+from kseg.format.log_loader.start_harm import Harm
+from kseg.report.doctor_report import Diagnosis
+from kseg.results import Summary
 from tests.support.cli import carry_out, kseg
 from tests.support.fixtures import SEGMENTS
 from tools.docs import sandbox
@@ -157,3 +162,11 @@ def test_places_that_are_no_path(home: Path) -> None:
     data = (folder / "00000000000000000048.log").read_bytes()
     *_, summary = map(json.loads, kseg("doctor", "--format", "jsonl", "-", stdin=data, cwd=home).stdout.splitlines())
     assert summary["commands"] == []
+
+
+def test_a_folder_is_listed_once_and_log_directories_without_a_finding_come_last() -> None:
+    """A log directory that is below a folder and is given, too, is planned twice."""
+    found = Diagnosis(Summary(), log_dirs={"logs/old"})
+    for folder in ("logs/old", "logs/a-0", "logs/old"):
+        found.harms.append(Harm(Consequence.STOPS_THE_BROKER, folder, "", NOTHING_LOST, "", frozenset()))
+    assert [one.folder for one in found.folders] == ["logs/a-0", "logs/old"]
