@@ -18,11 +18,11 @@ from kseg.commands.recovery import (
     Broker,
     Each,
     RecoveryRequest,
-    owner_of,
     places_of,
     plan,
 )
 from kseg.errors import KsegError, UsageError
+from kseg.format.log_loader.log_dir_identity import owner_of
 from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
 from kseg.format.storage.source import find_segments, is_url, size_of
 from kseg.report.formats import RECOVERY, destination, write

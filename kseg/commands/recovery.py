@@ -1,23 +1,20 @@
 """``kseg recovery`` as a library: the plans for a log directory and its partitions, or for one partition folder.
 
-Like a KRaft broker, it checks the ``meta.properties`` of log directories before it loads any log.
-
-Sources: ``LogManager.loadLogs``, ``MetaPropertiesEnsemble`` and ``KafkaRaftServer.initializeLogDirs`` of Kafka 4.3.
+Source: ``LogManager.loadLogs`` of Kafka 4.3.
 """
 
 from __future__ import annotations
 
-import base64
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from kseg.errors import KsegError, UnreadableError
 from kseg.format.internal_topics.metadata_replay import replay_fault
 from kseg.format.log_loader.loaded_files import MAX_TEXT, OfflineError, RefusedError, read_offsets
+from kseg.format.log_loader.log_dir_identity import conflicts, read_identity
 from kseg.format.log_loader.log_segment import INDEX_BYTES
 from kseg.format.log_loader.partition_files import File
 from kseg.format.log_loader.plan import (
@@ -41,9 +38,7 @@ from kseg.format.sidefiles.metadata_files import (
     META,
     RECOVERY_POINTS,
     MetaProperties,
-    walk_meta_properties,
 )
-from kseg.format.sidefiles.side_file_reading import entries_of
 from kseg.format.storage import local_files
 from kseg.format.storage.local_files import skip_special
 from kseg.format.storage.naming import (
@@ -58,47 +53,6 @@ from kseg.format.storage.naming import (
 from kseg.format.storage.source import log_dirs_in
 from kseg.format.writer.written_side_files import ALL_ZEROS, lost_log
 from kseg.text import count_of
-
-# DirectoryId: UNASSIGNED, LOST, MIGRATING and 97 more values are reserved.
-_RESERVED = 100
-_SHOWN = {"cluster_id": "cluster.id", "node_id": "node.id", "directory_id": "directory.id"}
-
-
-def read_identity(log_dir: str) -> MetaProperties:
-    """Return the cluster, node and directory ids of a log directory.
-
-    Raises OfflineError if a broker can't read the file, RefusedError if the file names no cluster or node.
-    """
-    path = os.path.join(log_dir, META)
-    if not local_files.exists(path):
-        raise RefusedError("it does not exist: the log directory is not formatted", META)
-    try:
-        if os.path.isdir(path):
-            raise OfflineError("it is a folder", META)
-        found: MetaProperties = entries_of(path, partial(walk_meta_properties, needs_node=False))[0]
-    except ValueError as error:
-        raise OfflineError(str(error), META) from error
-    if found.directory_id is not None and _number(found.directory_id) < _RESERVED:
-        raise RefusedError(f"directory.id {found.directory_id} is reserved", META)
-    for field in ("node_id", "cluster_id"):
-        if getattr(found, field) is None:
-            raise RefusedError(f"{_SHOWN[field]} is missing", META)
-    return found
-
-
-def _number(directory_id: str) -> int:
-    """Return the 128 bits of an id in the base64 of ``Uuid.toString``."""
-    return int.from_bytes(base64.urlsafe_b64decode(directory_id + "=" * (-len(directory_id) % 4)))
-
-
-def conflicts(one: MetaProperties, other: MetaProperties) -> Iterator[str]:
-    """Yield the reasons why two log directories can't belong to one broker."""
-    for field in ("cluster_id", "node_id"):
-        if getattr(one, field) != getattr(other, field):
-            yield f"{_SHOWN[field]} is {getattr(one, field)}, but {getattr(other, field)} in another log directory"
-    if one.directory_id is not None and one.directory_id == other.directory_id:
-        yield f"another log directory has the same directory.id {one.directory_id}"
-
 
 _CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 _OF_A_LOG_DIR = {CLEAN_SHUTDOWN, RECOVERY_POINTS, META}
@@ -392,12 +346,3 @@ def _has_metadata_log(log_dir: str) -> bool:
     except (OSError, UnreadableError):
         # An error of the disk is not a missing log.
         return local_files.exists(folder)
-
-
-def owner_of(log_dir: str) -> tuple[str | int | None, ...]:
-    """Return what identifies the broker of a log directory: its cluster and node, or the folder if that is unknown."""
-    try:
-        identity = read_identity(log_dir)
-    except RefusedError:
-        return (log_dir,)
-    return identity.cluster_id, identity.node_id
