@@ -73,17 +73,17 @@ def test_fields_cover_the_first_batch_of_each_kind(path: Path) -> None:
     assert lesson.counts.total() or path.stat().st_size == 0 or not any(path.read_bytes())
 
 
-@pytest.mark.parametrize("path", SIDES, ids=named)
-def test_fields_cover_the_first_entry_of_side_files(path: Path) -> None:
+def test_fields_cover_the_first_entry_of_side_files() -> None:
     """The header and the first entry of binary files, and the first lines of text, have names."""
-    lesson = lesson_of(SegmentFile(str(path)))
-    assert lesson.side
-    known = STORED_FIELDS.get(lesson.side.side.kind)
-    for entry in lesson.entries:
-        assert covered(entry) == set(range(entry.end))
-        if known:
-            assert entry.end == sum(size for size, _ in (*known.header, *known.entry))
-            assert {one.name for one in entry.sections[0].part.fields} <= FACTS[lesson.side.side.kind].keys()
+    for path in SIDES:
+        lesson = lesson_of(SegmentFile(str(path)))
+        assert lesson.side, path
+        known = STORED_FIELDS.get(lesson.side.side.kind)
+        for entry in lesson.entries:
+            assert covered(entry) == set(range(entry.end)), path
+            if known:
+                assert entry.end == sum(size for size, _ in (*known.header, *known.entry)), path
+                assert {one.name for one in entry.sections[0].part.fields} <= FACTS[lesson.side.side.kind].keys(), path
 
 
 @pytest.mark.parametrize("name", FRAMED)
