@@ -26,7 +26,7 @@ from kseg.errors import UsageError
 from kseg.extras.serialization import record_decoder
 from kseg.format.checks.run_checks import side_file_of
 from kseg.format.internal_topics.decode import BY_FOLDER, internal_topic
-from kseg.format.internal_topics.effective_state import Owner
+from kseg.format.internal_topics.effective_state import Moment, Owner
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.sidefiles.registry import Recognised
 from kseg.format.storage.source import SegmentFile, find_segments, local_size, once_each, open_source
@@ -55,6 +55,7 @@ class DumpOptions(RecordOptions):
     decode: str | None
     no_decode: bool
     effective: bool
+    at: Moment | None
     spark: str | None
 
     @property

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kseg.cli.messages import FAILED, note, note_output, until_reader_closes
+from kseg.cli.messages import FAILED, note, note_after, note_output, until_reader_closes
 from kseg.cli.record_options import files_of
 from kseg.commands.dump.dump_items import Item, first_rows
 from kseg.commands.dump.framed_dump import dump_framed, framed_bytes
 from kseg.errors import UsageError
 from kseg.findings import Report
 from kseg.format.internal_topics.decode import BY_FOLDER, internal_topic
-from kseg.format.internal_topics.effective_state import Owner, effective
+from kseg.format.internal_topics.effective_state import Moment, Owner, effective
 from kseg.format.segment.framed_files import framed_files, framing
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.local_files import special_kind_at
@@ -72,7 +72,7 @@ def show_framed(asked: DumpOptions, outcome: DumpOutcome) -> int:
 def show_effective(asked: DumpOptions, outcome: DumpOutcome) -> int:
     """Write the effective state of each partition of an internal topic; return the exit code. Raises UsageError.
 
-    With a group or a transactional id the state has only its records.
+    With a group or a transactional id the state has only its records, with ``--at`` only those until that moment.
     """
     owner, decode_as = asked.owner, asked.decode or BY_FOLDER
     check_format(EFFECTIVE, asked.format)
@@ -94,7 +94,7 @@ def show_effective(asked: DumpOptions, outcome: DumpOutcome) -> int:
     def partitions() -> Iterator[EffectivePartition]:
         for folder, topic in topics.items():
             if topic is not None:
-                yield from outcome.attempt(_partition(folder, topic, folders[folder], outcome, owner))
+                yield from outcome.attempt(_partition(folder, topic, folders[folder], outcome, owner, asked.at))
 
     with destination(asked.output) as out:
         write(EFFECTIVE, asked.format, out, partitions())
@@ -114,14 +114,19 @@ def _folder(file: SegmentFile) -> str:
 
 
 def _partition(
-    folder: str, topic: str, files: Sequence[SegmentFile], outcome: DumpOutcome, owner: Owner | None
+    folder: str, topic: str, files: Sequence[SegmentFile], outcome: DumpOutcome, owner: Owner | None, at: Moment | None
 ) -> Iterator[EffectivePartition]:
     def report_of(path: str) -> Report:
         outcome.file = path
         return outcome
 
-    found = effective(topic, [file.path for file in files], report_of, owner)
+    found = effective(topic, [file.path for file in files], report_of, owner, at)
     if owner is not None and not found.spaces():
         return  # another partition than the owner's
     outcome.rows = True
+    if at is not None and found.keyed and found.later:
+        note_after(
+            f"{folder}: {count_of(len(found.later), 'key')} with later records: the cleaner can have removed the values "
+            "that they had at that time"
+        )
     yield EffectivePartition(folder, topic, topic_partition(files[0].path)[1], found)

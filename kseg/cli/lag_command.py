@@ -26,6 +26,7 @@ from kseg.commands.lag.committed_offsets import (
 )
 from kseg.errors import UsageError
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS
+from kseg.format.internal_topics.effective_state import Moment
 from kseg.format.storage.source import check_exists, find_segments, is_folder, is_url, local_size, once_each
 from kseg.report.formats import LAG, destination, write
 from kseg.report.lag_report import NOT_RESET, LagTotal, summary_line
@@ -41,7 +42,7 @@ class LagOptions(TableOptions):
     history: str | None
     since: int | None
     until: int | None
-    at: int | None
+    at: Moment | None
     offset_map: str | None
     jobs: int
 
@@ -68,6 +69,8 @@ def lag(asked: LagOptions) -> int:
     failed.
     """
     paths, groups = asked.paths, asked.group
+    if asked.at is not None and asked.at.offset is not None:
+        raise UsageError(f"--at {asked.at.offset}: a lag is that of a time, not of an offset: give a TIME")
     for path in filter(is_url, paths):
         raise UsageError(f"{path}: lag reads local log directories only: give a folder")
     for path in paths:

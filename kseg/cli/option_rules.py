@@ -66,6 +66,7 @@ RULES: tuple[Excludes | Needs, ...] = (
     Needs("--registry-ca", "--registry"),
     Excludes("--decode", "--no-decode"),
     Needs("--decode", "--deep --effective", "it decodes records"),
+    Needs("--at", "--effective", "rows of a range are selected with --offsets and --until", "dump"),
     Excludes("--key --header --where", "--shallow", "they select records"),
     Excludes("--last", "--position"),
     Excludes("--last", "--before-context --after-context --context --max-count --count --files-with-matches --quiet",

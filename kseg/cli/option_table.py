@@ -19,7 +19,7 @@ from kseg.cli.common import Choice, InputPath, OutputFolder, OutputPath, Parsed,
 from kseg.commands.grep import matches, partitioners
 from kseg.extras.sql import recipes
 from kseg.format.compress import codecs
-from kseg.format.internal_topics import decode
+from kseg.format.internal_topics import decode, effective_state
 from kseg.format.log_loader import log_segment
 from kseg.format.record import layout
 from kseg.format.segment import framed_files
@@ -102,8 +102,8 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "producer_id": OptionRow("--producer-id", "Show batches of this producer.", "N", lambda: click.INT),
         "control": OptionRow("--control/--no-control", "Show only control records, or none."),
         "group": OptionRow("--group", "Show this group. Repeatable.", "GROUP", multiple=True),
-        "at": OptionRow("--at", "Show the committed offsets of this TIME, not the last ones.", "TIME",
-            lambda: Parsed(parse_time_or_word)),
+        "at": OptionRow("--at", "Show the state at this time, or after this offset, not the last one.", "OFFSET|TIME",
+            lambda: Parsed(effective_state.Moment.parse, lambda: TIMES)),
         "offset_map": OptionRow("--offset-map", "Write the offsets of another cluster: lines of JSON with topic, partition, "
             "src_first, src_last and dst_first.", "FILE", InputPath),
         "history": OptionRow("--history", "Show commits, appends and lag of this group by minute.", "GROUP"),

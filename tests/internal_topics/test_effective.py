@@ -8,7 +8,7 @@ import random
 import re
 import shutil
 import tracemalloc
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, decode
 from kseg.format.internal_topics.effective_state import LatestValues, effective
 from kseg.format.internal_topics.state import RecordPlace, State
 from kseg.report.effective_report import EffectivePartition, write_table
-from tests.support.damage import entries, fix_crc, flip
+from tests.support.damage import entries, fix_crc, flip, get
 from tests.support.internal_topics import FOLDERS, SEGMENTS, placed
 from tools.lab.oracle import ANSWERS
 
@@ -35,8 +35,8 @@ def dump(*arguments: object) -> Result:
     return CliRunner().invoke(main, ["dump", "--effective", *map(str, arguments)])
 
 
-def rows(folder: Path) -> list[dict[str, Any]]:
-    done = dump("--format", "jsonl", folder)
+def rows(folder: Path, *options: object) -> list[dict[str, Any]]:
+    done = dump("--format", "jsonl", *options, folder)
     assert done.exit_code == 0, done.output
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -77,6 +77,50 @@ def test_a_snapshot_and_the_log_after_it_give_the_state_of_the_whole_log(tmp_pat
 
     assert keys(kept) == keys(whole)
     assert "tiered" not in {row["data"].get("name") for row in kept}
+
+
+@pytest.mark.parametrize("topic", FOLDERS)
+def test_the_state_of_a_moment_is_that_of_a_log_which_ends_there(topic: str, tmp_path: Path) -> None:
+    """``--at`` with an offset, and with a time, for the end of each batch."""
+    folder = placed(topic, tmp_path)
+    for snapshot in folder.glob("*.checkpoint"):
+        snapshot.unlink()  # one of them can be newer than the moment
+    whole = (folder / FIRST).read_bytes()
+    cut = tmp_path / "cut" / folder.name
+    shutil.copytree(folder, cut)
+    batches = [item.batch for item in dump_segment(str(folder / FIRST)) if isinstance(item, BatchItem)]
+    latest = list(accumulate((batch.max_timestamp or 0 for batch in batches), max))
+    sample = random.Random(7).sample(range(len(batches)), min(len(batches), 4))
+    for batch, time, follower in ((batches[i], latest[i], batches[i + 1 : i + 2]) for i in sample):
+        (cut / FIRST).write_bytes(whole[: batch.position + batch.size])
+        wanted = [{**row, "folder": str(folder)} for row in rows(cut)]
+        assert rows(folder, "--at", batch.last_offset) == wanted
+        if not follower or (follower[0].base_timestamp or 0) > time:
+            assert rows(folder, "--at", time) == wanted
+
+
+def test_the_state_of_a_moment_begins_with_a_snapshot_from_before_it(tmp_path: Path) -> None:
+    """A newer snapshot is not used. Without a snapshot from before it, a log that no longer begins at 0 has no answer."""
+    folder = placed("__cluster_metadata", tmp_path)
+    (snapshot,) = folder.glob("*.checkpoint")
+    end = int(snapshot.name.split("-")[0])
+
+    def items(at: int) -> set[tuple[str, str]]:
+        return {(row["entity"], json.dumps(row["key"])) for row in rows(folder, "--at", at) if "key" in row}
+
+    found = [items(at) for at in (end - 2, end - 1, end)]
+    snapshot.rename(tmp_path / snapshot.name)
+    assert found == [items(at) for at in (end - 2, end - 1, end)]
+    shutil.copy(tmp_path / snapshot.name, snapshot)
+    whole = (folder / FIRST).read_bytes()
+    place = next(place for place in entries(whole) if get(whole, place.at, "base_offset") >= end)
+    start = get(whole, place.at, "base_offset")
+    (folder / FIRST).unlink()
+    (folder / f"{start:020}.log").write_bytes(whole[place.at :])
+    assert items(end) == found[-1]
+    done = dump("--at", end - 2, folder)
+    assert done.exit_code == 2
+    assert f"no snapshot from before it is left, and the log begins at offset {start}" in done.stderr
 
 
 def test_offsets_are_those_that_the_broker_answered(tmp_path: Path) -> None:

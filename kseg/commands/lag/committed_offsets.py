@@ -21,7 +21,7 @@ from typing import NamedTuple
 from kseg.errors import KsegError, UsageError
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.internal_topics.decode import CLUSTER_METADATA, CONSUMER_OFFSETS, decode
-from kseg.format.internal_topics.effective_state import effective, topic_names
+from kseg.format.internal_topics.effective_state import Moment, effective, topic_names
 from kseg.format.internal_topics.state import Item
 from kseg.format.sidefiles.checkpoints import walk_offset_checkpoint
 from kseg.format.sidefiles.log_end import last_valid_batch
@@ -189,8 +189,8 @@ def partitions_of(found: LogDirs, topic: str) -> list[PartitionReplica]:
     return [found.newest(place) for place in places]
 
 
-def read_commits(replica: PartitionReplica, at: int | None = None) -> CommitsRead:
-    """Read the effective commits of a partition of ``__consumer_offsets``, with ``at`` (epoch milliseconds) of that time."""
+def read_commits(replica: PartitionReplica, at: Moment | None = None) -> CommitsRead:
+    """Read the effective commits of a partition of ``__consumer_offsets``, with ``at`` those of that moment."""
     findings: list[tuple[str, Finding]] = []
 
     def report_of(path: str) -> Report:

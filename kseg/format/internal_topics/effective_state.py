@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from struct import Struct
 
-from kseg.findings import Report
+from kseg.errors import UnreadableError
+from kseg.findings import Report, do_nothing
 from kseg.format.internal_topics.decode import (
     CLUSTER_METADATA,
     CONSUMER_OFFSETS,
@@ -41,11 +42,14 @@ from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.row_filter import RecordCondition, among_rows, rows_with
 from kseg.format.segment.segment_reader import SegmentReader
-from kseg.format.storage.naming import is_snapshot
+from kseg.format.storage.naming import base_offset_of, is_snapshot
 from kseg.format.storage.source import open_source
+from kseg.text import parse_time_or_word
 
 # The version at the start of a key.
 _VERSION = 2
+# Epoch milliseconds since 1973 have as many digits or more.
+_DIGITS_OF_TIME = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +172,30 @@ _EVENTS = {CLUSTER_METADATA: CLUSTER, REMOTE_LOG_METADATA: REMOTE}
 _BEGIN, _END, _ABORT = "BeginTransaction", "EndTransaction", "AbortTransaction"
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A moment of a log: after the record at ``offset``, or after the records until ``timestamp`` (epoch milliseconds)."""
+
+    offset: int | None = None
+    timestamp: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Moment:
+        """Return the moment of an offset, of a time, or of an integer of 12 or more digits: epoch milliseconds.
+
+        Raises ValueError.
+        """
+        if text.isascii() and text.isdecimal() and len(text) < _DIGITS_OF_TIME:
+            return cls(offset=int(text))
+        return cls(timestamp=parse_time_or_word(text))
+
+    def is_before(self, offset: int, timestamp: int) -> bool:
+        """Return whether the record with this offset and timestamp is later."""
+        if self.offset is not None:
+            return offset > self.offset
+        return self.timestamp is not None and timestamp > self.timestamp
+
+
 @dataclass(slots=True)
 class Space:
     """The space used by the records of one entity and owner: bytes of keys and values, before compression.
@@ -197,13 +225,12 @@ class Write:
 class Effective:
     """Applies the records of one partition in offset order. ``items`` and ``spaces`` return the result.
 
-    With ``at`` (epoch milliseconds) later records are not applied. ``later`` has their keys, each with its first offset.
+    ``later`` has the keys of the records that were left out because they are later, each with its first offset.
     """
 
-    def __init__(self, topic: str, owner: Owner | None = None, at: int | None = None) -> None:
+    def __init__(self, topic: str, owner: Owner | None = None) -> None:
         self.later: dict[bytes | None, int] = {}
         self._owner = owner
-        self._at = at
         self._events = _EVENTS.get(topic)
         self._topic = topic
         self._state = self._new_state()
@@ -211,8 +238,13 @@ class Effective:
         self._begun: list[Write] | None = None
         self._spaces: dict[tuple[str, str | None], Space] = {}
 
-    def apply(self, chunk: Chunk, first_offset: int) -> None:
-        """Apply the records of a chunk whose offset is at least ``first_offset``."""
+    @property
+    def keyed(self) -> bool:
+        """Whether the topic is compacted: its state has the latest value of each key."""
+        return self._events is None
+
+    def apply(self, chunk: Chunk, first_offset: int, at: Moment | None = None) -> None:
+        """Apply the records of a chunk whose offset is at least ``first_offset``, with ``at`` those until this moment."""
         batches, offsets = chunk.batches, chunk.lists.offset
         for row in range(chunk.first, chunk.stop):
             if not batches.record_total[row]:
@@ -223,7 +255,7 @@ class Effective:
                 if offsets[i] < first_offset:
                     continue
                 control = chunk.control(i)
-                if self._at is not None and chunk.lists.timestamp[i] > self._at:
+                if at is not None and at.is_before(offsets[i], chunk.lists.timestamp[i]):
                     if control is None:
                         self.later.setdefault(chunk.key(i), offsets[i])
                     continue
@@ -320,31 +352,62 @@ def effective(
     paths: Sequence[str],
     report_of: Callable[[str], Report],
     owner: Owner | None = None,
-    at: int | None = None,
+    at: Moment | None = None,
 ) -> Effective:
     """Return the effective state of one partition; ``paths`` are its segments in offset order.
 
     ``report_of`` returns the report callback for a path. With ``owner`` only its records are read, with ``at`` only those
-    until that time in epoch milliseconds. Raises UnreadableError and NotASegmentError.
+    until that moment. Raises UnreadableError, also if the log no longer has a metadata state of that moment, and
+    NotASegmentError.
     """
-    found = Effective(topic, owner, at)
-    for path, first_offset in newest_sources(paths):
+    found = Effective(topic, owner)
+    for path, first_offset in newest_sources(paths, at):
         report = report_of(path)
         opener = DeepIterator(report)
+        # The records of a snapshot have offsets of their own.
+        until = None if is_snapshot(path) else at
         with SegmentReader(open_source(path), report=report) as reader:
             for window in reader.windows():
                 for chunk in opener.chunks(window):
-                    found.apply(chunk, first_offset)
+                    found.apply(chunk, first_offset, until)
     return found
 
 
-def newest_sources(paths: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Yield the newest snapshot of a metadata log, then the segments, each with the first offset to apply."""
+def newest_sources(paths: Sequence[str], at: Moment | None = None) -> Iterator[tuple[str, int]]:
+    """Yield the newest snapshot of a metadata log until ``at``, then the segments, each with the first offset to apply.
+
+    Raises UnreadableError if the records before the first segment are in no snapshot until ``at``.
+    """
     snapshots = sorted((path for path in paths if is_snapshot(path)), key=os.path.basename)
+    segments = [path for path in paths if not is_snapshot(path)]
+    newest = next((path for path in reversed(snapshots) if at is None or not _is_after(path, at)), None)
     end = 0
-    for newest in snapshots[-1:]:
+    if newest is not None:
         yield newest, 0
-        end = int(os.path.basename(newest).split("-")[0])
-    for path in paths:
-        if not is_snapshot(path):
-            yield path, end
+        end = _end_of(newest)
+    if at is not None and snapshots and segments and (start := base_offset_of(segments[0]) or 0) > end:
+        raise UnreadableError(
+            f"{segments[0]}: the state at that time is not known: no snapshot from before it is left, and the log begins "
+            f"at offset {start}"
+        )
+    for path in segments:
+        yield path, end
+
+
+def _end_of(snapshot: str) -> int:
+    """Return the offset before which the records of a snapshot are."""
+    return int(os.path.basename(snapshot).split("-")[0])
+
+
+def _is_after(snapshot: str, at: Moment) -> bool:
+    """Return whether a snapshot has records later than ``at``, or may have them: its header has their last timestamp."""
+    if at.offset is not None:
+        return _end_of(snapshot) > at.offset + 1
+    opener = DeepIterator(do_nothing)
+    with SegmentReader(open_source(snapshot)) as reader:
+        for window in reader.windows():
+            for chunk in opener.chunks(window):
+                header = chunk.control(0)
+                last = header.fields.get("last_contained_log_timestamp") if header else None
+                return not isinstance(last, int) or at.is_before(0, last)
+    return True
