@@ -144,7 +144,7 @@ def test_a_typed_load_killed_at_steps_three_times(tmp_path: Path) -> None:
     topic = write_topic(tmp_path / "whole", "JSON", count=90)
     steps = killed(config(tmp_path / "whole", more=SCHEMAS), 0, "parquet")
     assert steps > 20
-    for step in range(2, steps + 1, 3):
+    for step in range(2, steps + 1, 4):
         home = tmp_path / str(step)
         shutil.copytree(tmp_path / "whole" / "source", home / "source")
         shutil.copytree(tmp_path / "whole" / "registry", home / "registry")
