@@ -106,15 +106,9 @@ def _rows(batch: pa.RecordBatch, names: Iterable[str]) -> Iterator[tuple[Any, ..
     return zip(*(batch.column(name).to_pylist() for name in names), strict=True)
 
 
-<<<<<<< HEAD
 def _of_segments(table: LakeTable, plan: LoadPlan) -> Digest:
-    digest, names = Digest(), _compared(table)
-    columns = [one for one in table.columns if one.name in names]
-=======
-def _of_segments(table: LakeTable, plan: PartitionPlan) -> Digest:
     digest, names = Digest(), list(_compared(table))
     columns = [_RECORDS[name] for name in names]
->>>>>>> 0c7ab419 (Typed tables of the pipeline, and Delta tables)
     for part in plan.parts:
         for batch in part_rows(part, plan, columns):
             for offset, *contents in _rows(batch, names):
