@@ -9,7 +9,7 @@ from kseg.commands.validate.folder_checks import stamp_of
 from kseg.errors import KsegError
 from kseg.extras.pipeline.data_files import DataFiles
 from kseg.extras.pipeline.lake_table import LakeTable, TableState
-from kseg.extras.pipeline.offset_plan import Loaded, Part, LoadPlan
+from kseg.extras.pipeline.offset_plan import Loaded, LoadPlan, Part
 from kseg.extras.pipeline.rejected_load import RejectedLoad
 from kseg.extras.serialization.record_decoder import DecodeSettings
 from kseg.extras.views.planning import Request, SegmentRange, Split

@@ -1,6 +1,6 @@
-"""The side table of records that have no row in their table. Its commits precede those of the table.
+"""The side table of records without a row in their table. Its commits precede those of the table.
 
-It has next offsets of its own. If a run is killed between the two commits, the next one reads the same offsets again, and
+Its next offsets are its own. If a run is killed between the two commits, the next one reads the same offsets again, and
 leaves out the rejected records that the side table has.
 """
 

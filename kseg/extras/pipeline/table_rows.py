@@ -20,7 +20,7 @@ from kseg.text import unknown_name
 
 _RECORDS = {column.name: column for column in VIEWS["records"].columns}
 _CONTENTS = {column.name: column for columns in schema.CONTENT_COLUMNS.values() for column in columns}
-#: The columns of a row that was rejected: the stored record, and why it has no typed row.
+#: The columns of a row that was rejected: the stored record, and the reason.
 REJECTED = (
     *(_RECORDS[name] for name in ("topic", "partition", "offset", "timestamp", "key", "value", "headers")),
     Column("schema_id", "int", "the schema's id in the registry"),
@@ -78,7 +78,7 @@ class TableRows:
         return tuple(self._column_of(path) for path in self._paths)
 
     def _column_of(self, path: TablePath) -> Column:
-        """Return the column of a path. Raises UsageError if the schemas have no such field."""
+        """Return the column of a path. Raises UsageError if the schemas lack the field."""
         first, *fields = path.parts
         found = self._known[first]
         for name in fields:

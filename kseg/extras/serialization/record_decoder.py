@@ -281,7 +281,7 @@ def record_decoder(
 def with_types(settings: DecodeSettings, topics: Callable[[], Iterable[str]]) -> DecodeSettings:
     """Return the settings with the columns of the sides that are decoded as STRUCT, from all versions of their schemas.
 
-    ``topics`` returns the topics that are read. Raises UsageError if they have no schema, or different ones.
+    ``topics`` returns the topics that are read. Raises UsageError without a schema of them, or with different ones.
     """
     types: dict[str, Any] = {}
     for side, name in (("key", settings.key_as), ("value", settings.value_as)):

@@ -1,7 +1,7 @@
 """The columns of decoded values: the fields of a schema, and the union of the fields of several versions.
 
 A field is a ``schema.Column``. Its type is one of columnar tables, or ``struct``, ``list_of`` or ``map_of`` with the columns
-in it. What has no type in all of Arrow, Parquet and Spark is JSON (``object``): unions of several types, types that contain
+in it. Types that Arrow, Parquet and Spark do not all have are JSON (``object``): unions of several types, types that contain
 themselves, schemas of any value, and types that differ between versions.
 """
 
@@ -104,7 +104,7 @@ class _Fields:
 
 
 def _avro(schema: Schema, references: _References, message: str) -> Column:
-    avro.avro_reader(schema, references)  # rejects what is not a valid schema
+    avro.avro_reader(schema, references)  # rejects invalid schemas
     types = _AvroTypes(schema.label)
     for _, other in references:
         types.read(avro.parsed(other))

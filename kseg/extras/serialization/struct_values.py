@@ -1,4 +1,4 @@
-"""Decoded values (JSON) as the values of typed columns, which Arrow accepts. What a column cannot hold is an error."""
+"""Decoded values (JSON) as the values of typed columns, which Arrow accepts. Other values are errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TypedDecoder:
     def __init__(self, decoder: Decoder, column: Column) -> None:
         self.column = column
         self._decoder = decoder
-        # The JSON of Avro and Protobuf has numbers as text where JSON lacks them; a text in JSON itself is no number.
+        # The JSON of Avro and Protobuf has numbers as text where JSON lacks them. In JSON itself a text is never a number.
         self._strict, self._lenient = converter(column, texts=False), converter(column, texts=True)
 
     def decode(self, topic: str | None, data: bytes | None, headers: Headers = ()) -> DecodedValue:
