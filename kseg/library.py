@@ -14,6 +14,7 @@ from kseg.commands.validate.folder_checks import check_folders
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.engine import lazy
 from kseg.errors import UnreadableError, UsageError
+from kseg.extras.serialization.record_decoder import DecodeSettings, record_decoder, with_types
 from kseg.extras.views import planning, split_rows, view_table
 from kseg.findings import Finding, Report, Verdict, do_nothing
 from kseg.format.record.layout import ISOLATIONS, READ_UNCOMMITTED
@@ -102,6 +103,11 @@ def scan(
     until: Time | None = None,
     isolation: str = READ_UNCOMMITTED,
     control: bool | None = False,
+    key_as: str | None = None,
+    value_as: str | None = None,
+    schemas: Path | Sequence[Path] = (),
+    schema_files: Path | Sequence[Path] = (),
+    registry: str | None = None,
     verify_crc: bool = True,
     report: Callable[[str, Finding], object] = do_nothing,
     unread: Callable[[str], object] | None = None,
@@ -119,6 +125,11 @@ def scan(
     With ``isolation="read_committed"`` the records are those that a consumer with this isolation level gets. Rows of
     ``records`` are data; with ``control=True`` they are control records, such as transaction markers, with None both.
 
+    ``schemas`` (paths with the topic ``_schemas``), ``schema_files``, ``registry``, ``key_as`` and ``value_as`` are those of
+    ``kseg dump`` for decoded keys and values, in the columns ``value_decoded``, ``value_kind``, ``value_schema_id`` and
+    ``value_error``. With ``value_as="struct"`` the decoded value is an Arrow struct with the fields of all versions of the
+    schema.
+
     Reading begins with the first pull; this function only opens the paths. Each stream begins at the start. Reading
     continues after damage: ``report`` is called with the path and each Finding, ``unread`` with a line for each file that
     cannot be read. Without ``unread`` such a file ends the stream with an error.
@@ -130,11 +141,18 @@ def scan(
     if isolation not in ISOLATIONS:
         raise UsageError(unknown_name("isolation", isolation, ISOLATIONS))
     first, end = _offsets(offsets)
-    wanted = view_table.columns_of(view, [columns] if isinstance(columns, str) else columns)
+    paths = _paths(path)
+    decoding = DecodeSettings(key_as, value_as, _paths(schema_files), _paths(schemas), registry)
+    if decoding.sides:
+        record_decoder(decoding)  # raises UsageError for names and sources that are wrong
+        decoding = with_types(decoding, lambda: planning.topics_in(paths))
+    names = [columns] if isinstance(columns, str) else columns
+    wanted = view_table.columns_of(view, names, contents=decoding.columns)
     asked = planning.Request(
-        tuple(os.fspath(one) for one in ([path] if isinstance(path, (str, os.PathLike)) else path)),
+        paths,
         view,
         view_table.as_text(wanted) if text else wanted,
+        decoding=decoding if decoding.sides else None,
         mode="dropmalformed",
         isolation=isolation,
         control=control,
@@ -147,6 +165,10 @@ def scan(
     )
     planning.check_paths(asked)
     return found
+
+
+def _paths(given: Path | Sequence[Path]) -> tuple[str, ...]:
+    return tuple(os.fspath(one) for one in ([given] if isinstance(given, (str, os.PathLike)) else given))
 
 
 def _raise(line: str) -> None:

@@ -22,6 +22,9 @@ class Column(NamedTuple):
 
     ``value`` is the path of attributes to the value in a result, by default the name, or returns it. ``values`` are all
     possible ones; the only ``kind`` of a row is its meaning. ``shown`` is the column of a table (a TableColumn).
+
+    Columns of decoded values (``serialization/struct_types``) have further types. ``default`` is the value, as JSON, of a
+    field that a value lacks.
     """
 
     name: str
@@ -31,6 +34,7 @@ class Column(NamedTuple):
     shown: Any = None
     values: tuple[str, ...] | range = ()
     of: tuple[Column, ...] = ()
+    default: str = ""
 
     @property
     def type(self) -> str:

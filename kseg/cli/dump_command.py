@@ -29,7 +29,7 @@ from kseg.format.internal_topics.decode import BY_FOLDER, internal_topic
 from kseg.format.internal_topics.effective_state import Moment, Owner
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.sidefiles.registry import Recognised
-from kseg.format.storage.source import SegmentFile, find_segments, local_size, once_each, open_source
+from kseg.format.storage.source import SegmentFile, find_segments, local_size, once_each, open_source, topic_partition
 from kseg.report import side_files_report, template
 from kseg.report.formats import DUMP, View, destination, write
 from kseg.spark.jobs import written_files
@@ -139,6 +139,10 @@ def dump(asked: DumpOptions) -> int:
             return FAILED
         _check_follow(file.path for file in files)
     settings = asked.decoding
+    if settings and asked.format == "parquet":
+        settings = record_decoder.with_types(
+            settings, lambda: (topic for file in files if (topic := topic_partition(file.path)[0]))
+        )
     decoder = record_decoder.record_decoder(settings, lambda path: partial(FindingNotes(), path)) if settings else None
     return _Dump(asked, asked.request(files, decoder), files, beside, outcome).write()
 
@@ -190,7 +194,7 @@ class _Dump:
             encoding=asked.encoding,
             terminal=out.isatty(),
             decoded=any(internal_topic(file.path, self._request.decode_as) for file in self._files),
-            sides=decoder.sides if decoder else (),
+            contents=decoder.columns if decoder else (),
             columns=asked.columns or (),
             full=asked.full,
             template=asked.template or "",

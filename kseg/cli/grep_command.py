@@ -205,7 +205,7 @@ def _write(run: GrepRun, files: Sequence[SegmentFile], out: TextIO, asked: GrepO
         full=asked.full,
         template=asked.template or "",
         searched=True,
-        sides=decoder.sides if decoder else (),
+        contents=decoder.columns if decoder else (),
     )
     if asked.files_only or asked.count:
         report.write_files(islice(run.counts(), asked.limit), out, counts=not asked.files_only)

@@ -42,7 +42,7 @@ class PipelineOptions(DetailOptions):
     ),
 )
 def pipeline(asked: PipelineOptions) -> int:
-    """Load the new records of topics into tables of Parquet or Iceberg.
+    """Load the new records of topics into tables of Parquet, Iceberg or Delta.
 
     plan previews a run. run lists the segments, checks those that are not loaded, sets damage aside, loads the
     rest, and writes reports; it continues a run that was ended. status shows the loaded and the missing offsets.
@@ -81,6 +81,8 @@ def _lines(outcome: RunOutcome) -> list[str]:
     lines = [f"run {outcome.run}: {rows or 'no rows'} loaded in {time.time() - outcome.started:.0f} s"]
     if outcome.damage:
         lines.append(f"{count_of(len(outcome.damage), 'damaged place')} set aside")
+    for table, count in outcome.rejected.items():
+        lines.append(f"{count_of(count, 'record')} without a typed row: {table}")
     if outcome.fail_if:
         lines.append(f"nothing was loaded: {outcome.fail_if}")
     return lines

@@ -36,7 +36,6 @@ from kseg.format.storage.source import STDIN, SegmentFile, find_segments, is_url
 from kseg.report import sql_report as results
 from kseg.report.formats import SQL, destination, write
 from kseg.results import Settings
-from kseg.schema import CONTENT_COLUMNS
 from kseg.spark import sql as spark_sql
 
 _USAGE = "expected kseg sql STATEMENT PATH..."
@@ -137,8 +136,10 @@ def _scans(given: SqlOptions, paths: list[str], outcome: _Outcome) -> dict[str, 
     """Return the tables. Raises UnreadableError for a path that is missing, and UsageError for standard input."""
     notices = split_rows.Notices(outcome.finding, outcome.unread, outcome.encoded.add)
     settings = given.decoding
-    decoder = record_decoder.record_decoder(settings) if settings else None
-    decoded = tuple(column for side in (decoder.sides if decoder else ()) for column in CONTENT_COLUMNS[side])
+    if settings:
+        record_decoder.record_decoder(settings)  # names and sources that are wrong end the run here
+        settings = record_decoder.with_types(settings, lambda: planning.topics_in(paths))
+    decoded = settings.columns if settings else ()
     asked = {
         name: planning.Request(
             tuple(paths),

@@ -45,6 +45,7 @@ class RecordRows:
     def __init__(self, columns: Sequence[Column], max_rows: int = BATCH_ROWS, max_bytes: int = BATCH_BYTES) -> None:
         self.schema = arrow_schema(columns)
         self._names = [column.name for column in columns]
+        self._given = {column.name: column for column in columns}
         self._content_names = _CONTENTS.keys() & self._names
         self._with_transactions = not _OF_TRANSACTION.isdisjoint(self._names)
         self._window: Any = None
@@ -208,11 +209,13 @@ class RecordRows:
             chain.from_iterable(repeat(found[n], count) for found, count in self._transactions), pa.string()
         )
 
-    def contents(self, column: Column) -> pa.Array:
-        """Return a column of CONTENT_COLUMNS."""
-        found = self._contents[column.name]
+    def contents(self, name: str) -> pa.Array:
+        """Return a column of CONTENT_COLUMNS, or a typed one in the place of the decoded content."""
+        found, column = self._contents[name], self._given[name]
         found.extend([None] * (self._columns.count - len(found)))
-        return pa.array([arrow_value(column, {column.name: value}) for value in found], arrow_types()[column.type])
+        if column == _CONTENTS[name]:
+            found = [arrow_value(column, {name: value}) for value in found]
+        return pa.array(found, self.schema.field(name).type)
 
     def sizes(self, name: str) -> pa.Array:
         """Return the sizes of keys or values in bytes, null for null."""
@@ -297,7 +300,7 @@ _ARRAYS: Mapping[str, Callable[[Any], Any]] = {
     "transaction_state": partial(RecordRows.transactions, n=0),
     "transactional_id": partial(RecordRows.transactions, n=1),
     "damage": RecordRows.nothing,
-    **{name: partial(RecordRows.contents, column=column) for name, column in _CONTENTS.items()},
+    **{name: partial(RecordRows.contents, name=name) for name in _CONTENTS},
 }
 
 

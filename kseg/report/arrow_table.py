@@ -60,8 +60,21 @@ def widened(columns: Iterable[Column]) -> tuple[Column, ...]:
 
 def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
     """Return the Arrow schema of widened columns."""
-    types = arrow_types()
-    return pa.schema([pa.field(column.name, types[column.type]) for column in columns])
+    return pa.schema([arrow_field(column) for column in columns])
+
+
+def arrow_field(column: Column) -> Any:
+    """Return the Arrow field of a column, with those in it."""
+    kind = column.type
+    if kind == "struct":
+        return pa.field(column.name, pa.struct(list(map(arrow_field, column.of))))
+    if kind == "list_of":
+        return pa.field(column.name, pa.list_(arrow_field(column.of[0])))
+    if kind == "map_of":
+        return pa.field(column.name, pa.map_(*(arrow_field(one).type for one in column.of)))
+    if kind.startswith("decimal("):
+        return pa.field(column.name, pa.decimal128(*map(int, kind[8:-1].split(","))))
+    return pa.field(column.name, arrow_types()[kind])
 
 
 @cache
@@ -75,6 +88,10 @@ def arrow_types() -> dict[str, Any]:
     return {
         "int": pa.int64(),
         "int32": pa.int32(),
+        "float": pa.float64(),
+        "float32": pa.float32(),
+        "date": pa.date32(),
+        "timestamp_ntz": pa.timestamp("us"),
         "timestamp": pa.timestamp("us", tz="UTC"),
         "bool": pa.bool_(),
         "text": pa.string(),

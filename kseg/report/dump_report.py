@@ -57,7 +57,7 @@ def column_names(view: View) -> list[str]:
     names = [column.name for column in schema.RECORD_COLUMNS]
     names[names.index("headers") : names.index("headers")] = ["key_encoding", "value_encoding"]
     names += [schema.DECODED.name] * view.decoded
-    names += [column.name for side in view.sides for column in schema.CONTENT_COLUMNS[side]]
+    names += [column.name for column in view.contents]
     return names + [column.name for column in schema.SEARCH_COLUMNS] * view.searched
 
 

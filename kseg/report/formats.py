@@ -22,6 +22,7 @@ from kseg.format.storage import atomic_write, remote_files, remote_outputs
 from kseg.format.storage.naming import is_url
 from kseg.report import tables
 from kseg.report.terminal import screen
+from kseg.schema import Column
 from kseg.text import one_of
 
 if TYPE_CHECKING:
@@ -302,7 +303,7 @@ class View:
     """How rows are written. ``encoding`` is a name of ``records_chunk.ENCODERS``; ``terminal``: the output is a terminal.
 
     ``continued``: the rows follow others of the same kind. ``decoded``: records of internal topics have a column for
-    their decoded content. ``sides`` are those of "key" and "value" that are decoded. ``without`` are columns of Parquet
+    their decoded content. ``contents`` are the columns of decoded keys and values. ``without`` are columns of Parquet
     that are not written. ``columns`` are those of a table or of CSV, none for all; with ``full`` a terminal shows whole
     texts. ``template`` is that of ``kseg dump --template``.
     ``searched``: a search found the records, which adds the columns SEARCH_COLUMNS. With more than one of ``jobs`` another
@@ -314,7 +315,7 @@ class View:
     terminal: bool = False
     continued: bool = False
     decoded: bool = False
-    sides: Sequence[str] = ()
+    contents: Sequence[Column] = ()
     without: Collection[str] = ()
     columns: Sequence[str] = ()
     full: bool = False

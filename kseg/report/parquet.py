@@ -39,7 +39,7 @@ def write_parquet(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> Non
     table = schema.RECORD_TABLE if view.deep else schema.BATCH_TABLE
     if view.deep:
         table = (*table, *(schema.DECODED,) * view.decoded)
-        table = (*table, *(column for side in view.sides for column in schema.CONTENT_COLUMNS[side]))
+        table = (*table, *view.contents)
     columns = arrow_table.widened(table)
     columns = tuple(column for column in columns if column.name not in view.without)
     write_batches(_segment_batches(dumped, columns, deep=view.deep), columns, out, view)

@@ -27,8 +27,8 @@ from pyspark.sql.datasource import (
 
 from kseg.errors import UnreadableError, UsageError
 from kseg.extras.serialization.decoding import FieldDecoder
-from kseg.extras.serialization.record_decoder import DecodeSettings
-from kseg.extras.views.planning import Request
+from kseg.extras.serialization.record_decoder import DecodeSettings, with_types
+from kseg.extras.views.planning import Request, topics_in
 from kseg.extras.views.split_rows import NO_NOTICES, Notices
 from kseg.extras.views.view_table import VIEWS, columns_of
 from kseg.findings import do_nothing
@@ -52,20 +52,39 @@ _TYPES = {
     "bytes": "binary",
     "headers": "array<struct<key:string,value:binary>>",
     "object": "string",
+    "float": "double",
+    "float32": "float",
+    "date": "date",
+    "timestamp_ntz": "timestamp_ntz",
 }
 
 
 def ddl(columns: Iterable[Column]) -> str:
     """Return the columns as a schema in Spark's DDL."""
-    return ", ".join(f"`{column.name}` {_TYPES[column.type]}" for column in columns)
+    return ", ".join(f"{_quoted(column.name)} {_type(column, _quoted)}" for column in columns)
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _type(column: Column, name_of: Callable[[str], str] = str) -> str:
+    """Return the type of a column in Spark's DDL; with names as they are, it is what Spark prints."""
+    inner = [_type(one, name_of) for one in column.of]
+    if column.type == "struct":
+        fields = [f"{name_of(one.name)}:{kind}" for one, kind in zip(column.of, inner, strict=True)]
+        return f"struct<{','.join(fields)}>"
+    if column.type in ("list_of", "map_of"):
+        return f"{'array' if column.type == 'list_of' else 'map'}<{','.join(inner)}>"
+    return _TYPES.get(column.type, column.type)  # decimal(p,s) is the same
 
 
 def check_types(columns: Iterable[Column], given: Iterable[tuple[str, str]]) -> None:
     """Raise UsageError for a type in a user's schema, given as (name, type) pairs, that is not the type of the column."""
     types = dict(given)
     for column in columns:
-        if types[column.name] != _TYPES[column.type]:
-            raise UsageError(f"column {column.name} is of type {_TYPES[column.type]}, not {types[column.name]}")
+        if types[column.name] != _type(column):
+            raise UsageError(f"column {column.name} is of type {_type(column)}, not {types[column.name]}")
 
 
 NO_DECODING = "none"
@@ -129,8 +148,11 @@ def parse(given: Mapping[str, str], schema: Sequence[tuple[str, str]] | None = N
     decode_as: str | None = _choice("decode", options, (NO_DECODING, BY_FOLDER, *TOPICS), default)
     decode_as = None if decode_as == NO_DECODING else decode_as
     decoding = _decoding(options)
-    sides = decoding.sides if decoding else ()
-    columns = columns_of(view, names, decoded=decode_as is not None, framed=framing, sides=sides)
+    topics = _set(_list(options.get("topics")))
+    if decoding:
+        decoding = with_types(decoding, lambda: topics or topics_in(paths))
+    contents = decoding.columns if decoding else ()
+    columns = columns_of(view, names, decoded=decode_as is not None, framed=framing, contents=contents)
     if schema:
         check_types(columns, schema)
     return Options(
@@ -148,7 +170,7 @@ def parse(given: Mapping[str, str], schema: Sequence[tuple[str, str]] | None = N
             end,
             _parsed("since", options, parse_time),
             _parsed("until", options, parse_time),
-            topics=_set(_list(options.get("topics"))),
+            topics=topics,
             partitions=_set([_int("partitions", text) for text in _list(options.get("partitions"))]),
         ),
         verify_crc=_flag("verifycrc", options, default="true"),

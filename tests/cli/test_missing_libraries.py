@@ -43,7 +43,7 @@ COMMANDS: dict[str, tuple[object, ...]] = {
     **dict.fromkeys(("fastavro", "protobuf", "grpcio-tools"), VALUES),
     "pyarrow": ("dump", "--format", "parquet", "-o", "rows.parquet", PLAIN),
     "duckdb": SQL,
-    "pyiceberg": ("pipeline", "plan", "night.toml"),
+    **dict.fromkeys(("pyiceberg", "deltalake"), ("pipeline", "plan", "night.toml")),
     "pyspark": ("validate", "--spark", "local[1]", PLAIN),
 }
 
@@ -59,7 +59,7 @@ def test_every_dependency_is_tried() -> None:
 def test_a_missing_library_is_named(missing: str, tmp_path: Path) -> None:
     """Whoever installs with --no-deps, or without an extra, is left with neither a traceback nor an internal error."""
     (tmp_path / "without.py").write_text(WITHOUT)
-    pipelines.config(tmp_path, "iceberg")
+    pipelines.config(tmp_path, "delta" if missing == "deltalake" else "iceberg")
     (tmp_path / "source" / "orders-0").mkdir(parents=True)
     shutil.copy(PLAIN, tmp_path / "source" / "orders-0")
     command = [sys.executable, tmp_path / "without.py", MODULES.get(missing, missing), *COMMANDS[missing]]

@@ -132,7 +132,7 @@ def check_csv(run: RecordsItem, encoding: str) -> None:
     wanted = csv_of_rows(run, view)
     decoded = replace(run, decoder=DECODER)
     for columns in ((), ("value_decoded", "offset"), ("offset", "value_error", "value_decoded")):
-        csv_of_rows(decoded, View(True, encoding, sides=DECODER.sides, columns=columns))
+        csv_of_rows(decoded, View(True, encoding, contents=DECODER.columns, columns=columns))
     chunk, batches = run.chunk, run.chunk.batches
     layout = report_dump.csv_layout(run.file, stamp_of(run), batches.magic[row] >= 2, encoding, tuple(found.names))
     json = json_layout("", None, True, encoding)

@@ -15,17 +15,6 @@ from tests.support import pipelines
 from tests.support.growing_logs import batch, write
 from tests.support.pipelines import TRANSACTIONS, config, killed, rows, run, run_here, split_log
 
-FORMATS = ["parquet", "iceberg"]
-
-
-@pytest.fixture(params=FORMATS)
-def kind(request: pytest.FixtureRequest) -> str:
-    """A table format that is installed."""
-    needed = {"iceberg": "pyiceberg", "delta": "deltalake"}
-    if request.param in needed:
-        pytest.importorskip(needed[request.param], reason=f"{needed[request.param]} is not installed")
-    return str(request.param)
-
 
 def committed_rows(folder: Path) -> list[tuple[int, int, bytes | None]]:
     """Return what a consumer with isolation.level=read_committed gets, by the view of transactions."""

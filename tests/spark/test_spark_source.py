@@ -18,6 +18,7 @@ from kseg import schema
 from kseg.format.sidefiles.transaction_states import TransactionLogs
 from tests.support import fleet
 from tests.support.cli import kseg
+from tests.support.evolving_values import KINDS, write_topic
 from tests.support.fixtures import FOLDERS, SEGMENTS, dumped, expected
 from tests.support.parquet import as_json
 
@@ -81,6 +82,24 @@ def test_keys_and_values_are_decoded(spark: SparkSession) -> None:
     assert [row.value_schema_id for row in rows] == [2, 2, 2, 3, 3, 3, None]
     with pytest.raises(Exception, match="unknown deserializer 'arvo'"):
         load(spark, fixture / "orders-0", valueAs="arvo").collect()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_typed_columns_are_what_other_libraries_read(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """valueAs=struct: Spark's rows have the typed values, and reasons for the others; Spark writes them as Parquet."""
+    topic = write_topic(tmp_path, kind, count=45)
+    table = load(spark, topic.log, schemas=str(topic.schemas), valueAs="struct").select(
+        "offset", "value_decoded", "value_error"
+    )
+    rows = {row["offset"]: row for row in table.toArrow().to_pylist()}
+    assert rows.keys() == topic.truth.keys() | topic.undecodable.keys()
+    for offset, row in rows.items():
+        assert row["value_decoded"] == topic.truth.get(offset), offset
+        assert (row["value_error"] is not None) == (offset in topic.undecodable)
+    table.write.parquet(str(tmp_path / "rows"))
+    assert spark.read.parquet(str(tmp_path / "rows")).where("value_decoded.id is not null").count() == sum(
+        bool(value and value["id"] is not None) for value in topic.truth.values()
+    )
 
 
 def test_internal_topics_are_decoded_where_that_is_asked_for(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from click.testing import CliRunner
 
+from kseg.cli.main import main
 from kseg.extras.pipeline.pipeline_reports import write_reports
 from kseg.extras.pipeline.pipeline_run import Pipeline, RunOutcome
 from kseg.extras.pipeline.pipeline_settings import read_settings
@@ -49,6 +51,12 @@ def run(path: Path, action: str = "run", *options: str) -> subprocess.CompletedP
     return kseg("pipeline", action, "--jobs", 1, *options, path)
 
 
+def run_in_process(path: Path, action: str = "run", *options: str) -> subprocess.CompletedProcess[str]:
+    """Run an action in this process."""
+    done = CliRunner().invoke(main, ["pipeline", action, "--jobs", "1", *options, str(path)])
+    return subprocess.CompletedProcess([], done.exit_code, done.stdout, done.stderr)
+
+
 def run_here(path: Path) -> RunOutcome:
     """Run a pipeline in this process."""
     settings = read_settings(str(path))
@@ -65,33 +73,44 @@ def killed(path: Path, step: int, kind: str) -> int:
 
 def rows(folder: Path, kind: str, columns: tuple[str, ...] = ("partition", "offset", "value")) -> list[tuple[Any, ...]]:
     """Return the rows of the table of orders, in the order of partition and offset."""
+    return sorted(tuple(row[name] for name in columns) for row in table_rows(folder, kind, columns=columns))
+
+
+def table_rows(
+    folder: Path, kind: str, suffix: str = "", columns: tuple[str, ...] | None = None
+) -> list[dict[str, Any]]:
+    """Return the rows of the table of orders, or of its side table, as the format's own library reads them."""
+    place = folder / "lake" / f"orders{suffix}"
     if kind == "parquet":
-        found = parquet_rows(folder / "lake" / "orders", columns)
-    elif kind == "iceberg":
-        found = iceberg_table(folder).scan(selected_fields=columns).to_arrow().select(list(columns)).to_pylist()
-    else:
-        from deltalake import DeltaTable
+        return parquet_rows(place, columns)
+    names = columns or ("*",)
+    if kind == "iceberg":
+        found: list[dict[str, Any]] = (
+            iceberg_table(folder, suffix=suffix).scan(selected_fields=names).to_arrow().to_pylist()
+        )
+        return found
+    from deltalake import DeltaTable
 
-        found = DeltaTable(str(folder / "lake" / "orders")).to_pyarrow_table(columns=list(columns)).to_pylist()
-    return sorted(tuple(row[name] for name in columns) for row in found)
+    return list(DeltaTable(str(place)).to_pyarrow_table(columns=list(columns) if columns else None).to_pylist())
 
 
-def parquet_rows(folder: Path, columns: tuple[str, ...]) -> list[dict[str, Any]]:
+def parquet_rows(folder: Path, columns: tuple[str, ...] | None) -> list[dict[str, Any]]:
     """Return the rows of the files that the commits list; after a run no other file is there."""
     listed = []
     for commit in sorted((folder / "_kseg" / "commits").iterdir()):
         listed += [folder / one["place"] for one in json.loads(commit.read_text())["files"]]
     assert sorted(listed) == sorted(folder.rglob("*.parquet"))
-    return [row for path in listed for row in pq.ParquetFile(path).read(columns=list(columns)).to_pylist()]
+    names = list(columns) if columns else None
+    return [row for path in listed for row in pq.ParquetFile(path).read(columns=names).to_pylist()]
 
 
-def iceberg_table(folder: Path, lake: str = "") -> Any:
+def iceberg_table(folder: Path, lake: str = "", suffix: str = "") -> Any:
     from pyiceberg.catalog import load_catalog
 
     warehouse = lake or f"file://{folder}/lake"
     address = {"s3.endpoint": os.environ["AWS_ENDPOINT_URL"]} if lake else {}
     catalog = load_catalog("ice", type="sql", uri=f"sqlite:///{folder}/{CATALOG}", warehouse=warehouse, **address)
-    return catalog.load_table("lake.orders")
+    return catalog.load_table(f"lake.orders{suffix}")
 
 
 def split_log(source: Path, folder: Path) -> list[Path]:

@@ -50,7 +50,9 @@ class DataFiles:
         return self._written + sum(one.bytes for one in self._open.values())
 
     def add(self, batch: Any) -> None:
-        """Write the rows of an Arrow batch."""
+        """Write the rows of an Arrow batch, with the types of the schema."""
+        if batch.schema != self._schema:
+            batch = batch.cast(self._schema)
         for day, rows in self._days(batch):
             file = self._open.pop(day, None)
             if file is None:

@@ -16,6 +16,7 @@ from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.extras.pipeline.data_files import DataFile
 from kseg.extras.pipeline.lake_table import ChangedTableError, LakeTable, TableState
 from kseg.extras.pipeline.pipeline_settings import TableSettings
+from kseg.extras.pipeline.table_rows import TableRows, check_evolution
 from kseg.report.arrow_table import pa
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ _RETRIES = "commit.retry.num-retries"
 class IcebergTable(LakeTable):
     """A table in a catalog of pyiceberg. ``properties`` None are those of pyiceberg's own configuration."""
 
-    def __init__(self, settings: TableSettings, properties: Mapping[str, str] | None) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: TableSettings, rows: TableRows, properties: Mapping[str, str] | None) -> None:
+        super().__init__(settings, rows)
         self._properties = {**_of_environment(), **(properties or {})}
         self._catalog: Any = None
         self._table: Any = None
@@ -80,11 +81,9 @@ class IcebergTable(LakeTable):
     def create(self) -> None:
         if self._load() is None:
             self._create()
+        self._evolve()
         schema, spec = self._table.schema(), self._table.spec()
-        for one in self.schema:
-            if one.name not in schema.column_names:
-                raise UsageError(f"table {self.settings.name} has no column {one.name}: add it, or set columns")
-        missing = [one.name for one in schema.fields if one.required and one.name not in self.settings.columns]
+        missing = [one.name for one in schema.fields if one.required and one.name not in self.rows.schema.names]
         if missing:
             raise UsageError(f"table {self.settings.name}: column {missing[0]} is required, and nothing fills it")
         stamp = schema.find_field("timestamp").field_id if "timestamp" in schema.column_names else -1
@@ -94,6 +93,18 @@ class IcebergTable(LakeTable):
             raise UsageError(
                 f"table {self.settings.name} is partitioned by {shown}: set partition to that, or another name"
             )
+
+    def _evolve(self) -> None:
+        """Add the fields that the table lacks, also in structs. Raises UsageError if the configuration forbids it."""
+        settings, wanted = self.settings, self.rows.schema
+        if not check_evolution(self._table.schema().as_arrow(), wanted, settings.evolve, settings.name):
+            return
+        try:
+            with self._table.update_schema() as update:
+                update.union_by_name(wanted)
+        except Exception as error:
+            raise KsegError(f"table {settings.name}: {_line(error)}") from error
+        self._load()
 
     def _create(self) -> None:
         catalog, name = self._connected(), self.settings.name
@@ -174,9 +185,13 @@ def _with_ids(own: Any, stored: Any) -> Any:
     kind = own.type
     if pa.types.is_list(kind):
         kind = pa.list_(_with_ids(kind.value_field, stored.type.value_field))
+    elif pa.types.is_map(kind):
+        kind = pa.map_(
+            _with_ids(kind.key_field, stored.type.key_field), _with_ids(kind.item_field, stored.type.item_field)
+        )
     elif pa.types.is_struct(kind):
         kind = pa.struct([_with_ids(one, stored.type.field(one.name)) for one in kind])
-    return pa.field(own.name, kind, metadata=stored.metadata)
+    return pa.field(own.name, kind, nullable=own.nullable, metadata=stored.metadata)
 
 
 def _line(error: Exception) -> str:

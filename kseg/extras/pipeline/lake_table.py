@@ -21,11 +21,11 @@ from kseg.extras.pipeline.data_files import DataFile
 from kseg.extras.pipeline.offset_plan import Loaded
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings, TableSettings
 from kseg.extras.pipeline.pipeline_state import new_file, read_if_exists, remove_file
-from kseg.extras.views.view_table import VIEWS
-from kseg.format.storage import local_files, remote_files
+from kseg.extras.pipeline.table_rows import RejectedRows, TableRows, check_evolution
+from kseg.format.storage import atomic_write, local_files, remote_files
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.source import path_in
-from kseg.report.arrow_table import arrow_schema, pa, parquet
+from kseg.report.arrow_table import pa, parquet
 
 
 class ChangedTableError(KsegError):
@@ -53,21 +53,17 @@ class TableState:
 
 
 class LakeTable(ABC):
-    """A table. ``schema`` is the Arrow schema of its data files; None before the table is created."""
+    """A table. ``rows`` makes its rows. ``rejected`` is the side table of records without a row, None without one."""
 
-    def __init__(self, settings: TableSettings) -> None:
+    def __init__(self, settings: TableSettings, rows: TableRows) -> None:
         self.settings = settings
-
-    @property
-    def columns(self) -> tuple[Any, ...]:
-        """The columns of the view of records that the table has."""
-        known = {column.name: column for column in VIEWS["records"].columns}
-        return tuple(known[name] for name in self.settings.columns)
+        self.rows = rows
+        self.rejected: LakeTable | None = None
 
     @property
     def schema(self) -> Any:
         """The Arrow schema of the data files."""
-        return arrow_schema(self.columns)
+        return self.rows.schema
 
     def file_name(self, day: date | None) -> str:
         """Return a new name of a data file below the folder of the data."""
@@ -109,14 +105,21 @@ def open_table(settings: PipelineSettings, topic: str) -> LakeTable:
     """Return the table of a topic. Raises UsageError if a library is missing."""
     table = settings.tables[topic]
     kind: type[LakeTable] = imported(_KINDS[table.format])
-    return kind(table) if not table.catalog else kind(table, settings.catalogs.get(table.catalog))  # type: ignore[call-arg]
+    more = (settings.catalogs.get(table.catalog),) if table.catalog else ()
+    found = kind(table, TableRows(settings, table), *more)
+    if table.sides and table.undecoded == "side_table":
+        found.rejected = kind(table.rejected, RejectedRows(settings, table.rejected), *more)
+    return found
 
 
 _KINDS = {
     "parquet": "kseg.extras.pipeline.lake_table:ParquetTable",
     "iceberg": "kseg.extras.pipeline.iceberg_table:IcebergTable",
+    "delta": "kseg.extras.pipeline.delta_table:DeltaLakeTable",
 }
 _COMMITS = "_kseg/commits"
+#: How the names of data files begin, also of those that are not complete.
+_OWN = ("kseg-", ".kseg-")
 
 
 class ParquetTable(LakeTable):
@@ -135,17 +138,23 @@ class ParquetTable(LakeTable):
 
     def create(self) -> None:
         self._check_own()
+        for number in reversed(self._commits()):
+            if names := self._commit_of(number)[1]:
+                with local_files.open_file(path_in(self.settings.path, names[-1]), named=False) as raw:
+                    stored = parquet.read_schema(pa.PythonFile(raw, mode="r"))
+                check_evolution(stored, self.schema, self.settings.evolve, self.settings.shown)
+                return
 
     def _check_own(self) -> None:
         """Raise UsageError if the folder has something in it that no pipeline has written."""
-        names = _names(self.settings.path)
-        if names and "_kseg" not in names and not all(name.startswith("date=") for name in names):
+        names = names_of_folder(self.settings.path)
+        if names and "_kseg" not in names and not all(name.startswith(("date=", *_OWN)) for name in names):
             raise UsageError(
                 f"{self.settings.shown} has files that no pipeline has written, such as {min(names)}: give another folder"
             )
 
     def _commits(self) -> list[int]:
-        names = _names(path_in(self.settings.path, _COMMITS))
+        names = names_of_folder(path_in(self.settings.path, _COMMITS))
         return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
 
     def _commit_place(self, number: int) -> str:
@@ -186,11 +195,13 @@ class ParquetTable(LakeTable):
         known = set(self.files())
         found = 0
         folders = [self.settings.path]
-        folders += [path_in(self.settings.path, name) for name in _names(folders[0]) if name.startswith("date=")]
+        folders += [
+            path_in(self.settings.path, name) for name in names_of_folder(folders[0]) if name.startswith("date=")
+        ]
         for folder in folders:
-            for name in _names(folder):
+            for name in names_of_folder(folder):
                 place = path_in(folder, name)
-                if name.startswith("kseg-") and name.endswith(".parquet") and place not in known:
+                if name.startswith(_OWN) and name.endswith((".parquet", atomic_write.SUFFIX)) and place not in known:
                     remove_file(place)
                     found += 1
         return found
@@ -202,7 +213,7 @@ def parquet_batches(place: str, columns: Sequence[str]) -> Iterator[Any]:
         yield from parquet.ParquetFile(pa.PythonFile(raw, mode="r")).iter_batches(columns=list(columns))
 
 
-def _names(folder: str) -> list[str]:
+def names_of_folder(folder: str) -> list[str]:
     """Return the names in a folder, none if it does not exist. Raises UnreadableError."""
     if is_url(folder):
         remote_files.forget(folder)

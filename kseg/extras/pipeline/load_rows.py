@@ -10,6 +10,8 @@ from kseg.errors import KsegError
 from kseg.extras.pipeline.data_files import DataFiles
 from kseg.extras.pipeline.lake_table import LakeTable, TableState
 from kseg.extras.pipeline.offset_plan import Loaded, LoadPlan, Part
+from kseg.extras.pipeline.rejected_load import RejectedLoad
+from kseg.extras.serialization.record_decoder import DecodeSettings
 from kseg.extras.views.planning import Request, SegmentRange, Split
 from kseg.extras.views.split_rows import Notices, read
 from kseg.findings import RULES, Finding, Severity, do_nothing
@@ -23,7 +25,9 @@ from kseg.schema import Column
 COMMIT_BYTES = 1024 * 1024 * 1024
 
 
-def part_rows(part: Part, plan: LoadPlan, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+def part_rows(
+    part: Part, plan: LoadPlan, columns: Sequence[Column], decoding: DecodeSettings | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a part. Raises KsegError if its bytes cannot be read, or are not those that were checked."""
 
     def notice(file: SegmentFile, finding: Finding) -> None:
@@ -34,6 +38,7 @@ def part_rows(part: Part, plan: LoadPlan, columns: Sequence[Column]) -> Iterator
     request = Request(
         paths=(),
         columns=tuple(columns),
+        decoding=decoding,
         mode="dropmalformed",
         isolation="read_uncommitted" if plan.committed is None else "read_committed",
         control=False,
@@ -63,6 +68,8 @@ class TableLoad:
         self._loaded = loaded
         rows = before.rows if before.run == run else 0
         self._next = replace(before, run=run, rows=rows)
+        self._run = run
+        self._rejected = RejectedLoad(table.rejected, run) if table.rejected else None
         self._files = DataFiles(
             table.schema,
             table.new_place,
@@ -82,18 +89,23 @@ class TableLoad:
                 self._commit()
         finally:
             self._files.discard()
+            if self._rejected:
+                self._rejected.discard()
         return self._committed
 
     def _load_part(self, part: Part, plan: LoadPlan) -> None:
-        columns = self._table.columns
-        names = [one.name for one in columns]
-        for batch in part_rows(part, plan, columns):
+        rows = self._table.rows
+        for batch in part_rows(part, plan, rows.needed, rows.decoding):
             if not batch.num_rows:
                 continue
-            self._next = replace(self._next, rows=self._next.rows + batch.num_rows)
-            self._files.add(batch)
+            loaded, rejected = rows.split(batch, self._run)
+            if rejected is not None and self._rejected:
+                self._rejected.add(plan.name, rejected)
+            self._next = replace(self._next, rows=self._next.rows + loaded.num_rows)
+            if loaded.num_rows:
+                self._files.add(loaded)
             if self._files.bytes >= COMMIT_BYTES and part.checked.ordered and part.checked.is_sound:
-                offsets = batch.column(names.index("offset"))
+                offsets = batch.column("offset")
                 self._set(plan, offsets[len(offsets) - 1].as_py() + 1)
                 self._commit()
         self._set(plan, part.end)
@@ -106,6 +118,8 @@ class TableLoad:
         self._next = replace(self._next, offsets={**self._next.offsets, plan.name: Loaded(offset, topic_id)})
 
     def _commit(self) -> None:
+        if self._rejected:
+            self._rejected.commit(self._next)
         files = self._files.take()
         self._table.commit(files, self._committed, self._next)
         self._committed = self._next

@@ -54,7 +54,8 @@ def _write_jsonl(settings: PipelineSettings, outcome: RunOutcome, out: TextIO) -
     ]
     rows += [{"kind": "damage", **one} for one in outcome.damage]
     rows.append({"kind": "run", "run": outcome.run, "pipeline": settings.name, "code": outcome.code,
-                 "rows": dict(outcome.rows), "failures": list(outcome.failures)})  # fmt: skip
+                 "rows": dict(outcome.rows), "rejected": dict(outcome.rejected),
+                 "failures": list(outcome.failures)})  # fmt: skip
     out.writelines(f"{json.dumps(row)}\n" for row in rows)
 
 
@@ -65,6 +66,8 @@ def _write_prometheus(settings: PipelineSettings, outcome: RunOutcome, out: Text
     loaded = [({"topic": topic}, outcome.rows.get(topic, 0)) for topic in topics]
     metrics.write("pipeline_rows", "Rows that the last run has loaded.", loaded)
     metrics.write("pipeline_damaged_places", "Rows of the quarantine list.", [({}, len(outcome.damage))])
+    rejected = [({"table": table}, count) for table, count in outcome.rejected.items()]
+    metrics.write("pipeline_rejected_rows", "Records that the last run has added to side tables.", rejected)
     worst = sorted(outcome.partitions, key=lambda one: -one.lag)[:_MOST_ROWS]
     lags = [({"topic": one.topic, "partition": str(one.partition)}, one.lag) for one in worst]
     metrics.write("pipeline_lag", "Offsets of a partition that are not loaded, the largest only.", lags)
@@ -81,6 +84,8 @@ def _write_html(settings: PipelineSettings, outcome: RunOutcome, out: TextIO) ->
         kseg.__version__,
     )  # fmt: skip
     lead = f"Run {outcome.run}: {rows or 'no rows'} loaded, {count_of(len(outcome.damage), 'damaged place')} set aside."
+    for table, count in outcome.rejected.items():
+        lead += f" {count_of(count, 'record')} without a typed row: {table}."
     head = page.header(level, verdict, f"Pipeline {settings.name}", lead, run, "kseg pipeline")
     page.write_page(out, f"kseg pipeline: {verdict}", head, list(_sections(outcome)))
 

@@ -72,6 +72,7 @@ class RunOutcome:
     segments: Sequence[CheckedSegment] = ()
     started: float = 0.0
     fail_if: str | None = None
+    rejected: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -226,14 +227,25 @@ class _Run:
 
     def _outcome(self, damage: Sequence[Mapping[str, Any]], *, met: bool) -> RunOutcome:
         failures = self._work.failures
-        code = FAIL_IF if met else FAILED if failures else SET_ASIDE if damage else 0
+        rejected = {} if met else self._rejected()
+        code = FAIL_IF if met else FAILED if failures else SET_ASIDE if damage or rejected else 0
         partitions = [one for plans in self._work.plans.values() for one in map(self._partition, plans)]
         rows = {topic: state.rows for topic, state in self._done.items() if state.run == self._id}
         condition = self._settings.fail_if.text if met and self._settings.fail_if else None
         return RunOutcome(
             self._id, code, partitions, damage, rows, tuple(failures), tuple(self._work.segments.values()),
-            float(self._manifest["started"]), condition,
+            float(self._manifest["started"]), condition, rejected,
         )  # fmt: skip
+
+    def _rejected(self) -> dict[str, int]:
+        """Return the rows that the run has added to side tables, by their names."""
+        found = {}
+        for topic in self._done:
+            side = self._pipeline.tables[topic].rejected
+            state = side.read_state() if side else None
+            if side and state and state.run == self._id:
+                found[side.settings.shown] = state.rows
+        return found
 
     def _partition(self, plan: LoadPlan) -> PartitionOutcome:
         topic, partition = plan.place

@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from kseg.extras.views.view_table import VIEWS
 from kseg.format.storage import local_files, remote_files
 from kseg.format.storage.naming import is_url
 from kseg.format.writer import output_rule
+from kseg.schema import CONTENT_COLUMNS
 from kseg.text import one_of, unknown_name
 
 if TYPE_CHECKING:
@@ -27,15 +28,26 @@ if TYPE_CHECKING:
 else:
     tomllib = lazy("tomllib")
 
-FORMATS = ("parquet", "iceberg")
+FORMATS = ("parquet", "iceberg", "delta")
 ISOLATIONS = ("read_committed", "read_uncommitted")
 #: The columns of a table without ``columns``.
 DEFAULT_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+#: Those of a table with the fields of its topic's schema.
+TYPED_COLUMNS = ("topic", "partition", "offset", "timestamp", "key")
+#: What becomes of records whose key or value cannot be decoded, and of fields that a table lacks.
+UNDECODED = ("side_table", "column", "stop")
+EVOLUTIONS = ("add", "stop")
 #: The columns that each table has: without them a row cannot be found again.
 REQUIRED_COLUMNS = ("partition", "offset")
 FILE_BYTES = 256 * 1024 * 1024
 _SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
+_CASTS = {
+    "bigint": "int", "int": "int32", "double": "float", "float": "float32", "boolean": "bool", "text": "text",
+    "timestamp": "timestamp", "date": "date",
+}  # fmt: skip
+_DECIMAL = re.compile(r"decimal\((?:[1-9]|[12]\d|3[0-8]),(?:[12]?\d|3[0-8])\)")
+_RECORD_NAMES = [column.name for column in VIEWS["records"].columns]
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
 _FAIL_IF = re.compile(r"damaged\s*>\s*(\d+(?:\.\d+)?)\s*(%\s*of\s*)?(bytes|segments)")
 #: The names of pipelines: they are part of file names and of properties of tables.
@@ -60,22 +72,54 @@ class FailIf:
 
 
 @dataclass(frozen=True, slots=True)
+class TablePath:
+    """A column of a table: a column of the view of records, or ``value.total.amount``, as another type with ``cast``."""
+
+    name: str
+    path: str
+    cast: str = ""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The column of the view, and the names of the fields in it."""
+        first, *fields = self.path.split(".")
+        return (f"{first}_decoded", *fields) if fields else (first,)
+
+
+@dataclass(frozen=True, slots=True)
 class TableSettings:
     """The table of a topic. ``name`` is that in the catalog of Iceberg, ``path`` a folder or URL of the other formats.
 
-    ``given`` is the path as it is in the file. ``columns`` are those of the view of
-    records; ``by_day``: the table is partitioned by the day of the timestamp.
+    ``given`` is the path as it is in the file. ``by_day``: the table is partitioned by the day of the timestamp. With
+    ``by_schema`` the fields of the value follow ``paths``. ``decoded_as`` is the deserializer, a form of ``struct``.
     """
 
     topic: str
     format: str
-    columns: tuple[str, ...] = DEFAULT_COLUMNS
+    paths: tuple[TablePath, ...] = tuple(TablePath(name, name) for name in DEFAULT_COLUMNS)
     catalog: str = ""
     name: str = ""
     path: str = ""
     by_day: bool = True
     given: str = ""
     file_bytes: int = FILE_BYTES
+    by_schema: bool = False
+    decoded_as: str = "struct"
+    evolve: str = EVOLUTIONS[0]
+    undecoded: str = UNDECODED[0]
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """The sides that are decoded: of "key" and "value"."""
+        contents = {path.parts[0] for path in self.paths} | ({"value_decoded"} if self.by_schema else set())
+        return tuple(side for side in ("key", "value") if any(name.startswith(f"{side}_") for name in contents))
+
+    @property
+    def rejected(self) -> TableSettings:
+        """The side table of the records that cannot be decoded."""
+        name = f"{self.name}__rejects" if self.name else ""
+        place, given = (f"{one}__rejects" if one else "" for one in (self.path, self.given))
+        return replace(self, name=name, path=place, given=given, by_day=False, paths=(), by_schema=False)
 
     @property
     def shown(self) -> str:
@@ -88,7 +132,8 @@ class PipelineSettings:
     """A checked configuration. ``settle`` is in seconds: segments written within that time wait.
 
     ``gaps_stop``: offsets that are in no segment stop the load of their partition before them. ``hold_segments``: a
-    damaged segment is not loaded at all. ``catalogs`` has the properties of catalogs by name.
+    damaged segment is not loaded at all. ``catalogs`` has the properties of catalogs by name. ``schemas`` are the schema
+    files, the paths of the registry's topic, and the URL of a registry, as in DecodeSettings.
     """
 
     path: str
@@ -105,6 +150,7 @@ class PipelineSettings:
     hold_segments: bool = False
     catalogs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     reports: tuple[tuple[str, str], ...] = ()
+    schemas: tuple[tuple[str, ...], tuple[str, ...], str | None] = ((), (), None)
 
 
 def read_settings(path: str) -> PipelineSettings:
@@ -125,8 +171,13 @@ def read_settings(path: str) -> PipelineSettings:
         name: {key: _catalog_value(value, home) for key, value in values.items()}
         for name, values in root.tables("catalog").items()
     }
+    schemas = tuple(tuple(_schema_place(one, home) for one in source.texts(key)) for key in ("schema_files", "schemas"))
+    registry = source.text("registry") or None
+    typed = any(schemas) or registry is not None
     tables = {
-        topic: _table(_Section(path, f'table."{topic}"' if "." in topic else f"table.{topic}", values), topic, home)
+        topic: _table(
+            _Section(path, f'table."{topic}"' if "." in topic else f"table.{topic}", values), topic, home, typed
+        )
         for topic, values in root.tables("table").items()
     }
     if not tables:
@@ -152,6 +203,7 @@ def read_settings(path: str) -> PipelineSettings:
         hold_segments=quarantine.choice("unit", ("batch", "segment")) == "segment",
         catalogs=catalogs,
         reports=tuple(_report(path, one, home) for one in report.texts("to")),
+        schemas=(schemas[0], schemas[1], registry),
     )
     for section in (pipeline, source, validate, quarantine, report, root):
         section.check_known()
@@ -172,6 +224,14 @@ class _Section:
     def _get(self, key: str) -> Any:
         self._known.add(key)
         return self._values.get(key)
+
+    def has(self, key: str) -> bool:
+        """Return whether the file has the key."""
+        return key in self._values
+
+    def value(self, key: str) -> Any:
+        """Return a value of any type."""
+        return self._get(key)
 
     def wrong(self, key: str, expected: str) -> UsageError:
         """Return the error of a value."""
@@ -225,6 +285,12 @@ def _place(text: str, home: str) -> str:
     return text.rstrip("/") if is_url(text) else os.path.normpath(os.path.join(home, text))
 
 
+def _schema_place(text: str, home: str) -> str:
+    """Return a path, with the id or the subject before ``=`` as it is."""
+    name, separator, place = text.rpartition("=")
+    return f"{name}{separator}{_place(place, home)}"
+
+
 def _catalog_value(value: Any, home: str) -> str:
     return str(value).replace("{here}", home)
 
@@ -251,7 +317,7 @@ def _report(path: str, text: str, home: str) -> tuple[str, str]:
     return kind, _place(text, home)
 
 
-def _table(section: _Section, topic: str, home: str) -> TableSettings:
+def _table(section: _Section, topic: str, home: str, typed: bool) -> TableSettings:
     catalog, name = section.text("catalog"), section.text("name")
     path = section.text("path")
     default = "iceberg" if catalog else "parquet"
@@ -260,20 +326,71 @@ def _table(section: _Section, topic: str, home: str) -> TableSettings:
         raise section.wrong("name" if catalog else "catalog", "a catalog and a name such as lake.orders for Iceberg")
     if kind != "iceberg" and not path:
         raise section.wrong("path", f"a folder or URL for format {kind}")
-    columns = tuple(section.texts("columns")) or DEFAULT_COLUMNS
-    known = [column.name for column in VIEWS["records"].columns]
-    for column in columns:
-        if column not in known:
-            raise section.wrong("columns", f"names of records; {unknown_name('column', column, known)}")
-    if missing := [column for column in REQUIRED_COLUMNS if column not in columns]:
-        raise section.wrong("columns", f"{one_of(missing)} among the names")
     by_day = section.choice("partition", ("day(timestamp)", "none")) != "none"
-    if by_day and "timestamp" not in columns:
-        raise section.wrong("columns", 'timestamp among the names, or partition = "none"')
+    undecoded = section.choice("undecoded", UNDECODED)
+    paths = _paths(section, by_day=by_day, typed=typed)
+    by_schema = typed and not section.has("columns")
+    if undecoded == "column" and "value_error" not in [one.path for one in paths]:
+        raise section.wrong("columns", "value_error among them for undecoded = 'column'")
     size = section.amount("file_size", _SIZES, "256 MB", FILE_BYTES)
+    decoded_as, evolve = section.text("value_as", "struct"), section.choice("evolve", EVOLUTIONS)
+    if decoded_as.partition(":")[0] != "struct":
+        raise section.wrong("value_as", "struct, struct:SUBJECT or struct:MESSAGE")
     section.check_known()
     place = _place(path, home) if path else ""
-    return TableSettings(topic, kind, columns, catalog, name, place, by_day, path, max(int(size), 1))
+    found = TableSettings(
+        topic,
+        kind,
+        paths,
+        catalog,
+        name,
+        place,
+        by_day,
+        path,
+        max(int(size), 1),
+        by_schema,
+        decoded_as,
+        evolve,
+        undecoded,
+    )
+    if found.sides and not typed:
+        raise section.wrong("columns", "source.schemas, source.schema_files or source.registry for decoded columns")
+    return found
+
+
+def _paths(section: _Section, *, by_day: bool, typed: bool) -> tuple[TablePath, ...]:
+    """Return the columns of a table: a list of names, or a table of names and paths; those that a table needs come first."""
+    given = section.value("columns")
+    if isinstance(given, dict):
+        needed = (*REQUIRED_COLUMNS, "timestamp") if by_day else REQUIRED_COLUMNS
+        texts = {**dict(zip(needed, needed, strict=True)), **given}
+        if wrong := [name for name in needed if texts[name] != name]:
+            raise section.wrong("columns", f"the column {wrong[0]} of the records under its name")
+    else:
+        names = section.texts("columns") or (TYPED_COLUMNS if typed else DEFAULT_COLUMNS)
+        texts = {name: name for name in names}
+    if missing := [column for column in REQUIRED_COLUMNS if column not in texts]:
+        raise section.wrong("columns", f"{one_of(missing)} among the names")
+    if by_day and "timestamp" not in texts:
+        raise section.wrong("columns", 'timestamp among the names, or partition = "none"')
+    return tuple(_path(section, name, text) for name, text in texts.items())
+
+
+def _path(section: _Section, name: str, text: Any) -> TablePath:
+    if not isinstance(text, str):
+        raise section.wrong("columns", "a list of names, or a table with texts such as value.total::decimal(18,2)")
+    path, separator, cast = text.partition("::")
+    cast = "".join(cast.lower().split())
+    kind = _CASTS.get(cast, cast if _DECIMAL.fullmatch(cast) else "")
+    if separator and not kind:
+        raise section.wrong("columns", f"a type among {', '.join(_CASTS)}, decimal(p,s) after {path}::")
+    found = TablePath(name, path.strip(), kind)
+    known = [*_RECORD_NAMES, *(column.name for columns in CONTENT_COLUMNS.values() for column in columns)]
+    first = found.parts[0]
+    if first not in known:
+        shown = [*known, "value.FIELD", "key.FIELD"]
+        raise section.wrong("columns", f"names of records; {unknown_name('column', first, shown)}")
+    return found
 
 
 def _check(settings: PipelineSettings) -> None:

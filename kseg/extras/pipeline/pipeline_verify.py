@@ -14,12 +14,14 @@ from kseg.extras.pipeline.load_rows import part_rows
 from kseg.extras.pipeline.offset_plan import Loaded, LoadPlan, needed, plan_partition
 from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline
 from kseg.extras.pipeline.source_listing import Place
+from kseg.extras.views.view_table import VIEWS
 from kseg.format.storage.process_pool import Pool
 from kseg.report.arrow_table import pa
 from kseg.text import count_of
 
-#: The columns that are compared, if the table has them.
+#: The columns that are compared, if the table has them as they are stored.
 _COMPARED = ("offset", "key", "value")
+_RECORDS = {column.name: column for column in VIEWS["records"].columns}
 
 
 @dataclass(slots=True)
@@ -94,8 +96,10 @@ def _outcome(table: LakeTable, place: Place, plan: LoadPlan, why: str | None) ->
     )  # fmt: skip
 
 
-def _compared(table: LakeTable) -> list[str]:
-    return [name for name in _COMPARED if name in table.settings.columns]
+def _compared(table: LakeTable) -> dict[str, str]:
+    """Return the compared columns of the records, with their names in the table."""
+    names = {one.path: one.name for one in table.settings.paths if not one.cast}
+    return {path: names[path] for path in _COMPARED if path in names}
 
 
 def _rows(batch: pa.RecordBatch, names: Iterable[str]) -> Iterator[tuple[Any, ...]]:
@@ -103,8 +107,8 @@ def _rows(batch: pa.RecordBatch, names: Iterable[str]) -> Iterator[tuple[Any, ..
 
 
 def _of_segments(table: LakeTable, plan: LoadPlan) -> Digest:
-    digest, names = Digest(), _compared(table)
-    columns = [one for one in table.columns if one.name in names]
+    digest, names = Digest(), list(_compared(table))
+    columns = [_RECORDS[name] for name in names]
     for part in plan.parts:
         for batch in part_rows(part, plan, columns):
             for offset, *contents in _rows(batch, names):
@@ -113,16 +117,22 @@ def _of_segments(table: LakeTable, plan: LoadPlan) -> Digest:
 
 
 def _of_table(table: LakeTable, first: Mapping[Place, int]) -> Mapping[int, Digest]:
-    """Return the digests of the rows of a topic from the first offsets of the segments on, by partition."""
+    """Return the digests of the rows of a topic from the first offsets of the segments on, by partition.
+
+    Rejected records of the side table are rows, too.
+    """
     digests: dict[int, Digest] = defaultdict(Digest)
     start = {partition: offset for (_, partition), offset in first.items()}
-    with_topic = ["topic"] if "topic" in table.settings.columns else []
-    names = [*with_topic, "partition", *_compared(table)]
-    for batch in table.batches(names) if start else ():
-        for row in _rows(batch, names):
-            if with_topic and row[0] != table.settings.topic:
-                continue
-            partition, offset, *contents = row[len(with_topic) :]
-            if partition in start and offset >= start[partition]:
-                digests[partition].add(offset, *contents)
+    compared = _compared(table)
+    found = [(table, ["topic"] * ("topic" in table.rows.schema.names), list(compared.values()))]
+    if table.rejected and table.rejected.read_state() is not None:
+        found.append((table.rejected, ["topic"], list(compared)))
+    for one, with_topic, contents in found if start else ():
+        for batch in one.batches([*with_topic, "partition", *contents]):
+            for row in _rows(batch, [*with_topic, "partition", *contents]):
+                if with_topic and row[0] != table.settings.topic:
+                    continue
+                partition, offset, *values = row[len(with_topic) :]
+                if partition in start and offset >= start[partition]:
+                    digests[partition].add(offset, *values)
     return digests

@@ -153,13 +153,33 @@ def _named(node: Mapping[str, Any]) -> dict[str, Any]:
     return {name: node[name] for name in ("name", "namespace") if node.get(name) is not None}
 
 
-def _primitive(kind: str, node: Mapping[str, Any]) -> Any:
-    known = _CONVERSIONS.get(kind, {})
+def logical_type(kind: str, node: Mapping[str, Any]) -> str:
+    """Return the logical type of a node that is read as such, "" if it has none that is valid."""
     logical = node.get("logicalType")
     if kind == "fixed" and logical in _FIXED_SIZES and node.get("size") != _FIXED_SIZES[logical]:
-        logical = None
-    if not isinstance(logical, str) or logical not in known:
-        logical = ""
+        return ""
+    return logical if isinstance(logical, str) and logical in _CONVERSIONS.get(kind, {}) else ""
+
+
+def default_value(node: Any, value: Any, column: str) -> Any:
+    """Return the default of a field as a decoded value is, None without one. ``column`` is the type of its column."""
+    if isinstance(node, list):
+        return default_value(next((one for one in node if one != "null"), "null"), value, column)
+    if isinstance(node, dict) and not isinstance(node["type"], str):
+        return default_value(node["type"], value, column)
+    kind, own = (node, {}) if isinstance(node, str) else (node["type"], node)
+    convert = _CONVERSIONS.get(kind, {}).get(logical_type(kind, own))
+    try:
+        if kind in ("bytes", "fixed") or column == "bytes":
+            value = value.encode("latin-1")
+            convert = convert or _bytes
+        return convert(value, own) if convert else value
+    except (AttributeError, TypeError, ValueError):
+        return None
+
+
+def _primitive(kind: str, node: Mapping[str, Any]) -> Any:
+    known, logical = _CONVERSIONS.get(kind, {}), logical_type(kind, node)
     if logical not in known:
         return kind
     found = {"type": kind, "logicalType": f"{_PREFIX}{logical or 'plain'}"}
@@ -223,7 +243,7 @@ def avro_reader(schema: Schema, references: Iterable[tuple[str, Schema]]) -> Cal
 def fingerprint(schema: Schema) -> bytes:
     """Return the fingerprint in the single-object encoding (CRC-64-AVRO). Raises SchemaError."""
     try:
-        canonical = fastavro_schema.to_parsing_canonical_form(_parsed(schema))
+        canonical = fastavro_schema.to_parsing_canonical_form(parsed(schema))
         return bytes.fromhex(fastavro_schema.fingerprint(canonical, "CRC-64-AVRO"))
     except _schema_errors() as error:
         raise SchemaError(f"{schema.label} has no fingerprint: {one_line(error)}") from None
@@ -235,11 +255,11 @@ def _prepare(schema: Schema, references: Iterable[tuple[str, Schema]]) -> tuple[
     named: dict[str, Any] = {}
     try:
         for _, other in references:
-            fastavro_schema.parse_schema(marked(_parsed(other)), named, _write_hint=False)
+            fastavro_schema.parse_schema(marked(parsed(other)), named, _write_hint=False)
         wrapper = {
             "type": "record",
             "name": "KsegValue",
-            "fields": [{"name": _WRAPPED, "type": marked(_parsed(schema))}],
+            "fields": [{"name": _WRAPPED, "type": marked(parsed(schema))}],
         }
         prepared = fastavro_schema.parse_schema(wrapper, named)
     except SchemaError as error:
@@ -258,7 +278,8 @@ def _schema_errors() -> tuple[type[Exception], ...]:
     return ValueError, KeyError, TypeError, AttributeError, RecursionError, fastavro_schema.SchemaParseException
 
 
-def _parsed(schema: Schema) -> Any:
+def parsed(schema: Schema) -> Any:
+    """Return a schema as parsed JSON. Raises SchemaError."""
     try:
         return json.loads(schema.text)
     except (ValueError, RecursionError) as error:

@@ -26,8 +26,10 @@ from kseg.text import one_of, unknown_name
 AUTO = "auto"
 #: Deserializers of values with or without a schema id; without it, they use the schema of the topic's subject.
 _BY_SCHEMA = {"avro": AVRO, "protobuf": PROTOBUF, "json-schema": JSON}
+#: Decode values with a schema id to typed columns; every other value has a reason.
+STRUCT = "struct"
 #: What ``--key-as`` and ``--value-as`` accept.
-NAMES = (AUTO, *_BY_SCHEMA, *PLAIN)
+NAMES = (AUTO, STRUCT, *_BY_SCHEMA, *PLAIN)
 
 #: The first bytes of values with a schema: of an id, and of Avro's single-object encoding.
 _FIRST_BYTES = (b"\0", schema_set.SINGLE_OBJECT[:1])
@@ -86,13 +88,13 @@ class _Reader(NamedTuple):
 class FieldDecoder:
     """Decodes keys or values with one of NAMES. ``side`` is "key" or "value".
 
-    ``avro:SUBJECT`` and ``protobuf:MESSAGE`` name the schema of bytes without a schema id. Raises UsageError for an unknown
-    name.
+    ``avro:SUBJECT``, ``struct:SUBJECT`` and ``protobuf:MESSAGE`` name the schema of bytes without a schema id. Raises
+    UsageError for an unknown name.
     """
 
     def __init__(self, side: str, name: str, schemas: SchemaSource | None = None) -> None:
         kind, _, self._argument = name.partition(":")
-        if kind not in NAMES or (self._argument and kind not in _BY_SCHEMA):
+        if kind not in NAMES or (self._argument and kind not in (STRUCT, *_BY_SCHEMA)):
             raise UsageError(unknown_name("deserializer", name, NAMES))
         self._side = side
         self._kind = kind
@@ -154,7 +156,7 @@ class FieldDecoder:
         start = 0 if in_header else len(prefix)
         try:
             registered = self._registered(found, prefix, subject) if prefix else None
-            schema = registered or (self._unregistered(subject) if self._kind != AUTO else None)
+            schema = registered or self._unregistered(subject)
             if schema is None:
                 return _Reader(None, number, error=self._missing(found, prefix, subject), known=False)
             if schema.type not in _TYPES:
@@ -173,7 +175,7 @@ class FieldDecoder:
         if found is None:
             return self._by_fingerprint().get(prefix[len(schema_set.SINGLE_OBJECT) :])
         known = self._schemas.by_guid(found.guid) if found.guid else self._schemas.by_id(found.number or 0, subject)
-        return known or (self._unnamed_for(found) if self._kind == AUTO and self._side == "value" else None)
+        return known or (self._unnamed_for(found) if self._kind in (AUTO, STRUCT) and self._side == "value" else None)
 
     def _unnamed(self) -> list[Schema]:
         """Return the schemas of files that were given without an id and a subject."""
@@ -198,6 +200,8 @@ class FieldDecoder:
 
     def _unregistered(self, subject: str) -> Schema | None:
         """Return the schema for bytes without a schema id: of the subject, or the only one of the type."""
+        if self._kind in (AUTO, STRUCT):
+            return self._schemas.by_subject(self._argument) if self._argument else None
         wanted = _BY_SCHEMA[self._kind]
         if self._kind == "avro" and self._argument:
             return self._schemas.by_subject(self._argument)
@@ -208,6 +212,8 @@ class FieldDecoder:
         return schema
 
     def _missing(self, found: schema_set.SchemaId | None, prefix: bytes, subject: str) -> str:
+        if not prefix and self._kind == STRUCT and not self._argument:
+            return "no schema id"
         if not prefix:
             return f"no schema id, and no schema of {self._argument or subject or 'its subject'}"
         if found is None:

@@ -150,13 +150,19 @@ class ProtobufSchema:
         The function raises ValueError. Raises SchemaError if the schema lacks the message.
         """
         if message not in self._decoders:
-            name = message if isinstance(message, str) else self._name_of(message)
-            try:
-                found = message_factory.GetMessageClass(self._pool.FindMessageTypeByName(name))
-            except (KeyError, TypeError) as error:
-                raise SchemaError(f"{self._label} has no message {name!r}: {one_line(error)}") from None
-            self._decoders[message] = _decode_with(found, self._pool)
+            self._decoders[message] = _decode_with(self._class_of(message), self._pool)
         return self._decoders[message]
+
+    def descriptor(self, message: tuple[int, ...] | str) -> Any:
+        """Return the descriptor of a message, which is given as in ``decoder``. Raises SchemaError."""
+        return self._class_of(message).DESCRIPTOR
+
+    def _class_of(self, message: tuple[int, ...] | str) -> Any:
+        name = message if isinstance(message, str) else self._name_of(message)
+        try:
+            return message_factory.GetMessageClass(self._pool.FindMessageTypeByName(name))
+        except (KeyError, TypeError) as error:
+            raise SchemaError(f"{self._label} has no message {name!r}: {one_line(error)}") from None
 
     def _name_of(self, indexes: tuple[int, ...]) -> str:
         """Return the full name of a message: of a message of the file, of a message nested in that, and so on."""
@@ -168,6 +174,12 @@ class ProtobufSchema:
             names.append(messages[index].name)
             messages = messages[index].nested_type
         return ".".join(names)
+
+
+def is_repeated(field: Any) -> bool:
+    """Return whether a field of a descriptor has several values. protobuf 6 has renamed the attribute."""
+    found = getattr(field, "is_repeated", None)
+    return bool(field.label == field.LABEL_REPEATED if found is None else found)
 
 
 def _mark_maps(messages: Iterable[Any]) -> None:

@@ -9,7 +9,7 @@ import base64
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time
 from decimal import Decimal
 from functools import partial
@@ -19,10 +19,11 @@ from typing import Any
 from uuid import UUID
 
 from kseg.errors import UsageError
-from kseg.extras.serialization import schema_sources
+from kseg.extras.serialization import schema_sources, struct_types, struct_values
 from kseg.extras.serialization.decoding import (
     AUTO,
     NOT_DECODED,
+    STRUCT,
     DecodedValue,
     Decoder,
     FieldDecoder,
@@ -44,7 +45,7 @@ from kseg.extras.serialization.schemas_topic import read_schemas_topic
 from kseg.findings import Report, do_nothing
 from kseg.format.record.layout import CONTROL
 from kseg.format.segment.records_chunk import Chunk
-from kseg.schema import CONTENT_COLUMNS, Row
+from kseg.schema import CONTENT_COLUMNS, Column, Row
 
 _MOST_DEPTH = 100
 #: Python writes whole numbers of up to 4,300 digits.
@@ -152,6 +153,8 @@ class DecodeSettings:
     ``schemas`` are paths with segments of the topic ``_schemas``. ``registry`` is a URL, and ``registry_ca`` a file with
     certificates for it. Sources are asked in this order. A side that is not named is decoded with ``function`` (that of
     FunctionDecoder), or as AUTO if a source of schemas is given.
+
+    ``key_type`` and ``value_type`` are the columns of keys and values that are decoded as STRUCT (see ``with_types``).
     """
 
     key_as: str | None = None
@@ -161,6 +164,13 @@ class DecodeSettings:
     registry: str | None = None
     registry_ca: str | None = None
     function: str | None = None
+    key_type: Column | None = None
+    value_type: Column | None = None
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the sides that are decoded."""
+        return _columns(self.sides, {"key": self.key_type, "value": self.value_type})
 
     @property
     def has_schemas(self) -> bool:
@@ -176,13 +186,28 @@ class DecodeSettings:
         )
 
 
+def _columns(sides: Iterable[str], types: Mapping[str, Column | None]) -> tuple[Column, ...]:
+    """Return the columns of decoded sides, with those of ``types`` for the contents."""
+    found: list[Column] = []
+    for side in sides:
+        content, *others = CONTENT_COLUMNS[side]
+        found += [types.get(side) or content, *others]
+    return tuple(found)
+
+
 class RecordDecoder:
-    """Decodes the keys and the values of records. ``key`` or ``value`` is None if that side is not decoded."""
+    """Decodes the keys and the values of records. ``key`` or ``value`` is None if that side is not decoded.
+
+    ``columns`` are those of the rows.
+    """
 
     def __init__(self, key: Decoder | None, value: Decoder | None) -> None:
         self.key = key
         self.value = value
-        self.sides = tuple(side for side, decoder in (("key", key), ("value", value)) if decoder)
+        decoders = {side: one for side, one in (("key", key), ("value", value)) if one}
+        self.sides = tuple(decoders)
+        typed = {side: one.column for side, one in decoders.items() if isinstance(one, struct_values.TypedDecoder)}
+        self.columns = _columns(self.sides, typed)
 
     def of_record(self, topic: str | None, chunk: Chunk, i: int) -> tuple[DecodedValue, DecodedValue]:
         """Return the decoded key and the decoded value of record ``i`` of a chunk. Control records are not decoded.
@@ -246,7 +271,48 @@ def record_decoder(
         FieldDecoder(side, name, source) if name is not None else others(side) if others else None
         for side, name in (("key", settings.key_as), ("value", settings.value_as))
     )
+    if key and settings.key_type:
+        key = struct_values.TypedDecoder(key, settings.key_type)
+    if value and settings.value_type:
+        value = struct_values.TypedDecoder(value, settings.value_type)
     return RecordDecoder(key, value) if key or value else None
+
+
+def with_types(settings: DecodeSettings, topics: Callable[[], Iterable[str]]) -> DecodeSettings:
+    """Return the settings with the columns of the sides that are decoded as STRUCT, from all versions of their schemas.
+
+    ``topics`` returns the topics that are read. Raises UsageError without a schema of them, or with different ones.
+    """
+    types: dict[str, Any] = {}
+    for side, name in (("key", settings.key_as), ("value", settings.value_as)):
+        kind, _, argument = (name or "").partition(":")
+        if kind == STRUCT:
+            source = SchemaSources(_sources(settings, lambda path: do_nothing))
+            types[f"{side}_type"] = _type_of(side, argument, source, topics)
+    return replace(settings, **types)
+
+
+def _type_of(side: str, argument: str, source: SchemaSource, topics: Callable[[], Iterable[str]]) -> Column:
+    option = f"--{side}-as {STRUCT}"
+    named = list(source.versions(argument)) if argument else []
+    subjects = [argument] if named else [f"{topic}-{side}" for topic in sorted(set(topics()))]
+    try:
+        found: dict[str, Column] = {}
+        for subject in subjects:
+            versions = named or list(source.versions(subject)) or [one for one in source.all() if one.subject is None]
+            if versions:
+                message = argument if not named else ""
+                found[subject] = struct_types.column_of(f"{side}_decoded", versions, source, message)
+    except SchemaError as error:
+        raise UsageError(f"{option}: {error}") from None
+    if not found:
+        raise UsageError(
+            f"{option}: no schema of {', '.join(subjects) or 'a topic'}: expected a source of schemas with it"
+        )
+    if len(set(found.values())) > 1:
+        raise UsageError(f"{option}: {', '.join(found)} have different schemas: read one topic at a time")
+    (column, *_) = found.values()
+    return column._replace(meaning=f"the decoded {side}, in typed columns")
 
 
 def _others(settings: DecodeSettings, source: SchemaSource) -> Callable[[str], Decoder] | None:

@@ -92,6 +92,9 @@ class SchemaSource(Protocol):
     def by_subject(self, subject: str, version: int | None = None) -> Schema | None:
         """Return a version of a subject, or its latest one."""
 
+    def versions(self, subject: str) -> Iterable[Schema]:
+        """Return the versions of a subject in their order, also the deleted ones: a log can have their records."""
+
     def all(self) -> Iterable[Schema]:
         """Return the schemas that are known without asking anyone."""
 
@@ -189,6 +192,9 @@ class SchemaSet:
             return next((schema for schema in found if schema.version == version), None)
         return max(found, key=lambda schema: (not schema.deleted, schema.version or 0), default=None)
 
+    def versions(self, subject: str) -> list[Schema]:
+        return sorted(self._by_subject.get(subject, ()), key=lambda schema: schema.version or 0)
+
     def all(self) -> Iterator[Schema]:
         return iter(self._schemas)
 
@@ -207,6 +213,9 @@ class SchemaSources:
 
     def by_subject(self, subject: str, version: int | None = None) -> Schema | None:
         return self._first(lambda source: source.by_subject(subject, version))
+
+    def versions(self, subject: str) -> list[Schema]:
+        return next((found for source in self._sources if (found := list(source.versions(subject)))), [])
 
     def all(self) -> Iterator[Schema]:
         for source in self._sources:

@@ -86,6 +86,13 @@ class Registry:
         name = "latest" if version is None else version
         return self._schema(f"subjects/{quote(subject, safe='')}/versions/{name}") if subject else None
 
+    def versions(self, subject: str) -> Iterator[Schema]:
+        place = f"subjects/{quote(subject, safe='')}/versions"
+        for version in sorted(self._names(f"{place}?deleted=true", int)):
+            schema = self._schema(f"{place}/{version}?deleted=true", subject=subject, version=version)
+            if schema is not None:
+                yield schema
+
     def all(self) -> Iterable[Schema]:
         return ()
 

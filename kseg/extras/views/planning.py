@@ -141,6 +141,12 @@ def check_paths(request: Request) -> None:
                     source.check_not_empty()
 
 
+def topics_in(paths: Iterable[str]) -> set[str]:
+    """Return the topics of the segments in the paths. Raises UnreadableError."""
+    names = (topic_partition(file.path)[0] for path in paths for file in find_segments(path))
+    return {name for name in names if name is not None}
+
+
 def plan(request: Request, limits: RowFilter) -> list[Split]:
     """Return the splits of a read. Raises KsegError if a path can't be listed.
 

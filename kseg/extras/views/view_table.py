@@ -99,19 +99,24 @@ ON_REQUEST: Mapping[str, tuple[Column, ...]] = {
 
 
 def columns_of(
-    view: str, names: Iterable[str], *, decoded: bool = False, framed: str | None = None, sides: Iterable[str] = ()
+    view: str,
+    names: Iterable[str],
+    *,
+    decoded: bool = False,
+    framed: str | None = None,
+    contents: Iterable[Column] = (),
 ) -> tuple[Column, ...]:
     """Return the named columns of a view, or all default columns. Raises UsageError for an unknown name.
 
     A ``*`` among the names means all default columns. A column that is named twice is one column. ``decoded`` adds the
     column for internal topics. ``framed`` is the value of the option ``as``: the columns are then those of that kind of
-    file. ``sides`` of "key" and "value" are decoded.
+    file. ``contents`` are the columns of decoded keys and values.
     """
     default = _framed(view, framed) if framed else VIEWS[view].columns
     if decoded and view == "records":
         default = (*default, schema.DECODED)
     if view == "records":
-        default = (*default, *(column for side in sides for column in schema.CONTENT_COLUMNS[side]))
+        default = (*default, *contents)
     known = {column.name: column for column in (*default, *ON_REQUEST.get(view, ()))}
     wanted: list[Column] = []
     for name in names:

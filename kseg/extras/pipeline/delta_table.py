@@ -1,0 +1,215 @@
+"""Delta tables, by deltalake and without a JVM. The next offsets are transactions of the table's own log.
+
+Each partition is an application of Delta's ``txn`` actions (``kseg.orders-0``), whose version is the next offset: it is in
+the commit of the rows, and checkpoints keep it. The ids of topics and the rows of the run are in the metadata of the commit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import date
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from kseg.engine import lazy
+from kseg.errors import KsegError, UnreadableError, UsageError
+from kseg.extras.pipeline.data_files import DataFile
+from kseg.extras.pipeline.lake_table import ChangedTableError, LakeTable, TableState, names_of_folder
+from kseg.extras.pipeline.offset_plan import Loaded
+from kseg.extras.pipeline.table_rows import check_evolution
+from kseg.format.storage.naming import is_url
+from kseg.format.storage.source import path_in
+from kseg.report.arrow_table import pa
+
+if TYPE_CHECKING:
+    import deltalake
+    from deltalake import exceptions, transaction
+else:
+    _NEEDED = "Delta tables need a library: pip install 'kseg[delta]', which has deltalake"
+    deltalake = lazy("deltalake", needed=_NEEDED)
+    exceptions = lazy("deltalake.exceptions", needed=_NEEDED)
+    transaction = lazy("deltalake.transaction", needed=_NEEDED)
+
+#: The key of the state in the metadata of commits, and the application whose version is the number of partitions.
+STATE, PARTITIONS = "kseg.state", "kseg.partitions"
+#: The column by which a table is partitioned.
+DAY = "timestamp_day"
+#: The newest commits that are searched first.
+_RECENT = 100
+
+
+class DeltaLakeTable(LakeTable):
+    """A Delta table at a folder or URL."""
+
+    _table: Any = None
+
+    @property
+    def _options(self) -> dict[str, str] | None:
+        if not is_url(self.settings.path):
+            return None
+        address = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+        options = {"aws_conditional_put": "etag", "allow_http": str(address.startswith("http://")).lower()}
+        return {**options, "aws_endpoint_url": address} if address else options
+
+    def _load(self) -> Any:
+        """Return the table as it is now, None if it does not exist. Raises UnreadableError."""
+        try:
+            self._table = deltalake.DeltaTable(self.settings.path, storage_options=self._options)
+        except exceptions.TableNotFoundError:
+            self._table = None
+        except KsegError:
+            raise
+        except Exception as error:
+            raise UnreadableError(f"table {self.settings.shown}: {_line(error)}") from error
+        return self._table
+
+    def _application(self, partition: int) -> str:
+        return f"kseg.{self.settings.topic}-{partition}"
+
+    def read_state(self) -> TableState | None:
+        table = self._load()
+        if table is None:
+            if names := names_of_folder(self.settings.path):
+                raise UsageError(
+                    f"{self.settings.shown} is not a Delta table: it has {min(names)}: give another folder"
+                )
+            return None
+        count = table.transaction_version(PARTITIONS)
+        if count is None:
+            if table.file_uris():
+                raise UsageError(f"{self.settings.shown} has rows that no pipeline has loaded: give another folder")
+            return TableState()
+        known = self._last_commit()
+        offsets = {}
+        for partition in range(count):
+            version = table.transaction_version(self._application(partition))
+            if version is not None:
+                name = f"{self.settings.topic}-{partition}"
+                offsets[name] = Loaded(version, known.offsets[name].topic_id if name in known.offsets else None)
+        return replace(known, offsets=offsets)
+
+    def _last_commit(self) -> TableState:
+        """Return the state in the metadata of the last commit of a pipeline; an empty one if the log no longer has it.
+
+        Raises UsageError if the table was restored to an older version after it: transactions stay, and rows are gone.
+        """
+        for limit in (_RECENT, None):
+            for commit in self._table.history(limit):
+                if commit.get("operation") == "RESTORE":
+                    raise UsageError(
+                        f"{self.settings.shown} was restored to an older version after its last load, so nothing shows "
+                        "which rows it has: give another folder"
+                    )
+                if commit.get(STATE):
+                    try:
+                        return TableState.of_json(commit[STATE])
+                    except (ValueError, KeyError, TypeError):
+                        raise UsageError(f"{self.settings.shown}: its {STATE} is not kseg's") from None
+        return TableState()
+
+    @cached_property
+    def schema(self) -> Any:
+        """The Arrow schema of the data files. Numbers have the widest type: Delta's columns keep their types."""
+        return pa.schema([_widened(field) if field.name != "partition" else field for field in self.rows.schema])
+
+    def create(self) -> None:
+        settings = self.settings
+        day = [pa.field(DAY, pa.date32())] if settings.by_day else []
+        if self._load() is None:
+            self.read_state()
+            try:
+                deltalake.DeltaTable.create(
+                    settings.path, pa.schema([*self.schema, *day]), mode="ignore", partition_by=[one.name for one in day],
+                    storage_options=self._options,
+                )  # fmt: skip
+            except Exception as error:
+                raise KsegError(f"table {settings.shown}: {_line(error)}") from error
+            self._load()
+        partitioned = self._table.metadata().partition_columns
+        if partitioned != [one.name for one in day]:
+            shown = ", ".join(partitioned) or "none"
+            raise UsageError(f"table {settings.shown} is partitioned by {shown}: set partition, or give another folder")
+        if check_evolution(self._stored(), self.schema, settings.evolve, settings.shown):
+            self._add_fields(day)
+
+    def _stored(self) -> Any:
+        return pa.schema(self._table.schema().to_arrow())
+
+    def _add_fields(self, day: list[Any]) -> None:
+        try:
+            empty = pa.schema([*self.schema, *day]).empty_table()
+            deltalake.write_deltalake(self._table, empty, mode="append", schema_mode="merge")
+        except Exception as error:
+            raise KsegError(f"table {self.settings.shown}: {_line(error)}") from error
+        self._load()
+        if check_evolution(self._stored(), self.schema, "add", self.settings.shown):
+            raise UsageError(f"table {self.settings.shown}: a column would need a wider type: load into a new table")
+
+    def new_place(self, day: date | None) -> str:
+        return path_in(self.settings.path, self.file_name(day))
+
+    def commit(self, files: Sequence[DataFile], before: TableState, after: TableState) -> None:
+        shown = self.settings.shown
+        if (self.read_state() or TableState()) != before:
+            raise ChangedTableError(f"{shown}: another run has committed meanwhile")
+        properties = transaction.CommitProperties(
+            custom_metadata={STATE: after.to_json()},
+            max_commit_retries=0,  # a retry would add the files again without a look at the offsets
+            app_transactions=list(self._transactions(after)),
+        )
+        partitioned = [DAY] if self.settings.by_day else []
+        try:
+            self._table.create_write_transaction(
+                list(map(self._action, files)),
+                "append",
+                self._table.schema(),
+                partitioned,
+                commit_properties=properties,
+            )
+        except exceptions.CommitFailedError as error:
+            raise ChangedTableError(f"{shown}: {_line(error)}") from error
+        except Exception as error:
+            if (self.read_state() or TableState()) == after:
+                return  # the store has the commit, and its answer was lost
+            raise KsegError(f"table {shown}: {_line(error)}") from error
+
+    def _transactions(self, state: TableState) -> Iterator[Any]:
+        numbers = {int(name.rpartition("-")[2]): loaded for name, loaded in state.offsets.items()}
+        yield transaction.Transaction(PARTITIONS, max(numbers, default=-1) + 1)
+        for partition, loaded in numbers.items():
+            yield transaction.Transaction(self._application(partition), loaded.next_offset)
+
+    def _action(self, file: DataFile) -> Any:
+        path = file.place.removeprefix(f"{self.settings.path}/")
+        values = {DAY: None if file.day is None else str(file.day)} if self.settings.by_day else {}
+        stats = json.dumps({"numRecords": file.rows})
+        return transaction.AddAction(path, file.bytes, values, int(time.time() * 1000), True, stats)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        if self._load() is not None:
+            yield from self._table.to_pyarrow_dataset().to_batches(columns=list(columns))
+
+    def remove_orphans(self) -> int:
+        """Leave the files of killed runs to Delta's ``vacuum``."""
+        return 0
+
+
+def _widened(field: Any) -> Any:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_widened(one) for one in kind])
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_widened(kind.value_field))
+    elif pa.types.is_map(kind):
+        kind = pa.map_(kind.key_type, _widened(kind.item_field))
+    kinds: Mapping[Any, Any] = {pa.int32(): pa.int64(), pa.float32(): pa.float64()}
+    return pa.field(field.name, kinds.get(kind, kind), nullable=field.nullable)
+
+
+def _line(error: Exception) -> str:
+    """Return an error of deltalake as one line."""
+    return " ".join((str(error) or type(error).__name__).split())[:300]

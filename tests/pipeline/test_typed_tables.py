@@ -1,0 +1,167 @@
+"""Typed tables: the columns are what other libraries read, schemas evolve, and no record is dropped."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+
+import pyarrow.parquet as pq
+
+from tests.support.evolving_values import KINDS, Topic, framed, write_log, write_schemas, write_topic
+from tests.support.pipelines import config, killed, run_here, split_log, table_rows
+from tests.support.pipelines import run_in_process as run
+
+SCHEMAS = 'schemas = "registry/_schemas-0"'
+
+
+def check_table(home: Path, kind: str, topic: Topic) -> None:
+    """Compare the table and its side table with the truth."""
+    found = {row["offset"]: row for row in table_rows(home, kind)}
+    assert found.keys() == topic.truth.keys()
+    for offset, value in topic.truth.items():
+        row = {name: content for name, content in found[offset].items() if name not in RECORD}
+        assert row == (value or dict.fromkeys(row)), offset
+    rejected = table_rows(home, kind, "__rejects") if topic.undecodable else []
+    assert sorted(row["offset"] for row in rejected) == sorted(topic.undecodable)
+    for row in rejected:
+        assert topic.undecodable[row["offset"]] in row["reason"]
+        assert row["value"] is not None
+        assert (row["topic"], row["partition"], row["key"]) == ("orders", 0, f"k{row['offset']}".encode())
+
+
+RECORD = ("topic", "partition", "offset", "timestamp", "key", "timestamp_day")
+
+
+@pytest.mark.parametrize("values", KINDS)
+def test_a_table_has_the_fields_of_the_schema(tmp_path: Path, values: str) -> None:
+    """Without columns: a column for each field; records that cannot be decoded are in the side table with their bytes."""
+    topic = write_topic(tmp_path, values)
+    path = config(tmp_path, more=SCHEMAS)
+    done = run(path)
+    assert done.returncode == 1, done.stderr
+    assert f"{len(topic.undecodable)} records without a typed row" in done.stdout
+    check_table(tmp_path, "parquet", topic)
+    assert run(path, "verify").returncode == 0
+    again = run_here(path)
+    assert (again.code, again.rejected) == (0, {})
+
+
+def test_a_new_version_adds_columns_or_stops(tmp_path: Path, kind: str) -> None:
+    """Two nights: the second has version 3, with new fields, also in structs, and a wider id."""
+    topic = write_topic(tmp_path / "all", "AVRO", count=90)
+    registry = tmp_path / "registry" / "_schemas-0"
+    write_schemas(registry, "AVRO", topic.texts[:2], "orders-value")
+    path = config(tmp_path, kind, more=SCHEMAS)
+    early = sorted({*topic.truth, *topic.undecodable})[:60]
+    log = split_log(topic.log, tmp_path / "split" / "orders-0")
+    (tmp_path / "source" / "orders-0").mkdir(parents=True)
+    for segment in log[:6]:
+        shutil.copy(segment, tmp_path / "source" / "orders-0")
+    assert run_here(path).code == 1
+    assert sorted(row["offset"] for row in table_rows(tmp_path, kind)) == [one for one in early if one in topic.truth]
+    write_schemas(registry, "AVRO", topic.texts, "orders-value")
+    for segment in log[6:]:
+        shutil.copy(segment, tmp_path / "source" / "orders-0")
+    stopped = run(config(tmp_path, kind, more=SCHEMAS, table='evolve = "stop"\n'))
+    assert stopped.returncode == 2
+    assert "has no column" in stopped.stderr
+    assert run_here(config(tmp_path, kind, more=SCHEMAS)).code == 1
+    rows = {row["offset"]: row for row in table_rows(tmp_path, kind)}
+    assert rows.keys() == topic.truth.keys()
+    for offset, value in topic.truth.items():
+        if offset >= 60 and value is not None:
+            assert {name: content for name, content in rows[offset].items() if name not in RECORD} == value, offset
+        elif value is not None:  # written before the new fields were known
+            assert (rows[offset]["id"], rows[offset]["note"], rows[offset].get("count")) == (
+                value["id"],
+                value["note"],
+                None,
+            )
+    assert run(path, "verify").returncode == 0
+
+
+def test_columns_by_paths_and_casts(tmp_path: Path) -> None:
+    """A column is a path with a type; what cannot have the type is in the side table, and a wrong path is one line."""
+    topic = write_topic(tmp_path, "AVRO", count=30, bad=False)
+    paths = (
+        'order_id = "value.id::bigint", total = "value.total.amount::decimal(8,2)", note = "value.note", raw = "value"'
+    )
+    columns = f"columns = {{ {paths} }}\n"
+    path = config(tmp_path, more=SCHEMAS, table=columns)
+    run_here(path)
+    truth = {offset: value for offset, value in topic.truth.items() if value}
+    fits = {offset for offset, value in truth.items() if abs(value["total"]["amount"]) < 10**6}
+    found = {row["offset"]: row for row in table_rows(tmp_path, "parquet")}
+    rejected = {row["offset"]: row["reason"] for row in table_rows(tmp_path, "parquet", "__rejects")}
+    assert 0 < len(fits) < 30
+    assert found.keys() == fits
+    assert rejected.keys() == truth.keys() - fits
+    assert all(reason.startswith("column total: Decimal(") for reason in rejected.values())
+    assert list(found[min(fits)]) == ["partition", "offset", "timestamp", "order_id", "total", "note", "raw"]
+    for offset in fits:
+        assert (found[offset]["order_id"], found[offset]["total"]) == (
+            truth[offset]["id"],
+            truth[offset]["total"]["amount"],
+        )
+    assert run(path, "verify").returncode == 0
+    for wrong, message in (
+        ('columns = { total = "value.total.amont" }', "unknown field 'amont': did you mean amount?"),
+        ('columns = { total = "value.total::money" }', "expected a type among bigint"),
+        ('columns = { offset = "value.id" }', "expected the column offset of the records under its name"),
+        ('undecoded = "column"', "value_error among them"),
+    ):
+        shutil.rmtree(tmp_path / "lake")
+        done = run(config(tmp_path, more=SCHEMAS, table=wrong))
+        (tmp_path / "lake").mkdir(exist_ok=True)
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+        assert message in done.stderr
+    done = run(config(tmp_path, table='columns = { total = "value.total" }'))
+    assert "source.schemas, source.schema_files or source.registry for decoded columns" in done.stderr
+
+
+def test_errors_in_a_column_or_as_the_end_of_the_load(tmp_path: Path) -> None:
+    """undecoded = column keeps the rows with the reason; stop loads nothing behind it and exits with 2."""
+    topic = write_topic(tmp_path, "JSON", count=20)
+    names = 'columns = ["partition", "offset", "timestamp", "value", "value_decoded", "value_error"]\nundecoded = "column"\n'
+    assert run_here(config(tmp_path, more=SCHEMAS, table=names)).code == 0
+    rows: list[dict[str, Any]] = table_rows(tmp_path, "parquet")
+    assert {row["offset"] for row in rows if row["value_error"]} == set(topic.undecodable)
+    assert len(rows) == 20
+    assert not (tmp_path / "lake" / "orders__rejects").exists()
+    shutil.rmtree(tmp_path / "lake")
+    done = run(config(tmp_path, more=SCHEMAS, table='undecoded = "stop"\n'))
+    assert done.returncode == 2
+    assert "orders-0: offset 7: no schema id, and undecoded is stop" in done.stderr
+
+
+def test_a_typed_load_killed_at_steps_three_times(tmp_path: Path) -> None:
+    """SIGKILL around the commits of the table and its side table: no row and no rejected record is lost or twice."""
+    topic = write_topic(tmp_path / "whole", "JSON", count=90)
+    steps = killed(config(tmp_path / "whole", more=SCHEMAS), 0, "parquet")
+    assert steps > 20
+    for step in range(2, steps + 1, 4):
+        home = tmp_path / str(step)
+        shutil.copytree(tmp_path / "whole" / "source", home / "source")
+        shutil.copytree(tmp_path / "whole" / "registry", home / "registry")
+        path = config(home, more=SCHEMAS)
+        codes = [killed(path, step, "parquet") for _ in range(3)]
+        assert codes[0] == -9, step
+        run_here(path)
+        check_table(home, "parquet", topic)
+
+
+def test_a_value_of_an_unknown_version_is_not_dropped(tmp_path: Path) -> None:
+    """The registry's copy is older than the log: the record is in the side table with its bytes."""
+    topic = write_topic(tmp_path, "JSON", count=3, bad=False)
+    write_log(topic.log, [framed(9, b'{"id":1}')], 3)
+    outcome = run_here(config(tmp_path, more=SCHEMAS))
+    assert (outcome.code, list(outcome.rejected.values())) == (1, [1])
+    (row,) = table_rows(tmp_path, "parquet", "__rejects")
+    assert (row["value"], row["schema_id"], row["reason"]) == (framed(9, b'{"id":1}'), 9, "schema 9 is not known")
+    (data,) = (tmp_path / "lake" / "orders__rejects").rglob("*.parquet")
+    assert pq.ParquetFile(data).metadata.num_rows == 1
