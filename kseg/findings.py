@@ -17,7 +17,7 @@ from kseg.rule_table import RULES as RULES
 from kseg.rule_table import SEVERITIES as SEVERITIES
 from kseg.rule_table import Rule as Rule
 from kseg.rule_table import Severity as Severity
-from kseg.text import count_of, excerpt, inclusive_range, iso_time, unknown_name
+from kseg.text import count_of, escape_controls, excerpt, inclusive_range, iso_time, unknown_name
 
 
 class Finding(NamedTuple):
@@ -38,7 +38,7 @@ class Finding(NamedTuple):
 
     @property
     def message(self) -> str:
-        """Return the rule's message with the facts, one line of text."""
+        """Return the rule's message with the facts, one line of text. Control characters of files are escaped."""
         return message_of(RULES[self.rule], self.facts)
 
 
@@ -57,7 +57,7 @@ def range_of_all(findings: Iterable[Finding]) -> Finding:
 
 
 #: The callback that readers and checks report findings to.
-Report = Callable[[Finding], None]
+Report = Callable[[Finding], object]
 
 #: The rule of bytes that could not be read. The rows that are missing then are not damaged.
 READ_ERROR = "read-error"
@@ -218,5 +218,5 @@ _formatter = _MessageFormatter()
 
 
 def message_of(rule: Rule, facts: Mapping[str, Any]) -> str:
-    """Return the message of a rule with the facts, one line of text."""
-    return _formatter.vformat(rule.message, (), facts)
+    """Return the message of a rule with the facts, one line of text. Control characters of files are escaped."""
+    return escape_controls(_formatter.vformat(rule.message, (), facts))

@@ -177,11 +177,15 @@ class DecodeSettings:
 
 
 class RecordDecoder:
-    """Decodes the keys and the values of records. ``key`` or ``value`` is None if that side is not decoded."""
+    """Decodes the keys and the values of records. ``key`` or ``value`` is None if that side is not decoded.
 
-    def __init__(self, key: Decoder | None, value: Decoder | None) -> None:
+    ``schemas`` has the schemas of the sources.
+    """
+
+    def __init__(self, key: Decoder | None, value: Decoder | None, schemas: SchemaSource | None = None) -> None:
         self.key = key
         self.value = value
+        self.schemas = schemas or SchemaSources(())
         self.sides = tuple(side for side, decoder in (("key", key), ("value", value)) if decoder)
 
     def of_record(self, topic: str | None, chunk: Chunk, i: int) -> tuple[DecodedValue, DecodedValue]:
@@ -246,7 +250,7 @@ def record_decoder(
         FieldDecoder(side, name, source) if name is not None else others(side) if others else None
         for side, name in (("key", settings.key_as), ("value", settings.value_as))
     )
-    return RecordDecoder(key, value) if key or value else None
+    return RecordDecoder(key, value, source) if key or value else None
 
 
 def _others(settings: DecodeSettings, source: SchemaSource) -> Callable[[str], Decoder] | None:
