@@ -22,6 +22,16 @@ from kseg.engine import choose
 from kseg.engine import engine as engine
 
 if TYPE_CHECKING:
+    from kseg.commands.diff.differences import Comparison as Comparison
+    from kseg.commands.diff.differences import Difference as Difference
+    from kseg.commands.diff.replica_pairs import PairOutcome as PairOutcome
+    from kseg.commands.lag.committed_offsets import Commit as Commit
+    from kseg.commands.lag.committed_offsets import GroupLag as GroupLag
+    from kseg.commands.lag.committed_offsets import LogExtent as LogExtent
+    from kseg.commands.stats.levels import Level as Level
+    from kseg.commands.stats.totals import Stats as Stats
+    from kseg.commands.transactions import PartitionTransactions as PartitionTransactions
+    from kseg.commands.transactions import Transaction as Transaction
     from kseg.commands.validate.validate import validate_segment as validate_segment
     from kseg.errors import KsegError as KsegError
     from kseg.errors import LimitError as LimitError
@@ -29,23 +39,35 @@ if TYPE_CHECKING:
     from kseg.errors import UnreadableError as UnreadableError
     from kseg.errors import UsageError as UsageError
     from kseg.errors import VanishedError as VanishedError
+    from kseg.extras.serialization.decoding import DecodedValue as DecodedValue
+    from kseg.extras.serialization.schema_set import Schema as Schema
     from kseg.findings import RULES as RULES
     from kseg.findings import Finding as Finding
     from kseg.findings import Policy as Policy
     from kseg.findings import Rule as Rule
     from kseg.findings import Severity as Severity
     from kseg.findings import Verdict as Verdict
+    from kseg.format.log_loader.plan import LogDirPlan as LogDirPlan
+    from kseg.format.log_loader.plan import PartitionPlan as PartitionPlan
+    from kseg.format.log_loader.plan import Step as Step
     from kseg.format.record.control_records import ControlRecord as ControlRecord
     from kseg.format.segment.records_chunk import Header as Header
     from kseg.format.segment.records_chunk import Record as Record
     from kseg.format.segment.records_chunk import RecordBatch as RecordBatch
     from kseg.format.storage.file_access import file_access as file_access
     from kseg.format.storage.source import SegmentFile as SegmentFile
+    from kseg.library import Schemas as Schemas
     from kseg.library import Validation as Validation
     from kseg.library import framed_rows as framed_rows
     from kseg.library import scan as scan
     from kseg.library import side_entries as side_entries
     from kseg.library import validate as validate
+    from kseg.library_commands import diff as diff
+    from kseg.library_commands import grep as grep
+    from kseg.library_commands import lag as lag
+    from kseg.library_commands import recovery as recovery
+    from kseg.library_commands import stats as stats
+    from kseg.library_commands import transactions as transactions
     from kseg.reading import Log as Log
     from kseg.reading import LogDir as LogDir
     from kseg.reading import PartitionLog as PartitionLog
@@ -77,6 +99,17 @@ _EXPORTS = {
     "SegmentFile": "kseg.format.storage.source",
     "validate_segment": "kseg.commands.validate.validate",
     **dict.fromkeys(("Finding", "Policy", "RULES", "Rule", "Severity", "Verdict"), "kseg.findings"),
+    **dict.fromkeys(("Comparison", "Difference"), "kseg.commands.diff.differences"),
+    "PairOutcome": "kseg.commands.diff.replica_pairs",
+    **dict.fromkeys(("Commit", "GroupLag", "LogExtent"), "kseg.commands.lag.committed_offsets"),
+    "Level": "kseg.commands.stats.levels",
+    "Stats": "kseg.commands.stats.totals",
+    **dict.fromkeys(("PartitionTransactions", "Transaction"), "kseg.commands.transactions"),
+    "DecodedValue": "kseg.extras.serialization.decoding",
+    "Schema": "kseg.extras.serialization.schema_set",
+    **dict.fromkeys(("LogDirPlan", "PartitionPlan", "Step"), "kseg.format.log_loader.plan"),
+    "Schemas": "kseg.library",
+    **dict.fromkeys(("diff", "grep", "lag", "recovery", "stats", "transactions"), "kseg.library_commands"),
     **dict.fromkeys(("FileResult", "Settings", "Summary"), "kseg.results"),
     **dict.fromkeys(("KsegError", "LimitError", "NotASegmentError"), "kseg.errors"),
     **dict.fromkeys(("UnreadableError", "UsageError", "VanishedError"), "kseg.errors"),

@@ -17,7 +17,7 @@ from kseg.rule_table import RULES as RULES
 from kseg.rule_table import SEVERITIES as SEVERITIES
 from kseg.rule_table import Rule as Rule
 from kseg.rule_table import Severity as Severity
-from kseg.text import count_of, excerpt, inclusive_range, iso_time, unknown_name
+from kseg.text import count_of, escape_controls, excerpt, inclusive_range, iso_time, unknown_name
 
 
 class Finding(NamedTuple):
@@ -38,7 +38,7 @@ class Finding(NamedTuple):
 
     @property
     def message(self) -> str:
-        """Return the rule's message with the facts, one line of text."""
+        """Return the rule's message with the facts, one line of text. Control characters of files are escaped."""
         return message_of(RULES[self.rule], self.facts)
 
 
@@ -68,7 +68,7 @@ def joined_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 #: The callback that readers and checks report findings to.
-Report = Callable[[Finding], None]
+Report = Callable[[Finding], object]
 
 #: The rule of bytes that could not be read. The rows that are missing then are not damaged.
 READ_ERROR = "read-error"
@@ -229,5 +229,5 @@ _formatter = _MessageFormatter()
 
 
 def message_of(rule: Rule, facts: Mapping[str, Any]) -> str:
-    """Return the message of a rule with the facts, one line of text."""
-    return _formatter.vformat(rule.message, (), facts)
+    """Return the message of a rule with the facts, one line of text. Control characters of files are escaped."""
+    return escape_controls(_formatter.vformat(rule.message, (), facts))

@@ -1,11 +1,13 @@
-"""The public functions over whole files: ``validate``, ``scan``, and iterators over side files and over requests."""
+"""The public functions over whole files: ``validate``, ``scan``, and iterators over side files and over requests.
+
+``Schemas`` decodes keys and values.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kseg import schema
@@ -14,18 +16,23 @@ from kseg.commands.validate.folder_checks import check_folders
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.engine import lazy
 from kseg.errors import UnreadableError, UsageError
-from kseg.extras.serialization.record_decoder import DecodeSettings, record_decoder, with_types
+from kseg.extras.serialization import record_decoder
+from kseg.extras.serialization.decoding import NOT_DECODED, DecodedValue, FieldDecoder
+from kseg.extras.serialization.record_decoder import DecodeSettings
+from kseg.extras.serialization.schema_set import Schema
 from kseg.extras.views import planning, split_rows, view_table
 from kseg.findings import Finding, Report, Verdict, do_nothing
+from kseg.format.internal_topics.decode import BY_FOLDER
 from kseg.format.record.layout import ISOLATIONS, READ_UNCOMMITTED
 from kseg.format.segment.framed_files import FRAMINGS
+from kseg.format.segment.records_chunk import Header, Record
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.sidefiles.registry import find_files, recognise
 from kseg.format.storage.source import SegmentFile, is_folder, open_source
 from kseg.report import arrow_table
 from kseg.report.arrow_table import pa
 from kseg.results import FileResult, Settings, Summary
-from kseg.text import parse_offsets, parse_time, unknown_name
+from kseg.text import Time, epoch_time, parse_offsets, unknown_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,80 @@ else:
     Scan = lazy("kseg.extras.views.scan", "Scan")  # needs pyarrow
 
 Path = str | os.PathLike[str]
-Time = int | str | datetime
+
+
+class Schemas:
+    """The schemas of a registry, which decode keys and values: Avro, Protobuf and JSON.
+
+    Iterate over it for the versions of its subjects.
+    """
+
+    def __init__(
+        self,
+        path: Path | Sequence[Path] = (),
+        *,
+        files: Sequence[Path] = (),
+        registry: str | None = None,
+        registry_ca: Path | None = None,
+    ) -> None:
+        """Read the schemas.
+
+        Parameters:
+            path: segments of the topic ``_schemas``, its partition folder, or a log directory with it.
+            files: schema files, each as FILE, SUBJECT=FILE or ID=FILE.
+            registry: the URL of a registry, which is asked last.
+            registry_ca: a file with certificates for it.
+
+        Raises UsageError without a source and for a source without schemas, and UnreadableError.
+        """
+        self.settings = DecodeSettings(
+            schema_files=tuple(os.fspath(one) for one in files),
+            schemas=tuple(paths_of(path)),
+            registry=registry,
+            registry_ca=None if registry_ca is None else os.fspath(registry_ca),
+        )
+        decoder = record_decoder.record_decoder(self.settings)
+        if decoder is None or decoder.key is None or decoder.value is None:
+            raise UsageError("Schemas: expected a path, files or the URL of a registry")
+        self._decoders = {"key": decoder.key, "value": decoder.value}
+        self._source = decoder.schemas
+
+    def __iter__(self) -> Iterator[Schema]:
+        """Iterate over the schemas, also deleted ones, by subject and version. Those of a registry's URL are left out."""
+        return iter(self._source.all())
+
+    def decode(
+        self,
+        data: bytes | None,
+        topic: str | None = None,
+        *,
+        side: str = "value",
+        headers: Sequence[Header] = (),
+    ) -> DecodedValue:
+        """Return a key or a value decoded: ``value`` is what JSON has, ``error`` the reason if it is None.
+
+        Parameters:
+            data: the stored bytes.
+            topic: the topic, which chooses the subject of a value without a schema id.
+            side: "value" or "key".
+            headers: those of the record, which can have the schema id.
+
+        Raises UsageError for another ``side``, and if a library is missing.
+        """
+        if side not in self._decoders:
+            raise UsageError(unknown_name("side", side, self._decoders))
+        if data is None:
+            return NOT_DECODED
+        return self._decoders[side].decode(topic, data, [(one.key, one.value) for one in headers])
+
+    def decode_record(self, record: Record) -> tuple[DecodedValue, DecodedValue]:
+        """Return the decoded key and the decoded value of a record. Control records are not decoded."""
+        if record.control is not None:
+            return NOT_DECODED, NOT_DECODED
+        return (
+            self.decode(record.key, record.topic, side="key", headers=record.headers),
+            self.decode(record.value, record.topic, headers=record.headers),
+        )
 
 
 def scan(
@@ -103,11 +183,9 @@ def scan(
     until: Time | None = None,
     isolation: str = READ_UNCOMMITTED,
     control: bool | None = False,
+    schemas: Path | Sequence[Path] | Schemas | None = None,
     key_as: str | None = None,
     value_as: str | None = None,
-    schemas: Path | Sequence[Path] = (),
-    schema_files: Path | Sequence[Path] = (),
-    registry: str | None = None,
     verify_crc: bool = True,
     report: Callable[[str, Finding], object] = do_nothing,
     unread: Callable[[str], object] | None = None,
@@ -115,20 +193,20 @@ def scan(
     """Return a view of segments as an Arrow stream, for DuckDB, Polars, pandas, pyarrow and other readers of Arrow.
 
     ``path`` is a segment, a partition folder, a log directory, a URL, or a list of these. ``view`` is records, batches,
-    findings, segments or transactions. ``columns`` are names of its columns, all by default. With ``text``, keys, values and
-    header values are text: UTF-8 as it is, other bytes in base64.
+    findings, segments, transactions, groups, topics, schemas or files. ``columns`` are names of its columns, all by default;
+    ``*`` means all of these, next to others such as ``decoded``, the JSON of internal topics. With ``text``, keys, values
+    and header values are text: UTF-8 as it is, other bytes in base64.
 
     ``offsets``, ``since`` and ``until`` limit records and batches: half-open ranges as in ``kseg dump``. ``offsets`` is
-    ``(first, end)`` or text such as ``"5:10"``; times are epoch milliseconds, ISO 8601 or datetimes. Only the bytes are
-    read that can hold them according to file names and indexes.
+    ``(first, end)`` or text such as ``"5:10"``; times are epoch milliseconds, datetimes, ISO 8601 or text
+    such as ``"yesterday"``. Only the bytes are read that can hold them according to file names and indexes.
 
     With ``isolation="read_committed"`` the records are those that a consumer with this isolation level gets. Rows of
     ``records`` are data; with ``control=True`` they are control records, such as transaction markers, with None both.
 
-    ``schemas`` (paths with the topic ``_schemas``), ``schema_files``, ``registry``, ``key_as`` and ``value_as`` are those of
-    ``kseg dump`` for decoded keys and values, in the columns ``value_decoded``, ``value_kind``, ``value_schema_id`` and
-    ``value_error``. With ``value_as="struct"`` the decoded value is an Arrow struct with the fields of all versions of the
-    schema.
+    ``schemas`` are paths of the topic ``_schemas``, or a Schemas. ``key_as`` and ``value_as`` name a deserializer, such as
+    json or avro. The rows of ``records`` then have ``value_decoded`` (JSON) and the other columns of ``kseg sql``. With
+    ``value_as="struct"`` it is an Arrow struct with the fields of all versions of the schema.
 
     Reading begins with the first pull; this function only opens the paths. Each stream begins at the start. Reading
     continues after damage: ``report`` is called with the path and each Finding, ``unread`` with a line for each file that
@@ -140,23 +218,24 @@ def scan(
         raise UsageError(unknown_name("view", view, view_table.VIEWS))
     if isolation not in ISOLATIONS:
         raise UsageError(unknown_name("isolation", isolation, ISOLATIONS))
-    first, end = _offsets(offsets)
-    paths = _paths(path)
-    decoding = DecodeSettings(key_as, value_as, _paths(schema_files), _paths(schemas), registry)
-    if decoding.sides:
-        record_decoder(decoding)  # raises UsageError for names and sources that are wrong
-        decoding = with_types(decoding, lambda: planning.topics_in(paths))
+    first, end = offset_range(offsets)
+    paths = tuple(paths_of(path))
+    decoding = decode_settings(schemas, key_as, value_as)
+    if decoding is not None:
+        record_decoder.record_decoder(decoding)  # raises UsageError for names and sources that are wrong
+        decoding = record_decoder.with_types(decoding, lambda: planning.topics_in(paths))
     names = [columns] if isinstance(columns, str) else columns
-    wanted = view_table.columns_of(view, names, contents=decoding.columns)
+    wanted = view_table.columns_of(view, names, contents=decoding.columns if decoding else ())
     asked = planning.Request(
         paths,
         view,
         view_table.as_text(wanted) if text else wanted,
-        decoding=decoding if decoding.sides else None,
+        decode_as=BY_FOLDER,
+        decoding=decoding,
         mode="dropmalformed",
         isolation=isolation,
         control=control,
-        limits=RowFilter(first, end, _time("since", since), _time("until", until)),
+        limits=RowFilter(first, end, epoch_time("since", since), epoch_time("until", until)),
         verify_crc=verify_crc,
     )
     tell = unread or _raise
@@ -167,30 +246,36 @@ def scan(
     return found
 
 
-def _paths(given: Path | Sequence[Path]) -> tuple[str, ...]:
-    return tuple(os.fspath(one) for one in ([given] if isinstance(given, (str, os.PathLike)) else given))
-
-
 def _raise(line: str) -> None:
     raise UnreadableError(line)
 
 
-def _offsets(given: str | tuple[int | None, int | None] | None) -> tuple[int | None, int | None]:
+def paths_of(path: Path | Sequence[Path]) -> list[str]:
+    """Return one path or several as texts."""
+    return [os.fspath(one) for one in ([path] if isinstance(path, (str, os.PathLike)) else path)]
+
+
+def decode_settings(
+    schemas: Path | Sequence[Path] | Schemas | None, key_as: str | None, value_as: str | None
+) -> DecodeSettings | None:
+    """Return how keys and values are decoded, None for not at all. Raises UsageError for an unknown deserializer."""
+    for side, name in (("key", key_as), ("value", value_as)):
+        if name is not None:
+            FieldDecoder(side, name)
+    if isinstance(schemas, Schemas):
+        return replace(schemas.settings, key_as=key_as, value_as=value_as)
+    given = DecodeSettings(key_as, value_as, schemas=() if schemas is None else tuple(paths_of(schemas)))
+    return given if given.sides else None
+
+
+def offset_range(given: str | tuple[int | None, int | None] | None) -> tuple[int | None, int | None]:
+    """Return the first offset and the end, exclusive; None is unbounded. Raises UsageError."""
     if not isinstance(given, str):
         return given or (None, None)
     try:
         return parse_offsets(given)
     except ValueError as error:
         raise UsageError(f"offsets: {error}") from None
-
-
-def _time(name: str, given: Time | None) -> int | None:
-    if given is None or isinstance(given, int):
-        return given
-    try:
-        return parse_time(given.isoformat() if isinstance(given, datetime) else given)
-    except ValueError as error:
-        raise UsageError(f"{name}: {error}") from None
 
 
 def framed_rows(

@@ -24,6 +24,7 @@ from kseg.format.storage.naming import base_offset_of, is_snapshot
 from kseg.format.storage.source import Source, find_segments, local_size, open_range, open_source, topic_partition
 from kseg.report import parquet
 from kseg.report.arrow_table import pa
+from kseg.text import Time, epoch_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,10 @@ class Log(ABC):
     """Batches and records of one or more segments: the base of ``Segment``, ``PartitionLog`` and ``LogDir``.
 
     Ranges are half-open, and None leaves a side open: ``first_offset <= offset < end_offset`` in record offsets,
-    ``since <= timestamp < until`` in epoch milliseconds. Batches and records without a timestamp are outside of every
-    time range. Of local files, only the bytes are read that can hold the range according to the indexes next to the
-    segment; an index entry is used only where the log confirms it.
+    ``since <= timestamp < until``. Times are epoch milliseconds, datetimes (UTC without a zone), ISO 8601 or text such as
+    ``"yesterday"``. Batches and records without a timestamp are outside of every time range. Of local files, only the bytes
+    are read that can hold the range according to the indexes next to the segment; an index entry is used only where the log
+    confirms it.
     """
 
     def batches(
@@ -49,15 +51,15 @@ class Log(ABC):
         *,
         first_offset: int | None = None,
         end_offset: int | None = None,
-        since: int | None = None,
-        until: int | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
     ) -> Iterator[RecordBatch]:
         """Iterate over the batches that can hold records of the range; no batch is decompressed.
 
         Batches with a wrong CRC are included (``crc_valid`` is False). Raises UnreadableError if reading fails, and
         NotASegmentError if a file contains no batch.
         """
-        for item in self._items(RowFilter(first_offset, end_offset, since, until), deep=False):
+        for item in self._items(_limits(first_offset, end_offset, since, until), deep=False):
             if isinstance(item, BatchItem):
                 yield item.batch
 
@@ -66,8 +68,8 @@ class Log(ABC):
         *,
         first_offset: int | None = None,
         end_offset: int | None = None,
-        since: int | None = None,
-        until: int | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
         key: bytes | None = None,
     ) -> Iterator[Record]:
         """Iterate over the records of the range, or over those with this ``key``.
@@ -75,7 +77,7 @@ class Log(ABC):
         Records of batches with a wrong CRC are left out, unless the log was opened with ``verify_crc=False``. Raises
         UnreadableError if reading fails, and NotASegmentError if a file contains no batch.
         """
-        for item in self._items(RowFilter(first_offset, end_offset, since, until, _keys(key)), deep=True):
+        for item in self._items(_limits(first_offset, end_offset, since, until, key), deep=True):
             if isinstance(item, RecordsItem):
                 yield from item.records()
 
@@ -85,8 +87,8 @@ class Log(ABC):
         deep: bool = True,
         first_offset: int | None = None,
         end_offset: int | None = None,
-        since: int | None = None,
-        until: int | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
         key: bytes | None = None,
     ) -> pa.RecordBatchReader:
         """Return the records as a ``pyarrow.RecordBatchReader``, or with ``deep=False`` the batches.
@@ -94,7 +96,7 @@ class Log(ABC):
         The columns are those of ``kseg dump --format parquet``. The reader holds one Arrow batch at a time;
         ``read_all()`` makes a table. Raises UsageError if pyarrow is not installed.
         """
-        items = self._items(RowFilter(first_offset, end_offset, since, until, _keys(key)), deep=deep)
+        items = self._items(_limits(first_offset, end_offset, since, until, key), deep=deep)
         return parquet.arrow_reader(items, deep=deep)
 
     @abstractmethod
@@ -235,8 +237,11 @@ class LogDir(Log):
             yield from log._items(wanted, deep=deep)
 
 
-def _keys(key: bytes | None) -> tuple[KeyIsOneOf, ...]:
-    return () if key is None else (KeyIsOneOf((key,)),)
+def _limits(
+    first: int | None, end: int | None, since: Time | None, until: Time | None, key: bytes | None = None
+) -> RowFilter:
+    keys = () if key is None else (KeyIsOneOf((key,)),)
+    return RowFilter(first, end, epoch_time("since", since), epoch_time("until", until), keys)
 
 
 def open_segment(

@@ -15,6 +15,7 @@ from json.encoder import JSONEncoder, encode_basestring
 from typing import TYPE_CHECKING, Any
 
 from kseg.engine import lazy
+from kseg.errors import UsageError
 
 if TYPE_CHECKING:
     import difflib
@@ -269,6 +270,20 @@ def parse_time(text: str, now: int | None = None) -> int:
 def parse_time_or_word(text: str) -> int:
     """Return ``parse_time`` of a text that can be relative to the current time."""
     return parse_time(text, time.time_ns() // 1_000_000)
+
+
+#: A time in the library: epoch milliseconds, a datetime (UTC without a zone), or a text for ``parse_time_or_word``.
+Time = int | str | datetime
+
+
+def epoch_time(name: str, given: Time | None) -> int | None:
+    """Return the epoch milliseconds of a time. ``name`` is that of the argument. Raises UsageError."""
+    if given is None or isinstance(given, int):
+        return given
+    try:
+        return parse_time_or_word(given.isoformat() if isinstance(given, datetime) else given)
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}") from None
 
 
 #: Times that ``parse_time_or_word`` accepts, as examples.

@@ -12,16 +12,15 @@ from itertools import chain
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, fail_after, note_output
 from kseg.cli.progress import progress_bar
-from kseg.cli.recovery_command import plans_of
 from kseg.cli.this_run import this_run
-from kseg.cli.transactions_command import items_of
 from kseg.cli.typed_command import TableOptions, command
 from kseg.cli.validate_command import files_of
 from kseg.commands.next_steps import METADATA_LOG, steps_of
-from kseg.commands.recovery import RecoveryRequest
+from kseg.commands.recovery import RecoveryRequest, plans_of
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.stats.levels import levels, sorted_by_folder, stats_of
+from kseg.commands.transactions import items_of
 from kseg.commands.validate.folder_checks import check_folders
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import KsegError

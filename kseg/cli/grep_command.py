@@ -10,7 +10,7 @@ from typing import TextIO
 import click
 
 from kseg.cli import common
-from kseg.cli.grep_run import GrepRequest, GrepRun, grep_run
+from kseg.cli.grep_run import GrepRun, grep_run
 from kseg.cli.messages import FAILED, note, note_after, until_reader_closes
 from kseg.cli.outcome import DumpOutcome, segments_text
 from kseg.cli.record_options import RecordOptions, transaction_logs
@@ -19,6 +19,7 @@ from kseg.commands.dump.dump_items import RecordsItem, first_rows
 from kseg.commands.grep.matches import FIELDS, GrepQuery, JsonPath
 from kseg.commands.grep.partitioners import PartitionChoice, files_of_keys
 from kseg.errors import UsageError
+from kseg.extras.views.grep_request import GrepRequest
 from kseg.format.segment.row_filter import RecordCondition, ValueIsNull
 from kseg.format.storage.source import SegmentFile, find_segments, once_each
 from kseg.report import grep_report as report

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -97,12 +97,7 @@ class RecordOptions(DecodeOptions):
         conditions += self.own_conditions
         conditions += (HasHeader(name, value) for name, value in self.headers)
         limits = RowFilter(*self.offset_range, self.since, self.until, committed=self.isolation == READ_COMMITTED)
-        if self.where is not None:
-            sides = self.decoding.sides if self.decoding else ()
-            condition, implied = where.parse_where(self.where, sides)
-            conditions.append(condition)
-            limits = replace(limits.both(implied), files=implied.files)
-        return replace(limits, conditions=tuple(conditions))
+        return where.with_conditions(limits, conditions, self.where, self.decoding)
 
     def files_within(self, files: Sequence[SegmentFile]) -> list[SegmentFile]:
         """Return the files of the partitions that the conditions accept."""

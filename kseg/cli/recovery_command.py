@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -14,15 +14,8 @@ from kseg.cli.messages import FAILED, FOUND, fail_after, note_output
 from kseg.cli.progress import progress_bar
 from kseg.cli.this_run import this_run
 from kseg.cli.typed_command import TableOptions, command
-from kseg.commands.recovery import (
-    Broker,
-    Each,
-    RecoveryRequest,
-    places_of,
-    plan,
-)
+from kseg.commands.recovery import RecoveryRequest, plans_of
 from kseg.errors import KsegError, UsageError
-from kseg.format.log_loader.log_dir_identity import owner_of
 from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
 from kseg.format.storage.source import find_segments, is_url, size_of
 from kseg.report.formats import RECOVERY, destination, write
@@ -95,45 +88,6 @@ def recovery(asked: RecoveryOptions) -> int:
     if total.unread or total.unseen:
         return FAILED
     return FOUND if total.harms else 0
-
-
-def plans_of(
-    paths: Iterable[str], request: RecoveryRequest, unread: Callable[[str], None], each: Each = map
-) -> Iterator[LogDirPlan | PartitionPlan]:
-    """Yield the plans for the log directories of one broker, each folder once. ``unread`` gets the errors of the others.
-
-    Log directories in a folder that is given are those of the brokers that their meta.properties name.
-    """
-    given = Broker()
-    brokers: dict[tuple[str | int | None, ...], Broker] = {}
-    seen: set[str] = set()
-
-    def places() -> Iterator[tuple[str, Broker]]:
-        for path in paths:
-            try:
-                found = places_of(path)
-            except KsegError as error:
-                unread(str(error))
-                seen.add(os.path.realpath(path))
-                continue
-            for place in found:
-                named = place == os.path.normpath(path)
-                yield place, given if named else brokers.setdefault(owner_of(place), Broker())
-
-    all_places = list(places())
-    for place, broker in all_places:
-        broker.add_place(place)
-    for place, broker in all_places:
-        if os.path.realpath(place) in seen:
-            continue
-        try:
-            for made in plan(place, request, unread, each):
-                if (folder := os.path.realpath(made.folder)) not in seen:
-                    seen.add(folder)
-                    yield broker.check_log_dirs(made)
-        except KsegError as error:
-            unread(str(error))
-            seen.add(os.path.realpath(place))
 
 
 def _log_bytes(paths: Iterable[str]) -> Counter[str]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
 
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, fail_after, note_output
@@ -14,11 +11,7 @@ from kseg.cli.outcome import FindingNotes
 from kseg.cli.this_run import this_run
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.transactions import (
-    PartitionTransactions,
-    ReportFinding,
-    ReportUnread,
-    Transaction,
-    transactions_of,
+    items_of,
 )
 from kseg.errors import KsegError
 from kseg.format.storage.source import SegmentFile, find_segments, once_each
@@ -86,11 +79,3 @@ def transactions(asked: TransactionsOptions) -> int:
     if failed:
         return FAILED
     return FOUND if total.states["hanging"] or notes.errors else 0
-
-
-def items_of(
-    files: Iterable[SegmentFile], now: int, max_age: int, report: ReportFinding, unread: ReportUnread
-) -> Iterator[Transaction | PartitionTransactions]:
-    """Yield the transactions and states of all partitions. ``now`` is in epoch milliseconds, ``max_age`` in seconds."""
-    for folder, of_partition in groupby(files, key=lambda file: os.path.dirname(file.path)):
-        yield from transactions_of(folder or ".", of_partition, now, max_age * 1000, report, unread)

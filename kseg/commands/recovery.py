@@ -14,7 +14,7 @@ from pathlib import Path
 from kseg.errors import KsegError, UnreadableError
 from kseg.format.internal_topics.metadata_replay import replay_fault
 from kseg.format.log_loader.loaded_files import MAX_TEXT, OfflineError, RefusedError, read_offsets
-from kseg.format.log_loader.log_dir_identity import conflicts, read_identity
+from kseg.format.log_loader.log_dir_identity import conflicts, owner_of, read_identity
 from kseg.format.log_loader.log_segment import INDEX_BYTES
 from kseg.format.log_loader.partition_files import File
 from kseg.format.log_loader.plan import (
@@ -180,6 +180,45 @@ def plan(
             unread(made)
         else:
             yield made
+
+
+def plans_of(
+    paths: Iterable[str], request: RecoveryRequest, unread: Callable[[str], object], each: Each = map
+) -> Iterator[LogDirPlan | PartitionPlan]:
+    """Yield the plans for the log directories of one broker, each folder once. ``unread`` gets the errors of the others.
+
+    Log directories in a folder that is given are those of the brokers that their meta.properties name.
+    """
+    given = Broker()
+    brokers: dict[tuple[str | int | None, ...], Broker] = {}
+    seen: set[str] = set()
+
+    def places() -> Iterator[tuple[str, Broker]]:
+        for path in paths:
+            try:
+                found = places_of(path)
+            except KsegError as error:
+                unread(str(error))
+                seen.add(os.path.realpath(path))
+                continue
+            for place in found:
+                named = place == os.path.normpath(path)
+                yield place, given if named else brokers.setdefault(owner_of(place), Broker())
+
+    all_places = list(places())
+    for place, broker in all_places:
+        broker.add_place(place)
+    for place, broker in all_places:
+        if os.path.realpath(place) in seen:
+            continue
+        try:
+            for made in plan(place, request, unread, each):
+                if (folder := os.path.realpath(made.folder)) not in seen:
+                    seen.add(folder)
+                    yield broker.check_log_dirs(made)
+        except KsegError as error:
+            unread(str(error))
+            seen.add(os.path.realpath(place))
 
 
 def _plan_partition(folder: str, start: BrokerStart) -> PartitionPlan:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
 
 from kseg.errors import KsegError, LimitError, VanishedError
 from kseg.findings import Finding
@@ -108,9 +109,17 @@ class _OpenTransaction:
 
 
 #: Called with the path of the file and a finding.
-ReportFinding = Callable[[str, Finding], None]
+ReportFinding = Callable[[str, Finding], object]
 #: Called with the reason why a file cannot be read.
-ReportUnread = Callable[[KsegError], None]
+ReportUnread = Callable[[KsegError], object]
+
+
+def items_of(
+    files: Iterable[SegmentFile], now: int, max_age: int, report: ReportFinding, unread: ReportUnread
+) -> Iterator[Transaction | PartitionTransactions]:
+    """Yield the transactions and states of all partitions. ``now`` is in epoch milliseconds, ``max_age`` in seconds."""
+    for folder, of_partition in groupby(files, key=lambda file: os.path.dirname(file.path)):
+        yield from transactions_of(folder or ".", of_partition, now, max_age * 1000, report, unread)
 
 
 def transactions_of(

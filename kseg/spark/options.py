@@ -30,7 +30,7 @@ from kseg.extras.serialization.decoding import FieldDecoder
 from kseg.extras.serialization.record_decoder import DecodeSettings, with_types
 from kseg.extras.views.planning import Request, topics_in
 from kseg.extras.views.split_rows import NO_NOTICES, Notices
-from kseg.extras.views.view_table import VIEWS, columns_of
+from kseg.extras.views.view_table import ALL, VIEWS, columns_of
 from kseg.findings import do_nothing
 from kseg.format.internal_topics.decode import BY_FOLDER, TOPICS
 from kseg.format.record.layout import ISOLATIONS, READ_UNCOMMITTED
@@ -140,6 +140,9 @@ def parse(given: Mapping[str, str], schema: Sequence[tuple[str, str]] | None = N
         raise UsageError("Spark cannot read standard input: give load() files, folders or URLs")
     view = _choice("view", options, tuple(VIEWS), "records")
     first, end = _parsed("offsets", options, parse_offsets) or (None, None)
+    for name in ("topics", "partitions") if VIEWS[view].unit == ALL else ():
+        if name in options:
+            raise UsageError(f"option {name}: view {view} reads the files of all topics; use where() on its rows")
     framing = _choice("as", options, tuple(FRAMINGS), "") if "as" in options else None
     if framing:
         _refuse_beside_a_framing(options, framing, view)

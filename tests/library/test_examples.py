@@ -25,10 +25,16 @@ def test_an_example_runs(number: int, tmp_path: Path) -> None:
     for library in ("pyarrow", "polars", "duckdb"):
         if "kseg.scan(" in example and library in example:
             pytest.importorskip(library)
+    if "Schemas" in example:
+        pytest.importorskip("fastavro")
     sandbox.make(tmp_path)
     assert len(example.strip().splitlines()) <= 10
+    run = ["-c", example]
+    if "def test_" in example:
+        (tmp_path / "test_backup.py").write_text(example, encoding="utf-8")
+        run = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "test_backup.py"]
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", example],
+        [sys.executable, "-W", "error", *run],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

@@ -18,7 +18,7 @@ from tests.support.rooms import ROOMS
 PACKAGE = Path(__file__).parents[2] / "kseg"
 
 #: The modules above all rooms, although they are in ``kseg`` itself: users import or run them.
-ENTRIES = {"__init__", "__main__", "reading", "library"}
+ENTRIES = {"__init__", "__main__", "reading", "library", "library_commands"}
 #: The rooms in which each third-party library may be imported.
 LIBRARIES = {
     "click": {"cli"},

@@ -85,6 +85,16 @@ def test_mypy_knows_every_public_name(tmp_path: Path) -> None:
         "for finding in kseg.validate('p', settings=kseg.Settings()).findings:\n"
         "    text: str = finding.message\n"
         "kseg.validate_segment(kseg.SegmentFile('p'), kseg.Settings())\n"
+        "from datetime import UTC, datetime\n"
+        "topics: list[str | None] = [one.topic for one in kseg.grep('p', 'x', key=b'k', since=datetime.now(UTC))]\n"
+        "lags: list[int | None] = [one.lag for one in kseg.lag('p', at='yesterday')]\n"
+        "states = {one.state for one in kseg.transactions(['p']) if isinstance(one, kseg.Transaction)}\n"
+        "state: str = states.pop()\n"
+        "records: int = [one.stats.total('records') for one in kseg.stats('p')][-1]\n"
+        "verdicts: list[str] = [one.verdict for one in kseg.diff('a', 'b', deep=False)]\n"
+        "folders: list[str] = [one.folder for one in kseg.recovery('p')]\n"
+        "error: str | None = kseg.Schemas('p').decode(b'', 'orders', side='key').error\n"
+        "kseg.scan('p', schemas=kseg.Schemas('p'), value_as='avro')\n"
         "kseg.no_such_name\n"
     )
     program = tmp_path / "program.py"
@@ -94,6 +104,6 @@ def test_mypy_knows_every_public_name(tmp_path: Path) -> None:
     revealed = [line for line in done.stdout.splitlines() if "Revealed type" in line]
     assert len(revealed) == len(kseg.__all__), done.stdout
     assert [line for line in revealed if '"Any"' in line or "def (*args: Any" in line] == []
-    errors = [line for line in done.stdout.splitlines() if " error: " in line]
+    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
     assert len(errors) == 1, done.stdout
     assert 'Module has no attribute "no_such_name"' in errors[0]

@@ -469,3 +469,14 @@ def test_the_bundled_java_is_used_without_another_java(tmp_path: Path, monkeypat
         [java, "--add-modules=jdk.incubator.vector", "-Dx=a b", "-version"], capture_output=True, text=True, check=True
     )
     assert "openjdk" in done.stderr
+
+
+def test_views_of_all_files_are_one_task(tmp_path: Path) -> None:
+    """A group's topics are not those of the files that are read: a limit to topics would leave out the commits."""
+    for number in range(3):
+        write(tmp_path / f"orders-{number}", [batch(0)])
+    options = parse({"path": str(tmp_path), "view": "topics"})
+    (split,) = plan(options, apply_filters(options.limits, [EqualTo(("topic",), "clicks")]))
+    assert len(split.pieces) == 3
+    with pytest.raises(UsageError, match="option topics: view groups reads the files of all topics"):
+        parse({"path": str(tmp_path), "view": "groups", "topics": "orders"})

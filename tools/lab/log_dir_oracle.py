@@ -18,8 +18,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.cimpl import NewTopic
 
-from kseg.cli.recovery_command import plans_of
-from kseg.commands.recovery import RecoveryRequest
+from kseg.commands.recovery import RecoveryRequest, plans_of
 from kseg.format.log_loader.plan import PartitionPlan
 from tools.lab import load_scenes
 from tools.lab.kraft import KraftBroker

@@ -39,10 +39,12 @@ class PartitionReplicas:
 
 @dataclass(frozen=True, slots=True)
 class PartitionPair:
-    """Two folders of a partition. One is None if the partition has only one."""
+    """Two folders of a partition. One is None if the partition has only one. Topic and partition are None if the name of a
+    segment's folder does not have them.
+    """
 
-    topic: str
-    partition: int
+    topic: str | None
+    partition: int | None
     a: str | None
     b: str | None
 
@@ -125,7 +127,7 @@ def compare_replicas(replicas: PartitionReplicas, limit: int, shallow: bool) -> 
     outcomes, different = [], present[:1]
     for folder in present[1:]:
         for known in different:
-            outcomes.append(_compare_pair(PartitionPair(topic, partition, known, folder), limit, shallow))
+            outcomes.append(compare_pair(PartitionPair(topic, partition, known, folder), limit, shallow))
             if outcomes[-1].accepted(()):
                 break
         else:
@@ -133,7 +135,8 @@ def compare_replicas(replicas: PartitionReplicas, limit: int, shallow: bool) -> 
     return outcomes
 
 
-def _compare_pair(pair: PartitionPair, limit: int, shallow: bool) -> PairOutcome:
+def compare_pair(pair: PartitionPair, limit: int, shallow: bool) -> PairOutcome:
+    """Compare the folders or segments of a pair. ``limit`` is the number of differences of each kind that are returned."""
     assert pair.a is not None
     assert pair.b is not None
     first, second = topic_id_of(pair.a), topic_id_of(pair.b)

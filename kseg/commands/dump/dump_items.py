@@ -77,8 +77,8 @@ class RecordsItem:
 
     def records(self) -> Iterator[Record]:
         """Return the records as objects."""
-        transaction = self.transaction
-        return (self.chunk.record(i, transaction=transaction) for i in self.kept)
+        transaction, place = self.transaction, (self.file, *topic_partition(self.file))
+        return (self.chunk.record(i, transaction=transaction, place=place) for i in self.kept)
 
     def ranges(self) -> Iterator[tuple[int, int]]:
         """Yield the ranges of consecutive rows, each as its first row and the row after its last."""

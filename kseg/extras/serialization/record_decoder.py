@@ -198,12 +198,13 @@ def _columns(sides: Iterable[str], types: Mapping[str, Column | None]) -> tuple[
 class RecordDecoder:
     """Decodes the keys and the values of records. ``key`` or ``value`` is None if that side is not decoded.
 
-    ``columns`` are those of the rows.
+    ``columns`` are those of the rows. ``schemas`` has the schemas of the sources.
     """
 
-    def __init__(self, key: Decoder | None, value: Decoder | None) -> None:
+    def __init__(self, key: Decoder | None, value: Decoder | None, schemas: SchemaSource | None = None) -> None:
         self.key = key
         self.value = value
+        self.schemas = schemas or SchemaSources(())
         decoders = {side: one for side, one in (("key", key), ("value", value)) if one}
         self.sides = tuple(decoders)
         typed = {side: one.column for side, one in decoders.items() if isinstance(one, struct_values.TypedDecoder)}
@@ -275,7 +276,7 @@ def record_decoder(
         key = struct_values.TypedDecoder(key, settings.key_type)
     if value and settings.value_type:
         value = struct_values.TypedDecoder(value, settings.value_type)
-    return RecordDecoder(key, value) if key or value else None
+    return RecordDecoder(key, value, source) if key or value else None
 
 
 def with_types(settings: DecodeSettings, topics: Callable[[], Iterable[str]]) -> DecodeSettings:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
@@ -41,7 +42,8 @@ class Record:
     producer is not idempotent. ``control`` is the decoded marker of a control record, otherwise None. ``producer_id``,
     ``producer_epoch`` and ``partition_leader_epoch`` are those of the batch: None in v0 and v1, and -1 for none.
     ``transaction_state`` is committed, aborted, open or unknown, None outside transactions. ``transactional_id`` is that
-    of the producer, None if it is unknown.
+    of the producer, None if it is unknown. ``file`` is the path; ``topic`` and ``partition`` are from the name of its
+    folder, None if it is not ``TOPIC-NUMBER``.
     """
 
     position: int
@@ -58,6 +60,19 @@ class Record:
     partition_leader_epoch: int | None = None
     transaction_state: str | None = None
     transactional_id: str | None = None
+    file: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+
+    @property
+    def time(self) -> datetime | None:
+        """The timestamp in UTC; None without one, and outside of the years 1 to 9999."""
+        if self.timestamp is None or not layout.FIRST_MILLISECOND <= self.timestamp <= layout.LAST_MILLISECOND:
+            return None
+        return _EPOCH + timedelta(milliseconds=self.timestamp)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,9 +350,10 @@ class Chunk:
         *,
         contents: bool = True,
         transaction: tuple[str | None, str | None] = (None, None),
+        place: tuple[str | None, str | None, int | None] = (None, None, None),
     ) -> Record:
         """Return record ``i`` with its first ``most_headers`` headers. Without ``contents``, key, value and headers are
-        left out. ``transaction`` has the state and the transactional id.
+        left out. ``transaction`` has the state and the transactional id, ``place`` file, topic and partition.
         """
         batches = self.batches
         row = self.records.batch[i]
@@ -357,6 +373,9 @@ class Chunk:
             partition_leader_epoch=batches.partition_leader_epoch[row] if modern else None,
             transaction_state=transaction[0],
             transactional_id=transaction[1],
+            file=place[0],
+            topic=place[1],
+            partition=place[2],
         )
 
     def sequence(self, i: int, row: int) -> int | None:

@@ -1,0 +1,99 @@
+"""The search in each file of a run, in a form that worker processes receive, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from kseg.commands.dump.dump_items import Item, with_decoder
+from kseg.commands.dump.dumped_rows import dump_reader, dump_segment
+from kseg.commands.dump.neighbours import Neighbours
+from kseg.commands.grep.matches import GrepQuery, RecordGrep
+from kseg.commands.grep.text_patterns import MatchClock
+from kseg.extras.serialization import record_decoder
+from kseg.findings import Report
+from kseg.format.segment.input_buffer import borrowed
+from kseg.format.segment.row_filter import RowFilter
+from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.sidefiles.transaction_states import TransactionLogs
+from kseg.format.storage.source import SegmentFile, open_split, topic_partition
+
+if TYPE_CHECKING:
+    from kseg.extras.serialization.record_decoder import DecodeSettings, RecordDecoder
+
+
+@lru_cache(maxsize=1)
+def _decoder(settings: DecodeSettings) -> RecordDecoder | None:
+    return record_decoder.record_decoder(settings)
+
+
+_ALL = RowFilter()
+
+
+@dataclass(frozen=True, slots=True)
+class GrepRequest:
+    """A query, how keys and values are decoded, and ``limits``, the ranges of offsets and times.
+
+    ``before`` and ``after`` are the numbers of neighbours that are shown with a record. ``logs`` has the transactions.
+    """
+
+    query: GrepQuery
+    decoding: DecodeSettings | None = None
+    limits: RowFilter = _ALL
+    verify_crc: bool = True
+    before: int = 0
+    after: int = 0
+    logs: TransactionLogs = field(default_factory=TransactionLogs)
+
+    @property
+    def decoder(self) -> RecordDecoder | None:
+        """The decoder of keys and values, the same each time in a process; None without one."""
+        return _decoder(self.decoding) if self.decoding else None
+
+    @property
+    def has_neighbours(self) -> bool:
+        """Return whether neighbours are shown."""
+        return bool(self.before or self.after)
+
+    def search_in(self, file: SegmentFile, clock: MatchClock) -> RecordGrep:
+        """Return the search in a file."""
+        return RecordGrep(self.query, self.decoder, topic_partition(file.path)[0], clock)
+
+    def row_filter(self, file: SegmentFile, search: RecordGrep) -> RowFilter:
+        """Return the filter of the rows. Markers of transactions are not searched."""
+        transactions = self.logs.of(file.path, listed=file.listed)
+        limits = self.limits.of_segment(file.path, transactions, self.decoder)
+        return replace(limits, control=False, search=search)
+
+    def items(self, file: SegmentFile, search: RecordGrep, report: Report) -> Iterator[Item]:
+        """Yield the items of a file: the records that match, and their neighbours."""
+        items = dump_segment(
+            file.path,
+            deep=True,
+            keep=self.row_filter(file, search),
+            verify_crc=self.verify_crc,
+            report=report,
+            listed=file.listed,
+            near=Neighbours(self.before, self.after) if self.has_neighbours else None,
+            wrong_crc=True,
+        )
+        return with_decoder(items, self.decoder)
+
+    @contextmanager
+    def range_items(
+        self, file: SegmentFile, start: int, end: int, search: RecordGrep, report: Report
+    ) -> Iterator[tuple[SegmentReader, Iterator[Item]]]:
+        """Yield a reader of the batches that begin in bytes ``start`` to ``end``, and the items of their matches."""
+        source = open_split(file.path, start, end)
+        with (
+            borrowed() as buffers,
+            SegmentReader(source, report=report, verify_crc=self.verify_crc, buffers=buffers) as reader,
+        ):
+            keep = self.row_filter(file, search)
+            items = dump_reader(
+                file.path, reader, report, keep, deep=True, headings=False, wrong_crc=True, buffers=buffers
+            )
+            yield reader, with_decoder(items, self.decoder)
