@@ -32,6 +32,8 @@ LIBRARIES = {
     "fsspec": {"format.storage"},
     "fastavro": {"extras.serialization"},
     "google": {"extras.serialization"},
+    "msgpack": {"extras.serialization"},
+    "cbor2": {"extras.serialization"},
     "pyarrow": {"report"},
     "duckdb": {"extras.sql"},
     "pyspark": {"spark", "spark.jobs", "cli"},
@@ -48,6 +50,8 @@ ACCESSORS = {
     "fsspec": "format.storage.remote_files",
     "fastavro": "extras.serialization.libraries",
     "google": "extras.serialization.libraries",
+    "msgpack": "extras.serialization.libraries",
+    "cbor2": "extras.serialization.libraries",
     "duckdb": "extras.sql.statement",
     "pyiceberg": "extras.pipeline.iceberg_table",
 }

@@ -5,18 +5,14 @@
 
 from __future__ import annotations
 
-import base64
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import date, datetime, time
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from uuid import UUID
 
 from kseg.errors import UsageError
 from kseg.extras.serialization import schema_sources
@@ -29,7 +25,8 @@ from kseg.extras.serialization.decoding import (
     Headers,
     check_schema,
 )
-from kseg.extras.serialization.plain import finite
+from kseg.extras.serialization.envelopes import unwrapped
+from kseg.extras.serialization.json_values import json_value
 from kseg.extras.serialization.schema_set import (
     AVRO,
     Schema,
@@ -45,10 +42,6 @@ from kseg.findings import Report, do_nothing
 from kseg.format.record.layout import CONTROL
 from kseg.format.segment.records_chunk import Chunk
 from kseg.schema import CONTENT_COLUMNS, Row
-
-_MOST_DEPTH = 100
-#: Python writes whole numbers of up to 4,300 digits.
-_MOST_BITS = 13_288
 
 
 class FunctionDecoder:
@@ -85,33 +78,6 @@ def reason_of(error: BaseException) -> str:
         return f"{type(error).__name__}: {one_line(error)}" if str(error) else type(error).__name__
     except Exception:  # its __str__ fails
         return type(error).__name__
-
-
-def json_value(value: Any, depth: int = 0) -> Any:
-    """Return a Python value as JSON has it: bytes in base64, decimals and times as text. Raises ValueError for others."""
-    if depth > _MOST_DEPTH:
-        raise ValueError(f"the result is nested deeper than {_MOST_DEPTH} levels")
-    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
-        raise ValueError("the result has a whole number of more than 4,000 digits")
-    if value is None or isinstance(value, (str, bool, int)):
-        return value
-    if isinstance(value, Mapping):
-        return {str(name): json_value(content, depth + 1) for name, content in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [json_value(content, depth + 1) for content in value]
-    for known, convert in _CONVERSIONS.items():
-        if isinstance(value, known):
-            return convert(value)
-    raise ValueError(f"the result has a {type(value).__name__}, which JSON does not have")
-
-
-_CONVERSIONS: Mapping[type | tuple[type, ...], Callable[[Any], Any]] = {
-    float: finite,
-    (bytes, bytearray, memoryview): lambda value: base64.b64encode(value).decode(),
-    Decimal: str,
-    UUID: str,
-    (date, datetime, time): lambda value: value.isoformat(),
-}
 
 
 def _imported(place: str) -> Callable[..., Any]:
@@ -151,7 +117,7 @@ class DecodeSettings:
     ``key_as`` and ``value_as`` are names of ``decoding.NAMES``. ``schema_files`` are given to ``schemas_of_file``, and
     ``schemas`` are paths with segments of the topic ``_schemas``. ``registry`` is a URL, and ``registry_ca`` a file with
     certificates for it. Sources are asked in this order. A side that is not named is decoded with ``function`` (that of
-    FunctionDecoder), or as AUTO if a source of schemas is given.
+    FunctionDecoder), or as AUTO if a source of schemas is given. With ``unwrap`` the content of ENVELOPES is the value.
     """
 
     key_as: str | None = None
@@ -161,6 +127,7 @@ class DecodeSettings:
     registry: str | None = None
     registry_ca: str | None = None
     function: str | None = None
+    unwrap: bool = False
 
     @property
     def has_schemas(self) -> bool:
@@ -179,9 +146,10 @@ class DecodeSettings:
 class RecordDecoder:
     """Decodes the keys and the values of records. ``key`` or ``value`` is None if that side is not decoded."""
 
-    def __init__(self, key: Decoder | None, value: Decoder | None) -> None:
+    def __init__(self, key: Decoder | None, value: Decoder | None, unwrap: bool = False) -> None:
         self.key = key
         self.value = value
+        self._unwrap = unwrap
         self.sides = tuple(side for side, decoder in (("key", key), ("value", value)) if decoder)
 
     def of_record(self, topic: str | None, chunk: Chunk, i: int) -> tuple[DecodedValue, DecodedValue]:
@@ -202,10 +170,11 @@ class RecordDecoder:
         lists, data = chunk.lists, chunk.payload(row)
         for i in kept:
             headers = tuple(chunk.header_fields(i)) if lists.header_count[i] else ()
-            yield (
-                _decoded(self.key, topic, data, lists.key_at[i], lists.key_size[i], headers),
-                _decoded(self.value, topic, data, lists.value_at[i], lists.value_size[i], headers),
-            )
+            key = _decoded(self.key, topic, data, lists.key_at[i], lists.key_size[i], headers)
+            value = _decoded(self.value, topic, data, lists.value_at[i], lists.value_size[i], headers)
+            if self._unwrap:
+                key, value = (found._replace(value=unwrapped(found.value)) for found in (key, value))
+            yield key, value
 
     def by_side(self, both: tuple[DecodedValue, DecodedValue]) -> list[tuple[str, DecodedValue]]:
         """Return the sides that are decoded, each with its key or value."""
@@ -246,7 +215,7 @@ def record_decoder(
         FieldDecoder(side, name, source) if name is not None else others(side) if others else None
         for side, name in (("key", settings.key_as), ("value", settings.value_as))
     )
-    return RecordDecoder(key, value) if key or value else None
+    return RecordDecoder(key, value, settings.unwrap) if key or value else None
 
 
 def _others(settings: DecodeSettings, source: SchemaSource) -> Callable[[str], Decoder] | None:
