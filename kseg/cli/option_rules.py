@@ -64,6 +64,7 @@ RULES: tuple[Excludes | Needs, ...] = (
     Excludes(_DECODING, "--shallow", "they decode records"),
     Excludes(_DECODING, "--template --format=hex --spark", "there, keys and values are as they are stored"),
     Needs("--registry-ca", "--registry"),
+    Needs("--unwrap", _DECODING, "it is for decoded keys and values"),
     Excludes("--decode", "--no-decode"),
     Needs("--decode", "--deep --effective", "it decodes records"),
     Needs("--at", "--effective", "rows of a range are selected with --offsets and --until", "dump"),

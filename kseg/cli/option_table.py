@@ -182,9 +182,9 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "no_decode": OptionRow("--no-decode", "Do not decode records of internal topics."),
         "effective": OptionRow("--effective", "Show the effective state of internal topics: the latest value per key, and "
             "the space used. Formats: table, jsonl."),
-        "key_as": OptionRow("--key-as", "Decode keys as int32, string, avro, auto, …", "TYPE",
+        "key_as": OptionRow("--key-as", "Decode keys as int32, string, avro, time-windowed:TYPE, …", "TYPE",
             lambda: Parsed(str, common.deserializers)),
-        "value_as": OptionRow("--value-as", "Decode values as json, avro, protobuf, auto, …", "TYPE",
+        "value_as": OptionRow("--value-as", "Decode values as json, avro, protobuf, msgpack, cbor, …", "TYPE",
             lambda: Parsed(str, common.deserializers)),
         "schemas": OptionRow("--schemas", "Read schemas from the segments of a registry's topic _schemas.", "PATH",
             InputPath, multiple=True),
@@ -193,6 +193,7 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "registry": OptionRow("--registry", "Ask a schema registry for schemas.", "URL"),
         "registry_ca": OptionRow("--registry-ca", "Trust the certificates in FILE for --registry.", "FILE", InputPath),
         "function": OptionRow("--decoder", "Decode keys and values with a Python function.", "MODULE:FUNCTION"),
+        "unwrap": OptionRow("--unwrap", "Show the content of envelopes of Connect, Debezium and CloudEvents."),
     },
     "Output": {
         "format": OptionRow("--format", "Set the format.", type=lambda: Choice([]), show_default=True),
@@ -207,7 +208,7 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "last": OptionRow("--last", "Show only the last N rows of each partition.", "N", _number(1)),
         "columns": OptionRow("--columns", "Show these columns of a table or of CSV: a,b,c.", "NAMES",
             lambda: Parsed(common.column_names, common.known_columns)),
-        "template": OptionRow("--template", "Write a line for each record, such as '%o %k %v'.", "TEXT",
+        "template": OptionRow("--template", "Write a line for each record, such as '%o %k %{headers}'.", "TEXT",
             lambda: Parsed(common.template_text)),
         "full": OptionRow("--full", "Do not cut texts on a terminal."),
         "reports": OptionRow("--report", "Also write a report to FILE. Repeat it for several.", "FORMAT=FILE",
@@ -319,7 +320,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
     "force": {OTHERS: "it writes no log"},
     "index_interval": {OTHERS: "it writes or predicts no index", "convert": "a broker writes the indexes of new segments"},
     "encoding": {"sql": "keys and values are text, as the statement needs them", OTHERS: _NO_RECORDS},
-    **{field: {OTHERS: _NO_CONTENT} for field in ("key_as", "value_as", "schemas", "schema_files", "function")},
+    **{field: {OTHERS: _NO_CONTENT} for field in ("key_as", "value_as", "schemas", "schema_files", "function", "unwrap")},
     **{field: {OTHERS: _NO_CONTENT} for field in ("registry", "registry_ca")},
     "format": {
         "explain": "its page is text",

@@ -33,6 +33,7 @@ class DecodeOptions:
     registry: str | None
     registry_ca: str | None
     function: str | None
+    unwrap: bool
 
     @property
     def decoding(self) -> DecodeSettings | None:
@@ -45,8 +46,9 @@ class DecodeOptions:
             self.registry,
             self.registry_ca,
             self.function,
+            self.unwrap,
         )
-        return record_decoder.DecodeSettings(*given) if any(one not in (None, ()) for one in given) else None
+        return record_decoder.DecodeSettings(*given) if any(one not in (None, (), False) for one in given) else None
 
 
 @dataclass(frozen=True, kw_only=True)

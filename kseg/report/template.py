@@ -1,6 +1,7 @@
 """Output of ``kseg dump --template``: a line of the user's own for each record.
 
-The marks are those of kcat where kcat has the thing, and ``%v`` for the value.
+The marks are those of kcat where kcat has the thing, and ``%v`` for the value. ``%{NAME}`` is a field of the record: its
+name is that in JSON, in columns and in SQL.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ from typing import TextIO
 
 from kseg.commands.dump.dump_items import Item, RecordsItem
 from kseg.errors import UsageError
+from kseg.format.record.control_records import ControlRecord
 from kseg.format.segment.records_chunk import ENCODERS, Record, header_rows
 from kseg.format.storage.source import topic_partition
 from kseg.report.formats import View, binary
+from kseg.schema import RECORD_COLUMNS
 from kseg.text import (
     encoded,
     escape_controls,
     iso_time,
     to_json,
+    unknown_name,
 )
 
 #: Mark -> meaning, for the help text and the documentation.
@@ -35,10 +39,11 @@ MARKS = {
     "%h": "headers as JSON",
     "%f": "file",
     "%b": "position of the batch",
+    "%{NAME}": "the field with this name, such as %{transaction_state}",
     "%%": "%",
 }
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
-_TOKEN = re.compile(r"%(.)|\\(.)|([^%\\]+)|(.)", re.DOTALL)
+_TOKEN = re.compile(r"%\{([^}]+)\}|%(.)|\\(.)|([^%\\]+)|(.)", re.DOTALL)
 
 _Part = Callable[[Record, str], bytes]
 
@@ -75,8 +80,16 @@ def parse(template: str, view: View) -> Sequence[_Part]:
         "b": lambda record, file: _text(record.position),
         "%": lambda record, file: b"%",
     }
+    fields |= {name: fields[mark] for name, mark in _NAMED.items()}
+    fields |= {column.name: _field(column.name) for column in RECORD_COLUMNS[1:] if column.name not in fields}
     parts: list[_Part] = []
-    for mark, escape, text, lone in _TOKEN.findall(template):
+    for name, mark, escape, text, lone in _TOKEN.findall(template):
+        if len(name) > 1 and name in fields:
+            parts.append(fields[name])
+            continue
+        if name:
+            names = [known for known in fields if len(known) > 1]
+            raise UsageError(f"--template: {unknown_name('field', name, names)}")
         if mark and mark not in fields:
             raise UsageError(f"--template: unknown mark %{mark}: expected one of {' '.join(MARKS)}")
         if escape and escape not in _ESCAPES:
@@ -87,6 +100,23 @@ def parse(template: str, view: View) -> Sequence[_Part]:
     if not template.endswith(("\\n", "\\0", "\\r")):
         parts.append(_constant(b"\n"))
     return parts
+
+
+#: The names of the fields that have marks.
+_NAMED = {"topic": "t", "partition": "p", "offset": "o", "timestamp": "T", "key": "k", "value": "v", "headers": "h",
+          "file": "f", "position": "b", "key_size": "K", "value_size": "S"}  # fmt: skip
+
+
+def _field(name: str) -> _Part:
+    """Return a field of the record as text; an object as JSON, and nothing for null."""
+
+    def part(record: Record, file: str) -> bytes:
+        value = getattr(record, name)
+        if isinstance(value, ControlRecord):
+            value = to_json(value.as_dict())
+        return b"" if value is None else encoded(escape_controls(str(value)))
+
+    return part
 
 
 def _constant(text: bytes) -> _Part:

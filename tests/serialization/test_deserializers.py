@@ -12,7 +12,6 @@ import pytest
 
 from kseg.errors import UsageError
 from kseg.extras.serialization.decoding import (
-    MOST_BYTES,
     NAMES,
     NOT_DECODED,
     DecodedValue,
@@ -21,6 +20,7 @@ from kseg.extras.serialization.decoding import (
 from kseg.extras.serialization.schema_set import (
     AVRO,
     JSON,
+    MOST_BYTES,
     Reference,
     Schema,
     SchemaSet,

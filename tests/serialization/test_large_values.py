@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("cbor2", reason="cbor2 is not installed")
 pytest.importorskip("fastavro", reason="fastavro is not installed")
+pytest.importorskip("msgpack", reason="msgpack is not installed")
 pytest.importorskip("google.protobuf", reason="protobuf is not installed")
 
 from kseg.extras.serialization.decoding import FieldDecoder
@@ -43,6 +45,17 @@ def bombs() -> Iterator[tuple[str, str, str, bytes]]:
     yield "json lists", "", "", b"[" + b"[]," * (count // 3) + b"[]]"
     yield "json objects", "", "", b"[" + b'{"a":{}},' * (count // 9) + b"1]"
     yield "json numbers", "", "", b"[" + b"1," * (count // 2) + b"1]"
+    yield "msgpack lists", "", "msgpack", b"\xdd" + count.to_bytes(4, "big") + b"\x90" * count
+    yield (
+        "msgpack nested lists",
+        "",
+        "msgpack",
+        b"\xdd" + (count // 3).to_bytes(4, "big") + b"\x92\x80\1" * (count // 3),
+    )
+    yield "msgpack many lists", "", "msgpack", b"\xdc\xff\xff" + (b"\xdc\0\xff" + b"\xc0" * 255) * 0xFFFF
+    yield "cbor lists", "", "cbor", b"\x9a" + count.to_bytes(4, "big") + b"\x80" * count
+    yield "cbor objects", "", "cbor", b"\x9f" + b"\xa1\x61a\xa0" * (count // 4) + b"\xff"
+    yield "cbor tags", "", "cbor", b"\x9f" + b"\xc1\1" * (count // 2) + b"\xff"
     yield "avro arrays", AVRO, json.dumps(ARRAYS), varint(count) + bytes(count) + b"\0"
     wide = {"type": "array", "items": HALF}
     yield "avro wide records", AVRO, json.dumps(wide), varint(count) + bytes(count) + b"\0"
@@ -65,7 +78,7 @@ BOMBS = {name: (kind, schema, value) for name, kind, schema, value in bombs()}
 def decode(kind: str, schema: str, value: bytes) -> tuple[object, str | None]:
     """Return the decoded value, and the reason if there is none."""
     if not kind:
-        found = FieldDecoder("value", "json", SchemaSet([])).decode("t", value)
+        found = FieldDecoder("value", schema or "json", SchemaSet([])).decode("t", value)
     else:
         known = Schema(kind, schema, 5, subject="t-value", version=1)
         found = FieldDecoder("value", "auto", SchemaSet([known])).decode("t", PREFIX + value)
@@ -96,6 +109,8 @@ def test_a_small_batch_cannot_fill_the_memory(name: str) -> None:
     ("kind", "schema", "value", "wanted"),
     [
         ("", "", b"[" + b"1," * 400_000 + b"1]", [1] * 400_001),
+        ("", "msgpack", b"\xc6" + (6_000_000).to_bytes(4, "big") + bytes(6_000_000), "A" * 8_000_000),
+        ("", "cbor", b"\x9a" + (400_000).to_bytes(4, "big") + b"\1" * 400_000, [1] * 400_000),
         (AVRO, '"bytes"', varint(6_000_000) + bytes(6_000_000), "A" * 8_000_000),
         (
             AVRO,
@@ -111,7 +126,7 @@ def test_a_small_batch_cannot_fill_the_memory(name: str) -> None:
             {"n": ["9223372036854775807"] * 200_000},
         ),
     ],
-    ids=["json", "avro bytes", "avro longs", "protobuf bytes", "protobuf longs"],
+    ids=["json", "msgpack bytes", "cbor", "avro bytes", "avro longs", "protobuf bytes", "protobuf longs"],
 )  # fmt: skip
 def test_ordinary_large_values_are_decoded(kind: str, schema: str, value: bytes, wanted: object) -> None:
     """The bound is of items, not of bytes: long texts and numbers of many bytes are whole."""

@@ -37,6 +37,12 @@ EXTRA = {
         "org.apache.kafka:kafka-storage:4.3.0:test",
         "org.apache.kafka:kafka-clients:4.3.0:test",
     ],
+    # Serializers that are not Kafka's producer's own.
+    "wire-streams": ["org.apache.kafka:kafka-streams:4.3.0", "org.apache.kafka:connect-json:4.3.0"],
+    "wire-registries": [
+        "io.apicurio:apicurio-registry-serdes-avro-serde:2.6.5.Final",
+        "software.amazon.glue:schema-registry-serde:1.1.20",
+    ],
 }
 
 

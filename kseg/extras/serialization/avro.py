@@ -15,64 +15,26 @@ import base64
 import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from datetime import date
 from io import BytesIO
 from typing import Any
 
+from kseg.extras.serialization.json_values import (
+    MOST_ITEMS,
+    Convert,
+    TooManyItemsError,
+    date_text,
+    decimal_text,
+    finite,
+    time_text,
+    timestamp_text,
+)
 from kseg.extras.serialization.libraries import fastavro_python, fastavro_read, fastavro_schema
-from kseg.extras.serialization.plain import MOST_ITEMS, TooManyItemsError, finite
 from kseg.extras.serialization.schema_set import Schema, SchemaError, one_line
-from kseg.text import calendar_time, count_of
+from kseg.text import count_of
 
 _PREFIX = "kseg-"
 #: The depth of a schema as JSON. Avro's schemas of this depth are not written by people.
 _MOST_DEPTH = 200
-_DAY_MS = 86_400_000
-_EPOCH = date(1970, 1, 1).toordinal()
-
-Convert = Callable[[Any, Mapping[str, Any]], Any]
-
-
-def _decimal(data: bytes, schema: Mapping[str, Any]) -> str:
-    """Return a decimal with all its digits: ``-12.50``."""
-    scale = schema.get("scale", 0)
-    unscaled = int.from_bytes(data, "big", signed=True)
-    if not isinstance(scale, int) or not 0 <= scale <= 10_000:
-        raise ValueError(f"a decimal with the scale {scale!r}")
-    digits = str(abs(unscaled)).rjust(scale + 1, "0")
-    sign = "-" if unscaled < 0 else ""
-    return f"{sign}{digits[:-scale]}.{digits[-scale:]}" if scale else f"{sign}{digits}"
-
-
-def _date(days: int, schema: Mapping[str, Any]) -> str | int:
-    try:
-        return date.fromordinal(_EPOCH + days).isoformat()
-    except (ValueError, OverflowError):
-        return days
-
-
-def _timestamp(digits: int, zone: str) -> Convert:
-    """Return the conversion of a number of 10^-digits seconds. Times outside of the years 1 to 9999 stay numbers."""
-    unit = 10 ** (digits - 3)
-
-    def convert(value: int, schema: Mapping[str, Any]) -> str | int:
-        milliseconds, rest = divmod(value, unit)
-        text = calendar_time(milliseconds)
-        if not text.endswith("Z"):
-            return value
-        return f"{text[:-1]}{rest:0{digits - 3}}{zone}" if digits > 3 else text[:-1] + zone
-
-    return convert
-
-
-def _time(digits: int) -> Convert:
-    def convert(value: int, schema: Mapping[str, Any]) -> str | int:
-        seconds, rest = divmod(value, 10**digits)
-        if not 0 <= seconds < _DAY_MS // 1000:
-            return value
-        return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest:0{digits}}"
-
-    return convert
 
 
 def _duration(data: bytes, schema: Mapping[str, Any]) -> dict[str, int]:
@@ -86,24 +48,24 @@ def _bytes(data: bytes, schema: Mapping[str, Any]) -> str:
 
 #: The conversions by Avro type and logical type. The empty logical type is for values without one.
 _CONVERSIONS: Mapping[str, Mapping[str, Convert]] = {
-    "bytes": {"": _bytes, "decimal": _decimal},
+    "bytes": {"": _bytes, "decimal": decimal_text},
     "fixed": {
         "": _bytes,
-        "decimal": _decimal,
+        "decimal": decimal_text,
         "duration": _duration,
         "uuid": lambda data, schema: str(uuid.UUID(bytes=data)),
     },
     "float": {"": lambda value, schema: finite(value)},
     "double": {"": lambda value, schema: finite(value)},
-    "int": {"date": _date, "time-millis": _time(3)},
+    "int": {"date": date_text, "time-millis": time_text(3)},
     "long": {
-        "time-micros": _time(6),
-        "timestamp-millis": _timestamp(3, "Z"),
-        "timestamp-micros": _timestamp(6, "Z"),
-        "timestamp-nanos": _timestamp(9, "Z"),
-        "local-timestamp-millis": _timestamp(3, ""),
-        "local-timestamp-micros": _timestamp(6, ""),
-        "local-timestamp-nanos": _timestamp(9, ""),
+        "time-micros": time_text(6),
+        "timestamp-millis": timestamp_text(3, "Z"),
+        "timestamp-micros": timestamp_text(6, "Z"),
+        "timestamp-nanos": timestamp_text(9, "Z"),
+        "local-timestamp-millis": timestamp_text(3, ""),
+        "local-timestamp-micros": timestamp_text(6, ""),
+        "local-timestamp-nanos": timestamp_text(9, ""),
     },
 }
 #: What fastavro calls for each of them, by the names that ``marked`` uses.

@@ -8,11 +8,15 @@ from typing import Any, NamedTuple, Protocol
 
 from kseg.errors import UsageError
 from kseg.extras.serialization import avro, protobuf, schema_set
-from kseg.extras.serialization.plain import PLAIN, parse_json
+from kseg.extras.serialization.envelopes import WRAPPERS, Wrapper
+from kseg.extras.serialization.json_values import parse_json
+from kseg.extras.serialization.plain import PLAIN
 from kseg.extras.serialization.schema_set import (
     AVRO,
     JSON,
+    MOST_BYTES,
     PROTOBUF,
+    Read,
     Schema,
     SchemaError,
     SchemaSet,
@@ -29,12 +33,10 @@ _BY_SCHEMA = {"avro": AVRO, "protobuf": PROTOBUF, "json-schema": JSON}
 #: Decode values with a schema id to typed columns; every other value has a reason.
 STRUCT = "struct"
 #: What ``--key-as`` and ``--value-as`` accept.
-NAMES = (AUTO, STRUCT, *_BY_SCHEMA, *PLAIN)
+NAMES = (AUTO, STRUCT, *_BY_SCHEMA, *PLAIN, *WRAPPERS)
 
 #: The first bytes of values with a schema: of an id, and of Avro's single-object encoding.
-_FIRST_BYTES = (b"\0", schema_set.SINGLE_OBJECT[:1])
-#: The largest value that is decoded by a schema: a byte can become hundred bytes of Python objects.
-MOST_BYTES = 16 << 20
+_FIRST_BYTES = (b"\0", schema_set.GLUE, schema_set.SINGLE_OBJECT[:1])
 _INT64 = 8
 #: The schemas whose readers are kept; data with random ids has many.
 _MOST_READERS = 10_000
@@ -56,8 +58,6 @@ class DecodedValue(NamedTuple):
 NOT_DECODED = DecodedValue()
 Headers = Iterable[tuple[Any, Any]]
 _References = list[tuple[str, Schema]]
-#: Decode bytes. The second argument are the bytes with message indexes from a header, None if the value begins with them.
-_Read = Callable[[bytes, bytes | None], Any]
 
 
 class Decoder(Protocol):
@@ -80,7 +80,7 @@ class _Reader(NamedTuple):
     kind: str | None
     schema_id: int | None = None
     start: int = 0
-    read: _Read = _unreadable
+    read: Read = _unreadable
     error: str | None = None
     known: bool = True
 
@@ -88,14 +88,19 @@ class _Reader(NamedTuple):
 class FieldDecoder:
     """Decodes keys or values with one of NAMES. ``side`` is "key" or "value".
 
-    ``avro:SUBJECT``, ``struct:SUBJECT`` and ``protobuf:MESSAGE`` name the schema of bytes without a schema id. Raises
-    UsageError for an unknown name.
+    ``avro:SUBJECT``, ``struct:SUBJECT`` and ``protobuf:MESSAGE`` name the schema of bytes without a schema id,
+    ``time-windowed:string`` the type of the bytes in a wrapper. Raises UsageError for an unknown name.
     """
 
     def __init__(self, side: str, name: str, schemas: SchemaSource | None = None) -> None:
         kind, _, self._argument = name.partition(":")
-        if kind not in NAMES or (self._argument and kind not in (STRUCT, *_BY_SCHEMA)):
+        self._wrapper = WRAPPERS.get(kind)
+        if kind not in NAMES or (self._argument and kind not in (STRUCT, *_BY_SCHEMA) and not self._wrapper):
             raise UsageError(unknown_name("deserializer", name, NAMES))
+        if self._wrapper and self._argument.partition(":")[0] in WRAPPERS:
+            raise UsageError(f"{name!r}: a wrapper is not in another one")
+        if self._wrapper:
+            self._inner = FieldDecoder(side, self._argument or "string", schemas)
         self._side = side
         self._kind = kind
         self._plain = PLAIN[kind].decode if kind in PLAIN else None
@@ -113,6 +118,8 @@ class FieldDecoder:
                 return DecodedValue(self._kind, self._plain(data))
             except ValueError as error:
                 return DecodedValue(self._kind, error=str(error))
+        if self._wrapper:
+            return self._unwrap(self._wrapper, topic, data, headers)
         if not headers:
             if self._kind == AUTO and data[:1] not in _FIRST_BYTES:
                 return NOT_DECODED
@@ -133,6 +140,18 @@ class FieldDecoder:
         if len(data) > MOST_BYTES:
             return DecodedValue(reader.kind, None, reader.schema_id, f"larger than {MOST_BYTES:,} bytes")
         return self._read(reader, data, indexes)
+
+    def _unwrap(self, wrapper: Wrapper, topic: str | None, data: bytes, headers: Headers) -> DecodedValue:
+        """Return the content of a wrapper decoded, with the numbers of the wrapper."""
+        try:
+            inner, numbers = wrapper.split(data)
+        except ValueError as error:
+            return DecodedValue(self._kind, error=str(error))
+        found = self._inner.decode(topic, inner, headers)
+        if found.kind is None or found.error:
+            reason = found.error or f"no schema id: name the type of the {wrapper.content}, as {self._kind}:string does"
+            return DecodedValue(self._kind, None, found.schema_id, reason)
+        return DecodedValue(self._kind, {wrapper.content: found.value, **numbers}, found.schema_id)
 
     def _read(self, reader: _Reader, data: bytes, indexes: bytes | None) -> DecodedValue:
         try:
@@ -162,9 +181,12 @@ class FieldDecoder:
             if schema.type not in _TYPES:
                 raise SchemaError(f"{schema.label} has the type {schema.type!r}: expected {one_of(list(_TYPES))}")
             kind, open_reads = _TYPES[schema.type]
+            if found and found.end in schema_set.WITHOUT_INDEXES and schema.type == PROTOBUF:
+                raise SchemaError("Protobuf with the prefix of this registry is not decoded")
             message = self._argument if self._kind == "protobuf" and not registered else ""
             with_id, bare = open_reads(schema, referenced(schema, self._schemas), message)
             if registered:
+                with_id = schema_set.decompressing(prefix, with_id)
                 return _Reader(kind, number or schema.id, start, with_id)
             return _Reader(kind, schema.id, 0, _after_id_or_whole(with_id, bare, start) if start else bare)
         except SchemaError as error:
@@ -224,13 +246,13 @@ class FieldDecoder:
 
 def _prefix(data: bytes) -> bytes:
     """Return the bytes that name the schema at the start of a value."""
-    if data[:1] == b"\0":
-        return data[: schema_set.ID_END] if schema_set.read_schema_id(data) else b""
+    if found := schema_set.read_schema_id(data):
+        return data[: found.end]
     is_object = data[:2] == schema_set.SINGLE_OBJECT and len(data) >= schema_set.SINGLE_OBJECT_END
     return data[: schema_set.SINGLE_OBJECT_END] if is_object else b""
 
 
-def _after_id_or_whole(with_id: _Read, bare: _Read, start: int) -> _Read:
+def _after_id_or_whole(with_id: Read, bare: Read, start: int) -> Read:
     """Return a function that decodes the bytes after an unknown id, or else the whole value."""
 
     def read(data: bytes, indexes: bytes | None) -> Any:
@@ -242,7 +264,7 @@ def _after_id_or_whole(with_id: _Read, bare: _Read, start: int) -> _Read:
     return read
 
 
-def _avro(schema: Schema, references: _References, message: str) -> tuple[_Read, _Read]:
+def _avro(schema: Schema, references: _References, message: str) -> tuple[Read, Read]:
     decode = avro.avro_reader(schema, references)
 
     def read(data: bytes, indexes: bytes | None) -> Any:
@@ -251,7 +273,7 @@ def _avro(schema: Schema, references: _References, message: str) -> tuple[_Read,
     return read, read
 
 
-def _protobuf(schema: Schema, references: _References, message: str) -> tuple[_Read, _Read]:
+def _protobuf(schema: Schema, references: _References, message: str) -> tuple[Read, Read]:
     compiled = protobuf.ProtobufSchema(schema, references)
     bare = compiled.decoder(message) if message else None
 
@@ -262,7 +284,7 @@ def _protobuf(schema: Schema, references: _References, message: str) -> tuple[_R
     return with_id, lambda data, indexes: (bare or compiled.decoder((0,)))(data)
 
 
-def _json(schema: Schema, references: _References, message: str) -> tuple[_Read, _Read]:
+def _json(schema: Schema, references: _References, message: str) -> tuple[Read, Read]:
     def read(data: bytes, indexes: bytes | None) -> Any:
         return parse_json(data)
 
@@ -271,7 +293,7 @@ def _json(schema: Schema, references: _References, message: str) -> tuple[_Read,
 
 #: By the type of a schema: the kind that results have, and a function that returns the readers of values that had a schema
 #: id, and of values that never had one. Adding a type is one row.
-_TYPES: Mapping[str, tuple[str, Callable[[Schema, _References, str], tuple[_Read, _Read]]]] = {
+_TYPES: Mapping[str, tuple[str, Callable[[Schema, _References, str], tuple[Read, Read]]]] = {
     AVRO: ("avro", _avro),
     PROTOBUF: ("protobuf", _protobuf),
     JSON: ("json-schema", _json),

@@ -1,4 +1,4 @@
-"""The libraries that read Avro and Protobuf, imported at their first use."""
+"""The libraries that read Avro, Protobuf, MessagePack and CBOR, imported at their first use."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from kseg.engine import lazy
 
 if TYPE_CHECKING:
+    import cbor2
+    import msgpack
     from fastavro import _read_py as fastavro_python
     from fastavro import read as fastavro_read
     from fastavro import schema as fastavro_schema
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 else:
     _AVRO = "Avro needs fastavro: pip install fastavro"
     _PROTOBUF = "Protobuf needs protobuf: pip install protobuf"
+    cbor2 = lazy("cbor2", needed="CBOR needs cbor2: pip install cbor2")
+    msgpack = lazy("msgpack", needed="MessagePack needs msgpack: pip install msgpack")
     fastavro_python = lazy("fastavro._read_py", needed=_AVRO)
     fastavro_read = lazy("fastavro.read", needed=_AVRO)
     fastavro_schema = lazy("fastavro.schema", needed=_AVRO)
@@ -23,6 +27,7 @@ else:
     message_factory = lazy("google.protobuf.message_factory", needed=_PROTOBUF)
 
 __all__ = [
+    "cbor2",
     "descriptor_pb2",
     "descriptor_pool",
     "fastavro_python",
@@ -30,4 +35,5 @@ __all__ = [
     "fastavro_schema",
     "json_format",
     "message_factory",
+    "msgpack",
 ]

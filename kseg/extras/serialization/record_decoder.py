@@ -5,18 +5,14 @@
 
 from __future__ import annotations
 
-import base64
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import date, datetime, time
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from uuid import UUID
 
 from kseg.errors import UsageError
 from kseg.extras.serialization import schema_sources, struct_types, struct_values
@@ -30,7 +26,8 @@ from kseg.extras.serialization.decoding import (
     Headers,
     check_schema,
 )
-from kseg.extras.serialization.plain import finite
+from kseg.extras.serialization.envelopes import unwrapped
+from kseg.extras.serialization.json_values import json_value
 from kseg.extras.serialization.schema_set import (
     AVRO,
     Schema,
@@ -46,10 +43,6 @@ from kseg.findings import Report, do_nothing
 from kseg.format.record.layout import CONTROL
 from kseg.format.segment.records_chunk import Chunk
 from kseg.schema import CONTENT_COLUMNS, Column, Row
-
-_MOST_DEPTH = 100
-#: Python writes whole numbers of up to 4,300 digits.
-_MOST_BITS = 13_288
 
 
 class FunctionDecoder:
@@ -86,33 +79,6 @@ def reason_of(error: BaseException) -> str:
         return f"{type(error).__name__}: {one_line(error)}" if str(error) else type(error).__name__
     except Exception:  # its __str__ fails
         return type(error).__name__
-
-
-def json_value(value: Any, depth: int = 0) -> Any:
-    """Return a Python value as JSON has it: bytes in base64, decimals and times as text. Raises ValueError for others."""
-    if depth > _MOST_DEPTH:
-        raise ValueError(f"the result is nested deeper than {_MOST_DEPTH} levels")
-    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
-        raise ValueError("the result has a whole number of more than 4,000 digits")
-    if value is None or isinstance(value, (str, bool, int)):
-        return value
-    if isinstance(value, Mapping):
-        return {str(name): json_value(content, depth + 1) for name, content in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [json_value(content, depth + 1) for content in value]
-    for known, convert in _CONVERSIONS.items():
-        if isinstance(value, known):
-            return convert(value)
-    raise ValueError(f"the result has a {type(value).__name__}, which JSON does not have")
-
-
-_CONVERSIONS: Mapping[type | tuple[type, ...], Callable[[Any], Any]] = {
-    float: finite,
-    (bytes, bytearray, memoryview): lambda value: base64.b64encode(value).decode(),
-    Decimal: str,
-    UUID: str,
-    (date, datetime, time): lambda value: value.isoformat(),
-}
 
 
 def _imported(place: str) -> Callable[..., Any]:
@@ -152,7 +118,7 @@ class DecodeSettings:
     ``key_as`` and ``value_as`` are names of ``decoding.NAMES``. ``schema_files`` are given to ``schemas_of_file``, and
     ``schemas`` are paths with segments of the topic ``_schemas``. ``registry`` is a URL, and ``registry_ca`` a file with
     certificates for it. Sources are asked in this order. A side that is not named is decoded with ``function`` (that of
-    FunctionDecoder), or as AUTO if a source of schemas is given.
+    FunctionDecoder), or as AUTO if a source of schemas is given. With ``unwrap`` the content of ENVELOPES is the value.
 
     ``key_type`` and ``value_type`` are the columns of keys and values that are decoded as STRUCT (see ``with_types``).
     """
@@ -164,6 +130,7 @@ class DecodeSettings:
     registry: str | None = None
     registry_ca: str | None = None
     function: str | None = None
+    unwrap: bool = False
     key_type: Column | None = None
     value_type: Column | None = None
 
@@ -201,9 +168,12 @@ class RecordDecoder:
     ``columns`` are those of the rows. ``schemas`` has the schemas of the sources.
     """
 
-    def __init__(self, key: Decoder | None, value: Decoder | None, schemas: SchemaSource | None = None) -> None:
+    def __init__(
+        self, key: Decoder | None, value: Decoder | None, schemas: SchemaSource | None = None, *, unwrap: bool = False
+    ) -> None:
         self.key = key
         self.value = value
+        self._unwrap = unwrap
         self.schemas = schemas or SchemaSources(())
         decoders = {side: one for side, one in (("key", key), ("value", value)) if one}
         self.sides = tuple(decoders)
@@ -228,10 +198,11 @@ class RecordDecoder:
         lists, data = chunk.lists, chunk.payload(row)
         for i in kept:
             headers = tuple(chunk.header_fields(i)) if lists.header_count[i] else ()
-            yield (
-                _decoded(self.key, topic, data, lists.key_at[i], lists.key_size[i], headers),
-                _decoded(self.value, topic, data, lists.value_at[i], lists.value_size[i], headers),
-            )
+            key = _decoded(self.key, topic, data, lists.key_at[i], lists.key_size[i], headers)
+            value = _decoded(self.value, topic, data, lists.value_at[i], lists.value_size[i], headers)
+            if self._unwrap:
+                key, value = (found._replace(value=unwrapped(found.value)) for found in (key, value))
+            yield key, value
 
     def by_side(self, both: tuple[DecodedValue, DecodedValue]) -> list[tuple[str, DecodedValue]]:
         """Return the sides that are decoded, each with its key or value."""
@@ -276,7 +247,7 @@ def record_decoder(
         key = struct_values.TypedDecoder(key, settings.key_type)
     if value and settings.value_type:
         value = struct_values.TypedDecoder(value, settings.value_type)
-    return RecordDecoder(key, value, source) if key or value else None
+    return RecordDecoder(key, value, source, unwrap=settings.unwrap) if key or value else None
 
 
 def with_types(settings: DecodeSettings, topics: Callable[[], Iterable[str]]) -> DecodeSettings:
@@ -288,6 +259,8 @@ def with_types(settings: DecodeSettings, topics: Callable[[], Iterable[str]]) ->
     for side, name in (("key", settings.key_as), ("value", settings.value_as)):
         kind, _, argument = (name or "").partition(":")
         if kind == STRUCT:
+            if settings.unwrap:
+                raise UsageError(f"--unwrap: the columns of --{side}-as {STRUCT} are those of the whole value")
             source = SchemaSources(_sources(settings, lambda path: do_nothing))
             types[f"{side}_type"] = _type_of(side, argument, source, topics)
     return replace(settings, **types)

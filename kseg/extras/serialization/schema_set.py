@@ -2,8 +2,13 @@
 
 The bytes that serializers of schema registries put before a value, or into a header.
 
-Magic 0 and an id of four bytes, or magic 1 and a GUID of 16 bytes; Protobuf has the indexes of the message next. With the
-GUID in a header, the value lacks the prefix. Source: ``io.confluent.kafka.serializers.schema.id.SchemaId``.
+Confluent: magic 0 and an id of four bytes, or magic 1 and a GUID of 16 bytes; Protobuf has the indexes of the message next.
+With the GUID in a header, the value lacks the prefix. Source: ``io.confluent.kafka.serializers.schema.id.SchemaId``.
+
+Apicurio: magic 0 and an id of eight bytes, or the id in a header. Source: ``io.apicurio.registry.serde.DefaultIdHandler``.
+
+AWS Glue: magic 3, a byte for the compression, and a UUID. Source:
+``com.amazonaws.services.schemaregistry.utils.AWSSchemaRegistryConstants``.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import uuid
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -78,6 +84,10 @@ class Schema:
         if self.id is not None:
             return f"schema {self.id}"
         return f"the schema of {self.subject}" if self.subject else "the schema"
+
+
+#: Decode bytes. The second argument are the bytes with message indexes from a header, None if the value begins with them.
+Read = Callable[[bytes, bytes | None], Any]
 
 
 class SchemaSource(Protocol):
@@ -272,12 +282,25 @@ def _in_context(schema: Schema, reference: Reference, source: SchemaSource) -> S
     return source.by_subject(f":{schema.context}:{reference.subject}", reference.version)
 
 
-#: The header with the schema id of a key or of a value.
-HEADERS = {"key": b"__key_schema_id", "value": b"__value_schema_id"}
+#: Headers with the schema id of a key or of a value -> the bytes that the id has before it at the start of a value.
+HEADERS = {
+    side: {
+        f"__{side}_schema_id".encode(): b"",
+        f"apicurio.{side}.globalId".encode(): b"\0",
+        f"apicurio.{side}.contentId".encode(): b"\0",
+    }
+    for side in ("key", "value")
+}
 _MAGIC_ID, _MAGIC_GUID = 0, 1
 #: The first bytes of Avro's single-object encoding, and the end of the fingerprint after them.
 SINGLE_OBJECT, SINGLE_OBJECT_END = b"\xc3\x01", 10
-ID_END, _GUID_END = 5, 17
+ID_END, _GUID_END, _LONG_ID_END, _GLUE_END = 5, 17, 9, 18
+#: The ends of prefixes without the message indexes of Protobuf.
+WITHOUT_INDEXES = (_LONG_ID_END, _GLUE_END)
+#: The first byte of values of AWS Glue, and the second one without compression and with zlib.
+GLUE, _NOT_COMPRESSED, _ZLIB = b"\3", 0, 5
+#: The largest value that is decoded by a schema: a byte can become hundred bytes of Python objects.
+MOST_BYTES = 16 << 20
 #: Larger numbers are probably other data: registries count from 1.
 LARGEST_ID = 0x7FFFFFFF
 _MOST_INDEXES = 100
@@ -298,9 +321,32 @@ def read_schema_id(data: bytes) -> SchemaId | None:
     A GUID is accepted in a header only: a value that begins with 1 is more often other data.
     """
     if len(data) >= ID_END and data[0] == _MAGIC_ID:
-        number = int.from_bytes(data[1:ID_END], "big")
-        return SchemaId(number, None, ID_END) if 0 < number <= LARGEST_ID else None
+        # An id of eight bytes begins with zeros, and no id of four bytes is 0.
+        for end in (ID_END, _LONG_ID_END)[: 1 + (len(data) >= _LONG_ID_END)]:
+            if number := int.from_bytes(data[1:end], "big"):
+                return SchemaId(number, None, end) if number <= LARGEST_ID else None
+    if len(data) >= _GLUE_END and data[:1] == GLUE and data[1] in (_NOT_COMPRESSED, _ZLIB):
+        found = uuid.UUID(bytes=data[2:_GLUE_END])
+        return SchemaId(None, str(found), _GLUE_END) if found.version == 4 else None
     return None
+
+
+def decompressing(prefix: bytes, read: Read) -> Read:
+    """Return a function that decodes the bytes after a prefix, which says whether they are compressed."""
+    if prefix[:2] != bytes((*GLUE, _ZLIB)):
+        return read
+
+    def decompressed(data: bytes, indexes: bytes | None) -> Any:
+        stream = zlib.decompressobj()
+        try:
+            whole = stream.decompress(data, MOST_BYTES)
+        except zlib.error as error:
+            raise SchemaError(f"not zlib: {one_line(error)}") from None
+        if not stream.eof:
+            raise SchemaError(f"cut, or larger than {MOST_BYTES:,} bytes without zlib")
+        return read(whole, indexes)
+
+    return decompressed
 
 
 def read_header_id(data: bytes) -> SchemaId | None:
@@ -311,12 +357,12 @@ def read_header_id(data: bytes) -> SchemaId | None:
 
 
 def header_of(side: str, headers: Iterable[tuple[Any, Any]]) -> bytes | None:
-    """Return the value of the header with a schema id; ``side`` is "key" or "value"."""
+    """Return the schema id in a header, as the start of a value has it; ``side`` is "key" or "value"."""
     wanted = HEADERS[side]
     for key, value in headers:
-        name = key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key
-        if name == wanted and value is not None:
-            return bytes(value)
+        before = wanted.get(key.encode("utf-8", "surrogateescape") if isinstance(key, str) else bytes(key))
+        if before is not None and value is not None:
+            return before + bytes(value)
     return None
 
 

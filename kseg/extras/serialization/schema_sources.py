@@ -191,11 +191,14 @@ _TYPES = {
 }
 #: An import of a ``.proto`` file. Protobuf's own files come with protoc.
 _IMPORT = re.compile(r'^\s*import\s+(?:public\s+|weak\s+)?"([^"\n]+)"\s*;', re.MULTILINE)
+_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _KNOWN_IMPORTS = "google/protobuf/"
 
 
 def schemas_of_file(given: str) -> Iterator[Schema]:
-    """Yield the schema of ``FILE``, ``SUBJECT=FILE`` or ``ID=FILE``, and after it the ``.proto`` files that it imports.
+    """Yield the schema of ``FILE`` or ``NAME=FILE``, and after it the ``.proto`` files that it imports.
+
+    ``NAME`` is a subject, an id or a UUID.
 
     Raises UnreadableError and UsageError.
     """
@@ -203,18 +206,19 @@ def schemas_of_file(given: str) -> Iterator[Schema]:
     if os.path.exists(given):
         name, separator, path = "", "", given
     if separator and not name:
-        raise UsageError(f"--schema-file: expected FILE, SUBJECT=FILE or ID=FILE, got {given!r}")
+        raise UsageError(f"--schema-file: expected FILE, SUBJECT=FILE, ID=FILE or UUID=FILE, got {given!r}")
     ending = os.path.splitext(path)[1].lower()
     if ending not in _TYPES:
         raise UsageError(f"--schema-file {path}: expected a name that ends with {one_of(list(_TYPES))}")
     data = _read(path)
     number = int(name) if name.isascii() and name.isdigit() else None
-    subject = name if name and number is None else None
+    guid = name.lower() if _UUID.fullmatch(name.lower()) else None
+    subject = name if name and number is None and guid is None else None
     kind = _TYPES[ending]
     if not kind:
-        yield Schema(PROTOBUF, "", number, subject=subject, version=1, descriptors=data)
+        yield Schema(PROTOBUF, "", number, guid, subject, version=1, descriptors=data)
         return
-    schema = Schema(kind, data.decode("utf-8", "replace"), number, subject=subject, version=1)
+    schema = Schema(kind, data.decode("utf-8", "replace"), number, guid, subject, version=1)
     if kind != PROTOBUF:
         yield schema
         return

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kseg.errors import UnreadableError
-from kseg.extras.serialization.plain import parse_json
+from kseg.extras.serialization.json_values import parse_json
 from kseg.extras.serialization.schema_set import (
     Schema,
     field_number,

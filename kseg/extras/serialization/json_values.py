@@ -1,0 +1,160 @@
+"""Values as JSON has them: the reader of JSON, and Python values as JSON, with limits."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from kseg.text import calendar_time, text_or_json
+
+#: The lists, objects and numbers of one value at most: a batch of some hundred bytes can hold a value of a hundred million.
+MOST_ITEMS = 500_000
+#: The levels of one value, except of JSON itself.
+MOST_DEPTH = 100
+#: Python writes whole numbers of up to 4,300 digits.
+_MOST_BITS = 13_288
+_DAY_SECONDS = 86_400
+_EPOCH = date(1970, 1, 1).toordinal()
+
+#: Returns a value with a logical type as JSON has it; the second argument is its schema.
+Convert = Callable[[Any, Mapping[str, Any]], Any]
+
+
+class TooManyItemsError(ValueError):
+    """A value with more than MOST_ITEMS items."""
+
+    def __init__(self) -> None:
+        super().__init__(f"the value has more than {MOST_ITEMS:,} items")
+
+
+def finite(value: Any) -> Any:
+    """Return a number; NaN and the infinities as text, as in Protobuf's JSON: JSON lacks such numbers."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def text_of_bytes(data: bytes) -> str:
+    """Return UTF-8 as text. Raises ValueError."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start:,} is not UTF-8") from None
+
+
+def _reject_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {text[:20]} is too large")
+    return value
+
+
+_parse_json = json.JSONDecoder(parse_constant=_reject_constant, parse_float=_float).decode
+
+
+def parse_json(data: bytes) -> Any:
+    """Return the value of JSON bytes in UTF-8. Raises ValueError."""
+    # Commas in texts count, too: to tell them apart costs as much as reading the value.
+    if len(data) > MOST_ITEMS and sum(map(data.count, (b",", b"[", b"{"))) > MOST_ITEMS:
+        raise TooManyItemsError
+    try:
+        return _parse_json(text_of_bytes(data))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg} at character {error.pos:,}") from None
+    except RecursionError:
+        raise ValueError("not JSON that can be read: it is nested too deeply") from None
+
+
+_Others = Mapping[type, Callable[[Any], Any]]
+_NO_OTHERS: _Others = {}
+
+
+def json_value(value: Any, depth: int = 0, others: _Others = _NO_OTHERS) -> Any:
+    """Return a Python value as JSON has it: bytes in base64, decimals and times as text.
+
+    ``others`` converts the types of a library. Raises ValueError for types that are not known.
+    """
+    if depth > MOST_DEPTH:
+        raise ValueError(f"the result is nested deeper than {MOST_DEPTH} levels")
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        raise ValueError("the result has a whole number of more than 4,000 digits")
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, Mapping):
+        return {_name(name, others): json_value(content, depth + 1, others) for name, content in value.items()}
+    if (convert := others.get(type(value))) is not None:
+        return convert(value)
+    if isinstance(value, (list, tuple)):
+        return [json_value(content, depth + 1, others) for content in value]
+    for known, convert in _CONVERSIONS.items():
+        if isinstance(value, known):
+            return convert(value)
+    raise ValueError(f"the result has a {type(value).__name__}, which JSON does not have")
+
+
+def _name(value: Any, others: _Others) -> str:
+    return value if isinstance(value, str) else text_or_json(json_value(value, others=others))
+
+
+_CONVERSIONS: Mapping[type | tuple[type, ...], Callable[[Any], Any]] = {
+    float: finite,
+    (bytes, bytearray, memoryview): lambda value: base64.b64encode(value).decode(),
+    Decimal: str,
+    UUID: str,
+    (date, datetime, time): lambda value: value.isoformat(),
+}
+
+
+def decimal_text(data: bytes, schema: Mapping[str, Any]) -> str:
+    """Return a decimal with all its digits: ``-12.50``."""
+    scale = schema.get("scale", 0)
+    unscaled = int.from_bytes(data, "big", signed=True)
+    if not isinstance(scale, int) or not 0 <= scale <= 10_000:
+        raise ValueError(f"a decimal with the scale {scale!r}")
+    digits = str(abs(unscaled)).rjust(scale + 1, "0")
+    sign = "-" if unscaled < 0 else ""
+    return f"{sign}{digits[:-scale]}.{digits[-scale:]}" if scale else f"{sign}{digits}"
+
+
+def date_text(days: int, schema: Mapping[str, Any]) -> str | int:
+    """Return days since 1970 as ISO 8601. Days outside of the years 1 to 9999 stay numbers."""
+    try:
+        return date.fromordinal(_EPOCH + days).isoformat()
+    except (ValueError, OverflowError):
+        return days
+
+
+def timestamp_text(digits: int, zone: str) -> Convert:
+    """Return the conversion of a number of 10^-digits seconds. Times outside of the years 1 to 9999 stay numbers."""
+    unit = 10 ** (digits - 3)
+
+    def convert(value: int, schema: Mapping[str, Any]) -> str | int:
+        milliseconds, rest = divmod(value, unit)
+        text = calendar_time(milliseconds)
+        if not text.endswith("Z"):
+            return value
+        return f"{text[:-1]}{rest:0{digits - 3}}{zone}" if digits > 3 else text[:-1] + zone
+
+    return convert
+
+
+def time_text(digits: int) -> Convert:
+    """Return the conversion of a time of day in 10^-digits seconds. Other numbers stay as they are."""
+
+    def convert(value: int, schema: Mapping[str, Any]) -> str | int:
+        seconds, rest = divmod(value, 10**digits)
+        if not 0 <= seconds < _DAY_SECONDS:
+            return value
+        return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest:0{digits}}"
+
+    return convert
