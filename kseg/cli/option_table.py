@@ -149,6 +149,7 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
             "Default: warn at one hour.", "N", _number(0)),
         "compression_type": OptionRow("--compression-type", "Codec of the topic, for --as requests. Default: producer.",
             type=lambda: Choice(["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]), default="producer"),
+        "by_key": OptionRow("--by-key", "Compare the last value of each key: for backups of compacted topics."),
         "clean": OptionRow("--clean/--unclean", "Assume this shutdown. Default: .kafka_cleanshutdown."),
         "allow": OptionRow("--allow", "Accept this difference. Repeatable.",
             type=lambda: Choice(["starts-later", "ends-earlier", "missing", "missing-partition"]), multiple=True),
