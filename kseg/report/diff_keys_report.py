@@ -31,7 +31,7 @@ DIFFERENCE_FIELDS = (
     Column("offset_b", "int?", "its last offset in b, or that of the tombstone", "one.offset_b",
         TableColumn("offset b", right=True)),
     Column("timestamp_b", "ms?", "its time", lambda found: _time(found["one"].timestamp_b),
-        TableColumn("time b", priority=2, cell=lambda found: cell(_time(found["one"].timestamp_b), "timestamp_b"))),
+        TableColumn("time b", priority=2, cell=lambda found: cell(_time(found["one"].timestamp_b), "timestamp"))),
 )  # fmt: skip
 _READ = (
     Column("path", "text", "the partition or segment"),

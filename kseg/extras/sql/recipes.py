@@ -158,8 +158,8 @@ RECIPES: Mapping[str, Recipe] = {
     ),
     "cleaner": _recipe(
         "Count what the log cleaner would drop of each segment of a compacted topic now, and why others stay.",
-        # Source: LogCleanerManager.cleanableOffsets, Cleaner. The checkpoint of the cleaner is not in the log: it is the last
-        # hole in the offsets or later, so the dirty ratio is an upper bound.
+        # Source: LogCleanerManager.cleanableOffsets, Cleaner. The checkpoint of the cleaner is not in the log: it is the
+        # last hole in the offsets or later, so the dirty ratio is an upper bound.
         f"""
         with settings as (
             select 0.5 as min_cleanable_dirty_ratio, current_timestamp - interval '0' second as compacted_before
