@@ -5,7 +5,7 @@ cimport cython
 from kseg.format.record.columns cimport BatchColumns, RecordColumns
 
 cdef long long BAD, CODEC_MASK, TRANSACTIONAL, CONTROL, NO_TIMESTAMP, SECONDS_END, MICROSECONDS_BEGIN
-cdef long long V0_OVERHEAD, V1_OVERHEAD, V2_OVERHEAD, HOUR, EXACT
+cdef long long V0_OVERHEAD, V1_OVERHEAD, V2_OVERHEAD, HOUR_MS, EXACT_SIZES
 
 cdef class Counts:
     cdef readonly long long[::1] batches, bytes, records, stored, inflated, unopened, sizes

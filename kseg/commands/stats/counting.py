@@ -31,6 +31,9 @@ HOUR = 3_600_000
 #: The buckets of sizes of records: one for each size below EXACT, then EXACT // 2 for each power of two.
 EXACT = 16
 SIZES = 256
+# The same numbers as C globals.
+HOUR_MS = HOUR
+EXACT_SIZES = EXACT
 
 
 class Counts:
@@ -145,7 +148,7 @@ def count_batches(
         if proved:
             count_offsets(batches, row, total, counts)
         count_timestamp(batches, row, proved, counts)
-        hour_of = batches.max_timestamp[row] // HOUR if batches.max_timestamp[row] >= 0 else -1
+        hour_of = batches.max_timestamp[row] // HOUR_MS if batches.max_timestamp[row] >= 0 else -1
         if hour_of != hour:
             add_to(counts.hours, hour, hour_batches, hour_bytes, hour_records)
             hour = hour_of
@@ -267,9 +270,9 @@ def count_records(batches: BatchColumns, records: RecordColumns, first: int, sto
 def size_bucket(size: int) -> int:
     """Return the bucket of a size in bytes: an eighth of a power of two wide."""
     shift = 0
-    while size >> shift >= EXACT:
+    while size >> shift >= EXACT_SIZES:
         shift += 1
-    return shift * (EXACT // 2) + (size >> shift)
+    return shift * (EXACT_SIZES // 2) + (size >> shift)
 
 
 def largest_in(bucket: int) -> int:
