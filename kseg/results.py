@@ -36,8 +36,9 @@ class Settings:
     ``timestamp_before_max_ms`` and ``timestamp_after_max_ms`` are the topic's limits of timestamps around now, in
     milliseconds; None does not limit the past, and warns one hour into the future. ``compression_type`` is the topic's
     codec, for the verdicts on produce requests.
-    With ``outline`` the results of segments have their outlines, for plots. Raises UsageError for ``compacted`` and
-    ``timestamp_before_max_ms`` without ``deep``: only records have keys and timestamps.
+    With ``outline`` the results of segments have their outlines, for plots; with ``keys`` counts have those of keys.
+    Raises UsageError for ``compacted`` and ``timestamp_before_max_ms`` without ``deep``: only records have keys and
+    timestamps.
     """
 
     deep: bool = True
@@ -50,6 +51,7 @@ class Settings:
     policy: Policy = field(default_factory=Policy)
     max_per_rule: int = MAX_PER_RULE
     outline: bool = False
+    keys: bool = False
 
     def __post_init__(self) -> None:
         if self.compacted and not self.deep:

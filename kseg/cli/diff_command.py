@@ -13,6 +13,7 @@ import click
 
 from kseg.cli import common
 from kseg.cli.common import parallel_map
+from kseg.cli.diff_by_key import diff_by_key
 from kseg.cli.messages import FAILED, FOUND, fail_after, note, note_output
 from kseg.cli.outcome import FindingNotes
 from kseg.cli.progress import progress_bar
@@ -41,6 +42,7 @@ class DiffOptions(TableOptions):
 
     columns: tuple[str, ...] | None
     deep: bool
+    by_key: bool
     allow: tuple[str, ...]
     limit: int
     jobs: int
@@ -53,7 +55,7 @@ class DiffOptions(TableOptions):
     examples=(
         "kseg diff broker1/orders-0 broker2/orders-0",
         "kseg diff --allow ends-earlier broker1/logs broker2/logs broker3/logs",
-        "kseg diff --shallow --format jsonl backup/orders-0 kafka-logs/orders-0",
+        "kseg diff --by-key monday/users-0 tuesday/users-0",
     ),
 )
 def diff(asked: DiffOptions) -> int:
@@ -64,6 +66,8 @@ def diff(asked: DiffOptions) -> int:
     which a follower would truncate.
 
     For log directories it compares each partition over all that have it, and lists the partitions that only one has.
+
+    --by-key compares two backups of compacted topics, A the older: keys that changed, appeared or were deleted.
 
     Exit codes: 0 same content, 1 different content, 2 the comparison failed.
     """
@@ -81,6 +85,8 @@ def diff(asked: DiffOptions) -> int:
     log_dirs = [path for path in paths if is_log_dir(path)]
     if not log_dirs and len(paths) > 2:
         raise UsageError("more than two paths: give log directories, which can be several")
+    if asked.by_key and len(log_dirs) in (0, len(paths)):
+        return diff_by_key(paths, asked, log_dirs=bool(log_dirs))
     if not log_dirs:
         return _diff_replicas(paths[0], paths[1], asked)
     if len(log_dirs) < len(paths):

@@ -33,6 +33,7 @@ class StatsOptions(TableOptions):
     deep: bool
     framings: tuple[str, ...]
     limit: int
+    top_keys: bool
     no_crc: bool
     jobs: int
 
@@ -42,7 +43,7 @@ class StatsOptions(TableOptions):
     results=STATS,
     examples=(
         "kseg stats kafka-logs",
-        "kseg stats --deep --format jsonl kafka-logs/orders-0",
+        "kseg stats --deep --top-keys kafka-logs/orders-0",
         "kseg stats --as requests stream.bin",
     ),
 )
@@ -50,11 +51,11 @@ def stats(asked: StatsOptions) -> int:
     """Count the content of segments per segment, partition and log directory.
 
     Counts batches, records, bytes, versions, codecs, timestamps, keys, tombstones, producers, leader epochs and
-    transactions; with --as also requests and responses by API. Shows the batch that delays time retention. Skips
-    damage, and reports it on stderr.
+    transactions, sizes of records and bytes by hour; with --as also requests and responses by API. Shows the batch that
+    delays time retention. Skips damage, and reports it on stderr.
     """
     common.check_outputs()
-    settings = Settings(deep=asked.deep, verify_crc=not asked.no_crc)
+    settings = Settings(deep=asked.deep, verify_crc=not asked.no_crc, keys=asked.top_keys)
     outcome = _Outcome(each=asked.verbose)
     files = framed_files(asked.paths, asked.framings) if asked.framings else _segments(asked.paths, outcome)
     with destination(asked.output) as out, progress_bar(total_size(files)) as progress:

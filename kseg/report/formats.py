@@ -237,6 +237,12 @@ LOG_DIR_DIFF = ResultKind(
     "kseg.report.diff_log_dirs:rows",
     {"table": "kseg.report.diff_log_dirs:write_table", "jsonl": JSON_LINES, "csv": CSV},
 )
+# (comparisons, total)
+KEY_DIFF = ResultKind(
+    "differences of keys",
+    "kseg.report.diff_keys_report:rows",
+    {"table": "kseg.report.diff_keys_report:write_table", "jsonl": JSON_LINES, "csv": CSV},
+)
 # (partitions, lines)
 PIPELINE = ResultKind(
     "runs of a pipeline",

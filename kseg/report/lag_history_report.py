@@ -16,7 +16,7 @@ from kseg.commands.lag.history import (
     PartitionMinute,
 )
 from kseg.report.row_formats import RowSet, table_of
-from kseg.report.tables import TableColumn, cells_of, print_pages, print_text
+from kseg.report.tables import TableColumn, bar_lines, cells_of, print_pages, print_text
 from kseg.schema import Column, RowKind, names_of, row_maker
 from kseg.text import count_of, duration, escape_controls, iso_time
 
@@ -224,7 +224,6 @@ def _known(found: GroupHistory) -> list[str]:
     return []
 
 
-_BLOCKS = " ▁▂▃▄▅▆▇█"
 _PLOT_COLUMNS = 56
 _LAG_LINES = 4
 _NAME, _HIGHEST = 14, 8
@@ -266,14 +265,8 @@ def plot(found: GroupHistory) -> list[str]:
 
 def _bars(name: str, values: Sequence[float | None], height: int, shown: Callable[[float], str]) -> list[str]:
     highest = max((value for value in values if value is not None), default=0)
-    lines = []
-    for level in range(height - 1, -1, -1):
-        drawn = ""
-        for value in values:
-            eighths = 0 if not value else max(round(value / highest * 8 * height), 1)
-            drawn += "?" if value is None and not level else _BLOCKS[min(max(eighths - 8 * level, 0), 8)]
-        lines.append(_line(name if level == height - 1 else "", shown(highest) if level == height - 1 else "", drawn))
-    return lines
+    first, *others = bar_lines(values, height)
+    return [_line(name, shown(highest), first), *(_line("", "", drawn) for drawn in others)]
 
 
 def _short_age(age: float) -> str:

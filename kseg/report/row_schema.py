@@ -32,6 +32,7 @@ _DECLARED = (
     "effective_report",
     "stats_rows",
     "diff_report",
+    "diff_keys_report",
     "doctor_report",
     "recovery_report",
     "repair_report",

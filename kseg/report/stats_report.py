@@ -15,13 +15,14 @@ from kseg.report.ranking import MOST_GROUPS, MOST_ROWS
 from kseg.report.spool import Spool
 from kseg.report.stats_rows import stats_row
 from kseg.report.tables import Row as CellRow
-from kseg.report.tables import TableColumn, print_cells, print_text
+from kseg.report.tables import TableColumn, bar_lines, print_cells, print_text
 from kseg.report.wording import Prose
 from kseg.schema import Row
 from kseg.text import (
     count_of,
     duration,
     escape_controls,
+    excerpt,
     inclusive_range,
     iso_time,
     span,
@@ -228,6 +229,7 @@ def details(row: Row) -> Iterator[tuple[str, str]]:
         if extent["min"] is not None:
             yield name, f"{extent['min']:,} to {extent['max']:,} {unit}, mean {extent['mean']:,}"
     yield from _time_details(row)
+    yield from _hour_details(row)
     if row["batches"]:
         yield from _record_details(row)
     yield from _writer_details(row)
@@ -266,7 +268,49 @@ def _record_details(row: Row) -> Iterator[tuple[str, str]]:
     )
     if row["headers"]:
         yield "headers", f"{row['headers']:,}"
+    if sizes := row["record_size"]:
+        parts = ", ".join(f"{part[1:]} % up to {sizes[part]:,}" for part in sizes if part != "max")
+        yield "record size", f"{parts}, the largest {sizes['max']:,} bytes of key and value"
+    if row["keys"]:
+        yield from _key_details(row["keys"])
     yield from _cost_details(row)
+
+
+def _key_details(keys: Row) -> Iterator[tuple[str, str]]:
+    least = "" if keys["exact"] else "at least "
+    for number, one in enumerate(keys["top"]):
+        key = "without a key" if one["key"] is None else f"key {excerpt(one['key'])}"
+        size = f"about {count_of(one['disk_bytes'], 'byte')} on disk"
+        yield "" if number else "keys on disk", f"{key}: {least}{count_of(one['records'], 'record')}, {size}"
+
+
+_HOUR = 3_600_000
+_HOUR_COLUMNS = 60
+
+
+def by_hour(row: Row, most: int) -> tuple[list[tuple[int, int]], int]:
+    """Return (timestamp, bytes) in at most ``most`` slots of equal length, and the hours of a slot."""
+    hours = {one["timestamp"] // _HOUR: one["bytes"] for one in row["by_hour"]}
+    first, last = min(hours, default=0), max(hours, default=-1)
+    step = max(-(-(last - first + 1) // most), 1)
+    slots = dict.fromkeys(range(first, last + 1, step), 0) if hours else {}
+    for hour, size in hours.items():
+        slots[first + (hour - first) // step * step] += size
+    return [(hour * _HOUR, size) for hour, size in slots.items()], step
+
+
+def _hour_details(row: Row) -> Iterator[tuple[str, str]]:
+    slots, step = by_hour(row, _HOUR_COLUMNS)
+    if len(slots) > 1:
+        (plot,) = bar_lines([size for _, size in slots])
+        most = max(slots, key=lambda slot: slot[1])
+        yield "by hour", f"│{plot}│"
+        more = f"; most: {count_of(most[1], 'byte')} from {_hour(most[0])} on"
+        yield "", f"{_hour(slots[0][0])} to {_hour(slots[-1][0])}, {count_of(step, 'hour')} per column{more}"
+
+
+def _hour(timestamp: int) -> str:
+    return iso_time(timestamp)[:13] + "Z"
 
 
 def _cost_details(row: Row) -> Iterator[tuple[str, str]]:

@@ -8,8 +8,10 @@ from functools import partial
 from typing import Any
 
 from kseg.commands.stats import counted_file
+from kseg.commands.stats.counting import HOUR, largest_in
 from kseg.commands.stats.levels import Level
 from kseg.commands.stats.totals import CountedOffsets, RetentionDelay, Stats
+from kseg.format.segment.records_chunk import ENCODERS
 from kseg.report.row_formats import RowSet
 from kseg.schema import Column, Row, RowKind, names_of, row_maker
 
@@ -18,6 +20,8 @@ def _deep_sum(name: str, level: Level) -> int | None:
     return level.stats.sums[name] if level.stats.deep else None
 
 
+#: The percentiles of sizes.
+_PERCENTILES = (50, 90, 99)
 _LEVELS = ("segment", "partition", "log_dir", "total")
 _COUNTED = (
     Column("batches", "count", "number of batches"),
@@ -130,6 +134,34 @@ FIELDS = (
             "headers": "number of record headers",
         }.items()
     ),
+    Column(
+        "record_size", "object?", "bytes of key and value of a record; with `--deep`", lambda level: _sizes_row(level.stats),
+        of=(
+            *(Column(f"p{part}", "count", f"{part} % of the records have at most this size, 1/8 too high at most")
+              for part in _PERCENTILES),
+            Column("max", "count", "the largest"),
+        ),
+    ),
+    Column(
+        "by_hour", "objects", "batches by the hour of their largest timestamp", lambda level: _hour_rows(level.stats),
+        of=(Column("timestamp", "ms", "start of the hour"), *_COUNTED),
+    ),
+    Column("hours_exact", "bool", "whether all hours are listed: of very many the largest are", "stats.hours.exact"),
+    Column(
+        "keys", "object?", "estimated bytes on disk by key; with `--top-keys`", lambda level: None,  # depends on ``top``
+        of=(
+            Column("exact", "bool", "whether each key has all of its records; if not, its sums are lower bounds"),
+            Column(
+                "top", "objects", "the largest keys",
+                of=(
+                    Column("key", "text?", "the key, of a long one the first 1,024 bytes; null for records without a key"),
+                    Column("key_encoding", "[text]", "base64, where the key is not UTF-8"),
+                    Column("records", "count", "their number"),
+                    Column("disk_bytes", "count", "their share of the stored bytes of the batches, by size: an estimate"),
+                ),
+            ),
+        ),
+    ),
     Column("transactional_batches", "count", "data batches of transactions", "stats.sums.transactional"),
     Column("control_batches", "count", "batches with control records", "stats.sums.control"),
     Column(
@@ -188,7 +220,7 @@ def rows(levels: Iterable[Level], top: int) -> RowSet:
 
 def stats_row(level: Level, top: int) -> Row:
     """Return one level as a row, with its ``top`` producers. Values that need opened batches are null without --deep."""
-    return _row(level) | {"producers": _producers_row(level.stats, top)}
+    return _row(level) | {"producers": _producers_row(level.stats, top), "keys": _keys_row(level.stats, top)}
 
 
 _row = row_maker(FIELDS)
@@ -246,6 +278,43 @@ def _producers_row(stats: Stats, top: int) -> Row:
 
 def _producer_row(producer_id: int, batches: int, size: int, records: int) -> Row:
     return {"producer_id": producer_id, "batches": batches, "records": records, "bytes": size}
+
+
+def _keys_row(stats: Stats, top: int) -> Row | None:
+    if stats.keys is None:
+        return None
+    return {
+        "exact": stats.keys.exact,
+        "top": [_key_row(key, size, records) for key, (_, size, records) in stats.keys.largest()[:top]],
+    }
+
+
+def _key_row(key: bytes | None, size: int, records: int) -> Row:
+    text, encoding = (None, None) if key is None else ENCODERS["auto"](key)
+    encoded = {"key_encoding": encoding} if encoding else {}
+    return {"key": text, **encoded, "records": records, "disk_bytes": size}
+
+
+def _sizes_row(stats: Stats) -> Row | None:
+    total = sum(stats.sizes.values())
+    if not total:
+        return None
+    row: Row = {}
+    below, percentiles = 0, [*_PERCENTILES]
+    for bucket, count in sorted(stats.sizes.items()):
+        below += count
+        while percentiles and below * 100 >= percentiles[0] * total:
+            row[f"p{percentiles.pop(0)}"] = min(largest_in(bucket), stats.largest_record)
+    return row | {"max": stats.largest_record}
+
+
+def _hour_rows(stats: Stats) -> list[Row]:
+    # A batch of v0 or v1 can have an unknown number of records.
+    known = _records(stats.groups.values()) is not None
+    return [
+        {"timestamp": hour * HOUR, "batches": batches, "bytes": size, "records": records if known else None}
+        for hour, (batches, size, records) in sorted(stats.hours.by_id.items())
+    ]
 
 
 def _frames_row(kind: str, api: str, frames: int, size: int) -> Row:

@@ -346,6 +346,23 @@ def styled(text: str, style: str, colour: bool) -> str:
     return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if colour and style else text
 
 
+#: The blocks of a plot, by eighths of a line.
+_BARS = " ▁▂▃▄▅▆▇█"
+
+
+def bar_lines(values: Sequence[float | None], height: int = 1) -> list[str]:
+    """Return a plot of numbers from 0 on in lines, the highest first: one character for each value, ``?`` for None."""
+    highest = max((value for value in values if value is not None), default=0)
+    eighths = [0 if not value else max(round(value / highest * 8 * height), 1) for value in values]
+    return [
+        "".join(
+            "?" if value is None and not level else _BARS[min(max(filled - 8 * level, 0), 8)]
+            for value, filled in zip(values, eighths, strict=True)
+        )
+        for level in range(height - 1, -1, -1)
+    ]
+
+
 def _blocks(columns: Sequence[TableColumn], rows: Sequence[Row], width: int) -> Iterator[str]:
     """Yield a block of lines for each row. Empty cells of columns that may be hidden are left out."""
     names = max(len(column.name) for column in columns)

@@ -78,6 +78,7 @@ def runs(command: str, home: Path) -> Iterator[list[str]]:
         for a, b in pairwise(LOGS):
             yield [a, b]
         yield [str(home / "kafka-logs"), str(home / "backup" / "broker-1")]
+        yield ["--by-key", str(home / "kafka-logs"), str(home / "backup" / "broker-1")]
     elif command == "validate":
         yield ["--shallow", *LOGS]
         yield LOGS

@@ -153,6 +153,10 @@ ANSWERS = {
     "lags": ("lag kafka-logs", "group partition lag status"),
     "histories of groups": ("lag --history billing slow-group", "partition,lag,oldest unread,status,growth began"),
     "differences of log directories": ("diff backup/broker-1 backup/broker-3", "partition verdict differences"),
+    "differences of keys": (
+        "diff --by-key kafka-logs/clicks-2 backup/broker-1/payments-1",
+        "change,key,offset a,offset b",
+    ),
     "runs of a pipeline": ("pipeline plan night.toml", "partition to lag damage status"),
 }
 

@@ -144,6 +144,56 @@ def test_the_largest_producers_keys_and_records(tmp_path: Path) -> None:
     assert (codecs["compression"], codecs["batches"], codecs["bytes"]) == ("none", 3, sum(map(len, batches)))
 
 
+def test_what_the_cleaner_would_drop(tmp_path: Path) -> None:
+    """Superseded records, tombstones before and after their horizon, aborted records, and why other segments stay."""
+    past, future, second = 1_000_000, 4_102_444_800_000, 10**12
+
+    def put(offset: int, *pairs: tuple[bytes, bytes | None], **header: Any) -> bytes:
+        return build_batch([PlainRecord(offset + i, *pair, second) for i, pair in enumerate(pairs)], **header)
+
+    aborted = {"transactional": True, "producer_id": 7, "producer_epoch": 0}
+    segment(tmp_path / "users-0", 0, [
+        put(0, (b"a", b"1"), (b"b", b"1"), (b"c", b"1")),
+        put(3, (b"x", None), last_offset=4, delete_horizon=past),  # offset 4 is removed already
+        put(5, (b"y", None), delete_horizon=future),
+    ])  # fmt: skip
+    segment(tmp_path / "users-0", 6, [
+        put(6, (b"a", b"22"), (b"z", None)),
+        put(8, (b"b", b"never"), base_sequence=0, **aborted),
+        build_batch([PlainRecord(9, b"\0\0\0\0", bytes(6))], control=True, **aborted),
+    ])  # fmt: skip
+    segment(tmp_path / "users-0", 10, [put(10, (b"c", b"3"))])
+    segment(tmp_path / "late-0", 0, [put(0, (b"k", b"1"))])
+    segment(tmp_path / "late-0", 1, [put(1, (b"k", b"1"), max_timestamp=future)])
+    segment(tmp_path / "late-0", 2, [put(2, (b"k", b"1"))])
+    segment(tmp_path / "late-0", 3, [put(3, (b"k", b"1"))])
+    segment(tmp_path / "open-0", 0, [put(0, (b"k", b"1"), base_sequence=0, **aborted)])
+    segment(tmp_path / "open-0", 1, [put(1, (b"k", b"1"))])
+    names = ("records", "superseded", "expired_tombstones", "waiting_tombstones", "droppable_bytes", "stays_because")
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    rows = recipe("cleaner", tmp_path)
+    for row in rows:
+        found.setdefault(row["topic"], []).append(tuple(row[name] for name in names))
+    unknown = (None,) * 5
+    assert found["users"] == [
+        # c stays: its next value is in the active segment. a is superseded, x has expired.
+        (5, 1, 1, 1, 2 + 1, None),
+        (3, 1, 0, 1, 6, None),
+        (*unknown, "active segment"),
+    ]
+    assert found["late"] == [
+        (1, 0, 0, 0, 0, "nothing to drop"),
+        (*unknown, "min.compaction.lag.ms"),
+        (*unknown, "after a segment that stays"),
+        (*unknown, "active segment"),
+    ]
+    assert found["open"] == [(*unknown, "open transaction"), (*unknown, "active segment")]
+    sizes = [one.stat().st_size for one in sorted((tmp_path / "users-0").iterdir())]
+    first = len(put(0, (b"a", b"1"), (b"b", b"1"), (b"c", b"1")))
+    dirty = sum(sizes[:2]) - first - len(put(3, (b"x", None), last_offset=4, delete_horizon=past))
+    assert {row["most_dirty_ratio"] for row in rows if row["topic"] == "users"} == {round(dirty / sum(sizes[:2]), 3)}
+
+
 def test_formats_and_refusals(tmp_path: Path) -> None:
     """An empty result is stated. A recipe takes no other statement."""
     assert run("--recipe", "legacy", SEGMENTS / "4.3.0-v2-none").stderr == "kseg: legacy: none in 1 segment\n"

@@ -19,6 +19,7 @@ from kseg.commands.stats.totals import (
     GROUP_SUMS,
     SCALAR_SUMS,
     CountedOffsets,
+    LargestSums,
     RetentionPin,
     Stats,
     bound_epochs,
@@ -35,8 +36,8 @@ from kseg.format.checks.run_checks import new_collector
 from kseg.format.compress import codecs
 from kseg.format.compress.codecs import codec_name
 from kseg.format.record import layout
-from kseg.format.record.columns import RecordColumns
-from kseg.format.record.layout import CODEC_MASK
+from kseg.format.record.columns import CRC_BAD, RecordColumns
+from kseg.format.record.layout import CODEC_MASK, CONTROL
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.framed_files import LOSING, ReadSettings, RecordSet, framing
 from kseg.format.segment.records_chunk import Chunk
@@ -162,7 +163,7 @@ def segment_stats(file: SegmentFile, settings: Settings, progress: Progress = do
     """Count one segment. An unreadable file is a result, never an exception."""
     policy = settings.policy.with_defaults({"offset-gap": Severity.WARNING})  # an offset that only a header claims
     tally = new_collector(file, replace(settings, policy=policy))
-    stats = Stats(settings.deep, partitions=1)
+    stats = Stats(settings.deep, partitions=1, keys=LargestSums() if settings.keys else None)
     try:
         source = open_source(file.path, listed=file.listed)
         if file.framing:
@@ -193,6 +194,7 @@ def _count(reader: SegmentReader, stats: Stats, path: str, tally: FindingCollect
 def _new_counts(stats: Stats) -> Counts:
     counts = Counts()
     stats.producers.by_id, stats.leader_epochs = counts.producers, counts.leader_epochs
+    stats.hours.by_id = counts.hours
     return counts
 
 
@@ -210,6 +212,7 @@ def _counted_windows(
         else:
             counting.count_batches(window.batches, closed, 0, window.batches.count, False, claimed, counts)
         stats.producers.bound()
+        stats.hours.bound()
         stats.leader_epochs_dropped += bound_epochs(counts.leader_epochs)
         yield window
 
@@ -311,12 +314,39 @@ def _count_chunk(chunk: Chunk, claimed: set[int], counts: Counts, stats: Stats) 
         before = counts.key_bytes + counts.value_bytes
         counting.count_records(batches, chunk.records, first, last + 1, counts)
         stats.contents[magic] += counts.key_bytes + counts.value_bytes - before
+    if stats.keys is not None:
+        _count_keys(chunk, stats.keys)
     add_sample(chunk, stats.sample)
     for row in counting.control_record_rows(batches, chunk.first, chunk.stop):
         for i in chunk.rows(row):
             marker = chunk.control(i)
             if marker:
                 stats.control_types[marker.type] += 1
+
+
+#: The bytes of a key that identify it: longer keys with the same beginning are counted as one.
+_KEY_BYTES = 1024
+#: The bytes of a record besides its key and value, about.
+_RECORD_OVERHEAD = 8
+
+
+def _count_keys(chunk: Chunk, keys: LargestSums) -> None:
+    """Add the records of a chunk by key: to each its share of the stored bytes of its batch."""
+    batches, columns = chunk.batches, chunk.lists
+    for row in range(chunk.first, chunk.stop):
+        if batches.crc_state[row] == CRC_BAD or (batches.magic[row] >= 2 and batches.attributes[row] & CONTROL):
+            continue
+        contents = [
+            max(columns.key_size[i], 0) + max(columns.value_size[i], 0) + _RECORD_OVERHEAD for i in chunk.rows(row)
+        ]
+        # Of a large batch, a chunk has only a part of the records.
+        share = batches.size[row] / max(chunk.payload_size or sum(contents), 1)
+        payload = chunk.payload(row)
+        for i, content in zip(chunk.rows(row), contents, strict=True):
+            at, size = columns.key_at[i], columns.key_size[i]
+            key = None if size < 0 else bytes(payload[at : at + min(size, _KEY_BYTES)])
+            keys.add_one(key, 0, round(content * share), 1)
+        keys.bound()
 
 
 def _add_sums(counts: Counts, stats: Stats, path: str) -> None:
@@ -333,6 +363,8 @@ def _add_sums(counts: Counts, stats: Stats, path: str) -> None:
     stats.offsets = _range(counts.first_offset if counts.first_offset >= 0 else FAR, counts.last_offset)
     stats.timestamps = _range(counts.smallest_timestamp, counts.largest_timestamp)
     stats.odd_timestamps.update(counts.odd_timestamps)
+    stats.sizes.update({bucket: count for bucket, count in enumerate(counts.sizes) if count})
+    stats.largest_record = counts.largest_record
     if counts.pin_position >= 0:
         stats.pin = RetentionPin(
             counts.largest_timestamp, path, counts.pin_position, counts.pin_offset, counts.pin_producer

@@ -27,6 +27,13 @@ V2_OVERHEAD = layout.RECORD_BATCH_OVERHEAD
 CODECS = CODEC_MASK + 1
 GROUPS = 3 * CODECS
 FAR = 1 << 62
+HOUR = 3_600_000
+#: The buckets of sizes of records: one for each size below EXACT, then EXACT // 2 for each power of two.
+EXACT = 16
+SIZES = 256
+# The same numbers as C globals.
+HOUR_MS = HOUR
+EXACT_SIZES = EXACT
 
 
 class Counts:
@@ -36,6 +43,8 @@ class Counts:
     are by group. Smallest values begin at FAR, largest at -1, ``first_offset`` is -1 until it is known.
     ``pin_*`` is the first batch with the largest timestamp. ``producers`` has [batches, bytes, records] by id,
     ``leader_epochs`` [batches, first offset, last offset] by epoch (-1 until known), ``odd_timestamps`` batches by unit.
+    ``hours`` has [batches, bytes, records] by hour since 1970 of the largest timestamp, ``sizes`` records by their
+    ``size_bucket``.
     """
 
     def __init__(self) -> None:
@@ -45,6 +54,7 @@ class Counts:
         self.stored = array("q", bytes(8 * GROUPS))
         self.inflated = array("q", bytes(8 * GROUPS))
         self.unopened = array("q", bytes(8 * GROUPS))
+        self.sizes = array("q", bytes(8 * SIZES))
         self.begun = False
         self.damaged = 0
         self.damaged_bytes = 0
@@ -68,9 +78,11 @@ class Counts:
         self.key_bytes = 0
         self.value_bytes = 0
         self.headers = 0
+        self.largest_record = -1
         self.producers: dict[int, list[int]] = {}
         self.leader_epochs: dict[int, list[int]] = {}
         self.odd_timestamps: dict[str, int] = {}
+        self.hours: dict[int, list[int]] = {}
 
 
 def group_of(batches: BatchColumns, row: int) -> int:
@@ -105,6 +117,8 @@ def count_batches(
     """
     producer = -1  # consecutive batches of one producer are added together
     producer_batches = producer_bytes = producer_records = 0
+    hour = -1  # and so are those of an hour
+    hour_batches = hour_bytes = hour_records = 0
     for row in range(first, stop):
         size = batches.size[row]
         if batches.crc_state[row] == BAD:
@@ -134,6 +148,14 @@ def count_batches(
         if proved:
             count_offsets(batches, row, total, counts)
         count_timestamp(batches, row, proved, counts)
+        hour_of = batches.max_timestamp[row] // HOUR_MS if batches.max_timestamp[row] >= 0 else -1
+        if hour_of != hour:
+            add_to(counts.hours, hour, hour_batches, hour_bytes, hour_records)
+            hour = hour_of
+            hour_batches = hour_bytes = hour_records = 0
+        hour_batches += 1
+        hour_bytes += size
+        hour_records += total if total > 0 else 0
         if batches.magic[row] < 2:
             continue
         if batches.attributes[row] & TRANSACTIONAL:
@@ -152,10 +174,11 @@ def count_batches(
         producer_bytes += size
         producer_records += total
     add_to(counts.producers, producer, producer_batches, producer_bytes, producer_records)
+    add_to(counts.hours, hour, hour_batches, hour_bytes, hour_records)
 
 
 def add_to(producers: dict[int, list[int]], producer: int, batches: int, size: int, records: int) -> None:
-    """Add consecutive batches of a producer; -1 means no producer."""
+    """Add consecutive batches of a producer or an hour; -1 means none."""
     if producer < 0:
         return
     known = producers.get(producer)
@@ -228,6 +251,10 @@ def count_records(batches: BatchColumns, records: RecordColumns, first: int, sto
             key_size = records.key_size[i]
             value_size = records.value_size[i]
             counts.headers += records.header_count[i]
+            size = (key_size if key_size > 0 else 0) + (value_size if value_size > 0 else 0)
+            counts.sizes[size_bucket(size)] += 1
+            if size > counts.largest_record:
+                counts.largest_record = size
             if key_size < 0:
                 counts.null_keys += 1
             if key_size > 0:
@@ -238,6 +265,22 @@ def count_records(batches: BatchColumns, records: RecordColumns, first: int, sto
                 counts.null_values += 1
                 if key_size >= 0:
                     counts.tombstones += 1
+
+
+def size_bucket(size: int) -> int:
+    """Return the bucket of a size in bytes: an eighth of a power of two wide."""
+    shift = 0
+    while size >> shift >= EXACT_SIZES:
+        shift += 1
+    return shift * (EXACT_SIZES // 2) + (size >> shift)
+
+
+def largest_in(bucket: int) -> int:
+    """Return the largest size in a bucket."""
+    if bucket < EXACT:
+        return bucket
+    shift = bucket // (EXACT // 2) - 1
+    return ((bucket - shift * (EXACT // 2) + 1) << shift) - 1
 
 
 def control_record_rows(batches: BatchColumns, first: int, stop: int) -> list[int]:

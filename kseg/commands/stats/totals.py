@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from heapq import nlargest
 from operator import itemgetter
+from typing import Any
 
-from kseg.commands.stats import counting
 from kseg.format.storage.naming import is_snapshot
 
 #: Producers and leader epochs that are kept per file, partition or log directory; up to twice as many temporarily.
@@ -70,25 +70,35 @@ class RetentionDelay:
 
 
 @dataclass(slots=True)
-class ProducerCount:
-    """[batches, bytes, records] by producer id; of too many producers, the largest by bytes.
+class LargestSums:
+    """[batches, bytes, records] by producer id, hour or key; of too many, the largest by bytes.
 
-    ``dropped`` are the sums of the others. A dropped id can return, so counts are lower bounds then.
+    ``dropped`` are the sums of the others. A dropped one can return, so counts are lower bounds then.
     """
 
-    by_id: dict[int, list[int]] = field(default_factory=dict)
+    by_id: dict[Any, list[int]] = field(default_factory=dict)
     dropped: list[int] = field(default_factory=lambda: [0, 0, 0])
 
     @property
     def exact(self) -> bool:
-        return not self.dropped[0]
+        return not any(self.dropped)
 
-    def add(self, other: ProducerCount) -> None:
+    def add(self, other: LargestSums) -> None:
         """Count another's in."""
-        for producer_id, sums in other.by_id.items():
-            counting.add_to(self.by_id, producer_id, *sums)
+        for key, sums in other.by_id.items():
+            self.add_one(key, *sums)
         self.dropped = [mine + others for mine, others in zip(self.dropped, other.dropped, strict=True)]
         self.bound()
+
+    def add_one(self, key: Any, batches: int, size: int, records: int) -> None:
+        """Add sums of one producer, hour or key."""
+        known = self.by_id.get(key)
+        if known is None:
+            self.by_id[key] = [batches, size, records]
+        else:
+            known[0] += batches
+            known[1] += size
+            known[2] += records
 
     def bound(self) -> None:
         """Keep the largest if there are more than twice as many as allowed."""
@@ -101,10 +111,13 @@ class ProducerCount:
         self.by_id.clear()
         self.by_id.update(ordered[:MAX_PRODUCERS])
 
-    def largest(self) -> list[tuple[int, list[int]]]:
-        """Return the producers by bytes, the largest first."""
+    def largest(self) -> list[tuple[Any, list[int]]]:
+        """Return them by bytes, the largest first."""
         # Two sorts by numbers take half the time of one by pairs of numbers.
-        return sorted(sorted(self.by_id.items(), key=itemgetter(0)), key=lambda item: -item[1][1])
+        found = sorted((item for item in self.by_id.items() if item[0] is not None), key=itemgetter(0))
+        if None in self.by_id:  # records without a key
+            found.append((None, self.by_id[None]))
+        return sorted(found, key=lambda item: -item[1][1])
 
 
 @dataclass(slots=True)
@@ -116,7 +129,8 @@ class Stats:
     ``leader_epochs``, [batches, first offset, last offset] by epoch, are valid within one partition only: they are None
     and empty across several. ``contents`` are the bytes of keys and values by magic, ``sample`` those of a sample before
     and after compression by codec. ``frames`` are the requests and responses by kind and API: [frames, bytes]; the name
-    of an unknown API is empty.
+    of an unknown API is empty. ``hours`` are those of the largest timestamps of batches, since 1970. ``keys`` have
+    [0, estimated bytes on disk, records], None if they are not counted. ``sizes`` are records by ``counting.size_bucket``.
     """
 
     deep: bool
@@ -131,7 +145,11 @@ class Stats:
     delays: list[RetentionDelay] = field(default_factory=list)
     odd_timestamps: Counter[str] = field(default_factory=Counter)
     control_types: Counter[str] = field(default_factory=Counter)
-    producers: ProducerCount = field(default_factory=ProducerCount)
+    producers: LargestSums = field(default_factory=LargestSums)
+    hours: LargestSums = field(default_factory=LargestSums)
+    keys: LargestSums | None = None
+    sizes: Counter[int] = field(default_factory=Counter)
+    largest_record: int = -1
     leader_epochs: dict[int, list[int]] = field(default_factory=dict)
     leader_epochs_dropped: int = 0
     contents: Counter[int] = field(default_factory=Counter)
@@ -167,6 +185,12 @@ class Stats:
         self.contents.update(other.contents)
         self.sample.update(other.sample)
         self.producers.add(other.producers)
+        self.hours.add(other.hours)
+        self.sizes.update(other.sizes)
+        self.largest_record = max(self.largest_record, other.largest_record)
+        if other.keys is not None:
+            self.keys = self.keys or LargestSums()
+            self.keys.add(other.keys)
         for (kind, api), (count, size) in other.frames.items():
             self.add_frames(kind, api, count, size)
         if not same_partition:

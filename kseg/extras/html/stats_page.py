@@ -7,11 +7,12 @@ from typing import TextIO
 
 from kseg.commands.stats.levels import Level
 from kseg.extras.html import page
-from kseg.extras.html.page import PageSection, bars, table
+from kseg.extras.html.page import PageSection, bars, columns, table
 from kseg.report.spool import Run
 from kseg.report.stats_report import (
     COLUMNS,
     Extremes,
+    by_hour,
     details,
     level_cells,
     outstanding,
@@ -19,9 +20,10 @@ from kseg.report.stats_report import (
 from kseg.report.stats_rows import stats_row
 from kseg.report.tables import TableColumn
 from kseg.schema import Row
-from kseg.text import count_of, size_text
+from kseg.text import count_of, iso_time, size_text
 
 _MOST_ROWS = 500
+_HOUR_COLUMNS = 96
 _TOTAL_COLUMNS = [TableColumn("subject"), TableColumn("total", text="wrap")]
 
 
@@ -76,9 +78,14 @@ def stats_sections(levels: Iterable[Level], top: int, *, plots: bool = False) ->
 def _plots(total: Row, sizes: list[tuple[str, int]]) -> str:
     producers = [(f"producer {one['producer_id']}", one["bytes"]) for one in total["producers"]["top"]]
     codecs = [(name, group["bytes"]) for name, group in total["compressions"].items()]
+    keys = [(str(one["key"]), one["disk_bytes"]) for one in (total["keys"] or {"top": ()})["top"]]
+    slots, _ = by_hour(total, _HOUR_COLUMNS)
+    ends = tuple(iso_time(slot[0]) for slot in (slots[0], slots[-1])) if slots else ("", "")
     drawn = (
+        columns("Bytes by hour", [(iso_time(time), size) for time, size in slots], size_text, ends) if slots else "",
         bars("Bytes by partition", sizes, size_text) if len(sizes) > 1 else "",
         bars("Bytes by codec", codecs, size_text),
         bars("Bytes by producer", producers, size_text),
+        bars("Estimated bytes on disk by key", keys, size_text),
     )
     return f'<div class="plots">\n{"".join(drawn)}</div>\n'

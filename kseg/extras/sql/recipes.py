@@ -156,6 +156,87 @@ RECIPES: Mapping[str, Recipe] = {
         limit 20
         """,
     ),
+    "cleaner": _recipe(
+        "Count what the log cleaner would drop of each segment of a compacted topic now, and why others stay.",
+        # Source: LogCleanerManager.cleanableOffsets, Cleaner. The checkpoint of the cleaner is not in the log: it is the
+        # last hole in the offsets or later, so the dirty ratio is an upper bound.
+        f"""
+        with settings as (
+            select 0.5 as min_cleanable_dirty_ratio, current_timestamp - interval '0' second as compacted_before
+        ), batch as (
+            select topic, partition, file, position, size, magic, record_count, base_offset, last_offset,
+                max_timestamp, delete_horizon, regexp_replace(file, '[^/]*$', '') as folder
+            from batches
+            where {_VALID}
+        ), ordered as (
+            select *, lag(last_offset) over (partition by folder order by file, position) as earlier_offset from batch
+        ), cleaned as (
+            select folder, max(case
+                when magic >= 2 and record_count < last_offset - base_offset + 1 then last_offset + 1
+                when base_offset > earlier_offset + 1 then base_offset
+            end) as first_dirty_offset
+            from ordered
+            group by folder
+        ), segment as (
+            select topic, partition, folder, file, cast(sum(size) as bigint) as bytes, max(max_timestamp) as newest
+            from batch
+            group by topic, partition, folder, file
+        ), opened as (
+            select file from records where transaction_state = 'open' group by file
+        ), judged as (
+            select segment.*, lead(segment.file) over (partition by folder order by segment.file) is null as is_active,
+                newest >= compacted_before as is_recent, opened.file is not null as is_open
+            from segment cross join settings left join opened on segment.file = opened.file
+        ), uncleanable as (
+            select folder, min(file) as first_file from judged where is_active or is_recent or is_open group by folder
+        ), ratio as (
+            select batch.folder, cast(sum(case
+                when first_dirty_offset is null or last_offset >= first_dirty_offset then size else 0
+            end) as double) / sum(size) as dirty_ratio
+            from batch join cleaned on batch.folder = cleaned.folder
+                join uncleanable on batch.folder = uncleanable.folder
+            where file < first_file
+            group by batch.folder
+        ), keyed as (
+            select records.file, records.offset, records.key, uncleanable.folder,
+                coalesce(key_size, 0) + coalesce(value_size, 0) as bytes, value_size is null as is_tombstone,
+                coalesce(transaction_state, '') = 'aborted' as is_aborted,
+                coalesce(batch.delete_horizon < current_timestamp, false) as is_expired
+            from records join batch on records.file = batch.file and records.position = batch.position
+                join uncleanable on batch.folder = uncleanable.folder
+            where control is null and key_size is not null and records.file < first_file
+        ), latest as (
+            select folder, key, max(offset) as offset from keyed where not is_aborted group by folder, key
+        ), decided as (
+            select keyed.*, is_aborted or keyed.offset < latest.offset as is_old,
+                is_tombstone and not is_aborted and keyed.offset = latest.offset as is_last_tombstone
+            from keyed left join latest on keyed.folder = latest.folder and keyed.key = latest.key
+        ), counted as (
+            select file, count(*) as records, count(case when is_old then 1 end) as superseded,
+                count(case when is_last_tombstone and is_expired then 1 end) as expired_tombstones,
+                count(case when is_last_tombstone and not is_expired then 1 end) as waiting_tombstones,
+                cast(sum(case when is_old or is_last_tombstone and is_expired then bytes else 0 end) as bigint)
+                    as droppable_bytes
+            from decided
+            group by file
+        )
+        select topic, partition, judged.file, judged.bytes, records, superseded, expired_tombstones, waiting_tombstones,
+            droppable_bytes, round(dirty_ratio, 3) as most_dirty_ratio,
+            case
+                when is_active then 'active segment'
+                when is_recent then 'min.compaction.lag.ms'
+                when is_open then 'open transaction'
+                when judged.file > first_file then 'after a segment that stays'
+                when records is null then 'no record with a key'
+                when superseded + expired_tombstones = 0 and waiting_tombstones > 0 then 'delete.retention.ms'
+                when superseded + expired_tombstones = 0 then 'nothing to drop'
+                when dirty_ratio < min_cleanable_dirty_ratio then 'min.cleanable.dirty.ratio'
+            end as stays_because
+        from judged cross join settings join uncleanable on judged.folder = uncleanable.folder
+            left join ratio on judged.folder = ratio.folder left join counted on judged.file = counted.file
+        order by judged.file
+        """,
+    ),
     "largest-records": _recipe(
         "List the 20 records with the most bytes in key and value.",
         """
