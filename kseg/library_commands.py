@@ -30,6 +30,7 @@ from kseg.extras.sql import where as conditions
 from kseg.extras.views.grep_request import GrepRequest
 from kseg.findings import READ_ERROR, Finding, do_nothing, unreadable
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS
+from kseg.format.internal_topics.effective_state import Moment
 from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
 from kseg.format.record.layout import READ_COMMITTED, READ_UNCOMMITTED
 from kseg.format.segment.records_chunk import Record
@@ -169,9 +170,10 @@ def lag(
     for one in paths_of(path):
         if is_url(one):
             raise UsageError(f"{one}: lag reads local log directories only: give a folder")
-    found, moment, tell = LogDirs(_files(path)), epoch_time("at", at), unread or _raise
+    found, tell = LogDirs(_files(path)), unread or _raise
+    moment = None if at is None else Moment(timestamp=epoch_time("at", at))
     commits = []
-    for read in (read_commits(replica, at=moment) for replica in partitions_of(found, CONSUMER_OFFSETS)):
+    for read in (read_commits(replica, moment) for replica in partitions_of(found, CONSUMER_OFFSETS)):
         for file, finding in read.findings:
             report(file, finding)
         if read.unread:

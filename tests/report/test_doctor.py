@@ -168,5 +168,5 @@ def test_a_folder_is_listed_once_and_log_directories_without_a_finding_come_last
     """A log directory that is below a folder and is given, too, is planned twice."""
     found = Diagnosis(Summary(), log_dirs={"logs/old"})
     for folder in ("logs/old", "logs/a-0", "logs/old"):
-        found.harms.append(Harm(Consequence.STOPS_THE_BROKER, folder, "", NOTHING_LOST, "", frozenset()))
+        found.harms.append(Harm(Consequence.STOPS_THE_BROKER, folder, "", NOTHING_LOST, "", frozenset(), (), False))
     assert [one.folder for one in found.folders] == ["logs/a-0", "logs/old"]

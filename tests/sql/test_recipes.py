@@ -151,7 +151,7 @@ def test_what_the_cleaner_would_drop(tmp_path: Path) -> None:
     def put(offset: int, *pairs: tuple[bytes, bytes | None], **header: Any) -> bytes:
         return build_batch([PlainRecord(offset + i, *pair, second) for i, pair in enumerate(pairs)], **header)
 
-    aborted = {"transactional": True, "producer_id": 7, "producer_epoch": 0}
+    aborted: dict[str, Any] = {"transactional": True, "producer_id": 7, "producer_epoch": 0}
     segment(tmp_path / "users-0", 0, [
         put(0, (b"a", b"1"), (b"b", b"1"), (b"c", b"1")),
         put(3, (b"x", None), last_offset=4, delete_horizon=past),  # offset 4 is removed already

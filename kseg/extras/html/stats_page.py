@@ -80,7 +80,7 @@ def _plots(total: Row, sizes: list[tuple[str, int]]) -> str:
     codecs = [(name, group["bytes"]) for name, group in total["compressions"].items()]
     keys = [(str(one["key"]), one["disk_bytes"]) for one in (total["keys"] or {"top": ()})["top"]]
     slots, _ = by_hour(total, _HOUR_COLUMNS)
-    ends = tuple(iso_time(slot[0]) for slot in (slots[0], slots[-1])) if slots else ("", "")
+    ends = (iso_time(slots[0][0]), iso_time(slots[-1][0])) if slots else ("", "")
     drawn = (
         columns("Bytes by hour", [(iso_time(time), size) for time, size in slots], size_text, ends) if slots else "",
         bars("Bytes by partition", sizes, size_text) if len(sizes) > 1 else "",

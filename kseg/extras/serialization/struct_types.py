@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from kseg.extras.serialization import avro, protobuf
-from kseg.extras.serialization.plain import parse_json
+from kseg.extras.serialization.json_values import parse_json
 from kseg.extras.serialization.schema_set import AVRO, JSON, PROTOBUF, Schema, SchemaError, SchemaSource, referenced
 from kseg.schema import Column
 from kseg.text import count_of, to_json
