@@ -110,6 +110,7 @@ class SegmentWhere(RecordCondition):
         self._place = place
         self._sql = where.sql
         self._needles = None if where.texts is None else tuple(map(Needle, where.texts))
+        self._gathered = RecordRows(where.columns, max_rows=_MOST_ROWS)  # empty between two chunks
 
     def rows(self, chunk: Chunk, among: Sequence[int]) -> Sequence[int]:
         if self._needles is not None:
@@ -117,7 +118,7 @@ class SegmentWhere(RecordCondition):
         if not among:
             return among
         found: list[int] = []
-        gathered = RecordRows(self._where.columns, max_rows=_MOST_ROWS)
+        gathered = self._gathered
         if len(among) * _FEW > chunk.records.count:
             first = 0
             for data, start, stop in payload_runs(chunk):
@@ -140,12 +141,13 @@ class SegmentWhere(RecordCondition):
     def _found(self, batch: Any, rows: Sequence[int]) -> list[int]:
         """Return those of the rows that fulfil the condition; ``batch`` has their columns."""
         connection = _connection()
-        table = _with_rows(batch, rows)
+        table = _with_numbers(batch)
         try:
-            return _execute(connection, self._sql, table)
+            numbers = _execute(connection, self._sql, table)
         except NotJson:
             self._sql = self._where.guarded  # other values of the segment are probably not JSON, either
-        return _execute(connection, self._sql, table)
+            numbers = _execute(connection, self._sql, table)
+        return [rows[number] for number in numbers]
 
 
 class _Probe(InMemoryDataset):  # type: ignore[misc]
@@ -153,7 +155,7 @@ class _Probe(InMemoryDataset):  # type: ignore[misc]
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self.condition: Any = None
-        super().__init__(_with_rows(arrow_schema(columns).empty_table(), ()))
+        super().__init__(_with_numbers(arrow_schema(columns).empty_table()))
 
     def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:
         self.condition = filter
@@ -193,10 +195,15 @@ def _execute(connection: Any, sql: str, rows: Any) -> list[int]:
         connection.unregister(RECORDS)
 
 
-def _with_rows(table: Any, rows: Sequence[int]) -> Any:
-    """Return a record batch or a table with the numbers of its rows as the last column."""
-    numbers = pa.array(rows, pa.int64())
+def _with_numbers(table: Any) -> Any:
+    """Return a record batch or a table with the numbers of its rows, from 0 on, as the last column."""
+    numbers = _numbers()[: table.num_rows]
     if isinstance(table, pa.Table):
         return table.append_column(ROW, numbers)
     kind = table.schema.append(pa.field(ROW, pa.int64()))
     return pa.Table.from_batches([pa.RecordBatch.from_arrays([*table.columns, numbers], schema=kind)])
+
+
+@lru_cache(maxsize=1)
+def _numbers() -> Any:
+    return pa.array(range(_MOST_ROWS), pa.int64())

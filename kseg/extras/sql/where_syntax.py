@@ -35,13 +35,14 @@ _NOW = {
 _NUMBERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT",
                       "FLOAT", "DOUBLE", "DECIMAL"})  # fmt: skip
 #: The type of a path -> its SQL, of the column and the path. A number in JSON is compared with numbers, a text is not; every
-#: value has a text. Whole numbers from 2**53 on are not exact as DOUBLE. NaN is not JSON.
+#: value has a text. Whole numbers from 2**53 on are not exact as DOUBLE. NaN is not JSON: nullif() would read
+#: the JSON twice, and replace() reads it once.
 _EXACT = 1 << 53
 _AS_TEXT = "json_extract_string({0}, {1})"
 _JSON_TEXT = "cast(json_extract({0}, {1}) as varchar)"
 _OF_TYPE = {
     "text": _AS_TEXT,
-    "number": f"try_cast(nullif({_JSON_TEXT}, 'NaN') as double)",
+    "number": f"try_cast(replace({_JSON_TEXT}, 'NaN', '') as double)",
     "whole": f"try_cast({_JSON_TEXT} as hugeint)",
     "bool": f"case {_JSON_TEXT} when 'true' then true when 'false' then false end",
 }

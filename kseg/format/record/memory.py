@@ -1,3 +1,4 @@
+# cython: boundscheck=False
 """Ranges of bytes without an object for each: copy, compare, scan, and find the records that contain a text.
 
 Compiled without bounds checks, because only then the compiler makes vector instructions of the loops. Each function
@@ -13,9 +14,6 @@ from typing import Any
 
 from kseg import c_functions
 from kseg.format.record.columns import RecordColumns
-
-# cython: boundscheck=False
-
 
 COMPILED = not __file__.endswith(".py")
 # For the branches here: in plain Python a loop over single bytes is slow.
@@ -116,9 +114,6 @@ def put_number(out: Any, at: int, value: int) -> int:
             return end
         raw = raw // 10
         at -= 1
-
-
-# cython: boundscheck=False
 
 
 #: The bits of a C integer.
