@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
+from collections.abc import Callable, Mapping
 
-from kseg.rule_table import RULES, Severity
+from kseg.findings import RULES, Finding, Severity
 
 
 class Consequence(enum.IntEnum):
@@ -37,6 +38,7 @@ _LOSING_RECORDS = (
     "record-offset-mismatch", "wrapper-offset-mismatch", "nested-compression", "mixed-wrapper-codecs", "truncated-wrapper",
     "internal-record", "unknown-codec", "undecodable-payload", "claimed-codec",
     "kraft-snapshot-incomplete", "segment-gap", "log-start-behind-end", "missing-batches", "zero-segment",
+    "snapshot-behind-log",
 )  # fmt: skip
 _LOSING_BYTES = ("truncated-tail",)
 
@@ -51,20 +53,34 @@ _BY_RULE = {
 }
 
 
-def consequence_of(rule: str, severity: Severity) -> Consequence:
-    """Return the consequence of a finding of a rule that a policy gave this severity."""
+#: Rule -> whether a broker starts with a finding of it. Findings without facts, which stand for several, stop it.
+_STARTS: Mapping[str, Callable[[Finding], bool]] = {
+    # AbortedTxn.version has only the first of the two bytes, as a signed one.
+    "txn-index-version": lambda one: not 0 < one.facts.get("version", 0x100) >> 8 < 0x80,
+    # LogSegment.recover splits a segment for a last offset beyond its index, and cannot for one below its name.
+    "file-name-mismatch": lambda one: one.facts.get("last", -1) >= one.facts.get("name", 0),
+}
+
+
+def consequence_of(finding: Finding, severity: Severity) -> Consequence:
+    """Return the consequence of a finding that a policy gave this severity."""
     if severity < Severity.WARNING:
         return Consequence.INFORMATION
-    return _BY_RULE.get(RULES[rule].name, Consequence.NEEDS_ATTENTION)
+    if finding.rule in _STARTS and _STARTS[finding.rule](finding):
+        return Consequence.NEEDS_ATTENTION
+    return _BY_RULE.get(RULES[finding.rule].name, Consequence.NEEDS_ATTENTION)
 
 
-def attention_text(partitions: Counter[Consequence], log_dirs: Counter[Consequence]) -> str:
+def attention_text(
+    partitions: Counter[Consequence], log_dirs: Counter[Consequence], head: str = "partitions that need attention"
+) -> str:
     """Return how many partitions need attention, with the number of each consequence but information.
 
-    ``log_dirs`` are the consequences of the files of log directories themselves, such as checkpoints.
+    ``head`` says which partitions are counted. ``log_dirs`` are the consequences of the files of log directories
+    themselves, such as checkpoints.
     """
     more = f"; log directories: {_counted(log_dirs)}" if any(log_dirs) else ""
-    return f"partitions that need attention: {_counted(partitions)}{more}"
+    return f"{head}: {_counted(partitions)}{more}"
 
 
 def _counted(counts: Counter[Consequence]) -> str:

@@ -163,6 +163,11 @@ def excerpt(text: str) -> str:
     return f'"{escape_controls(text[:80])}"' if text.strip("\0") or not text else "zeros"
 
 
+def shortened(text: str, most: int) -> str:
+    """Return the first words of a text that have at most ``most`` characters: no number is cut."""
+    return text if len(text) <= most else text[:most].rpartition(" ")[0] + " …"
+
+
 def inclusive_range(noun: str, first: int, last: int) -> str:
     """Return an inclusive range: ``offset 5``, or ``offsets 5..7``."""
     return f"{noun} {first}" if first == last else f"{_plural(noun)} {first}..{last}"

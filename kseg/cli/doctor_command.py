@@ -89,6 +89,7 @@ def doctor(asked: DoctorOptions) -> int:
     as_page = asked.format == "html" or page is not None
     incident_page = incident.IncidentDiagnosis(Summary()) if as_page else None
     found = incident_page or Diagnosis(Summary())
+    found.folder = next((os.path.dirname(path) or "." for path in paths[:1] if os.path.isfile(path)), "")
     size = total_size(files)
     with destination(output) as out, progress_bar(_twice(size) if as_page else size) as progress:
         results = _results(files, unreadable, settings, jobs, progress, found)
@@ -244,7 +245,7 @@ def _add_steps(found: Diagnosis) -> None:
             step = replace(step, left=(*step.left, f"read-error: {damage.why_unread}"))
         found.steps.append(step)
         needed += _bytes_in(folder) if any(line.startswith("kseg repair") for line in step.commands) else 0
-    if any(step.commands for step in found.steps):
+    if needed:
         found.space = shutil.disk_usage(found.steps[0].folder).free, needed
 
 

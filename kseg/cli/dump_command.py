@@ -180,7 +180,7 @@ class _Dump:
             if outcome.failed and not outcome.rows:
                 raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
         note_output(asked.output, count_of(outcome.written, "row"))
-        return outcome.exit_code()
+        return outcome.exit_code([file for file in self._files if file.path not in self._beside])
 
     def _view(self, out: TextIO) -> View:
         asked, decoder = self._asked, self._request.decoder

@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import click
@@ -29,10 +30,10 @@ from kseg.format.storage.file_access import file_access
 from kseg.format.writer import written_side_files
 
 if TYPE_CHECKING:
-    from kseg.cli import other_tools
+    from kseg.cli import option_table, other_tools
     from kseg.cli.typed_command import TypedCommand
 else:
-    other_tools = lazy("kseg.cli.other_tools")
+    option_table, other_tools = lazy("kseg.cli.option_table"), lazy("kseg.cli.other_tools")
 
 #: Allocations between two collections. Imported modules stay and the loops leave no cycles: collecting every 700
 #: objects, Python's default, takes a tenth of a short run.
@@ -118,6 +119,8 @@ class Commands(click.Group):
                 click.echo(self._help_about(ctx, args[1:2] if len(args) > 2 else list(COMMANDS), args[-1]), nl=False)
                 ctx.exit()
             args = [*args[1:2], "--help"]
+        if args and args[0].startswith("-") and args[0] not in option_rules.option_names(self):
+            self._fail_for_options(ctx, "dump", args)  # kafka-dump-log has no commands
         return super().parse_args(ctx, args)
 
     def _help_about(self, ctx: click.Context, names: list[str], word: str) -> str:
@@ -157,10 +160,10 @@ class Commands(click.Group):
         """Raise click.UsageError for a word that is not a command, with the command line that a user can mean."""
         if word in _FORMER:
             ctx.fail(f"{word}: {_FORMER[word]}")
-        if (words := other_tools.command_words(word)) is None:
+        if (words := other_tools.command_words(word, args)) is None:
             ctx.fail(text.unknown_name("command", word, COMMANDS))
-        found = other_tools.replaced_words(words[0], [*words[1:], *args], partial(self._options_of, ctx))
-        line = found[1] if found else shlex.join(["kseg", *words, *args])
+        found = other_tools.replaced_words(words[0], words[1:], partial(self._options_of, ctx))
+        line = found[1] if found else shlex.join(["kseg", *words])
         raise click.UsageError(f"{word!r} is not a command: write\n{line}")
 
     def _check_words(self, ctx: click.Context, command: click.Command, args: list[str]) -> None:
@@ -171,7 +174,16 @@ class Commands(click.Group):
             "--offsets",
         } & {*args}:
             return  # without the import
-        if found := other_tools.replaced_words(str(command.name), args, partial(self._options_of, ctx)):
+        self._fail_for_options(ctx, str(command.name), args)
+        for word in (word.partition("=")[0] for word in takewhile(lambda word: word != "--", args)):
+            if word.startswith("--") and word not in own and (field := option_rules.field_of(word)):
+                having = [name for name in COMMANDS if word in self._options_of(ctx, name)]
+                why = option_table.why_absent(str(command.name), field)
+                raise click.UsageError(f"kseg {command.name} has no {word}{why}. {_have(having)} it.")
+
+    def _fail_for_options(self, ctx: click.Context, name: str, args: list[str]) -> None:
+        """Raise click.UsageError if the arguments of a command have options of other tools."""
+        if found := other_tools.replaced_words(name, args, partial(self._options_of, ctx)):
             others = list(dict.fromkeys(found[0]))
             noun = "option" if len(others) == 1 else "options"
             raise click.UsageError(f"no {noun} {', '.join(others)}: write\n{found[1]}")
@@ -256,6 +268,12 @@ class Commands(click.Group):
             if isinstance(error, ModuleNotFoundError):
                 return fail(missing_library(error))
             return fail(f"internal error, please report it: {type(error).__name__}: {error} (KSEG_DEBUG=1 shows more)")
+
+
+def _have(commands: Sequence[str]) -> str:
+    """Return which commands have something, as the beginning of a sentence."""
+    *others, last = (f"kseg {name}" for name in commands)
+    return f"{', '.join(others)} and {last} have" if others else f"{last} has"
 
 
 def _report_signal(signal: interrupts.Interrupted) -> int:

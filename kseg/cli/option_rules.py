@@ -106,8 +106,8 @@ _OPTIONS = {
 
 
 def field_of(name: str) -> str:
-    """Return the field of the option with a name such as ``--no-crc``."""
-    return _OPTIONS[name.partition("=")[0]][0]
+    """Return the field of the option with a name such as ``--no-crc``, of any command; "" for other names."""
+    return _OPTIONS.get(name.partition("=")[0], ("", True))[0]
 
 
 def current_names(command: click.Command, args: Sequence[str]) -> list[str]:

@@ -362,3 +362,10 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
     "max_rate": dict.fromkeys(("rules", "completion", "demo"), _NO_FILES),
     "spark": {OTHERS: "the views of Spark and the functions of the library have the rest"},
 }  # fmt: skip
+
+
+def why_absent(command: str, field: str) -> str:
+    """Return why a command lacks an option that several others have, after a colon; "" without a reason."""
+    reasons = ABSENT.get(field, {})
+    why = reasons.get(command) or reasons.get(OTHERS)
+    return f": {why}" if why else ""

@@ -1,7 +1,7 @@
 """Words of other tools: the answer is the command line of kseg that does the same, which can be copied.
 
-Tools: kafka-dump-log, kafka-console-consumer, kcat, rg and grep, git, tail, jq, duckdb. A word that kseg has itself keeps
-kseg's meaning, except ``-o`` and ``--offsets`` with an offset as kcat writes it.
+Tools: kafka-dump-log, kafka-console-consumer, kcat, rg and grep, git, docker logs, tail, jq, duckdb. A word that
+kseg has itself keeps kseg's meaning, except ``-o`` and ``--offsets`` with an offset as kcat writes it.
 """
 
 from __future__ import annotations
@@ -124,6 +124,7 @@ TOOLS: Mapping[str, Tool] = {
         **dict.fromkeys(("--oneline", "--reverse", "--graph", "--all", "--no-pager", "-p", "--patch"), _DROPPED),
         "--strict": _VALIDATE,
     }),
+    "docker logs": Tool(("dump",), {"--tail": OtherOption("--last {}", "[0-9]+")}),
     "tail": Tool(("dump",), {
         "-n": OtherOption("--last {}", "[0-9]+"),
         **{f"-{digit}": OtherOption(f"--last {digit}{{}}", "[0-9]*") for digit in range(1, 10)},
@@ -180,14 +181,16 @@ OTHER_COMMANDS: Mapping[str, str] = {
 _SQL = re.compile(r"(select|with|from|describe|summarize)\s.*", re.IGNORECASE | re.DOTALL)
 
 
-def command_words(word: str) -> list[str] | None:
-    """Return the words of kseg for a first word that is not a command; None for other words."""
+def command_words(word: str, args: Sequence[str] = ()) -> list[str] | None:
+    """Return the words of kseg for a first word that is not a command, and its arguments; None for other words."""
     if word in OTHER_COMMANDS:
-        return OTHER_COMMANDS[word].split()
-    if _SQL.fullmatch(word):
-        return ["sql", word]
+        return [*OTHER_COMMANDS[word].split(), *args]
     if os.path.exists(word):
-        return ["doctor" if os.path.isdir(word) else "dump", word]
+        return ["doctor" if os.path.isdir(word) else "dump", word, *args]
+    # A statement without quotes ends at the first path.
+    end = next((n for n, one in enumerate(args) if os.path.exists(one)), len(args))
+    if _SQL.fullmatch(statement := " ".join([word, *args[:end]])):
+        return ["sql", statement, *args[end:]]
     return None
 
 

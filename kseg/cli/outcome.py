@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import click
@@ -144,7 +144,8 @@ class DumpOutcome:
             self.failed = True
             (note if self._at_once else note_after)(str(error))
 
-    def exit_code(self) -> int:
+    def exit_code(self, read: Sequence[SegmentFile] = ()) -> int:
+        """Return the exit code; without a row, print that there is none in the segments ``read``."""
         if not (self.rows or self.failed):
-            note("no rows")
+            note("no rows" + (f" in {segments_text(read)}" if read else ""))
         return FAILED if self.failed else FOUND if self._notes.errors else 0

@@ -329,7 +329,7 @@ def write_markdown(results: Iterable[FileResult], total: Summary, out: TextIO) -
 
 
 def _consequence(result: FileResult) -> Consequence:
-    found = [consequence_of(one.rule.name, one.severity) for one in result.verdicts if not one.known]
+    found = [consequence_of(one.finding, one.severity) for one in result.verdicts if not one.known]
     return max([*found, *([Consequence.NEEDS_ATTENTION] if result.unread else [])], default=Consequence.INFORMATION)
 
 

@@ -78,6 +78,7 @@ def write_table(outcomes: Iterable[PairOutcome], total: LogDirDiffTotal, out: Te
     listed = (outcome for outcome in outcomes if detail > 0 or (not detail and outcome.verdict not in _SAME))
     named = total.log_dirs > 2
     columns = (*_COLUMNS[:1], *(_LOG_DIRS if named else ()), *_COLUMNS[1:])
+    worst = ""
     if detail > 0:
         print_pages(out, columns, ((_cells(outcome, named), "") for outcome in listed))
     else:
@@ -85,7 +86,8 @@ def write_table(outcomes: Iterable[PairOutcome], total: LogDirDiffTotal, out: Te
         # What differs without its place in the segments: a range, a number of records.
         groups = fold(ranked, lambda one: (one[0], one[1][-1].partition(" ")[0]))
         print_pages(out, columns, ((_folded_cells([cells for _, cells in group]), "") for group in groups))
-    print_text(out, summary_line(total), indent=2)
+        worst = f"; the worst: {ranked[0][1][0]}" if len(ranked) > 1 else ""
+    print_text(out, summary_line(total) + worst, indent=2)
 
 
 def _folded_cells(group: list[list[str]]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,14 +16,17 @@ from kseg.format.log_loader.start_harm import Harm
 from kseg.format.storage.source import is_url
 from kseg.report.partition_damage import Damage, DamagedPartitions
 from kseg.report.recovery_report import RecoveryTotal
-from kseg.report.tables import print_text, text_lines
+from kseg.report.tables import text_lines
 from kseg.report.wording import summary_text
 from kseg.results import Summary
 from kseg.schema import Column, Row, RowKind, row_maker
-from kseg.text import count_of, escape_controls, size_text
+from kseg.text import count_of, escape_controls, shortened, size_text
 
-#: The most lines of commands on a screen.
-_COMMANDS_SHOWN = 8
+#: The lines of a screen without that of the prompt, and the most partitions whose commands are tried on it.
+_SCREEN = 23
+_MOST_STEPS = 8
+#: The length of a task without its reasons.
+_MOST_CHARACTERS = 60
 
 
 class DamagedFolder(NamedTuple):
@@ -38,8 +42,9 @@ class DamagedFolder(NamedTuple):
 class Diagnosis:
     """The results for log directories, complete after the last file.
 
-    ``space`` are the free bytes for copies and the bytes that repairs would write, None without a folder. ``leftovers`` are
+    ``space`` are the free bytes for copies and the bytes that repairs would write, None without a repair. ``leftovers`` are
     numbers of folders and files that no broker uses, by their kind. ``log_dirs`` are the paths of log directories.
+    ``folder`` is that of the first path, if it is a file.
     """
 
     total: Summary
@@ -52,6 +57,7 @@ class Diagnosis:
     leftovers: Counter[str] = field(default_factory=Counter)
     log_dirs: set[str] = field(default_factory=set)
     steps: list[PartitionSteps] = field(default_factory=list)
+    folder: str = ""
 
     @cached_property
     def folders(self) -> Sequence[DamagedFolder]:
@@ -90,7 +96,7 @@ def answers(found: Diagnosis) -> Iterator[tuple[str, str]]:
     """Yield the answers as (subject, text)."""
     yield "start", _start(found)
     lost = found.recovery
-    if lost.partitions or lost.log_dirs:
+    if lost.partitions:
         what = f"{count_of(lost.lost_records, 'readable record')}, {count_of(lost.lost_bytes, 'byte')}"
         yield "loss", f"{what} in {lost.losing:,} of {count_of(lost.partitions, 'partition')}"
     yield "damage", found.attention()
@@ -113,7 +119,12 @@ def _start(found: Diagnosis) -> str:
         more = f", and {count_of(len(failing) - 1, 'other folder')}" if len(failing) > 1 else ""
         return f"no: {failing[0].place} stops it{more}"
     if found.recovery.unread or not (found.recovery.partitions or found.recovery.log_dirs):
-        return "not predicted: give the log directories of the broker"
+        what = (
+            f"write kseg doctor {shlex.quote(found.folder)}"
+            if found.folder
+            else "give the log directories of the broker"
+        )
+        return f"not predicted: {what}"
     if found.recovery.without_metadata:
         return "without topics: the metadata log is missing"
     lost = any(one.consequence >= Consequence.LOSES_BYTES for one in found.folders)
@@ -121,50 +132,53 @@ def _start(found: Diagnosis) -> str:
 
 
 def write_table(found: Diagnosis, out: TextIO, *, detail: int = 0) -> None:
-    """Write the answers, then the commands: of many, those for the worst partitions, with ``detail`` 1 all."""
-    for subject, text in answers(found):
-        print_text(out, f"{subject:13} {escape_controls(text)}", indent=14)
-    if detail >= 0:
-        _write_steps(found, out, whole=detail > 0)
-    print_text(out, summary_text(found.total), indent=2)
-
-
-def _write_steps(found: Diagnosis, out: TextIO, *, whole: bool) -> None:
-    steps = [one for one in found.steps if one.commands]
-    shown = steps if whole else _first(steps)
-    if found.steps:
-        out.write("\nnext steps\n")
-    decisions = [(one.folder, text) for one in found.steps for text in one.decisions]
-    _write_texts("before the start", decisions, out, whole=whole)
-    for line in in_order(shown, all_of_them=len(shown) == len(steps) and not decisions):
-        out.write(text_lines(out, f"  {escape_controls(line)}", 6, "" if line.startswith("#") else " \\"))
-    if len(shown) < len(steps):
-        more = count_of(len(steps) - len(shown), "more partition")
-        print_text(out, f"  # before the start: {more}, -v lists all commands", indent=4)
-    if any(one.replaced for one in shown):
-        print_text(out, "  # or, with another replica in sync: only move the folder away, and start", indent=4)
-    _write_texts("no command", [(one.folder, text) for one in found.steps for text in one.left], out, whole=whole)
-    out.write("\n")
-
-
-def _write_texts(head: str, texts: Sequence[tuple[str, str]], out: TextIO, *, whole: bool) -> None:
-    """Write the tasks without a command, a line for each; unless ``whole`` only the first and the number of the others."""
-    for folder, text in texts if whole else texts[:1]:
-        print_text(out, f"  # {head}: {escape_controls(folder)}: {escape_controls(text)}", indent=4)
-    if not whole and len(texts) > 1:
-        print_text(out, f"  # {head}: {len(texts) - 1:,} more, -v lists them", indent=4)
-
-
-def _first(steps: Sequence[PartitionSteps]) -> list[PartitionSteps]:
-    """Return the first partitions whose commands fit on the screen, at least one."""
-    shown: list[PartitionSteps] = []
-    lines = 0
-    for one in steps:
-        lines += len(one.commands)
-        if shown and lines > _COMMANDS_SHOWN:
+    """Write the answers, then the commands: those that fit on a screen, the worst first; with ``detail`` 1 all."""
+    head = "".join(text_lines(out, f"{subject:13} {escape_controls(text)}", 14) for subject, text in answers(found))
+    worst = f"; {found.damaged.worst()}" if found.damaged.worst() else ""
+    end = text_lines(out, summary_text(found.total) + worst, 2)
+    if not found.steps or detail < 0:
+        out.write(head + "\n" * (detail >= 0) + end)
+        return
+    todo = [one for one in found.steps if one.commands]
+    if detail > 0:
+        out.write(head + _steps_text(found.steps, todo, out, most=len(found.steps)) + end)
+        return
+    # With the reasons of the first task if there is room, otherwise with fewer partitions.
+    choices = [(1, len(todo)), *((0, count) for count in range(min(len(todo), _MOST_STEPS), 1, -1)), (0, 1)]
+    for most, count in choices:
+        text = head + _steps_text(found.steps, todo[:count], out, most=most) + end
+        if text.count("\n") <= _SCREEN:
             break
-        shown.append(one)
-    return shown
+    out.write(text)
+
+
+def _steps_text(steps: Sequence[PartitionSteps], shown: Sequence[PartitionSteps], out: TextIO, *, most: int) -> str:
+    """Return the tasks and the commands of the partitions ``shown``, in their order; ``most`` tasks have their reasons."""
+    todo = sum(bool(one.commands) for one in steps)
+    decisions = [(one.folder, text) for one in steps for text in one.decisions]
+    parts = ["\nnext steps\n", _tasks_text("before the start", decisions, out, most)]
+    for line in in_order(shown, all_of_them=len(shown) == todo and not decisions):
+        parts.append(text_lines(out, f"  {escape_controls(line)}", 6, "" if line.startswith("#") else " \\"))
+    if len(shown) < todo:
+        more = count_of(todo - len(shown), "more partition")
+        parts.append(text_lines(out, f"  # before the start: {more}, -v lists all commands", 4))
+    if any(one.replaced for one in shown):
+        parts.append(text_lines(out, "  # or, with another replica in sync: only move the folder away, and start", 4))
+    parts.append(_tasks_text("no command", [(one.folder, text) for one in steps for text in one.left], out, most))
+    return "".join(parts) + "\n"
+
+
+def _tasks_text(head: str, tasks: Sequence[tuple[str, str]], out: TextIO, most: int) -> str:
+    """Return the tasks without a command, a line for each; of more than ``most`` the first, and their number."""
+    if not tasks:
+        return ""
+    if len(tasks) <= most:
+        texts = [f"{folder}: {text}" for folder, text in tasks]
+    else:
+        folder, text = tasks[0]
+        others = f", and {len(tasks) - 1:,} more" if len(tasks) > 1 else ""
+        texts = [f"{folder}: {shortened(text.partition(': ')[0], _MOST_CHARACTERS)}{others}: -v says more"]
+    return "".join(text_lines(out, f"  # {head}: {escape_controls(text)}", 4) for text in texts)
 
 
 _ANSWER = (

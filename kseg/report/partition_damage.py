@@ -61,12 +61,12 @@ class Damage:
         most = Consequence.NEEDS_ATTENTION if "orphaned-index" in severities else max(Consequence)
         for verdict in result.verdicts:
             if not verdict.known:
-                self._add(result.file, verdict.finding.rule, verdict.severity, most)
+                self._add(result.file, verdict.finding, verdict.severity, most)
                 if verdict.severity >= Severity.ERROR:
                     self._ranges += _offsets(verdict.finding)
         for rule, others in result.unlisted.items():
             severity = severities.get(rule, RULES[rule].severity)
-            self._add(result.file, rule, severity, most)
+            self._add(result.file, others, severity, most)
             if severity >= Severity.ERROR:
                 self._unlisted += _offsets(others)
         if len(self._ranges) > _MOST_RANGES:
@@ -75,12 +75,13 @@ class Damage:
         if self._unlisted:
             self._unlisted = [around(self._unlisted)]
 
-    def _add(self, file: str, rule: str, severity: Severity, most: Consequence) -> None:
+    def _add(self, file: str, finding: Finding, severity: Severity, most: Consequence) -> None:
         if severity >= Severity.WARNING:
+            rule = finding.rule
             self.rules[rule] = None
-            consequence = min(consequence_of(rule, severity), most)
+            consequence = min(consequence_of(finding, severity), most)
             if len(self.files) < _MOST_FILES:
-                self.files[rule, file] = consequence
+                self.files[rule, file] = max(consequence, self.files.get((rule, file), consequence))
             self._rank(consequence, f"{file} ({rule})")
 
     def _rank(self, consequence: Consequence, place: str) -> None:

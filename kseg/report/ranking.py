@@ -18,14 +18,14 @@ MOST_NAMES = 5
 
 
 def fold(
-    items: Sequence[Item], key: Callable[[Item], tuple[Hashable, ...]], *, whole: bool = False
+    items: Sequence[Item], key: Callable[[Item], tuple[Hashable, ...]], *, whole: bool = False, most: int = MOST_ROWS
 ) -> list[list[Item]]:
     """Return ranked items as groups, one per row.
 
-    Few items, or with ``whole`` all, are a group each. Of many, those with an equal ``key`` are one group. The first value
-    of a key is the rank: groups after the first ``MOST_GROUPS`` are joined with those of their rank only.
+    At most ``most`` items, or with ``whole`` all, are a group each. Of many, those with an equal ``key`` are one group.
+    The first value of a key is the rank: groups after the first ``MOST_GROUPS`` are joined with those of their rank only.
     """
-    if whole or len(items) <= MOST_ROWS:
+    if whole or len(items) <= most:
         return [[item] for item in items]
     equal: dict[tuple[Hashable, ...], list[Item]] = {}
     for item in items:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TextIO
 
-from kseg.consequences import counts_text
+from kseg.consequences import attention_text
 from kseg.format.log_loader.plan import (
     ACTIONS,
     EMPTIED,
@@ -27,7 +27,7 @@ from kseg.report.row_formats import RowSet
 from kseg.report.spool import Spool
 from kseg.report.tables import FOLDED, TableColumn, print_cells, print_text
 from kseg.schema import Column, Row, RowKind, names_of, row_maker
-from kseg.text import count_of, escape_controls, inclusive_range
+from kseg.text import count_of, escape_controls, inclusive_range, shortened
 
 Plans = Iterable[LogDirPlan | PartitionPlan]
 
@@ -203,26 +203,40 @@ def write_table(plans: Plans, total: RecoveryTotal, out: TextIO, *, detail: int 
             out, f"{count_of(changed, 'other folder')} would change without a loss: -v lists the steps", indent=2
         )
     worst = f"; the worst: {harms[0].place}" if len(harms) > 1 else ""
-    print_text(out, summary_line(total) + worst, indent=2)
+    if total.partitions or total.log_dirs or total.without_segments or not total.unread:
+        print_text(out, summary_line(total) + worst, indent=2)
 
 
 def _write_answer(harms: Sequence[Harm], out: TextIO, *, whole: bool) -> None:
-    """Write the harmed folders, many equal ones as one row, and what to do."""
-    if len(harms) > 1:
-        counts = counts_text(Counter(harm.consequence for harm in harms))
-        print_text(out, f"a start of the broker would harm {count_of(len(harms), 'folder')}: {counts}", indent=2)
-        out.write("\n" * (not out.isatty()))
-    print_cells(out, ANSWER_COLUMNS, [(answer_cells(group), "red") for group in answer_groups(harms, whole=whole)])
+    """Write the numbers of harmed partitions, the folders, many equal ones as one row, and what to do."""
+    counts = [
+        Counter(harm.consequence for harm in harms if harm.is_log_dir is of_log_dir) for of_log_dir in (False, True)
+    ]
+    print_text(out, attention_text(*counts, head="partitions that a start would harm"), indent=2)
+    out.write("\n" * (not out.isatty()))
+    groups = answer_groups(harms, whole=whole)
+    rows = [answer_cells(group) for group in groups]
+    if len(groups) < len(harms):
+        rows = [(*cells, shortened(would, _MOST_CHARACTERS)) for *cells, would in rows]
+    print_cells(out, ANSWER_COLUMNS, [(cells, "red") for cells in rows])
     causes = frozenset[str]().union(*(harm.causes for harm in harms))
-    for cause, text in REMEDIES.items():
-        if cause in causes:
-            print_text(out, f"What to do: {text}", indent=2)
+    texts = [text for cause, text in REMEDIES.items() if cause in causes]
+    if len(groups) < len(harms):
+        texts[_MOST_REMEDIES:] = ["For the other folders, `kseg doctor DIR` says what."][: len(texts[_MOST_REMEDIES:])]
+    for text in texts:
+        print_text(out, f"What to do: {text}", indent=2)
     out.write("\n")
 
 
 def answer_groups(harms: Sequence[Harm], *, whole: bool = False) -> list[list[Harm]]:
     """Return ranked harms in groups that are a row each: those of many for which a start does the same are one."""
-    return fold(harms, lambda harm: (harm.consequence, harm.would), whole=whole)
+    return fold(harms, lambda harm: (harm.consequence, harm.is_log_dir, *harm.kinds), whole=whole, most=_MOST_HARMS)
+
+
+#: The most folders that are a row each, and of more the length of the cell with the steps, and the remedies.
+_MOST_HARMS = 6
+_MOST_CHARACTERS = 70
+_MOST_REMEDIES = 2
 
 
 ANSWER_COLUMNS = (
@@ -264,7 +278,7 @@ def headline(plan: LogDirPlan | PartitionPlan) -> str:
 
 STEP_COLUMNS = (
     TableColumn("action"),
-    TableColumn("file", text="wrap", least=23),
+    TableColumn("file", text="wrap", least=21),
     TableColumn("lost", text="wrap", least=13),
     TableColumn("why", text="wrap", least=18),
 )

@@ -272,7 +272,9 @@ def _verdict(one: SegmentRepair, result: RepairResult) -> str:
         f"; {count_of(one.unplaced, 'batch')} with a right CRC left out, in .unplaced files" if one.unplaced else ""
     )
     copies = f"; {count_of(one.duplicates, 'duplicate batch')} left out" if one.duplicates else ""
-    return f"{lost}; {count_of(one.mended, 'batch')} corrected{names}{salvaged}{unplaced}{copies}"
+    others = f"{names}{salvaged}{unplaced}{copies}"
+    corrected = f"; {count_of(one.mended, 'batch')} corrected" if one.mended or not others else ""
+    return f"{lost}{corrected}{others}"
 
 
 def _total(result: RepairResult) -> SegmentRepair:

@@ -347,11 +347,11 @@ def styled(text: str, style: str, colour: bool) -> str:
 
 
 def _blocks(columns: Sequence[TableColumn], rows: Sequence[Row], width: int) -> Iterator[str]:
-    """Yield a block of lines for each row. Empty cells of columns that may be hidden are left out."""
+    """Yield a block of lines for each row. Empty cells are left out; ``-`` is one in columns that may be hidden."""
     names = max(len(column.name) for column in columns)
     for cells, _ in rows:
         for column, cell in zip(columns, cells, strict=True):
-            if cell not in _EMPTY or not column.priority:
+            if cell and (cell not in _EMPTY or not column.priority):
                 first, *rest = _wrapped(escape_controls(cell), max(width - names - 3, LEAST_TEXT)) or [""]
                 yield f" {column.name:<{names}}  {first}\n"
                 yield from (f" {'':{names}}  {line}\n" for line in rest)

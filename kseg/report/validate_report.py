@@ -21,7 +21,7 @@ from kseg.report.wording import (
 )
 from kseg.results import FileResult, Summary
 from kseg.schema import Row
-from kseg.text import count_of, escape_controls, span
+from kseg.text import count_of, escape_controls, shortened, span
 
 # What an empty file lacks; the default is for streams.
 _NOTHING = {None: "no batch yet", "message-set": "no batch", "message": "no message", "wide-crc": "no message"}
@@ -53,8 +53,9 @@ def write_table(results: Iterable[FileResult], total: Summary, out: TextIO, *, d
         if detail == 0 and listed.files > MOST_ROWS:
             listed.write(out)
         else:
+            advised: set[tuple[str, ...]] = set()
             for result in spool.again():
-                _write_file(result, out, detail)
+                _write_file(result, out, detail, advised)
         spool.close()
     if total.produced:
         print_text(out, produced_text(total), indent=2)
@@ -86,7 +87,7 @@ class _RuleTotal:
     @property
     def rank(self) -> tuple[int, ...]:
         """Worst first."""
-        return -consequence_of(self.verdict.rule.name, self.verdict.severity), -self.verdict.severity, -self.files
+        return -consequence_of(self.verdict.finding, self.verdict.severity), -self.verdict.severity, -self.files
 
 
 class ListedFiles:
@@ -116,7 +117,7 @@ class ListedFiles:
         print_cells(out, rule_columns("severity", "files"), rows)
         advised = [one.verdict for one in totals if one.verdict.severity >= Severity.WARNING]
         for verdict in advised[:_RULES_ADVISED]:
-            _write_advice(verdict, out)
+            _write_advice(verdict, advice(verdict), out)
         others = [*dict.fromkeys(verdict.rule.name for verdict in advised[_RULES_ADVISED:])]
         if others:
             named = ", ".join(others[:_RULES_LISTED]) + (", …" if len(others) > _RULES_LISTED else "")
@@ -138,17 +139,16 @@ def _rule_cells(total: _RuleTotal) -> tuple[str, ...]:
     verdict = total.verdict
     name = times(f"{verdict.rule.code} {verdict.rule.name}", total.findings)
     first = escape_controls(f"{verdict.file}: {verdict.message}")
-    if len(first) > _MOST_CHARACTERS:
-        first = first[:_MOST_CHARACTERS].rpartition(" ")[0] + " …"  # between words: no number is cut
-    return verdict.severity.label, name, f"{total.files:,}", first
+    return verdict.severity.label, name, f"{total.files:,}", shortened(first, _MOST_CHARACTERS)
 
 
-def _write_file(result: FileResult, out: TextIO, detail: int) -> None:
+def _write_file(result: FileResult, out: TextIO, detail: int, advised: set[tuple[str, ...]]) -> None:
+    """Write a file. ``advised`` is the advice that earlier files had."""
     if any(not verdict.known for verdict in result.verdicts):
         known_rules = Counter(verdict.finding.rule for verdict in result.verdicts if verdict.known)
         summary = replace(result.summary, rules=result.summary.rules - known_rules)
         new = replace(result, verdicts=tuple(one for one in result.verdicts if not one.known), summary=summary)
-        _write_findings(new, out, FOLDED if detail < 1 else len(new.verdicts) + 1)
+        _write_findings(new, out, FOLDED if detail < 1 else len(new.verdicts) + 1, advised)
     elif result.verdicts:
         known = count_of(len(result.verdicts), "known finding")
         print_text(out, f"{escape_controls(result.file)}: {result.summary.verdict} ({known})", indent=2)
@@ -223,8 +223,8 @@ _COLUMNS = (
 )
 
 
-def _write_findings(result: FileResult, out: TextIO, folded: int) -> None:
-    """Write the findings of a file; from ``folded`` equal ones on, they are one row."""
+def _write_findings(result: FileResult, out: TextIO, folded: int, advised: set[tuple[str, ...]]) -> None:
+    """Write the findings of a file; from ``folded`` equal ones on, they are one row. Equal advice is written once."""
     by_rule: dict[tuple[str, Severity], list[Verdict]] = {}
     for verdict in result.verdicts:
         by_rule.setdefault((verdict.rule.name, verdict.severity), []).append(verdict)
@@ -237,23 +237,27 @@ def _write_findings(result: FileResult, out: TextIO, folded: int) -> None:
             rows.append((_cells(equal, result), STYLES[verdict.severity]))
     print_cells(out, _COLUMNS, rows, title=escape_controls(result.file))
     reported = {verdict.rule.name: verdict for verdict in result.verdicts if verdict.severity >= Severity.WARNING}
+    end = ""
     for name, verdict in reported.items():
         listed = by_rule[name, verdict.severity]
         more = result.summary.rules[name] - len(listed) if len(listed) < folded else 0
-        _write_advice(verdict, out, f" ({more:,} more, not listed: see --limit)" if more else "")
-    if reported:
-        out.write("\n")
+        text = (name, *advice(verdict))
+        if more or text not in advised:
+            lines = [] if text in advised else text[1:]
+            _write_advice(verdict, lines, out, f" ({more:,} more, not listed: see --limit)" if more else "")
+            end = "\n"
+        advised.add(text)
+    out.write(end)
 
 
-def _write_advice(verdict: Verdict, out: TextIO, more: str = "") -> None:
+def _write_advice(verdict: Verdict, lines: Sequence[str], out: TextIO, more: str = "") -> None:
     """Write the reaction of a broker to a finding, and what to do about it."""
-    lines = advice(verdict)
     if more or lines:
         print_note(out, f"{verdict.rule.name}{more}", indent=2)
-    if lines and verdict.rule.remedy_for(verdict.file).actions:
-        lines.append(f"Commands: kseg rules {verdict.rule.name}")
     for line in lines:
         print_note(out, line, indent=4)
+    if lines and verdict.rule.remedy_for(verdict.file).actions:
+        print_note(out, f"Commands: kseg rules {verdict.rule.name}", indent=4)
 
 
 def _cells(equal: Sequence[Verdict], result: FileResult | None = None) -> tuple[str, ...]:
@@ -275,5 +279,7 @@ def _cells(equal: Sequence[Verdict], result: FileResult | None = None) -> tuple[
 
 
 def _bytes(first: int | None, end: int | None) -> str:
-    """Return the cell of bytes; both are inclusive there."""
-    return "-" if first is None else span(first, max(first, (end or 0) - 1))
+    """Return the cell of bytes; both are inclusive there. Without an end it is a place."""
+    if first is None or end is None:
+        return "-" if first is None else str(first)
+    return span(first, max(first, end - 1))

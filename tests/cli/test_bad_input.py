@@ -35,7 +35,7 @@ def complaint(done: subprocess.CompletedProcess[str]) -> str:
     assert "internal error" not in done.stderr
     assert done.returncode == 2, done.stderr
     # The summary of an output file does not count.
-    lines = [line for line in done.stderr.splitlines() if line != "no rows" and "/out: " not in line]
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("kseg: no rows") and "/out: " not in line]
     lines = [line for line in lines if not line.startswith("kseg: skipped ")]  # files that were left out are named
     assert len(lines) == 1, lines
     assert lines[0].startswith("kseg: ")

@@ -134,6 +134,17 @@ def _transactions(*parts: bytes, start: BrokerStart = _UNCLEAN, **files: bytes) 
     return _Made(TRANSACTIONS, start, {**_only(*parts), **files}, _without_source)
 
 
+def _transactions_with(version: bytes) -> _Made:
+    """The first entry of the transaction index of a log that is loaded has this version."""
+    name = f"{17:020d}.txnindex"
+    entry = (FINDINGS / "txn-index-version" / name).read_bytes()
+    return _Made(TRANSACTIONS, files={name: version + entry[2:]})
+
+
+def _last_moved(data: bytes, base: int) -> bytes:
+    return damage.put(data, damage.entries(data)[-1].at, base_offset=base)
+
+
 def _epochs(text: str) -> _Made:
     return _Made(start=_CLEAN, files={_EPOCHS: text.encode()})
 
@@ -181,6 +192,9 @@ _CASES: dict[str, _Made] = {
     "renamed-to-2-to-31": _Made(do=_rename(0, 1 << 31)),
     "renamed-to-2-to-31-clean": _Made(start=_CLEAN, do=_rename(0, 1 << 31)),
     "renamed-to-largest": _Made(do=_rename(120, (1 << 63) - 1)),
+    "renamed-into-its-first-batch": _Made(do=_rename(0, 5)),
+    "last-batch-beyond-its-index": _Made(do=_edit(96, lambda data: _last_moved(data, 96 + (1 << 32)))),
+    "first-batch-negative": _Made(do=_edit(0, lambda data: damage.put(data, 0, base_offset=-9))),
     "name-not-padded": _Made(start=_CLEAN, files={"5.log": b""}),
     "folder-named-as-log": _Made(start=_CLEAN, files={f"{7:020d}.log": None, f"{7:020d}.index": b""}),
     # Sizes of indexes.
@@ -192,6 +206,9 @@ _CASES: dict[str, _Made] = {
     "index-without-log": _Made(
         files={f"{17:020d}.txnindex": (FINDINGS / "txn-index-version" / f"{17:020d}.txnindex").read_bytes()}
     ),
+    "transaction-index-version-7": _transactions_with(b"\0\7"),
+    "transaction-index-version-256": _transactions_with(b"\1\0"),
+    "transaction-index-version-65280": _transactions_with(b"\xff\0"),
     "index-position-negative": _Made(start=_CLEAN, files={f"{120:020d}.index": OFFSET_ENTRY.pack(0, -5)}),
     "transaction-index-is-kept-empty": _transactions(
         _data(3), _end(4, _ABORT), _data(2), _data(5), start=BrokerStart(False, index_interval=0, index_bytes=1200)

@@ -96,7 +96,7 @@ class Group:
     @property
     def consequence(self) -> Consequence:
         """The consequence for the partition."""
-        return consequence_of(self.rule.name, self.severity)
+        return max((consequence_of(one, self.severity) for one in self.all()), default=Consequence.INFORMATION)
 
     def all(self) -> list[Finding]:
         """Return the listed findings and the range of the others."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from string import Template
 from typing import TextIO
 
-from kseg.consequences import consequence_of
+from kseg.consequences import Consequence, consequence_of
 from kseg.extras.html import page
 from kseg.extras.html.collected import (
     DAMAGED,
@@ -24,6 +24,7 @@ from kseg.extras.html.collected import (
 from kseg.extras.html.page import PageSection, table
 from kseg.findings import (
     RULES,
+    Finding,
     Rule,
     Severity,
     range_of_all,
@@ -187,10 +188,11 @@ def _offsets(damage: Damage) -> str:
 
 @dataclass(slots=True)
 class _Step:
-    """What to do about a rule: its highest severity, and the files that have it."""
+    """What to do about a rule: its highest severity and consequence, and the files that have it."""
 
     rule: Rule
     severity: Severity
+    consequence: Consequence
     broker: str
     files: int = 0
 
@@ -199,15 +201,14 @@ def _steps(groups: list[Group], total: Summary) -> str:
     """Return what to do about each rule, the worst first; infos are folded."""
     steps: dict[str, _Step] = {}
     for group in groups:
-        step = steps.setdefault(group.rule.name, _Step(group.rule, group.severity, group.broker))
-        step.severity = max(step.severity, group.severity)
+        new = _Step(group.rule, group.severity, group.consequence, group.broker)
+        step = steps.setdefault(group.rule.name, new)
+        step.severity, step.consequence = max(step.severity, new.severity), max(step.consequence, new.consequence)
         step.files += 1
     for name in total.rules:  # those beyond the limits of the page
-        steps.setdefault(name, _Step(RULES[name], RULES[name].severity, RULES[name].broker))
-    ordered = sorted(
-        steps.values(),
-        key=lambda step: (-consequence_of(step.rule.name, step.severity), -step.severity, -total.rules[step.rule.name]),
-    )
+        rule = RULES[name]
+        steps.setdefault(name, _Step(rule, rule.severity, consequence_of(Finding(name), rule.severity), rule.broker))
+    ordered = sorted(steps.values(), key=lambda step: (-step.consequence, -step.severity, -total.rules[step.rule.name]))
     urgent = [_step(step, total) for step in ordered if step.severity >= Severity.WARNING]
     others = [_step(step, total) for step in ordered if step.severity < Severity.WARNING]
     shown = _STEPS.substitute(steps="".join(urgent[:_OPEN_STEPS])) if urgent else ""

@@ -225,11 +225,12 @@ def check_file_name(batches: BatchColumns, settings: CheckSettings, state: Check
         if batches.base_offset[row] < name:
             base = batches.base_offset[row]
             why = f"a batch starts at offset {base}, below it" if base >= 0 else f"a batch header claims offset {base}"
-            below = batch_finding("file-name-mismatch", batches, row, name=name, why=why)
+            below = batch_finding("file-name-mismatch", batches, row, name=name, last=batches.last_offset[row], why=why)
             report(below if base >= 0 else below._replace(offset=None, last_offset=None))
         else:
-            why = f"a batch header claims last offset {batches.last_offset[row]}, beyond its 32-bit range"
-            beyond = batch_finding("file-name-mismatch", batches, row, name=name, why=why)
+            claimed = batches.last_offset[row]
+            why = f"a batch header claims last offset {claimed}, beyond its 32-bit range"
+            beyond = batch_finding("file-name-mismatch", batches, row, name=name, last=claimed, why=why)
             report(beyond._replace(offset=None, last_offset=None))
             if batches.count == 1:  # no other batch confirms its offset
                 state.misplaced.add(batches.position[row])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from itertools import groupby
 from typing import NamedTuple
@@ -42,12 +43,14 @@ REMEDIES: Mapping[str, str] = {
     "its start without .kafka_cleanshutdown.",
 }
 _FAILING = {"offline": "take the log directory offline because of", "refuse": "stop at its start because of"}
+_NUMBER = re.compile(r"\d+")
 
 
 class Harm(NamedTuple):
     """The effect of a start on a folder: its consequence, the file of the first harmful step, and the cells.
 
-    ``foreign`` are the names of its folders that are not of Kafka, if nothing else harms it.
+    ``kinds`` are the first action and its reason without numbers, which equal folders share. ``foreign`` are the names of
+    its folders that are not of Kafka, if nothing else harms it.
     """
 
     consequence: Consequence
@@ -56,6 +59,8 @@ class Harm(NamedTuple):
     lost: Lost
     would: str
     causes: frozenset[str]
+    kinds: tuple[str, ...]
+    is_log_dir: bool
     foreign: tuple[str, ...] = ()
 
     @property
@@ -85,6 +90,7 @@ def harm_of(plan: LogDirPlan | PartitionPlan) -> Harm:
     foreign = [step.file or "" for step in harmful if step.why == NOT_A_PARTITION]
     return Harm(
         _consequence(plan), plan.folder, worst.file or "", lost, "; ".join(steps), frozenset(causes_of(plan)),
+        tuple(_NUMBER.sub("", f"{step.action}: {step.why}") for step in harmful[:1]), isinstance(plan, LogDirPlan),
         tuple(foreign) if len(foreign) == len(harmful) else (),
     )  # fmt: skip
 
@@ -93,7 +99,7 @@ def _consequence(plan: LogDirPlan | PartitionPlan) -> Consequence:
     if plan.fails:
         return Consequence.STOPS_THE_BROKER
     lost = plan_lost(plan)
-    if lost.records or any(step.action == LOSE_METADATA for step in plan.steps):
+    if lost.records or any(step.action in (LOSE_METADATA, EMPTIED) for step in plan.steps):
         return Consequence.LOSES_RECORDS
     return Consequence.LOSES_BYTES if lost.bytes else Consequence.NEEDS_ATTENTION
 
