@@ -345,8 +345,15 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
     },
     "limit": {"sql": "a limit of the statement", OTHERS: "its table is folded: worst first, -v lists all"},
     "last": {"sql": "order by and limit of the statement", OTHERS: _WHOLE},
-    "columns": {"sql": "the statement chooses the columns", "pipeline": "FILE has the columns of each table",
-                OTHERS: "its rows are of several kinds, or few"},
+    "columns": {
+        "sql": "the statement chooses the columns",
+        "pipeline": "FILE has the columns of each table",
+        "doctor": "its rows are answers and commands",
+        **dict.fromkeys(("convert", "repair"), "its report is text or JSON Lines"),
+        "explain": "its page is text",
+        "rules": "its table has four columns, and CSV all fields",
+        OTHERS: "it prints no rows",
+    },
     "template": {"sql": "the statement can write texts", OTHERS: _NO_RECORDS},
     "full": {OTHERS: "its texts are not cut: columns are hidden, and a line names them"},
     "jobs": {

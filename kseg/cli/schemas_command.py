@@ -37,6 +37,7 @@ class SchemasOptions(ReadOptions):
     registry: str | None
     registry_ca: str | None
     format: str
+    columns: tuple[str, ...] | None
 
 
 @command(
@@ -95,7 +96,7 @@ def schemas(asked: SchemasOptions) -> int:
             row_formats.write_jsonl(exported(state.all()), out)
         else:
             found = listed(state.all(), counter if asked.used_by else None, total, registered)
-            write(SCHEMAS, asked.format, out, found, total)
+            write(SCHEMAS, asked.format, out, found, total, columns=asked.columns)
     return FAILED if failed else FOUND if total.missing or total.conflicts or total.differing or notes.errors else 0
 
 

@@ -66,6 +66,7 @@ class ValidateOptions(TableOptions):
     write_baseline: str | None
     spark: str | None
     inventory: str | None
+    columns: tuple[str, ...] | None
 
     @property
     def settings(self) -> Settings:
@@ -149,7 +150,8 @@ def validate(asked: ValidateOptions) -> int:
         nullcontext() if cache_path is None else result_store.open_state_file(cache_path, settings, files) as state,
     ):
         found = reports.results(results(progress))
-        write(VALIDATION, asked.format, out, found, total, detail=asked.detail, run=reports.run)
+        columns = asked.columns
+        write(VALIDATION, asked.format, out, found, total, detail=asked.detail, run=reports.run, columns=columns)
     reports.write(total)
     if asked.output is not None:  # the wording is a module that is not loaded without a file
         note_output(asked.output, wording.summary_text(total))

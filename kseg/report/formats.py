@@ -109,10 +109,11 @@ FOLDER = ResultKind("explanations of folders", "", {"text": "kseg.report.explain
 # (results, total): ``total`` is complete after the last result
 VALIDATION = ResultKind(
     "findings",
-    "kseg.results:result_rows",
+    "kseg.report.validate_report:rows",
     {
         "table": "kseg.report.validate_report:write_table",
         "jsonl": JSON_LINES,
+        "csv": CSV,
         "junit": "kseg.report.ci_formats:write_junit",
         "sarif": "kseg.report.ci_formats:write_sarif",
         "github": "kseg.report.ci_formats:write_github",
@@ -195,7 +196,9 @@ CONVERSION = ResultKind(
 )
 # (name of a rule, or None for all)
 RULES = ResultKind(
-    "rules", "kseg.report.rules_report:rows", {"text": "kseg.report.rules_report:write_text", "jsonl": JSON_LINES}
+    "rules",
+    "kseg.report.rules_report:rows",
+    {"text": "kseg.report.rules_report:write_text", "jsonl": JSON_LINES, "csv": CSV},
 )
 # Written while they are found, with a class of (out, detail).
 DIFF = ResultKind(

@@ -11,12 +11,12 @@ from kseg.extras.wire import wide_crc
 from kseg.extras.wire.connections import FRAME_COLUMNS
 from kseg.extras.wire.produce_verdict import VERDICT_COLUMNS
 from kseg.format.sidefiles.registry import COMMON, SIDE_FILES
+from kseg.report import validate_report
 from kseg.results import COUNTS
 from kseg.schema import (
     BATCH_COLUMNS,
     CONTENT_COLUMNS,
     DECODED,
-    FINDING_COLUMNS,
     RECORD_COLUMNS,
     SEARCH_COLUMNS,
     Column,
@@ -90,9 +90,7 @@ _ROWS = (
         for side in SIDE_FILES
     ),
     RowKind("grep", "Found records", (*_RECORD, *SEARCH_COLUMNS)),
-    RowKind(
-        "validate", "Findings", (*FINDING_COLUMNS, Column("known", "[bool]", "true if the baseline has the finding"))
-    ),
+    RowKind("validate", "Findings", validate_report.FIELDS),
     RowKind("validate", "Summary of a validation", _SUMMARY, "the last row"),
 )
 _RANGES = {

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import string
 import textwrap
-from collections.abc import Iterator
 from typing import TextIO
 
 from kseg.findings import known_rule
 from kseg.remedies import PLACEHOLDERS, Action
+from kseg.report.row_formats import RowSet
 from kseg.report.tables import TableColumn, print_cells, terminal_width
 from kseg.report.wording import STYLES
 from kseg.rule_help import RuleHelp, rule_help
 from kseg.rule_table import RULES, Rule, Severity
-from kseg.schema import Column, Row, RowKind, row_maker
+from kseg.schema import Column, RowKind, names_of, row_maker
 from kseg.text import count_of
 
 #: Facts that extend a message if they are not empty.
@@ -109,9 +109,10 @@ FIELDS = (
 ROW_KINDS = (RowKind("rules", "Rules", FIELDS),)
 
 
-def rows(name: str | None) -> Iterator[Row]:
-    """Yield the explanation of one rule, or of all rules."""
-    return map(row_maker(FIELDS), map(rule_help, [known_rule(name).name] if name else RULES))
+def rows(name: str | None) -> RowSet:
+    """Return the explanation of one rule, or of all rules."""
+    found = map(row_maker(FIELDS), map(rule_help, [known_rule(name).name] if name else RULES))
+    return RowSet(found, FIELDS, names_of(FIELDS))
 
 
 def markdown() -> str:

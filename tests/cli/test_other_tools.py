@@ -149,3 +149,26 @@ def test_a_file_is_not_a_folder_that_a_broker_starts_on() -> None:
     done = kseg("recovery", PLAIN)
     assert done.returncode == 2
     assert line_of(done.stderr.splitlines()[0] + "\n") == ["recovery", str(FOLDER)]
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["--print-data-log", "--files", str(PLAIN)], ["dump", "--deep", str(PLAIN)]),
+        (["select", "count(*)", "from", "records", str(FOLDER)], ["sql", "select count(*) from records", str(FOLDER)]),
+        (["dump", "--tail", "3", str(FOLDER)], ["dump", "--last", "3", str(FOLDER)]),
+    ],
+)
+def test_a_line_without_a_command_or_without_quotes(words: list[str], answer: list[str]) -> None:
+    """The options of kafka-dump-log without a command, a statement as it is written, and the last lines of a log."""
+    done = kseg(*words)
+    assert done.returncode == 2
+    assert line_of(done.stderr) == answer
+
+
+def test_an_option_of_other_commands_is_named_with_them() -> None:
+    """Not the most similar name of an option that does something else."""
+    done = kseg("validate", "--since", "2h", FOLDER)
+    assert done.returncode == 2
+    assert "kseg validate has no --since: it is about whole partitions. kseg dump and kseg grep have it." in done.stderr
+    assert kseg("grep", "--", "--since", FOLDER).returncode == 1  # a pattern

@@ -19,6 +19,7 @@ KINDS = {
     "diff a b": "diff",
     "diff a/orders-0 b/orders-0": "difference",
     "lag a": "lag",
+    "validate a": "finding",
 }
 
 

@@ -15,7 +15,7 @@ from tests.support.cli import kseg
 from tools.docs.terminal import Terminal
 
 PARTITIONS, DAMAGED = 300, 30
-COMMANDS = ("validate", "recovery", "transactions", "stats", "diff", "lag")
+COMMANDS = ("validate", "recovery", "transactions", "stats", "diff", "lag", "doctor")
 #: A number that is cut. Names of segments lose only zeros.
 _RANGE = re.compile(r"\d+…|…\d(?!\d+\.[a-z])")
 
@@ -50,6 +50,7 @@ def test_an_answer_fits_on_a_screen(screens: dict[str, str]) -> None:
         wide = [line for line in lines if len(line) > 80 and " " in line.strip()]
         assert not wide, f"{name}: {wide}"
         assert not _RANGE.search(screen), name
+    assert len(screens["doctor"].splitlines()) <= 24
 
 
 def test_the_worst_comes_first(screens: dict[str, str], home: Path) -> None:
@@ -70,6 +71,10 @@ def test_every_report_has_the_same_number(home: Path, screens: dict[str, str]) -
     parts = ", ".join(f"{kind} {count}" for kind, count in counts.items())
     answer = f"partitions that need attention: {DAMAGED} ({parts})"
     assert " ".join(screens["validate"].split()).startswith(answer)
+    assert answer in " ".join(screens["doctor"].split())
+    # The start is another question, with words of its own: an index loses nothing there.
+    start = " ".join(screens["recovery"].split()).partition(";")[0]
+    assert re.match(r"partitions that a start would harm: \d+ \(stops the broker 1, loses records \d+", start)
     assert answer in kseg("validate", "--format", "markdown", "broker", cwd=home).stdout
     html = kseg("validate", "--format", "html", "broker", cwd=home).stdout
     assert f"{DAMAGED} of {PARTITIONS + 1} partitions need attention" in html

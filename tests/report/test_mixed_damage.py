@@ -22,7 +22,7 @@ GROUPS = ("billing", "search-index", "a-group-with-a-long-name-for-the-warehouse
 #: A command, and text that its first ten lines on a terminal of 80 columns have.
 ANSWERS = {
     "validate {}": "partitions that need attention",
-    "recovery {}": "a start of the broker would harm",
+    "recovery {}": "partitions that a start would harm",
     "doctor {}": "partitions that need attention",
     "transactions {}": "hanging transactions in",
     "stats {}": "segments in ",
@@ -105,7 +105,7 @@ def test_one_count_in_every_report(seed: int, home: Path, terminal: Terminal) ->
         assert f'kseg_partitions_needing_attention{{path="{folder}",consequence="{kind}"}} {count}\n' in metrics
     shown = kseg("recovery", folder, cwd=home).stdout
     assert "need attention" not in shown
-    assert re.search(r"a start of the broker would harm \d+ folders: |no data would be lost|would lose data", shown)
+    assert re.search(r"partitions that a start would harm: \d+|no data would be lost|would lose data", shown)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
