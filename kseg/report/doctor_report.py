@@ -22,8 +22,8 @@ from kseg.results import Summary
 from kseg.schema import Column, Row, RowKind, row_maker
 from kseg.text import count_of, escape_controls, shortened, size_text
 
-#: The lines of a screen without that of the prompt, and the most partitions whose commands are tried on it.
-_SCREEN = 23
+#: The lines of a screen, and the most partitions whose commands are tried on it.
+_SCREEN = 24
 _MOST_STEPS = 8
 #: The length of a task without its reasons.
 _MOST_CHARACTERS = 60
@@ -134,7 +134,8 @@ def _start(found: Diagnosis) -> str:
 def write_table(found: Diagnosis, out: TextIO, *, detail: int = 0) -> None:
     """Write the answers, then the commands: those that fit on a screen, the worst first; with ``detail`` 1 all."""
     head = "".join(text_lines(out, f"{subject:13} {escape_controls(text)}", 14) for subject, text in answers(found))
-    worst = f"; {found.damaged.worst()}" if found.damaged.worst() else ""
+    stops = any(harm.consequence is Consequence.STOPS_THE_BROKER for harm in found.harms)
+    worst = f"; {found.damaged.worst()}" if found.damaged.worst() and not stops else ""  # the first line has its file
     end = text_lines(out, summary_text(found.total) + worst, 2)
     if not found.steps or detail < 0:
         out.write(head + "\n" * (detail >= 0) + end)
