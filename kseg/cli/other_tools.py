@@ -187,6 +187,8 @@ def command_words(word: str, args: Sequence[str] = ()) -> list[str] | None:
         return [*OTHER_COMMANDS[word].split(), *args]
     if os.path.exists(word):
         return ["doctor" if os.path.isdir(word) else "dump", word, *args]
+    if _SQL.fullmatch(word):
+        return ["sql", word, *args]
     # A statement without quotes ends at the first path.
     end = next((n for n, one in enumerate(args) if os.path.exists(one)), len(args))
     if _SQL.fullmatch(statement := " ".join([word, *args[:end]])):

@@ -170,5 +170,8 @@ def test_an_option_of_other_commands_is_named_with_them() -> None:
     """Not the most similar name of an option that does something else."""
     done = kseg("validate", "--since", "2h", FOLDER)
     assert done.returncode == 2
-    assert "kseg validate has no --since: it is about whole partitions. kseg dump and kseg grep have it." in done.stderr
+    assert (
+        "kseg validate has no --since: it is about whole partitions. kseg dump, kseg grep and kseg lag have it."
+        in done.stderr
+    )
     assert kseg("grep", "--", "--since", FOLDER).returncode == 1  # a pattern
