@@ -209,10 +209,9 @@ def write_table(plans: Plans, total: RecoveryTotal, out: TextIO, *, detail: int 
 
 def _write_answer(harms: Sequence[Harm], out: TextIO, *, whole: bool) -> None:
     """Write the numbers of harmed partitions, the folders, many equal ones as one row, and what to do."""
-    partitions, log_dirs = (
-        Counter(harm.consequence for harm in harms if harm.is_log_dir is of_log_dir) for of_log_dir in (False, True)
-    )
-    print_text(out, attention_text(partitions, log_dirs, "partitions that a start would harm"), indent=2)
+    partitions = Counter(harm.consequence for harm in harms if not harm.is_log_dir)
+    log_dirs = Counter(harm.consequence for harm in harms if harm.is_log_dir)
+    print_text(out, attention_text(partitions, log_dirs, head="partitions that a start would harm"), indent=2)
     out.write("\n" * (not out.isatty()))
     groups = answer_groups(harms, whole=whole)
     rows = [answer_cells(group) for group in groups]
