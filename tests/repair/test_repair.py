@@ -1285,7 +1285,7 @@ def test_salvaged_records_with_another_largest_timestamp(tmp_path: Path) -> None
     ("name", "code", "words", "others"),
     [
         ("non-monotonic-offset", 0, "1 duplicate batch left out", "unknown"),
-        ("file-name-mismatch", 0, "0 batches corrected; 1 segment name corrected", "1 batch corrected"),
+        ("file-name-mismatch", 0, "no data lost; 1 segment name corrected", "batches corrected"),
         ("unknown-codec", 1, "1 range lost or left out (310 bytes)", "1 range lost ("),
         ("zero-segment", 2, "all bytes are zeros", "if another replica"),
     ],
