@@ -307,6 +307,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
     "headers": {"sql": "a condition on headers, where the statement filters", OTHERS: _NO_RECORDS},
     "isolation": {OTHERS: _NO_RECORDS},
     "group": {OTHERS: "it does not read what groups commit"},
+    "at": {OTHERS: "it does not show the state of an internal topic"},
     "max_age": {OTHERS: "it does not look for hanging transactions"},
     "partitions": {OTHERS: "it reads all partitions of its paths"},
     "no_crc": {

@@ -203,8 +203,7 @@ def write_table(plans: Plans, total: RecoveryTotal, out: TextIO, *, detail: int 
             out, f"{count_of(changed, 'other folder')} would change without a loss: -v lists the steps", indent=2
         )
     worst = f"; the worst: {harms[0].place}" if len(harms) > 1 else ""
-    if total.partitions or total.log_dirs or total.without_segments or not total.unread:
-        print_text(out, summary_line(total) + worst, indent=2)
+    print_text(out, summary_line(total) + worst, indent=2)
 
 
 def _write_answer(harms: Sequence[Harm], out: TextIO, *, whole: bool) -> None:

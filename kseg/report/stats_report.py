@@ -11,7 +11,7 @@ from typing import TextIO
 
 from kseg.commands.stats import counted_file
 from kseg.commands.stats.levels import Level
-from kseg.report.ranking import MOST_GROUPS, MOST_ROWS
+from kseg.report.ranking import MOST_ROWS
 from kseg.report.spool import Spool
 from kseg.report.stats_rows import stats_row
 from kseg.report.tables import Row as CellRow
@@ -30,6 +30,8 @@ from kseg.text import (
 
 _TABLE_PAGE = 500
 _EPOCHS_SHOWN = 20
+#: Partitions of many: the rows of a segment each take three lines at 80 columns.
+_PARTITIONS_SHOWN = 6
 _APIS_SHOWN = 8
 _DELAYS_SHOWN = 3
 
@@ -95,7 +97,7 @@ def _weight(row: Row) -> Weight:
 def _largest(spool: Spool[Entry], partitions: int) -> Iterator[CellRow]:
     """Yield the damaged and the largest partitions, a row that names the number of others, and the sums."""
     ranked = ((weight[1:], cells) for _, weight, cells in spool.again() if weight[0] == "partition")
-    kept = heapq.nlargest(MOST_GROUPS, ranked, key=lambda item: item[0])
+    kept = heapq.nlargest(_PARTITIONS_SHOWN, ranked, key=lambda item: item[0])
     yield from (cells for _, cells in kept)
     if partitions > len(kept):
         yield [f"{partitions - len(kept):,} smaller partitions: -v lists them", *[""] * (len(COLUMNS) - 1)], ""

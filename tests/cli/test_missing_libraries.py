@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import pipelines
 from tests.support.cli import PLAIN, ROOT, SEGMENTS
 
@@ -43,6 +44,8 @@ COMMANDS: dict[str, tuple[object, ...]] = {
     **dict.fromkeys(("fastavro", "protobuf", "grpcio-tools"), VALUES),
     "pyarrow": ("dump", "--format", "parquet", "-o", "rows.parquet", PLAIN),
     "duckdb": SQL,
+    "msgpack": ("dump", "--value-as", "msgpack", "one-0"),
+    "cbor2": ("dump", "--value-as", "cbor", "one-0"),
     **dict.fromkeys(("pyiceberg", "deltalake"), ("pipeline", "plan", "night.toml")),
     "pyspark": ("validate", "--spark", "local[1]", PLAIN),
 }
@@ -62,6 +65,9 @@ def test_a_missing_library_is_named(missing: str, tmp_path: Path) -> None:
     pipelines.config(tmp_path, "delta" if missing == "deltalake" else "iceberg")
     (tmp_path / "source" / "orders-0").mkdir(parents=True)
     shutil.copy(PLAIN, tmp_path / "source" / "orders-0")
+    (tmp_path / "one-0").mkdir()
+    one = build_batch([PlainRecord(0, None, b"\x01", 0)])
+    (tmp_path / "one-0" / PLAIN.name).write_bytes(one)
     command = [sys.executable, tmp_path / "without.py", MODULES.get(missing, missing), *COMMANDS[missing]]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=tmp_path, timeout=300)
     if done.returncode != 0:  # otherwise kseg works without it

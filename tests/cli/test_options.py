@@ -97,7 +97,7 @@ def _annotation(row: OptionRow, option: click.Option) -> set[str]:
         return {"bool | None"} if option.default is None and option.secondary_opts else {"bool"}
     parsed = {
         "offsets": "tuple[int | None, int | None]", "columns": "tuple[str, ...]", "fields": "tuple[str, ...]",
-        "since": "int", "until": "int", "at": "int", "max_rate": "float", "keys": "bytes", "key_hex": "bytes",
+        "since": "int", "until": "int", "at": "Moment", "max_rate": "float", "keys": "bytes", "key_hex": "bytes",
         "key_int32": "bytes", "key_int64": "bytes", "json_paths": "JsonPath",
         "headers": "tuple[bytes, bytes]",
     }  # fmt: skip

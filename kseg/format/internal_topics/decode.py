@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kseg.format.messages.definitions import RECORDS, definition, named
 from kseg.format.messages.message_reader import (
@@ -30,9 +30,11 @@ from kseg.format.messages.message_reader import (
 )
 from kseg.format.record.columns import RecordColumns
 from kseg.format.record.layout import CONTROL
-from kseg.format.segment.records_chunk import Chunk
 from kseg.format.storage.source import topic_partition
 from kseg.text import count_of, escape_json
+
+if TYPE_CHECKING:  # a compiled module hides which library its import lacks
+    from kseg.format.segment.records_chunk import Chunk
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
