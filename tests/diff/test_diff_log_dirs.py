@@ -109,7 +109,7 @@ def test_the_stale_replica_is_named(brokers: list[Path]) -> None:
     lines = kseg("diff", *brokers).stdout.splitlines()
     assert "b is stale: leader epoch 1 instead of 2" in next(line for line in lines if "clicks-2" in line)
     assert [line.split()[2] for line in lines[2:5]] == [str(brokers[i]) for i in (2, 1, 1)]
-    assert lines[-1] == "3 partitions: 2 damaged, 1 diverged"
+    assert lines[-1] == "3 partitions: 2 damaged, 1 diverged; the worst: clicks-2"
 
 
 def test_a_finding_of_a_replica_is_printed_once(brokers: list[Path]) -> None:
