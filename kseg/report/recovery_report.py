@@ -276,7 +276,7 @@ def headline(plan: LogDirPlan | PartitionPlan) -> str:
 
 STEP_COLUMNS = (
     TableColumn("action"),
-    TableColumn("file", text="wrap", least=21),
+    TableColumn("file", text="wrap", least=23),
     TableColumn("lost", text="wrap", least=13),
     TableColumn("why", text="wrap", least=18),
 )

@@ -369,11 +369,12 @@ def _paths(section: _Section, *, by_day: bool, typed: bool) -> tuple[TablePath, 
     else:
         names = section.texts("columns") or (TYPED_COLUMNS if typed else DEFAULT_COLUMNS)
         texts = {name: name for name in names}
+    found = tuple(_path(section, name, text) for name, text in texts.items())
     if missing := [column for column in REQUIRED_COLUMNS if column not in texts]:
         raise section.wrong("columns", f"{one_of(missing)} among the names")
     if by_day and "timestamp" not in texts:
         raise section.wrong("columns", 'timestamp among the names, or partition = "none"')
-    return tuple(_path(section, name, text) for name, text in texts.items())
+    return found
 
 
 def _path(section: _Section, name: str, text: Any) -> TablePath:
