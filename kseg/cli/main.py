@@ -119,7 +119,8 @@ class Commands(click.Group):
                 click.echo(self._help_about(ctx, args[1:2] if len(args) > 2 else list(COMMANDS), args[-1]), nl=False)
                 ctx.exit()
             args = [*args[1:2], "--help"]
-        if args and args[0].startswith("-") and args[0] not in option_rules.option_names(self):
+        own = {name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts)}
+        if args and args[0].startswith("-") and args[0] not in own:
             self._fail_for_options(ctx, "dump", args)  # kafka-dump-log has no commands
         return super().parse_args(ctx, args)
 

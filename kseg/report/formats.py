@@ -110,7 +110,7 @@ FOLDER = ResultKind("explanations of folders", "", {"text": "kseg.report.explain
 # (results, total): ``total`` is complete after the last result
 VALIDATION = ResultKind(
     "findings",
-    "kseg.report.validate_report:rows",
+    "kseg.report.row_formats:finding_rows",
     {
         "table": "kseg.report.validate_report:write_table",
         "jsonl": JSON_LINES,

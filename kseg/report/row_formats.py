@@ -13,6 +13,8 @@ from kseg.errors import UsageError
 from kseg.format.segment import records_chunk as segment_rows
 from kseg.report import tables
 from kseg.report.formats import View
+from kseg.results import FileResult, Summary, result_rows
+from kseg.schema import FINDING_COLUMNS, Column, Row, names_of
 from kseg.text import (
     escape_controls,
     is_formula,
@@ -24,7 +26,6 @@ from kseg.text import (
 
 if TYPE_CHECKING:
     from kseg.report.tables import TableColumn
-    from kseg.schema import Column, Row
 
 
 _CSV_SPECIAL = re.compile(r'[",\r\n]')
@@ -34,6 +35,7 @@ NUMBERS = ("int", "int32", "ms")
 _PAGE_ROWS = 500
 #: Characters of a cell. Longer texts are cut: rich needs about 80 bytes of memory per character.
 _CELL_LENGTH = 10_000
+FINDING_FIELDS = (*FINDING_COLUMNS, Column("known", "[bool]", "true if the baseline has the finding"))
 
 
 class TextOutput(Protocol):
@@ -53,6 +55,11 @@ class RowSet:
     columns: Sequence[Column] = ()
     names: Sequence[str] = ()
     kind: str = ""
+
+
+def finding_rows(results: Iterable[FileResult], total: Summary) -> RowSet:
+    """Return a row per finding, and one with the summary: without the module of the table, which few runs need."""
+    return RowSet(result_rows(results, total), FINDING_FIELDS, names_of(FINDING_FIELDS), "finding")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from kseg.extras.wire import wide_crc
 from kseg.extras.wire.connections import FRAME_COLUMNS
 from kseg.extras.wire.produce_verdict import VERDICT_COLUMNS
 from kseg.format.sidefiles.registry import COMMON, SIDE_FILES
-from kseg.report import validate_report
+from kseg.report import row_formats
 from kseg.results import COUNTS
 from kseg.schema import (
     BATCH_COLUMNS,
@@ -91,7 +91,7 @@ _ROWS = (
         for side in SIDE_FILES
     ),
     RowKind("grep", "Found records", (*_RECORD, *SEARCH_COLUMNS)),
-    RowKind("validate", "Findings", validate_report.FIELDS),
+    RowKind("validate", "Findings", row_formats.FINDING_FIELDS),
     RowKind("validate", "Summary of a validation", _SUMMARY, "the last row"),
 )
 _RANGES = {

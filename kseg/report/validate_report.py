@@ -11,7 +11,6 @@ from kseg.consequences import consequence_of
 from kseg.findings import Severity, Verdict, range_of_all
 from kseg.report.partition_damage import COLUMNS, DamagedPartitions
 from kseg.report.ranking import MOST_ROWS, rule_columns, times
-from kseg.report.row_formats import RowSet
 from kseg.report.spool import Spool
 from kseg.report.tables import FOLDED, TableColumn, print_cells, print_note, print_text
 from kseg.report.wording import (
@@ -20,20 +19,12 @@ from kseg.report.wording import (
     produced_text,
     summary_text,
 )
-from kseg.results import FileResult, Summary, result_rows
-from kseg.schema import FINDING_COLUMNS, Column, Row, names_of
+from kseg.results import FileResult, Summary
+from kseg.schema import Row
 from kseg.text import count_of, escape_controls, shortened, span
 
 # What an empty file lacks; the default is for streams.
 _NOTHING = {None: "no batch yet", "message-set": "no batch", "message": "no message", "wide-crc": "no message"}
-
-
-FIELDS = (*FINDING_COLUMNS, Column("known", "[bool]", "true if the baseline has the finding"))
-
-
-def rows(results: Iterable[FileResult], total: Summary) -> RowSet:
-    """Return a row per finding, and one with the summary."""
-    return RowSet(result_rows(results, total), FIELDS, names_of(FIELDS), "finding")
 
 
 def write_table(results: Iterable[FileResult], total: Summary, out: TextIO, *, detail: int = 0) -> None:
