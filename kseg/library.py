@@ -238,7 +238,7 @@ def scan(
         limits=RowFilter(first, end, epoch_time("since", since), epoch_time("until", until)),
         verify_crc=verify_crc,
     )
-    tell = unread or _raise
+    tell = unread or raise_unreadable
     found = Scan(
         asked, split_rows.Notices(lambda file, finding: report(file.path, finding), lambda error: tell(str(error)))
     )
@@ -246,7 +246,8 @@ def scan(
     return found
 
 
-def _raise(line: str) -> None:
+def raise_unreadable(line: str) -> None:
+    """Raise UnreadableError: what ``unread`` does by default."""
     raise UnreadableError(line)
 
 

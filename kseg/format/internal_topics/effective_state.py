@@ -42,7 +42,7 @@ from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.row_filter import RecordCondition, among_rows, rows_with
 from kseg.format.segment.segment_reader import SegmentReader
-from kseg.format.storage.naming import base_offset_of, is_snapshot
+from kseg.format.storage.naming import base_offset_of, is_snapshot, snapshot_id
 from kseg.format.storage.source import open_source
 from kseg.text import parse_time_or_word
 
@@ -396,7 +396,8 @@ def newest_sources(paths: Sequence[str], at: Moment | None = None) -> Iterator[t
 
 def _end_of(snapshot: str) -> int:
     """Return the offset before which the records of a snapshot are."""
-    return int(os.path.basename(snapshot).split("-")[0])
+    found = snapshot_id(os.path.basename(snapshot))
+    return found[0] if found else 0
 
 
 def _is_after(snapshot: str, at: Moment) -> bool:
