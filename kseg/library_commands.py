@@ -45,7 +45,7 @@ from kseg.format.storage.source import (
     once_each,
     topic_partition,
 )
-from kseg.library import Path, Schemas, decode_settings, offset_range, paths_of
+from kseg.library import Path, Schemas, decode_settings, offset_range, paths_of, raise_unreadable
 from kseg.results import Settings
 from kseg.text import Time, epoch_time, stored_bytes
 
@@ -107,7 +107,8 @@ def grep(
         epoch_time("until", until),
         committed=isolation == READ_COMMITTED,
     )
-    limits = conditions.with_conditions(limits, own, where, decoding)
+    sides = decoding.sides if decoding else ()
+    limits = limits.with_conditions(own, None if where is None else conditions.parse_where(where, sides))
     query = GrepQuery(
         patterns,
         literal,
@@ -124,7 +125,7 @@ def grep(
         logs = TransactionLogs.at_stable_offsets([file.path for file in files])
     request = GrepRequest(query, decoding, limits.of_rows, verify_crc, logs=logs)
     request.search_in(SegmentFile(""), MatchClock())  # raises UsageError for a wrong pattern now
-    return islice(_found(request, files, report, unread or _raise), limit)
+    return islice(_found(request, files, report, unread or raise_unreadable), limit)
 
 
 def _found(
@@ -170,7 +171,7 @@ def lag(
     for one in paths_of(path):
         if is_url(one):
             raise UsageError(f"{one}: lag reads local log directories only: give a folder")
-    found, tell = LogDirs(_files(path)), unread or _raise
+    found, tell = LogDirs(_files(path)), unread or raise_unreadable
     moment = None if at is None else Moment(timestamp=epoch_time("at", at))
     commits = []
     for read in (read_commits(replica, moment) for replica in partitions_of(found, CONSUMER_OFFSETS)):
@@ -198,7 +199,7 @@ def transactions(
 
     Raises UnreadableError for a missing path.
     """
-    tell = unread or _raise
+    tell = unread or raise_unreadable
     now = time.time_ns() // 1_000_000
     return items_of(_files(path), now, max_age // timedelta(seconds=1), report, lambda error: tell(str(error)))
 
@@ -222,7 +223,7 @@ def stats(
 
     Raises UnreadableError for a missing path.
     """
-    tell = unread or _raise
+    tell = unread or raise_unreadable
     files = sorted_by_folder(_files(path))
 
     def counted() -> Iterator[SegmentStats]:
@@ -276,7 +277,7 @@ def recovery(
     paths = paths_of(path)
     for one in filter(is_url, paths):
         raise UsageError(f"{one}: recovery reads local log directories only: give a folder")
-    return recovery_plans.plans_of(paths, recovery_plans.RecoveryRequest(clean), unread or _raise)
+    return recovery_plans.plans_of(paths, recovery_plans.RecoveryRequest(clean), unread or raise_unreadable)
 
 
 def _files(path: Path | Sequence[Path]) -> list[SegmentFile]:
@@ -288,7 +289,3 @@ def _files(path: Path | Sequence[Path]) -> list[SegmentFile]:
 
 def _bytes(text: str | bytes) -> bytes:
     return text if isinstance(text, bytes) else stored_bytes(text)
-
-
-def _raise(line: str) -> None:
-    raise UnreadableError(line)

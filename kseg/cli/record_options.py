@@ -99,7 +99,10 @@ class RecordOptions(DecodeOptions):
         conditions += self.own_conditions
         conditions += (HasHeader(name, value) for name, value in self.headers)
         limits = RowFilter(*self.offset_range, self.since, self.until, committed=self.isolation == READ_COMMITTED)
-        return where.with_conditions(limits, conditions, self.where, self.decoding)
+        if self.where is None:  # without DuckDB and pyarrow, which the module of conditions in SQL needs
+            return limits.with_conditions(conditions)
+        sides = self.decoding.sides if self.decoding else ()
+        return limits.with_conditions(conditions, where.parse_where(self.where, sides))
 
     def files_within(self, files: Sequence[SegmentFile]) -> list[SegmentFile]:
         """Return the files of the partitions that the conditions accept."""

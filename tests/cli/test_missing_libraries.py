@@ -75,3 +75,16 @@ def test_a_missing_library_is_named(missing: str, tmp_path: Path) -> None:
         lines = [line for line in done.stderr.splitlines() if not line.startswith("kseg: skipped")]
         assert re.fullmatch(rf"kseg: .*: pip install .*\b{missing}\b.*", lines[0]), done.stderr
         assert len(lines) == 1, done.stderr
+
+
+@pytest.mark.parametrize("missing", ["pyarrow", "duckdb", "fastavro"])
+@pytest.mark.parametrize(
+    "command", [("dump",), ("dump", "--deep", "--key", "key-1"), ("grep", "page_view"), ("stats",)]
+)
+def test_the_core_needs_no_extra(missing: str, command: tuple[str, ...], tmp_path: Path) -> None:
+    """``pip install kseg`` without an extra is what an operator has: its commands read a segment."""
+    (tmp_path / "without.py").write_text(WITHOUT)
+    words = [sys.executable, tmp_path / "without.py", missing, *command, PLAIN]
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout

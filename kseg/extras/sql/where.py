@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ from kseg.report.arrow_table import ColumnPlace, InMemoryDataset, arrow_schema, 
 from kseg.schema import Column
 
 if TYPE_CHECKING:
-    from kseg.extras.serialization.record_decoder import DecodeSettings, RecordDecoder
+    from kseg.extras.serialization.record_decoder import RecordDecoder
 
 #: Rows of an Arrow record batch: a query costs as much as hundreds of them.
 _MOST_ROWS = 64 * 1024
@@ -59,20 +59,6 @@ def parse_where(text: str, sides: Sequence[str] = ()) -> tuple[Where, RowFilter]
     if probe.condition is not None:
         limits = limits_of(probe.condition, probe.schema, limits, ranges=True)
     return Where(plain.sql, guarded.sql, columns, plain.texts), limits
-
-
-def with_conditions(
-    limits: RowFilter, conditions: Sequence[RecordCondition], where: str | None, decoding: DecodeSettings | None
-) -> RowFilter:
-    """Return limits with conditions on records, of which ``where`` is one, and with the limits that it implies.
-
-    Raises UsageError as parse_where does.
-    """
-    if where is not None:
-        condition, implied = parse_where(where, decoding.sides if decoding else ())
-        limits = replace(limits.both(implied), files=implied.files)
-        conditions = (*conditions, condition)
-    return replace(limits, conditions=tuple(conditions))
 
 
 def _fields(sides: Sequence[str]) -> dict[str, Column]:

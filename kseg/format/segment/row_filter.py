@@ -202,6 +202,15 @@ class RowFilter:
             partitions=_narrower(frozenset.intersection, self.partitions, other.partitions),
         )
 
+    def with_conditions(
+        self, conditions: Sequence[RecordCondition], where: tuple[RecordCondition, RowFilter] | None = None
+    ) -> RowFilter:
+        """Return this filter with conditions on records, also that of ``where`` with the limits that it implies."""
+        if where is None:
+            return replace(self, conditions=tuple(conditions))
+        condition, implied = where
+        return replace(self.both(implied), files=implied.files, conditions=(*conditions, condition))
+
     def of_segment(self, path: str, transactions: BatchTransactions | None, decoder: Any = None) -> RowFilter:
         """Return the filter with the transactions of one segment and the ``decoder`` of its records."""
         conditions = tuple(one.of_segment(path, transactions, decoder) for one in self.conditions)
