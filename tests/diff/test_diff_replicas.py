@@ -65,7 +65,8 @@ def until(what: str, done: Callable[[], bool]) -> None:
 @pytest.fixture
 def brokers(tmp_path: Path) -> Iterator[tuple[KraftBroker, KraftBroker]]:
     """Broker 1 is the controller, too; broker 2 will lead the partition, and continues to lead without broker 1."""
-    from tools.lab.kraft import KraftBroker, free_port
+    from tools.lab.kraft import KraftBroker
+    from tools.lab.ports import free_port
 
     common = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500",
               "replica.lag.time.max.ms": "60000", "log.segment.bytes": "1048576"}  # fmt: skip

@@ -43,14 +43,15 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _starts(folder: Path) -> bool:
+def _failure(folder: Path) -> str | None:
+    """Start the node and stop it: the end of its output, if it did not start."""
     from tools.lab.kraft import KraftBroker
 
     try:
         with KraftBroker(VERSION, folder, plugins="slf4j-simple"):
-            return True
-    except RuntimeError:
-        return False
+            return None
+    except RuntimeError as failure:
+        return str(failure)
 
 
 def _copy(stopped: Path, tmp_path: Path) -> tuple[Path, Path]:
@@ -82,14 +83,14 @@ def test_a_record_that_ends_a_node_is_named_and_a_later_snapshot_lets_it_start(
     found = [one for one in validate(metadata).findings if one.rule.name == "metadata-not-replayable"]
     assert [(one.offset, one.finding.facts["record"]) for one in found] == [(offset, record)]
     assert f"the {record} record at offset {offset}" in kseg("recovery", node / "logs").stdout
-    assert not _starts(node)
+    assert _failure(node) is not None
     output = (node / "broker.out").read_text()
     assert re.search(rf"fatal fault: .* offset {offset}\b", output), output
 
     newest = max(metadata.glob("*.checkpoint"))
     shutil.copy(newest, metadata / f"{offset + 1:020d}-{newest.name.split('-')[1]}")
     assert validate(metadata).verdict == "sound"
-    assert _starts(node)
+    assert _failure(node) is None
 
 
 def test_a_log_without_the_snapshot_of_its_beginning_does_not_start(stopped: Path, tmp_path: Path) -> None:
@@ -104,4 +105,4 @@ def test_a_log_without_the_snapshot_of_its_beginning_does_not_start(stopped: Pat
 
     assert "metadata-snapshot-missing" in {one.rule.name for one in validate(metadata).findings}
     assert f"the log begins at offset {base}" in kseg("recovery", node / "logs").stdout
-    assert not _starts(node)
+    assert _failure(node) is not None

@@ -14,7 +14,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tools.lab.kafka_requests import alter_reassignments, elect_leaders, leaders_of
-from tools.lab.kraft import KraftBroker, free_port
+from tools.lab.kraft import KraftBroker
+from tools.lab.ports import free_port
 
 SETTINGS = {
     "offsets.topic.replication.factor": "3",

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tools.lab import maven
+from tools.lab.ports import free_port
 
 CLUSTER_ID = "a3NlZy1sYWItMDAwMDAwMQ"
 START_SECONDS = 90.0
@@ -208,14 +209,6 @@ class KraftBroker:
 
     def _output(self) -> str:
         return (self.folder / "broker.out").read_text(encoding="utf-8", errors="replace")[-4000:]
-
-
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nothing listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _listens(port: int) -> bool:

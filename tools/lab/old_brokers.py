@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Self
 
 from tools.lab import maven
+from tools.lab.ports import LOCALHOST, free_port
 
-LOCALHOST = "127.0.0.1"
 ZOOKEEPER_FROM = "2.8.2"
 SESSION_SECONDS = 6
 OLD_PRODUCER = Path(__file__).with_name("OldProducer.java")
@@ -61,14 +61,6 @@ BROKER_PROPERTIES = {
 def java(version: str, *arguments: str) -> list[str]:
     """The command line that runs Java ``arguments`` on the jars of one Kafka version."""
     return ["java", *JVM_FLAGS, "-cp", f"{maven.libs(version)}/*", *arguments]
-
-
-def free_port() -> int:
-    """A TCP port of the loopback interface that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((LOCALHOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def write_properties(path: Path, properties: Mapping[str, str]) -> None:
