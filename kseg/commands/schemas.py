@@ -8,17 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
-from kseg.extras.serialization.schema_set import (
-    ID_END,
-    Schema,
-    SchemaError,
-    SchemaId,
-    SchemaSet,
-    header_of,
-    read_header_id,
-    read_schema_id,
-    referenced,
-)
+from kseg.extras.serialization.schema_ids import GLUE_END, SchemaId, header_of, read_header_id, read_schema_id
+from kseg.extras.serialization.schema_set import Schema, SchemaError, SchemaSet, referenced
 from kseg.findings import Report
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import Chunk
@@ -90,7 +81,7 @@ def _count(chunk: Chunk, key: UsedIds, value: UsedIds) -> None:
                 if size < 0:
                     continue
                 stored = header_of(used.side, chunk.header_fields(i)) if lists.header_count[i] else None
-                start = bytes(data[at : at + min(size, ID_END)])
+                start = bytes(data[at : at + min(size, GLUE_END)])
                 used.add(read_header_id(stored) if stored else read_schema_id(start), size)
 
 

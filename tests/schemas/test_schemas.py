@@ -204,3 +204,14 @@ def test_wrong_arguments(arguments: list[object], code: int, message: str) -> No
     done = schemas(*arguments)
     assert (done.exit_code, "Traceback" in done.output) == (code, False), done.output
     assert message in done.output
+
+
+def test_ids_of_other_registries_are_counted(tmp_path: Path) -> None:
+    """Apicurio's ids have 8 bytes, those of AWS Glue are UUIDs."""
+    formats = dict(line.split(" ")[:2] for line in (FIXTURE / "formats.txt").read_text("utf-8").splitlines())
+    values = [(None, bytes.fromhex(formats[name])) for name in ("apicurio", "apicurio-protobuf:Apple", "glue-none")]
+    write(tmp_path / "data" / "orders-0", values)
+    topic = write(tmp_path / "_schemas-0", [schema("orders-value", 1, 42)])
+    known, missing = rows(topic, "--used-by", tmp_path / "data", code=1)
+    assert known["used_by"] == [{"topic": "orders", "side": "value", "records": 2}]
+    assert (missing["state"], missing["guid"]) == ("missing", "b7b4a7f0-9c96-4e4a-a687-fb5de9ef0c63")

@@ -126,8 +126,49 @@ def test_values_of_other_registries_that_cannot_be_decoded_have_a_reason() -> No
     assert unknown("t", FORMATS["apicurio"][0]).error == "schema 42 is not known"
     for other in (b"\3\0" + bytes(16), b"\3\0rest", b"\3" * 30, bytes(30)):  # not a random UUID, or no id
         assert unknown("t", other) == NOT_DECODED
-    proto = SchemaSet([Schema(PROTOBUF, 'syntax = "proto3"; message M { }', 42)])
-    assert "is not decoded" in str(FieldDecoder("value", AUTO, proto).decode("t", FORMATS["apicurio"][0]).error)
+
+
+#: The file of messages in RegistryProtobuf.java.
+SHOP = """syntax = "proto3"; package shop; message Zebra { int64 id = 1; }
+message Order { int64 id = 1; message Line { int64 id = 1; message Part { int64 id = 1; } }
+  message Address { int64 id = 1; } }
+message Apple { int64 id = 1; }"""
+MESSAGES = ["Zebra", "Order", "Order.Line", "Order.Line.Part", "Order.Address", "Apple"]
+
+
+def test_protobuf_of_other_registries_is_read_as_the_message_that_it_is() -> None:
+    """Apicurio writes the message's name, AWS Glue its number; each message has another id, and only its fields."""
+    pytest.importorskip("google.protobuf", reason="protobuf is not installed")
+    text = SHOP
+    for name in MESSAGES:
+        text = text.replace(
+            f"message {name.rpartition('.')[2]} {{ int64 id",
+            f"message {name.rpartition('.')[2]} {{ int64 {name.replace('.', '_')}",
+        )
+    known = SchemaSet([Schema(PROTOBUF, text, 42), Schema(PROTOBUF, text, guid=GLUE_ID)])
+    decoder = FieldDecoder("value", AUTO, known)
+    seen = []
+    for format_name, (data, given) in FORMATS.items():
+        kind, _, name = format_name.partition(":")
+        if "-protobuf" not in kind:
+            continue
+        headers = [(key.encode(), bytes.fromhex(value)) for key, value in (header.split("=") for header in given)]
+        found = decoder.decode("t", data, headers)
+        number = str(MESSAGES.index(name))
+        assert (found.kind, found.value, found.error) == ("protobuf", {name.replace(".", "_"): number}, None), (
+            format_name
+        )
+        seen.append(kind)
+    assert sorted(set(seen)) == ["apicurio-protobuf", "apicurio-protobuf-headers", "glue-protobuf"]
+    with_four_bytes = b"\0" + FORMATS["apicurio-protobuf:Apple"][0][5:]  # Apicurio 3
+    assert decoder.decode("t", with_four_bytes).value == {"Apple": "5"}
+    other = FORMATS["apicurio-protobuf:Apple"][0].replace(b"Apple", b"Peach")
+    assert "has no message 'Peach'" in str(decoder.decode("t", other).error)
+    number = FORMATS["glue-protobuf:Apple"][0]
+    assert "no message with the number 9: it has 6" in str(
+        decoder.decode("t", number[:18] + b"\x09" + number[19:]).error
+    )
+    assert "cut or too long" in str(decoder.decode("t", number[:18]).error)
 
 
 def test_a_schema_file_can_have_the_uuid_of_glue(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ EXTRA = {
     "wire-streams": ["org.apache.kafka:kafka-streams:4.3.0", "org.apache.kafka:connect-json:4.3.0"],
     "wire-registries": [
         "io.apicurio:apicurio-registry-serdes-avro-serde:2.6.5.Final",
+        "io.apicurio:apicurio-registry-serdes-protobuf-serde:2.6.5.Final",
         "software.amazon.glue:schema-registry-serde:1.1.20",
     ],
 }

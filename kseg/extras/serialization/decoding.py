@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from kseg.errors import UsageError
-from kseg.extras.serialization import avro, protobuf, schema_set
+from kseg.extras.serialization import avro, protobuf, schema_ids
 from kseg.extras.serialization.envelopes import WRAPPERS, Wrapper
 from kseg.extras.serialization.json_values import parse_json
 from kseg.extras.serialization.plain import PLAIN
@@ -36,7 +36,7 @@ STRUCT = "struct"
 NAMES = (AUTO, STRUCT, *_BY_SCHEMA, *PLAIN, *WRAPPERS)
 
 #: The first bytes of values with a schema: of an id, and of Avro's single-object encoding.
-_FIRST_BYTES = (b"\0", schema_set.GLUE, schema_set.SINGLE_OBJECT[:1])
+_FIRST_BYTES = (b"\0", schema_ids.GLUE, schema_ids.SINGLE_OBJECT[:1])
 _INT64 = 8
 #: The schemas whose readers are kept; data with random ids has many.
 _MOST_READERS = 10_000
@@ -107,7 +107,7 @@ class FieldDecoder:
         self._schemas: SchemaSource = schemas or SchemaSet()
         self._readers: dict[tuple[str | None, bytes, bool], _Reader] = {}
         self._fingerprints: dict[bytes, Schema] | None = None
-        self._id_of_unnamed: schema_set.SchemaId | None = None
+        self._id_of_unnamed: schema_ids.SchemaId | None = None
 
     def decode(self, topic: str | None, data: bytes | None, headers: Headers = ()) -> DecodedValue:
         """Return a key or a value decoded. Raises UsageError if a library is missing."""
@@ -123,12 +123,12 @@ class FieldDecoder:
         if not headers:
             if self._kind == AUTO and data[:1] not in _FIRST_BYTES:
                 return NOT_DECODED
-            reader = self._readers.get((topic, data[: schema_set.ID_END], False))  # the most frequent case
+            reader = self._readers.get((topic, data[: schema_ids.ID_END], False))  # the most frequent case
             if reader and not reader.error and len(data) <= MOST_BYTES:
                 return self._read(reader, data, None)
         prefix, indexes = _prefix(data), None
-        if headers and (stored := schema_set.header_of(self._side, headers)) is not None:
-            found = schema_set.read_header_id(stored)
+        if headers and (stored := schema_ids.header_of(self._side, headers)) is not None:
+            found = schema_ids.read_header_id(stored)
             if found:
                 prefix, indexes = stored[: found.end], stored[found.end :]
         place = topic, prefix, indexes is not None
@@ -170,7 +170,7 @@ class FieldDecoder:
         if not prefix and self._kind == AUTO:
             return _Reader(None)
         subject = f"{topic}-{self._side}" if topic else ""
-        found = schema_set.read_header_id(prefix)
+        found = schema_ids.read_header_id(prefix)
         number = found.number if found else None
         start = 0 if in_header else len(prefix)
         try:
@@ -181,21 +181,20 @@ class FieldDecoder:
             if schema.type not in _TYPES:
                 raise SchemaError(f"{schema.label} has the type {schema.type!r}: expected {one_of(list(_TYPES))}")
             kind, open_reads = _TYPES[schema.type]
-            if found and found.end in schema_set.WITHOUT_INDEXES and schema.type == PROTOBUF:
-                raise SchemaError("Protobuf with the prefix of this registry is not decoded")
             message = self._argument if self._kind == "protobuf" and not registered else ""
-            with_id, bare = open_reads(schema, referenced(schema, self._schemas), message)
+            numbered = found is not None and found.end == schema_ids.GLUE_END
+            with_id, bare = open_reads(schema, referenced(schema, self._schemas), message, numbered)
             if registered:
-                with_id = schema_set.decompressing(prefix, with_id)
+                with_id = schema_ids.decompressing(prefix, with_id)
                 return _Reader(kind, number or schema.id, start, with_id)
             return _Reader(kind, schema.id, 0, _after_id_or_whole(with_id, bare, start) if start else bare)
         except SchemaError as error:
             return _Reader(None, number, error=one_line(error))
 
-    def _registered(self, found: schema_set.SchemaId | None, prefix: bytes, subject: str) -> Schema | None:
+    def _registered(self, found: schema_ids.SchemaId | None, prefix: bytes, subject: str) -> Schema | None:
         """Return the schema that the prefix names, by its id, its GUID or its fingerprint."""
         if found is None:
-            return self._by_fingerprint().get(prefix[len(schema_set.SINGLE_OBJECT) :])
+            return self._by_fingerprint().get(prefix[len(schema_ids.SINGLE_OBJECT) :])
         known = self._schemas.by_guid(found.guid) if found.guid else self._schemas.by_id(found.number or 0, subject)
         return known or (self._unnamed_for(found) if self._kind in (AUTO, STRUCT) and self._side == "value" else None)
 
@@ -203,7 +202,7 @@ class FieldDecoder:
         """Return the schemas of files that were given without an id and a subject."""
         return [schema for schema in self._schemas.all() if schema.id is None and schema.subject is None]
 
-    def _unnamed_for(self, found: schema_set.SchemaId) -> Schema | None:
+    def _unnamed_for(self, found: schema_ids.SchemaId) -> Schema | None:
         """Return the only unnamed schema for the first id that no source has. Another id has another schema."""
         unnamed = self._unnamed()
         if len(unnamed) != 1:
@@ -233,23 +232,23 @@ class FieldDecoder:
             schema = others[0] if len(others) == 1 else None
         return schema
 
-    def _missing(self, found: schema_set.SchemaId | None, prefix: bytes, subject: str) -> str:
+    def _missing(self, found: schema_ids.SchemaId | None, prefix: bytes, subject: str) -> str:
         if not prefix and self._kind == STRUCT and not self._argument:
             return "no schema id"
         if not prefix:
             return f"no schema id, and no schema of {self._argument or subject or 'its subject'}"
         if found is None:
-            return f"no schema with the fingerprint {prefix[len(schema_set.SINGLE_OBJECT) :].hex()}"
+            return f"no schema with the fingerprint {prefix[len(schema_ids.SINGLE_OBJECT) :].hex()}"
         hint = f": give --schema-file {found.number}=FILE" if found.number and self._unnamed() else ""
         return f"schema {found.number or found.guid} is not known{hint}"
 
 
 def _prefix(data: bytes) -> bytes:
     """Return the bytes that name the schema at the start of a value."""
-    if found := schema_set.read_schema_id(data):
+    if found := schema_ids.read_schema_id(data):
         return data[: found.end]
-    is_object = data[:2] == schema_set.SINGLE_OBJECT and len(data) >= schema_set.SINGLE_OBJECT_END
-    return data[: schema_set.SINGLE_OBJECT_END] if is_object else b""
+    is_object = data[:2] == schema_ids.SINGLE_OBJECT and len(data) >= schema_ids.SINGLE_OBJECT_END
+    return data[: schema_ids.SINGLE_OBJECT_END] if is_object else b""
 
 
 def _after_id_or_whole(with_id: Read, bare: Read, start: int) -> Read:
@@ -264,7 +263,7 @@ def _after_id_or_whole(with_id: Read, bare: Read, start: int) -> Read:
     return read
 
 
-def _avro(schema: Schema, references: _References, message: str) -> tuple[Read, Read]:
+def _avro(schema: Schema, references: _References, message: str, numbered: bool) -> tuple[Read, Read]:
     decode = avro.avro_reader(schema, references)
 
     def read(data: bytes, indexes: bytes | None) -> Any:
@@ -273,18 +272,19 @@ def _avro(schema: Schema, references: _References, message: str) -> tuple[Read, 
     return read, read
 
 
-def _protobuf(schema: Schema, references: _References, message: str) -> tuple[Read, Read]:
+def _protobuf(schema: Schema, references: _References, message: str, numbered: bool) -> tuple[Read, Read]:
     compiled = protobuf.ProtobufSchema(schema, references)
     bare = compiled.decoder(message) if message else None
+    read_message = schema_ids.read_message_number if numbered else schema_ids.read_message
 
     def with_id(data: bytes, indexes: bytes | None) -> Any:
-        path, end = schema_set.read_message_indexes(data if indexes is None else indexes, 0)
-        return (bare or compiled.decoder(path))(data[end:] if indexes is None else data)
+        found, end = read_message(data if indexes is None else indexes)
+        return (bare or compiled.decoder(found))(data[end:] if indexes is None else data)
 
     return with_id, lambda data, indexes: (bare or compiled.decoder((0,)))(data)
 
 
-def _json(schema: Schema, references: _References, message: str) -> tuple[Read, Read]:
+def _json(schema: Schema, references: _References, message: str, numbered: bool) -> tuple[Read, Read]:
     def read(data: bytes, indexes: bytes | None) -> Any:
         return parse_json(data)
 
@@ -293,7 +293,7 @@ def _json(schema: Schema, references: _References, message: str) -> tuple[Read, 
 
 #: By the type of a schema: the kind that results have, and a function that returns the readers of values that had a schema
 #: id, and of values that never had one. Adding a type is one row.
-_TYPES: Mapping[str, tuple[str, Callable[[Schema, _References, str], tuple[Read, Read]]]] = {
+_TYPES: Mapping[str, tuple[str, Callable[[Schema, _References, str, bool], tuple[Read, Read]]]] = {
     AVRO: ("avro", _avro),
     PROTOBUF: ("protobuf", _protobuf),
     JSON: ("json-schema", _json),
@@ -302,7 +302,7 @@ _TYPES: Mapping[str, tuple[str, Callable[[Schema, _References, str], tuple[Read,
 
 def check_schema(schema: Schema, schemas: SchemaSource) -> None:
     """Raise SchemaError if a schema cannot be used, and UsageError if a library for it is missing."""
-    _TYPES[schema.type][1](schema, referenced(schema, schemas), "")
+    _TYPES[schema.type][1](schema, referenced(schema, schemas), "", False)
     if schema.type == JSON:
         try:
             found = parse_json(schema.text.encode())

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path, PurePosixPath
@@ -125,6 +125,10 @@ _KEY_TYPES = {3, 4, 5, 6, 7, 8, 9, 13, 15, 16, 17, 18}
 Decode = Callable[[bytes], Any]
 
 
+#: A message: its indexes in the file, its name, or its number.
+_Message = tuple[int, ...] | str | int
+
+
 class ProtobufSchema:
     """The messages of a compiled schema. Raises SchemaError if the schema cannot be used, UsageError without protobuf."""
 
@@ -135,7 +139,7 @@ class ProtobufSchema:
             raise SchemaError(f"{schema.label} has no Protobuf file")
         self._root = files.file[-1]
         self._pool = descriptor_pool.DescriptorPool()
-        self._decoders: dict[tuple[int, ...] | str, Decode] = {}
+        self._decoders: dict[_Message, Decode] = {}
         try:
             for file in files.file:
                 _mark_maps(file.message_type)
@@ -144,8 +148,11 @@ class ProtobufSchema:
         except (TypeError, KeyError) as error:
             raise SchemaError(f"{schema.label} is not a valid Protobuf schema: {one_line(error)}") from None
 
-    def decoder(self, message: tuple[int, ...] | str) -> Decode:
-        """Return a function that decodes a message, given by its indexes in the file or its full name.
+    def decoder(self, message: _Message) -> Decode:
+        """Return a function that decodes a message, given by its indexes in the file, its name or its number.
+
+        A name is the full one, or that of a message of the file without the package. The number is the position among all
+        messages of the file in the order of their full names.
 
         The function raises ValueError. Raises SchemaError if the schema lacks the message.
         """
@@ -153,16 +160,28 @@ class ProtobufSchema:
             self._decoders[message] = _decode_with(self._class_of(message), self._pool)
         return self._decoders[message]
 
-    def descriptor(self, message: tuple[int, ...] | str) -> Any:
+    def descriptor(self, message: _Message) -> Any:
         """Return the descriptor of a message, which is given as in ``decoder``. Raises SchemaError."""
         return self._class_of(message).DESCRIPTOR
 
-    def _class_of(self, message: tuple[int, ...] | str) -> Any:
-        name = message if isinstance(message, str) else self._name_of(message)
+    def _class_of(self, message: _Message) -> Any:
+        name = self._full_name(message)
         try:
             return message_factory.GetMessageClass(self._pool.FindMessageTypeByName(name))
         except (KeyError, TypeError) as error:
             raise SchemaError(f"{self._label} has no message {name!r}: {one_line(error)}") from None
+
+    def _full_name(self, message: _Message) -> str:
+        if isinstance(message, tuple):
+            return self._name_of(message)
+        if isinstance(message, int):
+            names = sorted(_names(self._root.package, self._root.message_type))
+            if message >= len(names):
+                raise SchemaError(f"{self._label} has no message with the number {message}: it has {len(names)}")
+            return names[message]
+        if self._root.package and any(message == one.name for one in self._root.message_type):
+            return f"{self._root.package}.{message}"
+        return message
 
     def _name_of(self, indexes: tuple[int, ...]) -> str:
         """Return the full name of a message: of a message of the file, of a message nested in that, and so on."""
@@ -174,6 +193,14 @@ class ProtobufSchema:
             names.append(messages[index].name)
             messages = messages[index].nested_type
         return ".".join(names)
+
+
+def _names(parent: str, messages: Iterable[Any]) -> Iterator[str]:
+    """Return the full names of messages and of those nested in them. Entries of maps are messages, too."""
+    for message in messages:
+        name = f"{parent}.{message.name}" if parent else message.name
+        yield name
+        yield from _names(name, message.nested_type)
 
 
 def is_repeated(field: Any) -> bool:

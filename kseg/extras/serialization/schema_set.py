@@ -1,26 +1,14 @@
-"""Schemas, and a set of schemas that is searched by id, GUID, subject and fingerprint.
-
-The bytes that serializers of schema registries put before a value, or into a header.
-
-Confluent: magic 0 and an id of four bytes, or magic 1 and a GUID of 16 bytes; Protobuf has the indexes of the message next.
-With the GUID in a header, the value lacks the prefix. Source: ``io.confluent.kafka.serializers.schema.id.SchemaId``.
-
-Apicurio: magic 0 and an id of eight bytes, or the id in a header. Source: ``io.apicurio.registry.serde.DefaultIdHandler``.
-
-AWS Glue: magic 3, a byte for the compression, and a UUID. Source:
-``com.amazonaws.services.schemaregistry.utils.AWSSchemaRegistryConstants``.
-"""
+"""Schemas, and a set of schemas that is searched by id, GUID, subject and fingerprint."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import uuid
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 #: The schema types of registries. A record of a schema without a type is Avro's.
 AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
@@ -88,6 +76,8 @@ class Schema:
 
 #: Decode bytes. The second argument are the bytes with message indexes from a header, None if the value begins with them.
 Read = Callable[[bytes, bytes | None], Any]
+#: The largest value that is decoded by a schema: a byte can become hundred bytes of Python objects.
+MOST_BYTES = 16 << 20
 
 
 class SchemaSource(Protocol):
@@ -280,115 +270,3 @@ def _in_context(schema: Schema, reference: Reference, source: SchemaSource) -> S
     if not schema.context or reference.subject.startswith(_CONTEXT):
         return None
     return source.by_subject(f":{schema.context}:{reference.subject}", reference.version)
-
-
-#: Headers with the schema id of a key or of a value -> the bytes that the id has before it at the start of a value.
-HEADERS = {
-    side: {
-        f"__{side}_schema_id".encode(): b"",
-        f"apicurio.{side}.globalId".encode(): b"\0",
-        f"apicurio.{side}.contentId".encode(): b"\0",
-    }
-    for side in ("key", "value")
-}
-_MAGIC_ID, _MAGIC_GUID = 0, 1
-#: The first bytes of Avro's single-object encoding, and the end of the fingerprint after them.
-SINGLE_OBJECT, SINGLE_OBJECT_END = b"\xc3\x01", 10
-ID_END, _GUID_END, _LONG_ID_END, _GLUE_END = 5, 17, 9, 18
-#: The ends of prefixes without the message indexes of Protobuf.
-WITHOUT_INDEXES = (_LONG_ID_END, _GLUE_END)
-#: The first byte of values of AWS Glue, and the second one without compression and with zlib.
-GLUE, _NOT_COMPRESSED, _ZLIB = b"\3", 0, 5
-#: The largest value that is decoded by a schema: a byte can become hundred bytes of Python objects.
-MOST_BYTES = 16 << 20
-#: Larger numbers are probably other data: registries count from 1.
-LARGEST_ID = 0x7FFFFFFF
-_MOST_INDEXES = 100
-_MOST_VARINT_BYTES = 5
-
-
-class SchemaId(NamedTuple):
-    """The id or the GUID of a schema, and the position after it."""
-
-    number: int | None
-    guid: str | None
-    end: int
-
-
-def read_schema_id(data: bytes) -> SchemaId | None:
-    """Return the schema id at the start of a value or of a header's value, None if there is none.
-
-    A GUID is accepted in a header only: a value that begins with 1 is more often other data.
-    """
-    if len(data) >= ID_END and data[0] == _MAGIC_ID:
-        # An id of eight bytes begins with zeros, and no id of four bytes is 0.
-        for end in (ID_END, _LONG_ID_END)[: 1 + (len(data) >= _LONG_ID_END)]:
-            if number := int.from_bytes(data[1:end], "big"):
-                return SchemaId(number, None, end) if number <= LARGEST_ID else None
-    if len(data) >= _GLUE_END and data[:1] == GLUE and data[1] in (_NOT_COMPRESSED, _ZLIB):
-        found = uuid.UUID(bytes=data[2:_GLUE_END])
-        return SchemaId(None, str(found), _GLUE_END) if found.version == 4 else None
-    return None
-
-
-def decompressing(prefix: bytes, read: Read) -> Read:
-    """Return a function that decodes the bytes after a prefix, which says whether they are compressed."""
-    if prefix[:2] != bytes((*GLUE, _ZLIB)):
-        return read
-
-    def decompressed(data: bytes, indexes: bytes | None) -> Any:
-        stream = zlib.decompressobj()
-        try:
-            whole = stream.decompress(data, MOST_BYTES)
-        except zlib.error as error:
-            raise SchemaError(f"not zlib: {one_line(error)}") from None
-        if not stream.eof:
-            raise SchemaError(f"cut, or larger than {MOST_BYTES:,} bytes without zlib")
-        return read(whole, indexes)
-
-    return decompressed
-
-
-def read_header_id(data: bytes) -> SchemaId | None:
-    """Return the schema id in the value of a header."""
-    if len(data) >= _GUID_END and data[0] == _MAGIC_GUID:
-        return SchemaId(None, str(uuid.UUID(bytes=data[1:_GUID_END])), _GUID_END)
-    return read_schema_id(data)
-
-
-def header_of(side: str, headers: Iterable[tuple[Any, Any]]) -> bytes | None:
-    """Return the schema id in a header, as the start of a value has it; ``side`` is "key" or "value"."""
-    wanted = HEADERS[side]
-    for key, value in headers:
-        before = wanted.get(key.encode("utf-8", "surrogateescape") if isinstance(key, str) else bytes(key))
-        if before is not None and value is not None:
-            return before + bytes(value)
-    return None
-
-
-def read_message_indexes(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
-    """Return the path of a Protobuf message in its file, and the position after it. A 0 is short for the first message.
-
-    Raises SchemaError.
-    """
-    count, at = _zigzag(data, at)
-    if not count:
-        return (0,), at
-    if not 0 < count <= _MOST_INDEXES:
-        raise SchemaError(f"the list of message indexes has {count:,} entries")
-    found = []
-    for _ in range(count):
-        index, at = _zigzag(data, at)
-        found.append(index)
-    return tuple(found), at
-
-
-def _zigzag(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    for byte in data[at : at + _MOST_VARINT_BYTES]:
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        at += 1
-        if not byte & 0x80:
-            return (value >> 1) ^ -(value & 1), at
-    raise SchemaError("the message indexes are cut or too long")
