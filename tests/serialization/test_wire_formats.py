@@ -164,11 +164,11 @@ def test_protobuf_of_other_registries_is_read_as_the_message_that_it_is() -> Non
     assert decoder.decode("t", with_four_bytes).value == {"Apple": "5"}
     other = FORMATS["apicurio-protobuf:Apple"][0].replace(b"Apple", b"Peach")
     assert "has no message 'Peach'" in str(decoder.decode("t", other).error)
-    number = FORMATS["glue-protobuf:Apple"][0]
+    numbered = FORMATS["glue-protobuf:Apple"][0]
     assert "no message with the number 9: it has 6" in str(
-        decoder.decode("t", number[:18] + b"\x09" + number[19:]).error
+        decoder.decode("t", numbered[:18] + b"\x09" + numbered[19:]).error
     )
-    assert "cut or too long" in str(decoder.decode("t", number[:18]).error)
+    assert "cut or too long" in str(decoder.decode("t", numbered[:18]).error)
 
 
 def test_a_schema_file_can_have_the_uuid_of_glue(tmp_path: Path) -> None:
