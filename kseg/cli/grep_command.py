@@ -140,8 +140,8 @@ def grep(asked: GrepOptions) -> int:
             outcome.rows = any(isinstance(item, RecordsItem) for item in run.items())
             return 0 if outcome.rows else _not_found(limited, outcome)
         with until_reader_closes(), destination(asked.output, to_the_end=False) as out:
-            _write(run, files, out, asked)
             terminal = out.isatty()
+            _write(run, files, out, asked)
             if outcome.failed and not outcome.rows:
                 raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
     if not outcome.rows:

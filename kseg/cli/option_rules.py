@@ -56,7 +56,6 @@ RULES: tuple[Excludes | Needs, ...] = (
     Needs("--columns", "--format=table,csv", "other formats have all columns"),
     Excludes("--group", "--txn", "a record is of one of them"),
     Needs("--offset-map", "--format=reset-csv", "the lag is that of this cluster"),
-    Needs("--top-keys", "--deep", "it counts records", "stats"),
     Excludes("--top-keys", "--as", "it is for segments"),
     Excludes("--by-key", "--shallow --allow", "it compares values, and offsets can differ"),
     Needs("--since --until", "--history", "the lag is that at the end of the logs", "lag"),

@@ -37,13 +37,18 @@ class StatsOptions(TableOptions):
     no_crc: bool
     jobs: int
 
+    @property
+    def reads_records(self) -> bool:
+        """Whether batches are opened: if the options say so, or if they count records."""
+        return self.deep or self.top_keys
+
 
 @command(
     StatsOptions,
     results=STATS,
     examples=(
         "kseg stats kafka-logs",
-        "kseg stats --deep --top-keys kafka-logs/orders-0",
+        "kseg stats --top-keys kafka-logs/orders-0",
         "kseg stats --as requests stream.bin",
     ),
 )
@@ -55,7 +60,7 @@ def stats(asked: StatsOptions) -> int:
     delays time retention. Skips damage, and reports it on stderr.
     """
     common.check_outputs()
-    settings = Settings(deep=asked.deep, verify_crc=not asked.no_crc, keys=asked.top_keys)
+    settings = Settings(deep=asked.reads_records, verify_crc=not asked.no_crc, keys=asked.top_keys)
     outcome = _Outcome(each=asked.verbose)
     files = framed_files(asked.paths, asked.framings) if asked.framings else _segments(asked.paths, outcome)
     with destination(asked.output) as out, progress_bar(total_size(files)) as progress:

@@ -115,6 +115,8 @@ def command(
                 context.meta[SETTINGS] = [
                     f"{key.replace('_', '-')} = {value}" for key, value in read.items() if context.params[key] != value
                 ]
+            if "columns" in set_by_user and "format" not in set_by_user:
+                given["format"] = "table"
             asked = options(**given)
             check_rules(name, asked, set_by_user)
             if given.get("max_rate") is not None:

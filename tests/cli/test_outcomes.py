@@ -27,11 +27,20 @@ def shell(command: str) -> tuple[int, str]:
     return done.returncode, done.stderr.decode()
 
 
-@pytest.mark.parametrize("name", ["jsonl", "text", "csv", "hex", "table"])
-def test_a_reader_that_closes_the_pipe_is_no_failure(name: str) -> None:
+@pytest.mark.parametrize(
+    "verb",
+    [
+        *(f"dump --deep --format {name}" for name in ("jsonl", "text", "csv", "hex", "table")),
+        *(f"grep . --format {name}" for name in ("jsonl", "text")),
+        "grep . --template '%{offset}'",
+        "grep . --columns offset,value",
+        "grep . --only-matching",
+    ],
+)
+def test_a_reader_that_closes_the_pipe_is_no_failure(verb: str) -> None:
     """head closes the pipe: Click and rich would exit with 1, which means findings."""
     many = f"{PLAIN} " * 150
-    assert shell(f"kseg dump --deep --format {name} {many} | head -n 1 > /dev/null") == (0, "")
+    assert shell(f"kseg {verb} {many} | head -n 1 > /dev/null") == (0, "")
 
 
 @pytest.mark.parametrize(
