@@ -192,7 +192,7 @@ FINDING_COLUMNS = (
 )
 
 
-# The additional columns of Parquet and Spark, where a column costs hardly anything.
+# The additional columns of Parquet and Spark, where a column costs hardly anything, and of --columns on request.
 PLACE_COLUMNS = (
     Column("topic", "text?", "from the name of the folder; null if that is not a partition's"),
     Column("partition", "int32?", "from the name of the folder"),

@@ -178,7 +178,9 @@ def column_names(text: str) -> tuple[str, ...]:
 
 def known_columns() -> Iterable[str]:
     """Return the names of the columns of batches and records, for the completion."""
-    return dict.fromkeys(column.name for column in (*schema.BATCH_COLUMNS, *schema.RECORD_COLUMNS))
+    return dict.fromkeys(
+        column.name for column in (*schema.BATCH_COLUMNS, *schema.RECORD_COLUMNS, *schema.PLACE_COLUMNS)
+    )
 
 
 def severity_settings() -> Iterator[str]:

@@ -206,7 +206,7 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "files_only": OptionRow("-l --files-with-matches", "Show only the files with matches."),
         "only_matching": OptionRow("--only-matching", "Show only the matching texts."),
         "limit": OptionRow("--limit", "Stop after N rows.", "N", _number(0)),
-        "top_keys": OptionRow("--top-keys", "List the keys with the most bytes on disk, an estimate. Needs --deep."),
+        "top_keys": OptionRow("--top-keys", "List the keys with the most bytes on disk, an estimate. Implies --deep."),
         "last": OptionRow("--last", "Show only the last N rows of each partition.", "N", _number(1)),
         "columns": OptionRow("--columns", "Show these columns of a table or of CSV: a,b,c.", "NAMES",
             lambda: Parsed(common.column_names, common.known_columns)),

@@ -16,6 +16,7 @@ from kseg.commands.dump.line_writer import CAPACITY, CELLS, MARK, MODERN_CELLS, 
 from kseg.errors import UsageError
 from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.segment.records_chunk import batch_row, record_row, timestamp_type, unchanged
+from kseg.format.storage.source import topic_partition
 from kseg.report import row_formats as report_rows
 from kseg.report.formats import View, binary
 from kseg.report.row_formats import Pieces, RowSet
@@ -50,6 +51,10 @@ def _line_buffer(out: TextIO) -> Iterator[LineBuffer]:
     _spare.append(data)
 
 
+#: Fields of the file, which are columns if they are asked for.
+PLACE_NAMES = dict.fromkeys(schema.names_of(schema.PLACE_COLUMNS)).keys()
+
+
 def column_names(view: View) -> list[str]:
     """Return the names of the fields of the rows, in order: all that JSON Lines have, and that can be columns."""
     if not view.deep:
@@ -65,23 +70,29 @@ def rows(dumped: Rows, view: View) -> RowSet:
     """Return batches, or records, as rows. Large fields are in pieces, in the encoding of the view."""
     names = column_names(view)
     for name in view.columns:
-        if name not in names:
-            raise UsageError(unknown_name("column", name, names))
-    columns = schema.RECORD_COLUMNS if view.deep else schema.BATCH_COLUMNS
+        if name not in (*names, *PLACE_NAMES):
+            raise UsageError(unknown_name("column", name, [*names, *PLACE_NAMES]))
+    columns = (*(schema.RECORD_COLUMNS if view.deep else schema.BATCH_COLUMNS), *schema.PLACE_COLUMNS)
     return RowSet(_rows(dumped, view), columns, list(view.columns) or names)
+
+
+def place_row(file: str, view: View) -> schema.Row:
+    """Return topic and partition of a file, if the view has a column of them: they are the same for the whole file."""
+    wanted = not PLACE_NAMES.isdisjoint(view.columns)
+    return dict(zip(PLACE_NAMES, topic_partition(file), strict=True)) if wanted else {}
 
 
 def _rows(dumped: Rows, view: View) -> Iterator[schema.Row]:
     for item in dumped:
         if isinstance(item, BatchItem):
-            yield batch_row(item.file, item.batch)
+            yield batch_row(item.file, item.batch) | place_row(item.file, view)
         if isinstance(item, RecordsItem):
             yield from record_rows(item, item.kept, view)
 
 
 def record_rows(item: RecordsItem, kept: Sequence[int], view: View) -> Iterator[schema.Row]:
     """Yield the rows of some of the records of an item."""
-    transaction = item.transaction
+    transaction, place = item.transaction, place_row(item.file, view)
     for i in kept:
         large = item.topic is None and record_lines.is_large(item, i)
         row = record_row(item.file, item.chunk.record(i, contents=not large, transaction=transaction), unchanged)
@@ -89,7 +100,7 @@ def record_rows(item: RecordsItem, kept: Sequence[int], view: View) -> Iterator[
             _set_large_fields(row, item, i, view.encoding)
         if item.topic:
             row[schema.DECODED.name] = item.decoded(i)
-        row.update(item.content_fields(i))
+        row |= item.content_fields(i) | place
         if item.searched:
             row.update(item.search_row(i))
         yield row
@@ -162,8 +173,9 @@ def csv_layout(
     ``transaction`` has its state and the transactional id.
     """
     state, transactional_id = transaction
-    constants = {"kind": "record", "file": file, "timestamp_type": stamped}
+    constants: dict[str, object] = {"kind": "record", "file": file, "timestamp_type": stamped}
     constants |= {"transaction_state": state, "transactional_id": transactional_id}
+    constants |= zip(PLACE_NAMES, topic_partition(file), strict=True)
     cells = [name for name in names if name in CELLS and (modern or name not in MODERN_CELLS)]
     texts = [MARK if name in cells else report_rows.csv_cell(constants.get(name), View()) for name in names]
     return Layout(",".join(texts) + "\n", cells, encoding, Escapes({}, ()), header=MARK)

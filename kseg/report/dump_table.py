@@ -17,11 +17,11 @@ from kseg.extras.serialization.decoding import NOT_DECODED, DecodedValue
 from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.record.layout import ABORTED, NO_PRODUCER_ID, NO_SEQUENCE, OPEN, TIMESTAMP_TYPES, UNKNOWN
 from kseg.format.segment.records_chunk import Record, RecordBatch, batch_row
-from kseg.report.dump_report import column_names, record_rows
+from kseg.report.dump_report import PLACE_NAMES, column_names, place_row, record_rows
 from kseg.report.formats import View
 from kseg.report.row_formats import RowSet, cell, text_rows
 from kseg.report.tables import TableColumn, print_cells
-from kseg.schema import BATCH_COLUMNS, RECORD_COLUMNS, Row
+from kseg.schema import BATCH_COLUMNS, PLACE_COLUMNS, RECORD_COLUMNS, Row
 from kseg.text import (
     escape_controls,
     iso_time,
@@ -60,7 +60,9 @@ _TRANSACTION = "transaction_state"
 #: The type of timestamps that the broker set: a table names it, and not the usual CreateTime.
 _LOG_APPEND = TIMESTAMP_TYPES[1]
 #: The columns of numbers, which are on the right.
-_NUMBERS = {column.name for column in (*BATCH_COLUMNS, *RECORD_COLUMNS) if column.type == "int"}
+_NUMBERS = {
+    column.name for column in (*BATCH_COLUMNS, *RECORD_COLUMNS, *PLACE_COLUMNS) if column.type in ("int", "int32")
+}
 _PAGE_ROWS = 500
 #: The first rows of a file are shown at once; later pages are larger, so that columns keep their width for longer.
 _FIRST_PAGE = 20
@@ -106,7 +108,7 @@ def write_table(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> None:
     """Write a table per file, in pages of some hundred rows. Raises UsageError for an unknown column of the view."""
     known = [column.name for column in (_RECORD_COLUMNS if view.deep else _BATCH_COLUMNS)]
     others = [name for name in view.columns if name not in known]
-    fields = column_names(view)
+    fields = [*column_names(view), *PLACE_NAMES]
     for name in others:
         if name not in fields:
             raise UsageError(unknown_name("column", name, dict.fromkeys([*known, *fields])))
@@ -115,7 +117,7 @@ def write_table(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> None:
             columns, cells = (_record_cells if view.deep else _batch_cells)(page, view)
             columns = [*columns, *(TableColumn(n, n in _NUMBERS, "" if n in _NUMBERS else "wrap") for n in others)]
             for texts, shown in zip(cells, page, strict=True):
-                row = shown.row if isinstance(shown, _ShownRecord) else batch_row(file, shown)
+                row = shown.row if isinstance(shown, _ShownRecord) else batch_row(file, shown) | place_row(file, view)
                 texts += [cell(row.get(name), name) for name in others]
             styles = ["red" if _state(shown) in _NOT_COMMITTED else "" for shown in page]
             print_cells(out, *_chosen(columns, cells, styles, view), title=escape_controls(file))

@@ -40,7 +40,15 @@ def test_the_names_of_fields_are_the_same_in_five_places() -> None:
     same = " and ".join(f"{name} is not distinct from {_sql(last[name])}" for name in SAME)
     found = kseg("grep", "--format", "jsonl", "--where", same, FOLDER).stdout.splitlines()
     assert [json.loads(line)["offset"] for line in found] == [last["offset"]]
-    for name in NAMES:  # those with another text, too
+    place = ("topic", "partition")
+    found = kseg("dump", "--format", "csv", "--columns", "topic,partition,offset", *arguments).stdout.splitlines()
+    assert (
+        found[1]
+        == kseg(
+            "sql", "--format", "csv", f'select {",".join(place)}, min("offset") from records group by all', FOLDER
+        ).stdout.splitlines()[1]
+    )
+    for name in (*place, *NAMES):  # those with another text, too
         for option in (("--where", f"{name} is null or {name} is not null"), ("--template", f"%{{{name}}}")):
             assert len(kseg("dump", "--deep", *option, FOLDER).stdout) > 1
 
