@@ -84,7 +84,7 @@ def _run(module: ModuleType) -> None:
             return
         waiting.running = True
         try:
-            # The loader of this module; the class of its parent does what an ordinary import does.
+            # The loader of this module; the class of its parent, which both have, does what an ordinary import does.
             SourceFileLoader.exec_module(spec.loader, module)  # type: ignore[arg-type]
             module.__class__ = ModuleType
             spec.loader_state = None
@@ -92,16 +92,28 @@ def _run(module: ModuleType) -> None:
             waiting.running = False
 
 
-class _DeferringLoader(SourceFileLoader):
-    """Defers the run of a module; a package runs at once, as it holds only a docstring."""
+class _SourceLoader(SourceFileLoader):
+    def exec_module(self, module: ModuleType) -> None:
+        if not _is_deferred(module):
+            super().exec_module(module)
+
+
+class _BytecodeLoader(SourcelessFileLoader):
+    """Loads modules of a program without sources."""
 
     def exec_module(self, module: ModuleType) -> None:
-        spec = module.__spec__
-        if spec is None or spec.submodule_search_locations is not None:
+        if not _is_deferred(module):
             super().exec_module(module)
-            return
-        spec.loader_state = _Waiting()
-        module.__class__ = _Deferred
+
+
+def _is_deferred(module: ModuleType) -> bool:
+    """Defer the run of a module, and return True; a package runs at once, as it holds only a docstring."""
+    spec = module.__spec__
+    if spec is None or spec.submodule_search_locations is not None:
+        return False
+    spec.loader_state = _Waiting()
+    module.__class__ = _Deferred
+    return True
 
 
 class Finder(FileFinder):
@@ -113,7 +125,7 @@ class Finder(FileFinder):
     def __init__(self, folder: str, *, extensions: bool) -> None:
         self._extensions = extensions
         compiled = [(ExtensionFileLoader, EXTENSION_SUFFIXES)] if extensions else []
-        sources = [(_DeferringLoader, SOURCE_SUFFIXES), (SourcelessFileLoader, BYTECODE_SUFFIXES)]
+        sources = [(_SourceLoader, SOURCE_SUFFIXES), (_BytecodeLoader, BYTECODE_SUFFIXES)]
         super().__init__(folder, *compiled, *sources)
 
     def find_spec(self, fullname: str, target: ModuleType | None = None) -> ModuleSpec | None:

@@ -10,7 +10,6 @@ import http.client
 import json
 import os
 import re
-import ssl
 import time
 import urllib.error
 import urllib.request
@@ -19,6 +18,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
+from kseg.engine import optional
 from kseg.errors import UnreadableError, UsageError
 from kseg.extras.serialization.schema_set import (
     AVRO,
@@ -45,6 +45,17 @@ _PIECE = 64 * 1024
 _Name = TypeVar("_Name", str, int)
 
 
+def _trusting(ca_file: str | None) -> urllib.request.BaseHandler:
+    """Return the handler of HTTPS that trusts the certificates of a file, or those of the system. Raises UsageError."""
+    ssl = optional("ssl")  # a Python can be built without it
+    if ssl is None:
+        raise UsageError("--registry: https needs Python's module ssl, which is missing here")
+    try:
+        return urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca_file))
+    except OSError as error:
+        raise UsageError(f"--registry-ca {ca_file}: {error.strerror or error}") from None
+
+
 class Registry:
     """A registry at a URL, which can have a path such as ``/contexts/.NAME``.
 
@@ -68,11 +79,8 @@ class Registry:
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if user:
             self._headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
-        try:
-            trusted = ssl.create_default_context(cafile=ca_file)
-        except OSError as error:
-            raise UsageError(f"--registry-ca {ca_file}: {error.strerror or error}") from None
-        self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=trusted), _NoRedirects)
+        trusted = [_trusting(ca_file)] if parts.scheme == "https" or ca_file else []
+        self._opener = urllib.request.build_opener(_NoRedirects, *trusted)
         self._answers: dict[str, Any] = {}
         self._failed = ""
 
