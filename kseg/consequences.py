@@ -30,7 +30,7 @@ class Consequence(enum.IntEnum):
 _STOPPING = (
     "checkpoint-malformed", "checkpoint-count", "metadata-malformed", "txn-index-version", "read-error",
     "metadata-not-replayable", "metadata-snapshot-missing", "file-name-mismatch", "malformed-control-record",
-    "unknown-control-record",
+    "unknown-control-record", "non-monotonic-offset",
 )  # fmt: skip
 # Consumers can't read the records, or recovery truncates them, or they are gone already.
 _LOSING_RECORDS = (
@@ -53,12 +53,13 @@ _BY_RULE = {
 }
 
 
-#: Rule -> whether a broker starts with a finding of it. Findings without facts, which stand for several, stop it.
+#: Rule -> whether a broker starts with a finding of it.
 _STARTS: Mapping[str, Callable[[Finding], bool]] = {
     # AbortedTxn.version has only the first of the two bytes, as a signed one.
     "txn-index-version": lambda one: not 0 < one.facts.get("version", 0x100) >> 8 < 0x80,
     # LogSegment.recover splits a segment for a last offset beyond its index, and cannot for one below its name.
     "file-name-mismatch": lambda one: one.facts.get("last", -1) >= one.facts.get("name", 0),
+    "non-monotonic-offset": lambda one: "name" not in one.facts,
 }
 
 

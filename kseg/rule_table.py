@@ -123,7 +123,8 @@ _TABLE = (
     Rule("K201", "crc-mismatch", _E, "CRC mismatch: stored {stored:#010x}, computed {computed:#010x}{note}", _TRUNCATES,
          *do.RESTORE),
     Rule("K202", "non-monotonic-offset", _E, "offset {offset} after offset {previous}{note}",
-         "Recovery checks the order only at index entries, and truncates there. Consumers get records twice or skip them.",
+         "Recovery checks the order only at index entries, and truncates there. If the offsets are below the file name, a "
+         "broker that recovers the log does not start. Consumers get records twice or skip them.",
          *do.CORRECT),
     Rule("K203", "offset-gap", _I, "no batch has {offsets}: {why}", "Nothing: a compacted log has gaps.",
          "Nothing if the topic is compacted or has transactions. Otherwise compare with another replica: `kseg diff A B`."),

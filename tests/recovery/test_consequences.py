@@ -17,6 +17,7 @@ RULES = sorted({name.split()[0] for name, _ in load_cases.of_rules()})
 #: Logs whose findings have rules that stop the broker in some cases only.
 VARIANTS = (
     "renamed-to-2-to-31", "renamed-into-its-first-batch", "last-batch-beyond-its-index",
+    "first-batch-negative", "first-batch-far-below", "batch-negative", "batch-below-its-name", "batch-twice",
     "transaction-index-version-7", "transaction-index-version-256", "transaction-index-version-65280",
 )  # fmt: skip
 #: Rules whose fixture stops the broker only after a clean shutdown, which trusts the indexes: they were written for the

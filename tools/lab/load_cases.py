@@ -195,6 +195,10 @@ _CASES: dict[str, _Made] = {
     "renamed-into-its-first-batch": _Made(do=_rename(0, 5)),
     "last-batch-beyond-its-index": _Made(do=_edit(96, lambda data: _last_moved(data, 96 + (1 << 32)))),
     "first-batch-negative": _Made(do=_edit(0, lambda data: damage.put(data, 0, base_offset=-9))),
+    "first-batch-far-below": _Made(do=_edit(0, lambda data: damage.put(data, 0, base_offset=-1000))),
+    "batch-negative": _Made(do=_edit(24, lambda data: damage.put(data, damage.entries(data)[1].at, base_offset=-1))),
+    "batch-below-its-name": _Made(do=_edit(24, lambda data: damage.put(data, damage.entries(data)[1].at, base_offset=3))),
+    "batch-twice": _Made(do=_edit(24, lambda data: damage.put(data, damage.entries(data)[1].at, base_offset=24))),
     "name-not-padded": _Made(start=_CLEAN, files={"5.log": b""}),
     "folder-named-as-log": _Made(start=_CLEAN, files={f"{7:020d}.log": None, f"{7:020d}.index": b""}),
     # Sizes of indexes.

@@ -53,7 +53,8 @@ def check_offsets(batches: BatchColumns, settings: CheckSettings, state: CheckSt
                 and batches.position[row] == 0
                 and base_offset_proved_wrong(batches, row, batches, row + 1, name - 1)
             ):
-                report(misplaced_offset_finding(batches, row, name - 1, "the file name and the next batch"))
+                witness = "the file name and the next batch"
+                report(misplaced_offset_finding(batches, row, name - 1, witness, name_offset=name))
                 state.misplaced.add(batches.position[row])
                 last, first = last + name - first, name
             elif name >= 0 and first > name + JUMP and _is_left_out(batches, row, first, name - 1, state, report):
@@ -64,7 +65,7 @@ def check_offsets(batches: BatchColumns, settings: CheckSettings, state: CheckSt
             if batches.position[row] == state.end and base_offset_proved_wrong(
                 batches, row, batches, row + 1, previous
             ):
-                report(misplaced_offset_finding(batches, row, previous))
+                report(misplaced_offset_finding(batches, row, previous, name_offset=name))
                 state.misplaced.add(batches.position[row])
                 last, first = last + previous + 1 - first, previous + 1
             elif first > previous + REACH and last >= first:
@@ -126,15 +127,23 @@ def _left_out_finding(batches: BatchColumns, row: int, previous: int, following:
 
 
 def misplaced_offset_finding(
-    batches: BatchColumns, row: int, previous: int, witness: str = "the batches around it", *, proved: bool = False
+    batches: BatchColumns,
+    row: int,
+    previous: int,
+    witness: str = "the batches around it",
+    *,
+    proved: bool = False,
+    name_offset: int = -1,
 ) -> Finding:
     """Return ``non-monotonic-offset`` for a batch that fits only at the offset after ``previous``.
 
-    The finding has the offsets that fit.
+    The finding has the offsets that fit, and the offset of the file name if the last one that is claimed is below it.
     """
     stored, expected = batches.base_offset[row], previous + 1
     note = expected_offset_note(stored, expected, witness, proved=proved)
     facts = {"offset": stored, "previous": previous, "expected": expected, "note": note}
+    if batches.last_offset[row] < name_offset:
+        facts["name"] = name_offset
     length = batches.last_offset[row] - clamped(stored) if batches.magic[row] >= 2 else 0
     found = batch_finding("non-monotonic-offset", batches, row, **facts)
     return found._replace(offset=None if found.offset is None else expected, last_offset=expected + length)
