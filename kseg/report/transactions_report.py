@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, islice
 from typing import TextIO
 
 from kseg.commands.transactions import STATES, PartitionTransactions, Transaction
-from kseg.report.ranking import MOST_ROWS
+from kseg.report.ranking import MOST_NAMES, MOST_ROWS, common_text, fold, names_text
 from kseg.report.row_formats import RowSet, table_of
 from kseg.report.spool import Spool
 from kseg.report.tables import FOLDED, Row, TableColumn, cells_of, print_cells, print_command, print_text
@@ -99,16 +99,25 @@ def _rows(items: Items, total: TransactionsTotal, states: Collection[str]) -> It
 
 
 COLUMNS = table_of(FIELDS)
-#: The columns of a hanging transaction and the state of its partition.
+#: A hanging transaction, and its partition.
+Hanging = tuple[Transaction, PartitionTransactions]
+
+
+def _all(text: Callable[[Hanging], str]) -> Callable[[Sequence[Hanging]], str]:
+    """Return the cell of a row of equal transactions."""
+    return lambda ones: common_text(map(text, ones))
+
+
+#: The columns of hanging transactions, of which a row has one, or equal ones of several partitions.
 HANGING_COLUMNS = (
-    TableColumn("hanging in", text="wrap", cell=lambda one: one[0].folder),
-    TableColumn("producer", right=True, cell=lambda one: str(one[0].producer_id)),
-    TableColumn("epoch", right=True, priority=3, cell=lambda one: str(one[0].producer_epoch)),
-    TableColumn("offsets", cell=lambda one: f"{_offset(one[0].first_offset)}..{_offset(one[0].last_offset)}"),
-    TableColumn("age", priority=2, cell=lambda one: _duration(one[0].age_ms)),
-    TableColumn("since", priority=4, cell=lambda one: _since(one[0])),
-    TableColumn("records", right=True, priority=5, cell=lambda one: str(one[0].records)),
-    TableColumn("blocked offsets", cell=lambda one: _blocked(*one)),
+    TableColumn("hanging in", text="wrap", cell=lambda ones: names_text(one.folder for one, _ in ones)),
+    TableColumn("producer", right=True, cell=_all(lambda one: str(one[0].producer_id))),
+    TableColumn("epoch", right=True, priority=3, cell=_all(lambda one: str(one[0].producer_epoch))),
+    TableColumn("offsets", cell=_all(lambda one: f"{_offset(one[0].first_offset)}..{_offset(one[0].last_offset)}")),
+    TableColumn("age", priority=2, cell=_all(lambda one: _duration(one[0].age_ms))),
+    TableColumn("since", priority=4, cell=_all(lambda one: _since(one[0]))),
+    TableColumn("records", right=True, priority=5, cell=lambda ones: str(sum(one.records for one, _ in ones))),
+    TableColumn("blocked offsets", cell=_all(lambda one: _blocked(*one))),
 )
 _PAGE_ROWS = 500
 BLOCKED = "Consumers with read_committed do not see the blocked offsets."
@@ -123,7 +132,7 @@ def write_table(
     Other transactions in ``states`` have a table per partition. Several of one state are one row, unless ``detail`` is 1
     or only one state is listed. With ``detail`` 1 each partition has a line, with -1 there are no such tables.
     """
-    hanging: list[tuple[Transaction, PartitionTransactions]] = []
+    hanging: list[Hanging] = []
     others = Spool[tuple[str, list[Row]]]()
     line, tables = "", 0
     for _, of_partition in groupby(items, key=lambda item: item.folder):
@@ -143,6 +152,8 @@ def write_table(
                 listed.add(item)
                 if listed.is_full():
                     others.add(("", listed.rows()))
+    if detail <= 0:
+        hanging.sort(key=lambda one: -(one[0].age_ms or 0))
     _write_hanging(hanging, out, whole=detail > 0)
     many = detail == 0 and tables > MOST_ROWS
     if many:
@@ -156,7 +167,10 @@ def write_table(
     others.close()
     if line and total.partitions == 1:
         print_text(out, line, indent=2)
-    out.write(f"{summary_line(total)}\n")
+    oldest = (
+        f"; the oldest hangs in {escape_controls(hanging[0][0].folder)}" if len(hanging) > 1 and detail <= 0 else ""
+    )
+    print_text(out, summary_line(total) + oldest, indent=2)
 
 
 def summary_line(total: TransactionsTotal) -> str:
@@ -222,29 +236,32 @@ class _Folded:
         return [[f"{first.state} ×{self._count:,}", producer, "", *offsets, str(self._records), _since(first), ""]]
 
 
-def _write_hanging(hanging: list[tuple[Transaction, PartitionTransactions]], out: TextIO, *, whole: bool) -> None:
-    """Write the hanging transactions, of many the oldest, and what to do."""
+def _write_hanging(hanging: list[Hanging], out: TextIO, *, whole: bool) -> None:
+    """Write the hanging transactions, of many the oldest first and equal ones as one row, and what to do."""
     if not hanging:
         return
     if len(hanging) > 1:
         folders = len({one.folder for one, _ in hanging})
         print_text(out, f"{len(hanging):,} hanging transactions in {count_of(folders, 'partition')}", indent=2)
         out.write("\n" * (not out.isatty()))
-    shown = hanging
-    if not whole and len(hanging) > MOST_ROWS:
-        shown = sorted(hanging, key=lambda one: -(one[0].age_ms or 0))[:MOST_ROWS]
-    print_cells(out, HANGING_COLUMNS, [(cells_of(HANGING_COLUMNS, one), "red") for one in shown])
-    if len(shown) < len(hanging):
-        print_text(
-            out, f"{len(hanging) - len(shown):,} more hanging transactions, none of them older: -v lists them", indent=2
-        )
+    rows = fold(hanging, _equal_ones, whole=whole)
+    print_cells(out, HANGING_COLUMNS, [(cells_of(HANGING_COLUMNS, ones), "red") for ones in rows])
     print_text(out, BLOCKED)
     commands = dict.fromkeys(item.abort for item, _ in hanging if item.abort)  # replicas have the same one
     if commands:
         print_text(out, f"What to do: {REMEDY}", indent=2)
-        for command in islice(commands, MOST_ROWS if not whole else None):
+        most = len(commands) if whole or len(commands) <= MOST_ROWS else MOST_NAMES
+        for command in islice(commands, most):
             print_command(out, command)
+        if most < len(commands):
+            print_text(out, f"-v lists {len(commands) - most:,} more commands", indent=2)
     out.write("\n")
+
+
+def _equal_ones(one: Hanging) -> tuple[str, ...]:
+    """Return what equal transactions have in common: first the age, by which they are ranked."""
+    item = one[0]
+    return (_duration(item.age_ms), str(item.producer_id), _offset(item.first_offset), _offset(item.last_offset))
 
 
 def _blocked(item: Transaction, partition: PartitionTransactions) -> str:

@@ -63,6 +63,14 @@ def test_the_worst_comes_first(screens: dict[str, str], home: Path) -> None:
         assert f"broker/{stopping}/leader-epoch-checkpoint" in " ".join(" ".join(lines[-6:]).split()), name
 
 
+def test_equal_hanging_transactions_are_one_row(screens: dict[str, str]) -> None:
+    """The oldest first, and named in the last sentence."""
+    lines = screens["transactions"].splitlines()
+    assert re.match(r" broker/payments-\d+ and \d+ more", lines[4])
+    assert "the oldest hangs in broker/payments-" in " ".join(screens["transactions"].split())
+    assert len(lines) <= 40
+
+
 def test_every_report_has_the_same_number(home: Path, screens: dict[str, str]) -> None:
     """Partitions that need attention are the damaged ones, in each format of validate."""
     damaged = json.loads((home / "damaged.json").read_text())

@@ -86,7 +86,7 @@ def _hanging(hanging: list[tuple[Transaction, PartitionTransactions]]) -> str:
     if not hanging:
         return ""
     shown = hanging[:_MOST_ROWS]
-    listed = page.folded(HANGING_COLUMNS, [cells_of(HANGING_COLUMNS, one) for one in shown], "hanging transaction")
+    listed = page.folded(HANGING_COLUMNS, [cells_of(HANGING_COLUMNS, [one]) for one in shown], "hanging transaction")
     commands = dict.fromkeys(item.abort for item, _ in shown if item.abort)  # replicas have the same one
     remedy = f"<p>{page.prose(REMEDY)}</p>\n{page.commands([*commands])}" if commands else ""
     return f"{listed}{page.more(len(hanging) - _MOST_ROWS, 'hanging transaction')}<p>{page.text(BLOCKED)}</p>\n{remedy}"
