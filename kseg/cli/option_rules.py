@@ -84,6 +84,7 @@ RULES: tuple[Excludes | Needs, ...] = (
     Excludes("--partitioner", "--null-key", "a null key can be in each partition"),
     Needs("--count --files-with-matches --only-matching", "--format=text", "other formats have records"),
     Needs("--inventory", "--spark"),
+    Excludes("--spark", "--jobs", "the number of its tasks is that of the master", "pipeline"),
     Needs("--inventory", "--deep"),
     Excludes("--cache", "--inventory --baseline --write-baseline", "it skips unchanged files"),
     Excludes("--export --export-records", "--used-by --registry --format=jsonl,csv", "it writes lines of its own"),

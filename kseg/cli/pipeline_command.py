@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import click
 
-from kseg.cli import common
+from kseg.cli import common, spark_session
 from kseg.cli.messages import FOUND, fail, note
 from kseg.cli.typed_command import DetailOptions, command
 from kseg.extras.pipeline import pipeline_preview, pipeline_reports, pipeline_settings, pipeline_verify
 from kseg.extras.pipeline.pipeline_run import Pipeline, RunOutcome
-from kseg.format.storage.process_pool import process_pool
+from kseg.format.storage.process_pool import Pool, process_pool
 from kseg.report.formats import PIPELINE, destination, write
+from kseg.spark.jobs import pool as spark_jobs
 from kseg.text import count_of
 
 
@@ -25,6 +27,7 @@ class PipelineOptions(DetailOptions):
     action: str
     config: str
     output: str | None
+    spark: str | None
     jobs: int
 
 
@@ -56,7 +59,7 @@ def pipeline(asked: PipelineOptions) -> int:
         return _run(asked, settings)
     work = Pipeline(settings, note)
     if asked.action == "verify":
-        with nullcontext() if asked.jobs == 1 else process_pool(asked.jobs) as pool:
+        with _workers(asked, settings) as pool:
             found, lines = pipeline_verify.verify(work, pool)
     else:
         found, lines = (pipeline_preview.plan if asked.action == "plan" else pipeline_preview.status)(work)
@@ -65,9 +68,23 @@ def pipeline(asked: PipelineOptions) -> int:
     return FOUND if any(one.status == "different" for one in found) else 0
 
 
+@contextmanager
+def _workers(asked: PipelineOptions, settings: pipeline_settings.PipelineSettings) -> Iterator[Pool | None]:
+    """Yield what runs the calls that check and load: processes, the executors of Spark, or None for this process."""
+    master = asked.spark or settings.spark
+    if master:
+        with spark_session.spark_session(master, [*settings.paths, settings.state]) as spark:
+            yield spark_jobs.SparkPool(spark)
+    elif asked.jobs == 1:
+        yield None
+    else:
+        with process_pool(asked.jobs) as pool:
+            yield pool
+
+
 def _run(asked: PipelineOptions, settings: pipeline_settings.PipelineSettings) -> int:
     work = Pipeline(settings, note)
-    with nullcontext() if asked.jobs == 1 else process_pool(asked.jobs) as pool:
+    with _workers(asked, settings) as pool:
         outcome = work.run(lambda one: pipeline_reports.write_reports(settings, one), pool)
     with destination(asked.output) as out:
         write(PIPELINE, asked.format, out, outcome.partitions, _lines(outcome), detail=asked.detail)

@@ -10,8 +10,11 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
+import pyarrow.parquet as pq
+
 import kseg as library
 from tests.support import pipelines
+from tests.support.cli import kseg
 from tests.support.growing_logs import batch, write
 from tests.support.pipelines import TRANSACTIONS, config, killed, rows, run, run_here, split_log
 
@@ -70,6 +73,21 @@ def test_one_night_per_batch_equals_the_whole(tmp_path: Path, kind: str) -> None
             shutil.copy(one, folder)
         assert run_here(path).code == 0
     assert rows(tmp_path, kind) == committed_rows(log[0].parent)
+
+
+def test_several_processes_load_the_same_files(tmp_path: Path, kind: str) -> None:
+    """A call has its own files, so that their rows do not depend on the number of processes."""
+    found = {}
+    for jobs in (1, 3):
+        home = tmp_path / str(jobs)
+        for partition in range(4):
+            split_log(TRANSACTIONS, home / "source" / f"orders-{partition}")
+        path = config(home, kind, table='file_size = "1 KB"')
+        assert kseg("pipeline", "run", "--jobs", jobs, path).returncode == 0
+        files = sorted((home / "lake").rglob("kseg-*.parquet"))
+        assert len(files) > 4
+        found[jobs] = rows(home, kind), sorted(pq.read_metadata(file).num_rows for file in files)
+    assert found[1] == found[3]
 
 
 def test_killed_at_every_step_three_times(tmp_path: Path, kind: str) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
 from kseg.extras.pipeline.pipeline_state import new_file
+from kseg.format.storage.source import path_in
 from kseg.report.arrow_table import ParquetWriter, pa, pc
 from kseg.report.parquet import FEW_VALUES, GROUP_BYTES, WITHOUT_STATISTICS
 
@@ -28,8 +30,16 @@ class DataFile:
     day: date | None = None
 
 
-#: Returns the path or URL of a new file for a day.
-NewPlace = Callable[[date | None], str]
+@dataclass(frozen=True, slots=True)
+class NewPlace:
+    """Returns the path or URL of a new file in a folder, for a day in a table ``by_day``."""
+
+    folder: str
+    by_day: bool
+
+    def __call__(self, day: date | None) -> str:
+        name = f"kseg-{uuid.uuid4().hex}.parquet"
+        return path_in(self.folder, f"date={day or '__HIVE_DEFAULT_PARTITION__'}/{name}" if self.by_day else name)
 
 
 class DataFiles:
@@ -41,13 +51,8 @@ class DataFiles:
         self._by_day = by_day
         self._file_bytes = file_bytes
         self._open: dict[date | None, _OpenFile] = {}
-        self._done: list[DataFile] = []
-        self._written = 0
-
-    @property
-    def bytes(self) -> int:
-        """The bytes of all files that are not taken yet."""
-        return self._written + sum(one.bytes for one in self._open.values())
+        #: The complete files that are not taken yet.
+        self.done: list[DataFile] = []
 
     def add(self, batch: Any) -> None:
         """Write the rows of an Arrow batch, with the types of the schema."""
@@ -68,7 +73,7 @@ class DataFiles:
         """Complete the open files, and return all files since the last call."""
         for day in list(self._open):
             self._finish(day)
-        done, self._done, self._written = self._done, [], 0
+        done, self.done = self.done, []
         return done
 
     def discard(self) -> None:
@@ -79,8 +84,7 @@ class DataFiles:
 
     def _finish(self, day: date | None) -> None:
         file = self._open.pop(day)
-        self._done.append(DataFile(file.place, file.rows, file.finish(), day))
-        self._written += self._done[-1].bytes
+        self.done.append(DataFile(file.place, file.rows, file.finish(), day))
 
     def _days(self, batch: Any) -> Iterator[tuple[date | None, Any]]:
         """Yield the rows of each day."""

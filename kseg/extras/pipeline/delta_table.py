@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import date
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,6 @@ from kseg.extras.pipeline.lake_table import ChangedTableError, LakeTable, TableS
 from kseg.extras.pipeline.offset_plan import Loaded
 from kseg.extras.pipeline.table_rows import check_evolution
 from kseg.format.storage.naming import is_url
-from kseg.format.storage.source import path_in
 from kseg.report.arrow_table import pa
 
 if TYPE_CHECKING:
@@ -148,9 +146,6 @@ class DeltaLakeTable(LakeTable):
         self._load()
         if check_evolution(self._stored(), self.schema, "add", self.settings.shown):
             raise UsageError(f"table {self.settings.shown}: a column would need a wider type: load into a new table")
-
-    def new_place(self, day: date | None) -> str:
-        return path_in(self.settings.path, self.file_name(day))
 
     def commit(self, files: Sequence[DataFile], before: TableState, after: TableState) -> None:
         shown = self.settings.shown

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from kseg.engine import lazy
@@ -129,8 +128,8 @@ class IcebergTable(LakeTable):
         stored = self._table.schema().as_arrow()
         return pa.schema([_with_ids(one, stored.field(one.name)) for one in plain if one.name in stored.names])
 
-    def new_place(self, day: date | None) -> str:
-        return f"{self._table.location().rstrip('/')}/data/{self.file_name(day)}"
+    def _data_folder(self) -> str:
+        return f"{self._table.location().rstrip('/')}/data"
 
     def commit(self, files: Sequence[DataFile], before: TableState, after: TableState) -> None:
         name = self.settings.name

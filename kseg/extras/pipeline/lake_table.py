@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import date
 from typing import Any
 
 from kseg.engine import imported
 from kseg.errors import KsegError, UnreadableError, UsageError
-from kseg.extras.pipeline.data_files import DataFile
+from kseg.extras.pipeline.data_files import DataFile, NewPlace
 from kseg.extras.pipeline.offset_plan import Loaded
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings, TableSettings
 from kseg.extras.pipeline.pipeline_state import new_file, read_if_exists, remove_file
@@ -65,11 +63,6 @@ class LakeTable(ABC):
         """The Arrow schema of the data files."""
         return self.rows.schema
 
-    def file_name(self, day: date | None) -> str:
-        """Return a new name of a data file below the folder of the data."""
-        name = f"kseg-{uuid.uuid4().hex}.parquet"
-        return f"date={day or '__HIVE_DEFAULT_PARTITION__'}/{name}" if self.settings.by_day else name
-
     @abstractmethod
     def read_state(self) -> TableState | None:
         """Return the state of the table, None if it does not exist. Raises UsageError for a table of somebody else."""
@@ -78,9 +71,13 @@ class LakeTable(ABC):
     def create(self) -> None:
         """Create the table if it does not exist. Raises UsageError if it has other columns."""
 
-    @abstractmethod
-    def new_place(self, day: date | None) -> str:
-        """Return the path or URL of a new data file."""
+    @property
+    def new_place(self) -> NewPlace:
+        """Returns the path or URL of a new data file."""
+        return NewPlace(self._data_folder(), self.settings.by_day)
+
+    def _data_folder(self) -> str:
+        return self.settings.path
 
     @abstractmethod
     def commit(self, files: Sequence[DataFile], before: TableState, after: TableState) -> None:
@@ -167,9 +164,6 @@ class ParquetTable(LakeTable):
             return TableState.of_json(found["state"]), [one["place"] for one in found["files"]]
         except (ValueError, KeyError, TypeError):
             raise UnreadableError(f"{place}: not a commit of kseg's") from None
-
-    def new_place(self, day: date | None) -> str:
-        return path_in(self.settings.path, self.file_name(day))
 
     def commit(self, files: Sequence[DataFile], before: TableState, after: TableState) -> None:
         last = self._commits()

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 from kseg.commands.validate.folder_checks import stamp_of
 from kseg.errors import KsegError
-from kseg.extras.pipeline.data_files import DataFiles
+from kseg.extras.pipeline.data_files import DataFile, DataFiles, NewPlace
 from kseg.extras.pipeline.lake_table import LakeTable, TableState
 from kseg.extras.pipeline.offset_plan import Loaded, LoadPlan, Part
+from kseg.extras.pipeline.pipeline_state import remove_file
 from kseg.extras.pipeline.rejected_load import RejectedLoad
+from kseg.extras.pipeline.table_rows import TableRows
 from kseg.extras.serialization.record_decoder import DecodeSettings
 from kseg.extras.views.planning import Request, SegmentRange, Split
 from kseg.extras.views.split_rows import Notices, read
 from kseg.findings import RULES, Finding, Severity, do_nothing
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.naming import is_url
+from kseg.format.storage.process_pool import Pool, map_ordered
 from kseg.format.storage.source import SegmentFile
 from kseg.report.arrow_table import pa
 from kseg.schema import Column
@@ -57,59 +61,130 @@ def _check_unchanged(part: Part) -> None:
             raise KsegError(f"{listed.path}: it was changed or deleted since it was listed: run again")
 
 
+@dataclass(frozen=True, slots=True)
+class PartsTask:
+    """Parts that one call loads into data files, each with its plan. Calls run in this process, in others, or on Spark.
+
+    ``new_place`` is that of the table. Each call has files of its own, so that their rows are the same anywhere.
+    """
+
+    rows: TableRows
+    new_place: NewPlace
+    by_day: bool
+    file_bytes: int
+    run: str
+    parts: tuple[tuple[Part, LoadPlan], ...]
+
+
+@dataclass(slots=True)
+class LoadedParts:
+    """The result of a task: complete data files, and the rejected records as (partition, rows)."""
+
+    files: list[DataFile] = field(default_factory=list)
+    rows: int = 0
+    rejected: list[tuple[str, pa.RecordBatch]] = field(default_factory=list)
+
+
+def load_parts(task: PartsTask) -> LoadedParts:
+    """Load parts into data files. Raises KsegError; then no file is left."""
+    found, table = LoadedParts(), task.rows
+    files = DataFiles(table.schema, task.new_place, by_day=task.by_day, file_bytes=task.file_bytes)
+    try:
+        for part, plan in task.parts:
+            for batch in part_rows(part, plan, table.needed, table.decoding):
+                if not batch.num_rows:
+                    continue
+                loaded, rejected = table.split(batch, task.run)
+                if rejected is not None:
+                    found.rejected.append((plan.name, rejected))
+                found.rows += loaded.num_rows
+                if loaded.num_rows:
+                    files.add(loaded)
+        found.files = files.take()
+    except BaseException:
+        files.discard()
+        remove_files(files.done)
+        raise
+    return found
+
+
+def remove_files(files: Iterable[DataFile]) -> None:
+    """Remove data files that no commit has."""
+    for file in files:
+        with suppress(KsegError):
+            remove_file(file.place)
+
+
 class TableLoad:
-    """The load of a topic's partitions. ``loaded`` is called after each commit."""
+    """The load of a topic's partitions, by calls in ``pool`` if there is one. ``loaded`` is called after each commit."""
 
     def __init__(
-        self, table: LakeTable, run: str, before: TableState, loaded: Callable[[TableState], object] = do_nothing
+        self,
+        table: LakeTable,
+        run: str,
+        before: TableState,
+        loaded: Callable[[TableState], object] = do_nothing,
+        pool: Pool | None = None,
     ) -> None:
         self._table = table
         self._committed = before
         self._loaded = loaded
+        self._pool = pool
         rows = before.rows if before.run == run else 0
         self._next = replace(before, run=run, rows=rows)
         self._run = run
         self._rejected = RejectedLoad(table.rejected, run) if table.rejected else None
-        self._files = DataFiles(
-            table.schema,
-            table.new_place,
-            by_day=table.settings.by_day,
-            file_bytes=table.settings.file_bytes,
-        )
+        self._files: list[DataFile] = []
 
     def load(self, plans: Sequence[LoadPlan]) -> TableState:
         """Load the plans, and return the state of the table. Raises KsegError; commits before it stay."""
+        tasks = list(self._tasks(plans))
         try:
+            for task, found in zip(
+                tasks, map_ordered(self._pool, load_parts, tasks) if self._pool else map(load_parts, tasks), strict=True
+            ):
+                self._add(task, found)
             for plan in plans:
-                for part in plan.parts:
-                    self._load_part(part, plan)
                 if plan.end > plan.first:
                     self._set(plan, plan.end)
             if self._next.offsets != self._committed.offsets:
                 self._commit()
         finally:
-            self._files.discard()
+            remove_files(self._files)
             if self._rejected:
                 self._rejected.discard()
         return self._committed
 
-    def _load_part(self, part: Part, plan: LoadPlan) -> None:
-        rows = self._table.rows
-        for batch in part_rows(part, plan, rows.needed, rows.decoding):
-            if not batch.num_rows:
-                continue
-            loaded, rejected = rows.split(batch, self._run)
-            if rejected is not None and self._rejected:
-                self._rejected.add(plan.name, rejected)
-            self._next = replace(self._next, rows=self._next.rows + loaded.num_rows)
-            if loaded.num_rows:
-                self._files.add(loaded)
-            if self._files.bytes >= COMMIT_BYTES and part.checked.ordered and part.checked.is_sound:
-                offsets = batch.column("offset")
-                self._set(plan, offsets[len(offsets) - 1].as_py() + 1)
-                self._commit()
-        self._set(plan, part.end)
-        if self._files.bytes >= COMMIT_BYTES:
+    def _tasks(self, plans: Sequence[LoadPlan]) -> Iterator[PartsTask]:
+        """Yield the parts in their order, those of a file's bytes together."""
+        most = min(self._table.settings.file_bytes, COMMIT_BYTES)
+        parts: list[tuple[Part, LoadPlan]] = []
+        size = 0
+        for part, plan in [(part, of) for of in plans for part in of.parts]:
+            if parts and size + part.checked.bytes > most:
+                yield self._task(parts)
+                parts, size = [], 0
+            parts.append((part, plan))
+            size += part.checked.bytes
+        if parts:
+            yield self._task(parts)
+
+    def _task(self, parts: Sequence[tuple[Part, LoadPlan]]) -> PartsTask:
+        table, settings = self._table, self._table.settings
+        return PartsTask(
+            table.rows, table.new_place, settings.by_day, settings.file_bytes, self._run,
+            tuple((part, replace(plan, parts=(), damaged=())) for part, plan in parts),
+        )  # fmt: skip
+
+    def _add(self, task: PartsTask, found: LoadedParts) -> None:
+        self._files += found.files
+        for partition, rejected in found.rejected:
+            if self._rejected:
+                self._rejected.add(partition, rejected)
+        self._next = replace(self._next, rows=self._next.rows + found.rows)
+        for part, plan in task.parts:
+            self._set(plan, part.end)
+        if sum(file.bytes for file in self._files) >= COMMIT_BYTES:
             self._commit()
 
     def _set(self, plan: LoadPlan, offset: int) -> None:
@@ -120,7 +195,7 @@ class TableLoad:
     def _commit(self) -> None:
         if self._rejected:
             self._rejected.commit(self._next)
-        files = self._files.take()
+        files, self._files = self._files, []
         self._table.commit(files, self._committed, self._next)
         self._committed = self._next
         self._loaded(self._committed)

@@ -217,7 +217,7 @@ class _Run:
         state = self._work.states[topic]
         for _ in range(_TRIES):
             try:
-                return TableLoad(table, self._id, state).load(plans)
+                return TableLoad(table, self._id, state, pool=self._pool).load(plans)
             except ChangedTableError:
                 now = table.read_state() or TableState()
                 if now.offsets != state.offsets:

@@ -127,13 +127,19 @@ class TableSettings:
         return self.name or self.given
 
 
+#: The engine that needs no Java, and the masters of Spark.
+PROCESSES = "processes"
+_MASTERS = ("local", "spark://", "yarn", "k8s://")
+
+
 @dataclass(frozen=True, slots=True)
 class PipelineSettings:
     """A checked configuration. ``settle`` is in seconds: segments written within that time wait.
 
     ``gaps_stop``: offsets that are in no segment stop the load of their partition before them. ``hold_segments``: a
     damaged segment is not loaded at all. ``catalogs`` has the properties of catalogs by name. ``schemas`` are the schema
-    files, the paths of the registry's topic, and the URL of a registry, as in DecodeSettings.
+    files, the paths of the registry's topic, and the URL of a registry, as in DecodeSettings. ``spark`` is the master of
+    the Spark that checks and loads; None for processes of this machine.
     """
 
     path: str
@@ -151,6 +157,7 @@ class PipelineSettings:
     catalogs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     reports: tuple[tuple[str, str], ...] = ()
     schemas: tuple[tuple[str, ...], tuple[str, ...], str | None] = ((), (), None)
+    spark: str | None = None
 
 
 def read_settings(path: str) -> PipelineSettings:
@@ -174,6 +181,11 @@ def read_settings(path: str) -> PipelineSettings:
     schemas = tuple(tuple(_schema_place(one, home) for one in source.texts(key)) for key in ("schema_files", "schemas"))
     registry = source.text("registry") or None
     typed = any(schemas) or registry is not None
+    engine = pipeline.text("engine", PROCESSES)
+    if engine != PROCESSES and not engine.startswith(_MASTERS):
+        raise UsageError(
+            f"{path}: pipeline.engine: expected {PROCESSES}, local[*], spark://…, yarn or k8s://…, got {engine!r}"
+        )
     tables = {
         topic: _table(
             _Section(path, f'table."{topic}"' if "." in topic else f"table.{topic}", values), topic, home, typed
@@ -204,6 +216,7 @@ def read_settings(path: str) -> PipelineSettings:
         catalogs=catalogs,
         reports=tuple(_report(path, one, home) for one in report.texts("to")),
         schemas=(schemas[0], schemas[1], registry),
+        spark=None if engine == PROCESSES else engine,
     )
     for section in (pipeline, source, validate, quarantine, report, root):
         section.check_known()
