@@ -89,7 +89,12 @@ class _Processes:
         # Until _begin a worker would handle signals as its parent does. A worker that is not in the list is not killed.
         with interrupts.delayed(), interrupts.blocked(), _without_collections():
             future = self._executor.submit(work, *args)
-            self.workers.update(self._executor._processes)  # a broken executor forgets them
+            workers = self._executor._processes
+            for worker in workers.values():
+                # Without a worker the executor terminates the others, and waits for them: since Python 3.13 with a lock
+                # that the next call of submit needs. They ignore SIGTERM.
+                worker.terminate = worker.kill  # type: ignore[method-assign]
+            self.workers.update(workers)  # a broken executor forgets them
         return future
 
     def kill(self) -> None:
