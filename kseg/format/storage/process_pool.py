@@ -91,7 +91,7 @@ class _Processes:
             future = self._executor.submit(work, *args)
             workers = self._executor._processes
             for worker in workers.values():
-                # Without a worker the executor terminates the others, and waits for them: since Python 3.13 with a lock
+                # Without a worker the executor terminates the others, and waits for them: since Python 3.12 with a lock
                 # that the next call of submit needs. They ignore SIGTERM.
                 worker.terminate = worker.kill  # type: ignore[method-assign]
             self.workers.update(workers)  # a broken executor forgets them
