@@ -33,14 +33,18 @@ def run(project: Path) -> tuple[list[int], list[str]]:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     tables = project / "spark-warehouse"
-    offsets = [one for file in (tables / "records").glob("*.parquet") for one in pq.read_table(file)["offset"].to_pylist()]
+    offsets = [
+        one for file in (tables / "records").glob("*.parquet") for one in pq.read_table(file)["offset"].to_pylist()
+    ]
     damage = [one for file in (tables / "damage").glob("*.parquet") for one in pq.read_table(file)["rule"].to_pylist()]
     return sorted(offsets), damage
 
 
 def test_each_run_adds_the_new_records(tmp_path: Path) -> None:
     """The second run has one more segment, which is damaged: its damage is a row, and its other records are loaded."""
-    (code,) = re.findall(r"```python\n(from pyspark import pipelines.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (code,) = re.findall(
+        r"```python\n(from pyspark import pipelines.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL
+    )
     logs, project = tmp_path / "orders-0", tmp_path / "project"
     (project / "transformations").mkdir(parents=True)
     (project / "transformations" / "tables.py").write_text(code)
