@@ -137,6 +137,7 @@ def test_the_last_header_of_a_name_counts_and_each_one_with_the_option(tmp_path:
     [
         ("valu.total > 100", "unknown field 'valu': did you mean value?"),
         ("offset = 1; drop table records", 'syntax error at or near ";"'),
+        ("offset > 3 and", "the condition is incomplete"),
         ("true) union select 1 from (select 1", "got a statement"),
         ("exists(select 1 from read_text('/etc/passwd'))", "is not a function of one record"),
         ("offset in (select 1)", "a subquery is not part of a condition"),

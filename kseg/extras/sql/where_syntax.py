@@ -76,6 +76,14 @@ def parsed(
     return plain.query(), guarded.query()
 
 
+def _placed(message: str, lines: int) -> str:
+    """Return the message of a syntax error with the line of the condition, which is one less than that of the statement."""
+    found = _LINE.match(message)
+    if found and int(found[1]) - 1 > lines:
+        return "the condition is incomplete, or has a ) too many"
+    return _LINE.sub(lambda one: f"line {int(one[1]) - 1}", message)
+
+
 class _Condition:
     """The tree of a condition, changed while it is visited."""
 
@@ -117,7 +125,7 @@ class _Condition:
             try:
                 sql = Statement(self._connection, f"select {ROW} from {RECORDS} where (\n{condition}\n)").sql
             except StatementError as error:
-                raise UsageError(_LINE.sub(lambda found: f"line {int(found[1]) - 1}", str(error))) from None
+                raise UsageError(_placed(str(error), lines=condition.count("\n") + 1)) from None
             trees.append(json.loads(self._value("json_serialize_sql", sql)))
         tree, other = trees
         if tree.get("error") or _without_condition(tree) != _without_condition(other):
