@@ -53,7 +53,7 @@ _BY_RULE = {
 }
 
 
-#: Rule -> whether a broker starts with a finding of it.
+#: Rule -> whether a broker starts with a finding of it. Findings without facts stand for several.
 _STARTS: Mapping[str, Callable[[Finding], bool]] = {
     # AbortedTxn.version has only the first of the two bytes, as a signed one.
     "txn-index-version": lambda one: not 0 < one.facts.get("version", 0x100) >> 8 < 0x80,

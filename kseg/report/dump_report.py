@@ -52,7 +52,7 @@ def _line_buffer(out: TextIO) -> Iterator[LineBuffer]:
 
 
 #: Fields of the file, which are columns if they are asked for.
-PLACE_NAMES = dict.fromkeys(schema.names_of(schema.PLACE_COLUMNS)).keys()
+PLACE_NAMES = schema.names_of(schema.PLACE_COLUMNS)
 
 
 def column_names(view: View) -> list[str]:
@@ -76,23 +76,23 @@ def rows(dumped: Rows, view: View) -> RowSet:
     return RowSet(_rows(dumped, view), columns, list(view.columns) or names)
 
 
-def place_row(file: str, view: View) -> schema.Row:
-    """Return topic and partition of a file, if the view has a column of them: they are the same for the whole file."""
-    wanted = not PLACE_NAMES.isdisjoint(view.columns)
+def place_row(file: str, columns: Sequence[str]) -> schema.Row:
+    """Return topic and partition of a file, if one of them is among the columns."""
+    wanted = any(name in columns for name in PLACE_NAMES)
     return dict(zip(PLACE_NAMES, topic_partition(file), strict=True)) if wanted else {}
 
 
 def _rows(dumped: Rows, view: View) -> Iterator[schema.Row]:
     for item in dumped:
         if isinstance(item, BatchItem):
-            yield batch_row(item.file, item.batch) | place_row(item.file, view)
+            yield batch_row(item.file, item.batch) | place_row(item.file, view.columns)
         if isinstance(item, RecordsItem):
             yield from record_rows(item, item.kept, view)
 
 
 def record_rows(item: RecordsItem, kept: Sequence[int], view: View) -> Iterator[schema.Row]:
     """Yield the rows of some of the records of an item."""
-    transaction, place = item.transaction, place_row(item.file, view)
+    transaction, place = item.transaction, place_row(item.file, view.columns)
     for i in kept:
         large = item.topic is None and record_lines.is_large(item, i)
         row = record_row(item.file, item.chunk.record(i, contents=not large, transaction=transaction), unchanged)
@@ -175,7 +175,7 @@ def csv_layout(
     state, transactional_id = transaction
     constants: dict[str, object] = {"kind": "record", "file": file, "timestamp_type": stamped}
     constants |= {"transaction_state": state, "transactional_id": transactional_id}
-    constants |= zip(PLACE_NAMES, topic_partition(file), strict=True)
+    constants |= place_row(file, names)
     cells = [name for name in names if name in CELLS and (modern or name not in MODERN_CELLS)]
     texts = [MARK if name in cells else report_rows.csv_cell(constants.get(name), View()) for name in names]
     return Layout(",".join(texts) + "\n", cells, encoding, Escapes({}, ()), header=MARK)

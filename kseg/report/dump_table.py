@@ -117,7 +117,11 @@ def write_table(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> None:
             columns, cells = (_record_cells if view.deep else _batch_cells)(page, view)
             columns = [*columns, *(TableColumn(n, n in _NUMBERS, "" if n in _NUMBERS else "wrap") for n in others)]
             for texts, shown in zip(cells, page, strict=True):
-                row = shown.row if isinstance(shown, _ShownRecord) else batch_row(file, shown) | place_row(file, view)
+                row = (
+                    shown.row
+                    if isinstance(shown, _ShownRecord)
+                    else batch_row(file, shown) | place_row(file, view.columns)
+                )
                 texts += [cell(row.get(name), name) for name in others]
             styles = ["red" if _state(shown) in _NOT_COMMITTED else "" for shown in page]
             print_cells(out, *_chosen(columns, cells, styles, view), title=escape_controls(file))

@@ -41,13 +41,9 @@ def test_the_names_of_fields_are_the_same_in_five_places() -> None:
     found = kseg("grep", "--format", "jsonl", "--where", same, FOLDER).stdout.splitlines()
     assert [json.loads(line)["offset"] for line in found] == [last["offset"]]
     place = ("topic", "partition")
-    found = kseg("dump", "--format", "csv", "--columns", "topic,partition,offset", *arguments).stdout.splitlines()
-    assert (
-        found[1]
-        == kseg(
-            "sql", "--format", "csv", f'select {",".join(place)}, min("offset") from records group by all', FOLDER
-        ).stdout.splitlines()[1]
-    )
+    dumped = kseg("dump", "--format", "csv", "--columns", "topic,partition,offset", *arguments).stdout.splitlines()
+    statement = 'select topic, partition, min("offset") from records group by all'
+    assert dumped[1] == kseg("sql", "--format", "csv", statement, FOLDER).stdout.splitlines()[1]
     for name in (*place, *NAMES):  # those with another text, too
         for option in (("--where", f"{name} is null or {name} is not null"), ("--template", f"%{{{name}}}")):
             assert len(kseg("dump", "--deep", *option, FOLDER).stdout) > 1
