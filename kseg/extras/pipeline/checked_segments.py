@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -179,10 +179,8 @@ class Inventory:
         """Return the results of segments by path. Those of unknown versions are checked; ``seen`` is called with each."""
         listed = list(listed)
         unknown = [one for one in listed if self.known(one) is None]
-        work: Iterator[tuple[CheckedSegment, FileResult]]
-        work = map_ordered(pool, check_segment, unknown) if pool else map(check_segment, unknown)
         found: dict[str, CheckedSegment] = {}
-        for checked, result in work:
+        for checked, result in map_ordered(pool, check_segment, unknown):
             seen(result)
             found[checked.path] = checked
             if checked.unread is None:

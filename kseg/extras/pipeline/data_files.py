@@ -45,10 +45,9 @@ class NewPlace:
 class DataFiles:
     """Writes rows to files of about ``file_bytes``. No file has its name before it is complete."""
 
-    def __init__(self, schema: Any, new_place: NewPlace, *, by_day: bool, file_bytes: int) -> None:
+    def __init__(self, schema: Any, new_place: NewPlace, file_bytes: int) -> None:
         self._schema = schema
         self._new_place = new_place
-        self._by_day = by_day
         self._file_bytes = file_bytes
         self._open: dict[date | None, _OpenFile] = {}
         #: The complete files that are not taken yet.
@@ -88,7 +87,7 @@ class DataFiles:
 
     def _days(self, batch: Any) -> Iterator[tuple[date | None, Any]]:
         """Yield the rows of each day."""
-        if not self._by_day:
+        if not self._new_place.by_day:
             yield None, batch
             return
         days = pc.floor(pc.divide(pc.cast(batch.column("timestamp"), pa.int64()).cast(pa.float64()), _DAY_MICROSECONDS))

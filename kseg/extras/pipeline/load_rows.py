@@ -70,7 +70,6 @@ class PartsTask:
 
     rows: TableRows
     new_place: NewPlace
-    by_day: bool
     file_bytes: int
     run: str
     parts: tuple[tuple[Part, LoadPlan], ...]
@@ -88,7 +87,7 @@ class LoadedParts:
 def load_parts(task: PartsTask) -> LoadedParts:
     """Load parts into data files. Raises KsegError; then no file is left."""
     found, table = LoadedParts(), task.rows
-    files = DataFiles(table.schema, task.new_place, by_day=task.by_day, file_bytes=task.file_bytes)
+    files = DataFiles(table.schema, task.new_place, task.file_bytes)
     try:
         for part, plan in task.parts:
             for batch in part_rows(part, plan, table.needed, table.decoding):
@@ -140,9 +139,7 @@ class TableLoad:
         """Load the plans, and return the state of the table. Raises KsegError; commits before it stay."""
         tasks = list(self._tasks(plans))
         try:
-            for task, found in zip(
-                tasks, map_ordered(self._pool, load_parts, tasks) if self._pool else map(load_parts, tasks), strict=True
-            ):
+            for task, found in zip(tasks, map_ordered(self._pool, load_parts, tasks), strict=True):
                 self._add(task, found)
             for plan in plans:
                 if plan.end > plan.first:
@@ -170,9 +167,9 @@ class TableLoad:
             yield self._task(parts)
 
     def _task(self, parts: Sequence[tuple[Part, LoadPlan]]) -> PartsTask:
-        table, settings = self._table, self._table.settings
+        table = self._table
         return PartsTask(
-            table.rows, table.new_place, settings.by_day, settings.file_bytes, self._run,
+            table.rows, table.new_place, table.settings.file_bytes, self._run,
             tuple((part, replace(plan, parts=(), damaged=())) for part, plan in parts),
         )  # fmt: skip
 

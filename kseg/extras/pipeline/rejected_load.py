@@ -30,8 +30,7 @@ class RejectedLoad:
             self._table.create()
             self._table.remove_orphans()
             self._state = self._table.read_state() or TableState()
-            size = self._table.settings.file_bytes
-            self._files = DataFiles(self._table.schema, self._table.new_place, by_day=False, file_bytes=size)
+            self._files = DataFiles(self._table.schema, self._table.new_place, self._table.settings.file_bytes)
         loaded = self._state.offsets.get(partition)
         if loaded:
             rows = rows.filter(pc.greater_equal(rows.column("offset"), loaded.next_offset))

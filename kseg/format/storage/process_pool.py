@@ -54,11 +54,13 @@ class Pool(Protocol):
     def result(self, future: Future[Any]) -> Any: ...
 
 
-def map_ordered(pool: Pool, work: Callable[..., _T], *arguments: Iterable[Any]) -> Iterator[_T]:
-    """Yield the results of ``work`` for each tuple of arguments like ``map``, in their order; calls run in ``pool``.
+def map_ordered(pool: Pool | None, work: Callable[..., _T], *arguments: Iterable[Any]) -> Iterator[_T]:
+    """Yield the results of ``work`` for each tuple of arguments, in order. Calls run in ``pool``, or here.
 
     At most ``pool.ahead`` calls are submitted before their results are used. Raises the first exception of a call.
     """
+    if pool is None:
+        return map(work, *arguments)
     return map(pool.result, submit_ordered(pool, partial(pool.submit, work), *arguments))
 
 
