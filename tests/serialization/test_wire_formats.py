@@ -128,7 +128,7 @@ def test_values_of_other_registries_that_cannot_be_decoded_have_a_reason() -> No
         assert unknown("t", other) == NOT_DECODED
 
 
-#: The file of messages in RegistryProtobuf.java.
+#: The file of messages in RegistryFormats.java.
 SHOP = """syntax = "proto3"; package shop; message Zebra { int64 id = 1; }
 message Order { int64 id = 1; message Line { int64 id = 1; message Part { int64 id = 1; } }
   message Address { int64 id = 1; } }

@@ -10,16 +10,12 @@ from pathlib import Path
 from tools.lab import maven
 from tools.lab.oracle import run_java
 
-PROGRAMS = {
-    "StreamsFormats.java": "wire-streams",
-    "RegistryFormats.java": "wire-registries",
-    "RegistryProtobuf.java": "wire-registries",
-}
+PROGRAMS = {"wire-streams": "StreamsFormats.java", "wire-registries": "RegistryFormats.java"}
 
 
 def main() -> None:
     """Run the programs, each with its jars."""
-    lines = [run_java(jars, str(Path(__file__).with_name(program)), ()) for program, jars in PROGRAMS.items()]
+    lines = [run_java(jars, str(Path(__file__).with_name(program)), ()) for jars, program in PROGRAMS.items()]
     (maven.ROOT / "fixtures" / "serialized" / "formats.txt").write_text("".join(lines), encoding="utf-8")
 
 
