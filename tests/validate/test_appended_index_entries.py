@@ -1,10 +1,12 @@
 """Next to a broker the log and its transaction index grow while they are read."""
 
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from kseg.commands.validate import txn_index_check
 from kseg.commands.validate.txn_index_check import TxnIndexCheck
 from kseg.commands.validate.validate import validate_segment
 from kseg.findings import Finding
@@ -17,17 +19,26 @@ FOLDER = SEGMENTS / "4.3.0-v2-none-transactions"
 STEM = f"{17:020}"
 
 
-@pytest.mark.parametrize("entries", [0, 1])
-def test_entries_appended_after_the_index_was_opened_are_read(entries: int, tmp_path: Path) -> None:
-    """A preallocated segment shows markers whose entries were not written when the index was opened."""
+@pytest.mark.parametrize("late", [False, True], ids=["written-while-read", "a-moment-late"])
+@pytest.mark.parametrize("entries", [None, 0, 1])
+def test_entries_appended_after_the_index_was_opened_are_read(
+    entries: int | None, late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A preallocated segment shows markers whose entries, or whose index, were not written when the index was opened."""
     log, index = (tmp_path / f"{STEM}{suffix}" for suffix in (".log", ".txnindex"))
     shutil.copy(FOLDER / log.name, log)
     content = (FOLDER / index.name).read_bytes()
-    index.write_bytes(content[: entries * ABORTED_TXN.size])
+    if entries is not None:
+        index.write_bytes(content[: entries * ABORTED_TXN.size])
     findings: list[Finding] = []
-    with open_source(str(index)) as source, SegmentReader(open_source(str(log))) as reader:
-        check = TxnIndexCheck(source, 17, findings.append)
-        index.write_bytes(content)
+    with ExitStack() as stack:
+        source = None if entries is None else stack.enter_context(open_source(str(index)))
+        reader = stack.enter_context(SegmentReader(open_source(str(log))))
+        check = TxnIndexCheck(source, 17, findings.append, str(index))
+        if late:
+            monkeypatch.setattr(txn_index_check.time, "sleep", lambda _seconds: index.write_bytes(content))
+        else:
+            index.write_bytes(content)
         for window in reader.windows():
             check.update(window)
         check.finish(whole=True)

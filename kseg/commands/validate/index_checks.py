@@ -249,7 +249,8 @@ class IndexChecks:
             time_runs, *_arguments(opened, ".timeindex", base, report), stale.get(".timeindex")
         )
         # Without any index the folder is a copy of the logs alone, and the .txnindex is not missing.
-        self._aborts = TxnIndexCheck(*_arguments(opened, ".txnindex", base, report if opened else do_nothing))
+        growing = os.path.splitext(self._file.path)[0] + ".txnindex" if opened and self._file.active else None
+        self._aborts = TxnIndexCheck(*_arguments(opened, ".txnindex", base, report if opened else do_nothing), growing)
         self._collector = FactsCollector(self._offsets, self._times)
 
     def _stale_entries(self, base_offset: int) -> dict[str, StaleEntries]:

@@ -5,6 +5,8 @@ Consumers that read committed must find each aborted transaction (``TransactionI
 
 from __future__ import annotations
 
+import time
+
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT64_MAX
@@ -16,12 +18,18 @@ from kseg.format.sidefiles.index_walks import walk_txn_index
 from kseg.format.sidefiles.indexes import ABORTED_TXN, AbortedTxn
 from kseg.format.storage.source import Source, local_size, open_range
 
+#: Seconds to wait, once in a segment, for the entry of a marker that a broker has just written.
+WAIT = 0.2
+
 
 class TxnIndexCheck:
-    """The checks of a transaction index. If the file does not exist, it has 0 entries and ``report`` is the log's."""
+    """The checks of a transaction index. If the file does not exist, it has 0 entries and ``report`` is the log's.
 
-    def __init__(self, source: Source | None, base_offset: int, report: Report) -> None:
-        self._source = source
+    ``growing``: the path of the index if a broker may be writing the segment.
+    """
+
+    def __init__(self, source: Source | None, base_offset: int, report: Report, growing: str | None = None) -> None:
+        self._growing = growing
         self._base_offset = base_offset
         self._report = report
         # Whether the current entry already has a finding.
@@ -31,6 +39,7 @@ class TxnIndexCheck:
         self._entry: AbortedTxn | None = None
         self._read_to = 0
         self._appended: Source | None = None
+        self._wait = WAIT
         self._advance()
         self._opener = DeepIterator(do_nothing)
         self._open: dict[int, int] = {}
@@ -58,13 +67,21 @@ class TxnIndexCheck:
         """Continue with the entries that a broker has appended since; return whether there are any.
 
         In a preallocated segment a reader also gets the batches that are appended while it reads. A broker writes a marker
-        and then its entry, so the entries of these markers are not in the index as it was opened.
+        and then its entry (``UnifiedLog.append``), and creates the file for the first entry, so the entries of these
+        markers are not in the index as it was opened. The entry of the newest marker can be a moment late.
         """
-        size = local_size(self._source.name) if self._source else None
-        if size is None or size < self._read_to + ABORTED_TXN.size:
+        path = self._growing
+        if path is None:
+            return False
+        size = local_size(path) or 0
+        if size < self._read_to + ABORTED_TXN.size and self._wait:
+            time.sleep(self._wait)
+            self._wait = 0.0
+            size = local_size(path) or 0
+        if size < self._read_to + ABORTED_TXN.size:
             return False
         self.close()
-        self._appended = open_range(self._source.name, self._read_to, size)  # type: ignore[union-attr]
+        self._appended = open_range(path, self._read_to, size)
         self._entries = walk_txn_index(self._appended, self._base_offset, self._record)
         self._advance()
         return True
