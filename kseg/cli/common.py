@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -16,8 +17,10 @@ from kseg.cli.messages import INPUTS, note
 from kseg.commands.grep import matches
 from kseg.engine import imported, lazy
 from kseg.format.internal_topics import decode
+from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment import split_points
 from kseg.format.storage.file_access import Progress
+from kseg.format.storage.naming import ID
 from kseg.format.storage.process_pool import map_ordered, process_pool, progress_to
 from kseg.format.storage.source import STDIN
 from kseg.format.writer import output_rule  # loads the registry; few runs have an output file
@@ -216,6 +219,21 @@ def header_and_value(text: str) -> tuple[bytes, bytes]:
     if not equals:
         raise ValueError("expected NAME=VALUE, such as source=web")
     return os.fsencode(name), os.fsencode(value)
+
+
+def node_and_folders(text: str) -> tuple[int, tuple[str, ...]]:
+    """Return a node id and its log directories. Raises ValueError."""
+    node, equals, folders = text.partition("=")
+    if not equals or not node.isascii() or not node.isdecimal() or int(node) > INT32_MAX or not all(folders.split(",")):
+        raise ValueError("expected ID=DIR or ID=DIR,DIR, such as 1=/disk1/kafka-logs")
+    return int(node), tuple(folders.split(","))
+
+
+def cluster_id(text: str) -> str:
+    """Return the id of a cluster. Raises ValueError."""
+    if not re.fullmatch(ID, text):
+        raise ValueError("expected 22 characters of A-Z, a-z, 0-9, - and _")
+    return text
 
 
 def topic_name(text: str) -> str:

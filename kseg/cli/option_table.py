@@ -16,6 +16,7 @@ import click
 
 from kseg.cli import common
 from kseg.cli.common import Choice, InputPath, OutputFolder, OutputPath, Parsed, WholeNumber
+from kseg.commands.adopt import adoption
 from kseg.commands.grep import matches, partitioners
 from kseg.extras.sql import recipes
 from kseg.format.compress import codecs
@@ -165,6 +166,18 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "keep_producers": OptionRow("--keep-producers", "Keep producer ids, sequences, transactions and markers."),
         "skip_damaged": OptionRow("--skip-damaged", "Skip damaged batches. Exit code 1 if there are any."),
         "dry_run": OptionRow("--dry-run", "Write only the report. DST can be omitted."),
+        "nodes": OptionRow("--node", "Take these log directories as those of a node. Repeatable.", "ID=DIR[,DIR]",
+            lambda: Parsed(common.node_and_folders), multiple=True),
+        "controllers": OptionRow("--controller", "Make a node that is only a controller. Repeatable.", "ID", _number(0),
+            multiple=True),
+        "metadata": OptionRow("--metadata", "Take configurations from this metadata log, the folder __cluster_metadata-0.",
+            "DIR", InputPath),
+        "no_metadata": OptionRow("--no-metadata", "Guess configurations, even if there is a metadata log."),
+        "release": OptionRow("--release", "Write metadata for this release. Default: as before, or 3.9.",
+            type=lambda: Choice(list(adoption.RELEASES))),
+        "cluster_id": OptionRow("--cluster-id", "Set the id of the cluster. Default: a new one.", "ID",
+            lambda: Parsed(common.cluster_id)),
+        "deleted": OptionRow("--deleted", "Bring back folders of deleted topics (-delete) and strays (-stray), too."),
         "prefer": OptionRow("--prefer", "Where replicas diverge, take the batches of this one.", "REPLICA"),
         "salvage_records": OptionRow("--salvage-records", "Keep the records before a fault in a batch."),
         "indexes_only": OptionRow("--indexes-only", "Write only index files to DST, for an undamaged log."),
@@ -254,6 +267,8 @@ class Cell(NamedTuple):
     default: object = ...
     multiple: bool | None = None
     least: int | None = None
+    metavar: str | None = None
+    type: Callable[[], click.ParamType[Any]] | None = None
 
 
 #: (command, field) -> the difference.
@@ -270,6 +285,9 @@ CELLS: Mapping[tuple[str, str], Cell] = {
                             multiple=False),
     ("lag", "since"): Cell("lags have no time", "Begin the history at TIME: ISO 8601, 2h, yesterday, epoch ms."),
     ("lag", "until"): Cell("lags have no time", "End the history before TIME."),
+    ("adopt", "output"): Cell("its result is a folder", "Write the new cluster to this folder, which must not exist.",
+        metavar="DIR", type=OutputFolder),
+    ("adopt", "format"): Cell("its result is a folder", "Set the format of the plan."),
     ("repair", "rule"): Cell("a repair has no exit code for a severity",
                              "Set the severity of a rule. Errors drop the batch. Repeatable."),
     ("grep", "quiet"): Cell("as in grep: the exit code is the answer", "Show nothing, and stop at the first match."),
@@ -354,6 +372,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
         "pipeline": "FILE has the columns of each table",
         "doctor": "its rows are answers and commands",
         **dict.fromkeys(("convert", "repair"), "its report is text or JSON Lines"),
+        "adopt": "its rows are of several kinds",
         "explain": "its page is text",
         "rules": "its table has four columns, and CSV all fields",
         OTHERS: "it prints no rows",
@@ -364,6 +383,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
         "explain": "it reads the start of a file",
         "rules": _NO_FILES,
         "repair": "what it keeps of a segment depends on the segments before",
+        "adopt": "it reads the ends of logs, and the disks limit the copies",
         "transactions": "a transaction can span segments",
         "schemas": "it reads one small topic",
         "sql": "DuckDB pulls the rows of one reader",

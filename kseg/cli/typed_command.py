@@ -138,8 +138,8 @@ def option_of(command_name: str, field: str, results: ResultKind | None = None) 
         default = next(iter(results.writers))
     elif cell is not None and cell.least is not None:
         settings["type"] = common.WholeNumber(cell.least)
-    elif row.type is not None:
-        settings["type"] = row.type()
+    elif kind := (cell and cell.type) or row.type:
+        settings["type"] = kind()
     if row.is_flag:
         settings["is_flag"] = True
     else:
@@ -148,7 +148,7 @@ def option_of(command_name: str, field: str, results: ResultKind | None = None) 
         settings["default"] = default
     return click.Option(
         [*_names(row.names), field],
-        metavar=row.metavar,
+        metavar=(cell and cell.metavar) or row.metavar,
         help=(cell and cell.help) or row.help,
         show_default=row.show_default or (field == "limit" and default is not None),
         hidden=row.hidden,

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from kseg.errors import KsegError, UnreadableError
 from kseg.format.internal_topics.metadata_replay import replay_fault
-from kseg.format.log_loader.loaded_files import MAX_TEXT, OfflineError, RefusedError, read_offsets
+from kseg.format.log_loader.broker_starts import CHECKPOINTS, starts_of
+from kseg.format.log_loader.loaded_files import OfflineError, RefusedError
 from kseg.format.log_loader.log_dir_identity import conflicts, owner_of, read_identity
 from kseg.format.log_loader.log_segment import INDEX_BYTES
-from kseg.format.log_loader.partition_files import File
 from kseg.format.log_loader.plan import (
     EMPTIED,
     FAILURES,
@@ -28,19 +28,15 @@ from kseg.format.log_loader.plan import (
     Step,
 )
 from kseg.format.log_loader.recovery_plan import METADATA_TOPIC, BrokerStart, plan_partition
-from kseg.format.sidefiles.checkpoints import CheckpointOffset
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
 from kseg.format.sidefiles.metadata_files import (
     CLEAN_SHUTDOWN,
-    CLEANER_OFFSETS,
-    HIGH_WATERMARKS,
     LOG_STARTS,
     META,
     RECOVERY_POINTS,
     MetaProperties,
 )
 from kseg.format.storage import local_files
-from kseg.format.storage.local_files import skip_special
 from kseg.format.storage.naming import (
     Partition,
     base_offset_of,
@@ -54,7 +50,6 @@ from kseg.format.storage.source import log_dirs_in
 from kseg.format.writer.written_side_files import ALL_ZEROS, lost_log
 from kseg.text import count_of
 
-_CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 _OF_A_LOG_DIR = {CLEAN_SHUTDOWN, RECOVERY_POINTS, META}
 # The cache of tiered storage is not a partition; the broker knows its name.
 _PASSED_OVER = frozenset({"remote-log-index-cache"})
@@ -67,7 +62,6 @@ _NO_METADATA = (
     "the metadata log is missing: unless it is in another log directory, or the controllers are other nodes, the broker "
     "starts without topics and renames {} to -stray"
 )
-_Offsets = dict[tuple[str, int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +160,7 @@ def plan(
         # The broker ends before it loads any log.
         yield LogDirPlan(path, bool(requested.clean), tuple(steps), sum(bool(partition_of(name)) for name in folders))
         return
-    starts = _starts(log_dir, requested, steps)
+    starts = starts_of(log_dir, steps, requested.clean, requested.index_interval, requested.index_bytes)
     if alone:
         yield _plan_partition(path, starts.of(partition_of(os.path.basename(os.path.abspath(path)))))
         return
@@ -266,53 +260,13 @@ def _attempt(folder: str, start: BrokerStart) -> PartitionPlan | str:
         return str(error)
 
 
-@dataclass(frozen=True, slots=True)
-class _BrokerStarts:
-    clean: bool
-    requested: RecoveryRequest
-    recovery_points: _Offsets
-    log_starts: _Offsets
-
-    def of(self, partition: Partition | None) -> BrokerStart:
-        key = (partition.topic, partition.partition) if partition else ("", -1)
-        requested = self.requested
-        recovery_point, log_start = self.recovery_points.get(key, 0), self.log_starts.get(key, 0)
-        return BrokerStart(self.clean, recovery_point, log_start, requested.index_interval, requested.index_bytes)
-
-
-def _starts(log_dir: str, requested: RecoveryRequest, steps: list[Step]) -> _BrokerStarts:
-    found = local_files.exists(os.path.join(log_dir, CLEAN_SHUTDOWN))
-    if found:
-        steps.append(Step("delete-file", CLEAN_SHUTDOWN, "a crash after the start must not look like a clean shutdown"))
-    offsets = {name: _read_offsets(log_dir, name, steps) for name in _CHECKPOINTS}
-    recovery_points, log_starts = (
-        {(entry.topic, entry.partition): entry.offset for entry in offsets[name]}
-        for name in (RECOVERY_POINTS, LOG_STARTS)
-    )
-    return _BrokerStarts(found if requested.clean is None else requested.clean, requested, recovery_points, log_starts)
-
-
-def _read_offsets(log_dir: str, name: str, steps: list[Step]) -> list[CheckpointOffset]:
-    """Return the entries of a checkpoint, none if a broker treats it as empty."""
-    path = os.path.join(log_dir, name)
-    if not local_files.exists(path) or not skip_special(log_dir, [name]):
-        return []
-    try:
-        return read_offsets(File.at(path).read(0, MAX_TEXT + 1), name)
-    except OfflineError as error:
-        steps.append(Step("offline", name, f"{error.why}; until then the broker treats it as empty"))
-    except RefusedError as error:
-        steps.append(Step("pass-over", name, f"{error.why}; the broker treats it as empty"))
-    return []
-
-
 def _check_identity(log_dir: str, steps: list[Step]) -> bool:
     """Check the ids, and return whether a broker can't read them.
 
     A folder of partitions without a log directory's files may be a copy of some partitions. ``kseg repair`` writes their
     log starts.
     """
-    names = {CLEAN_SHUTDOWN, META, *_CHECKPOINTS} - {LOG_STARTS}
+    names = {CLEAN_SHUTDOWN, META, *CHECKPOINTS} - {LOG_STARTS}
     if not any(local_files.exists(os.path.join(log_dir, name)) for name in names):
         return False
     try:

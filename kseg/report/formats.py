@@ -195,6 +195,12 @@ CONVERSION = ResultKind(
     "kseg.report.convert_report:rows",
     {"text": "kseg.report.convert_report:write_text", "jsonl": JSON_LINES},
 )
+# (an Adoption)
+ADOPTION = ResultKind(
+    "adopted clusters",
+    "kseg.report.adopt_report:rows",
+    {"table": "kseg.report.adopt_report:write_table", "jsonl": JSON_LINES},
+)
 # (name of a rule, or None for all)
 RULES = ResultKind(
     "rules",

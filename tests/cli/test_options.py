@@ -44,7 +44,7 @@ def test_all_options_are_rows_of_the_table() -> None:
             assert [*option.opts, *option.secondary_opts] == names, (name, field)
             assert option.multiple == (row.multiple if cell is None or cell.multiple is None else cell.multiple)
             assert option.help == (row.help if cell is None else cell.help or row.help), (name, field)
-            assert option.metavar == row.metavar
+            assert option.metavar == (row.metavar if cell is None else cell.metavar or row.metavar)
             used.add(field)
     assert used == set(ROWS), "a row without a command"
     assert {group_of(field) for field in ROWS} == set(GROUPS)
@@ -99,7 +99,7 @@ def _annotation(row: OptionRow, option: click.Option) -> set[str]:
         "offsets": "tuple[int | None, int | None]", "columns": "tuple[str, ...]", "fields": "tuple[str, ...]",
         "since": "int", "until": "int", "at": "Moment", "max_rate": "float", "keys": "bytes", "key_hex": "bytes",
         "key_int32": "bytes", "key_int64": "bytes", "json_paths": "JsonPath",
-        "headers": "tuple[bytes, bytes]",
+        "headers": "tuple[bytes, bytes]", "nodes": "tuple[int, tuple[str, ...]]",
     }  # fmt: skip
     plain = "int" if isinstance(option.type, click.types.IntRange | click.types.IntParamType) else "str"
     kind = parsed.get(str(option.name), plain)

@@ -72,6 +72,11 @@ def runs(command: str, home: Path) -> Iterator[list[str]]:
     elif command == "convert":
         for n, path in enumerate(LOGS):
             yield ["--skip-damaged", "--lossy", "v2-to-v1", path, str(home / f"converted-{n}")]
+    elif command == "adopt":
+        (home / "adopted" / "orders-0.a-stray").mkdir(parents=True)
+        nodes = [f"--node={n}={home / 'backup' / f'broker-{n}'}" for n in (1, 2)]
+        yield [*nodes, f"--node=3={home / 'adopted'}", f"--node=4={home / 'kafka-logs'}"]
+        yield [f"--node=1={home / 'kafka-logs'}"]
     elif command == "rules":
         yield []
     elif command == "diff":

@@ -157,6 +157,10 @@ ANSWERS = {
         "diff --by-key kafka-logs/clicks-2 backup/broker-1/payments-1",
         "change,key,offset a,offset b",
     ),
+    "adopted clusters": (
+        "adopt --node 1=backup/broker-1 --node 2=backup/broker-2",
+        "topic,partitions,replicas,offsets",
+    ),
     "runs of a pipeline": ("pipeline plan night.toml", "partition to lag damage status"),
 }
 

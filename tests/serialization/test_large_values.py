@@ -17,8 +17,8 @@ pytest.importorskip("google.protobuf", reason="protobuf is not installed")
 
 from kseg.extras.serialization.decoding import FieldDecoder
 from kseg.extras.serialization.schema_set import AVRO, PROTOBUF, Schema, SchemaSet
+from kseg.format.messages.message_writer import uvarint
 from tests.support.damage import varint
-from tests.support.metadata_logs import uvarint
 
 #: The prefix of a value with the schema of id 5.
 PREFIX = b"\0\0\0\0\5"

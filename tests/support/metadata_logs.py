@@ -1,4 +1,4 @@
-"""Metadata logs of KRaft with any records: an encoder from Kafka's definitions, and random logs."""
+"""Metadata logs of KRaft with any records, and random logs."""
 
 from __future__ import annotations
 
@@ -8,69 +8,37 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kseg.format.internal_topics.decode import CLUSTER_METADATA, FRAME_VERSION, decode
+from kseg.format.internal_topics.decode import CLUSTER_METADATA, decode
 from kseg.format.internal_topics.metadata_replay import MetadataReplay, NotReplayableError
 from kseg.format.messages.definitions import RECORDS, MessageField, definition
+from kseg.format.writer.metadata_snapshot import MetadataRecord, encoded_record
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 
 #: A record: its type without the suffix, its version, its fields.
 Change = tuple[str, int, dict[str, Any]]
-_SIZES = {"int8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8}
-
-
-def uvarint(number: int) -> bytes:
-    parts = bytearray()
-    while number > 0x7F:
-        parts.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes((*parts, number))
+_DEFAULTS = {"bool": False, "uuid": "A" * 22, "string": "", "bytes": b""}
 
 
 def encoded(change: Change) -> bytes:
-    """Return the value of a record: frame, type, version and message, whose definitions all are flexible."""
+    """Return the value of a record. Fields that it lacks are null or zero."""
     name, version, data = change
     found = definition(RECORDS, f"{name}Record", version)
     assert found is not None
-    assert found.api_key is not None
-    head = uvarint(FRAME_VERSION) + uvarint(found.api_key) + uvarint(version)
-    return head + _structure(found.fields, version, data)
+    return encoded_record(MetadataRecord(found.name, version, _filled(found.fields, version, data)))
 
 
-def _structure(fields: Sequence[MessageField], version: int, data: dict[str, Any]) -> bytes:
-    parts, tags = [], []
+def _filled(fields: Sequence[MessageField], version: int, data: dict[str, Any]) -> dict[str, Any]:
+    filled: dict[str, Any] = {}
     for field in fields:
-        if version not in field.versions:
+        value = data.get(field.name)
+        if version not in field.versions or (version in field.tagged and field.name not in data):
             continue
-        if version in field.tagged:
-            if field.name in data:
-                content = _value(field, version, data[field.name])
-                tags.append((field.tag, uvarint(field.tag) + uvarint(len(content)) + content))
-        else:
-            parts.append(_value(field, version, data.get(field.name)))
-    return b"".join((*parts, uvarint(len(tags)), *(content for _, content in sorted(tags))))
-
-
-def _value(field: MessageField, version: int, value: Any) -> bytes:
-    if not field.type.startswith("[]"):
-        return _item(field, field.type, version, value)
-    if value is None:
-        return uvarint(0 if version in field.nullable else 1)
-    return uvarint(len(value) + 1) + b"".join(_item(field, field.type[2:], version, item) for item in value)
-
-
-def _item(field: MessageField, kind: str, version: int, value: Any) -> bytes:
-    if kind in _SIZES:
-        return int(value or 0).to_bytes(_SIZES[kind], "big", signed=not kind.startswith("u"))
-    if kind == "bool":
-        return bytes((bool(value),))
-    if kind == "uuid":
-        return base64.urlsafe_b64decode(f"{value or 'A' * 22}==")
-    if kind in ("string", "bytes"):
-        if value is None and version in field.nullable:
-            return uvarint(0)
-        content = value.encode() if isinstance(value, str) else value or b""
-        return uvarint(len(content) + 1) + content
-    return _structure(field.fields, version, value)
+        if value is None and version not in field.nullable:
+            value = [] if field.type.startswith("[]") else _DEFAULTS.get(field.type, 0)
+        elif field.fields and value is not None:
+            value = [_filled(field.fields, version, one) for one in value]
+        filled[field.name] = value
+    return filled
 
 
 def write_log(path: Path, changes: Iterable[Change], *, per_batch: int = 3) -> Path:

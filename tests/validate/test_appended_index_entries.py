@@ -1,12 +1,12 @@
 """Next to a broker the log and its transaction index grow while they are read."""
 
 import shutil
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from kseg.commands.validate import txn_index_check
 from kseg.commands.validate.txn_index_check import TxnIndexCheck
 from kseg.commands.validate.validate import validate_segment
 from kseg.findings import Finding
@@ -36,7 +36,7 @@ def test_entries_appended_after_the_index_was_opened_are_read(
         reader = stack.enter_context(SegmentReader(open_source(str(log))))
         check = TxnIndexCheck(source, 17, findings.append, str(index))
         if late:
-            monkeypatch.setattr(txn_index_check.time, "sleep", lambda _seconds: index.write_bytes(content))
+            monkeypatch.setattr(time, "sleep", lambda _seconds: index.write_bytes(content))
         else:
             index.write_bytes(content)
         for window in reader.windows():

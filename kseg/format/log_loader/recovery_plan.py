@@ -87,26 +87,32 @@ class BrokerStart:
 ReportSnapshot = Callable[[int, Sequence[ProducerState]], object]
 
 
-def plan_partition(folder: str, start: BrokerStart, report_snapshot: ReportSnapshot = do_nothing) -> PartitionPlan:
-    """Return the plan for one partition's folder. Raises UnreadableError if one of its files can't be read."""
+def plan_partition(
+    folder: str, start: BrokerStart, report_snapshot: ReportSnapshot = do_nothing, *, adopted: bool = False
+) -> PartitionPlan:
+    """Return the plan for one partition's folder. Raises UnreadableError if one of its files can't be read.
+
+    ``adopted``: it is as that of a topic in use, whatever the suffix of its name, and gets a topic id before the start.
+    """
     partition = partition_of(os.path.basename(os.path.abspath(folder)))
     topic, number, state = partition or (None, None, None)
     if topic == METADATA_TOPIC:
         # KafkaMetadataLog: its log is recovered from the first byte on at every start.
         start = replace(start, clean=False, recovery_point=0, log_start=0)
-    loading = _Loading(folder, start, deleted=state == "-delete")
+    deleted = state == "-delete" and not adopted
+    loading = _Loading(folder, start, deleted=deleted)
     try:
         loading.load()
         if topic == METADATA_TOPIC:
             loading.check_kraft_snapshot()
-        else:
+        elif not adopted:
             loading.check_topic_id(may_be_stray=state is None)
     except OfflineError as error:
         loading.add_step("offline", error.file or loading.at_work, error.why)
     except RefusedError as error:
         loading.add_step("refuse", error.file or loading.at_work, error.why)
     else:
-        if state == "-delete":
+        if deleted:
             return PartitionPlan(folder, topic, number, (Step("delete-folder", why="its topic was deleted"),))
         loading.report_snapshots(report_snapshot)
     return loading.plan(topic, number)

@@ -1,0 +1,107 @@
+"""``kseg adopt``: options, exit codes. 1: not all data is in the new cluster. 2: it cannot be written."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from kseg.cli import common
+from kseg.cli.messages import FAILED, FOUND, note
+from kseg.cli.progress import progress_bar
+from kseg.cli.typed_command import DetailOptions, command
+from kseg.commands.adopt.adoption import Identity, new_disks, write_cluster
+from kseg.commands.adopt.adoption_plan import AdoptionPlan, plan_of
+from kseg.commands.adopt.disks import disks_of, replicas_of
+from kseg.commands.adopt.old_metadata import OldMetadata, newest_metadata, read_metadata
+from kseg.errors import UsageError
+from kseg.format.storage.source import is_url
+from kseg.format.writer.output_guards import target_path
+from kseg.report.adopt_report import Adoption
+from kseg.report.formats import ADOPTION, destination, write
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdoptOptions(DetailOptions):
+    """The command line of ``kseg adopt``."""
+
+    paths: tuple[str, ...]
+    nodes: tuple[tuple[int, tuple[str, ...]], ...]
+    controllers: tuple[int, ...]
+    metadata: str | None
+    no_metadata: bool
+    release: str | None
+    cluster_id: str | None
+    deleted: bool
+    output: str | None
+
+
+@command(
+    AdoptOptions,
+    results=ADOPTION,
+    arguments=(click.Argument(["paths"], metavar="[PATH]...", nargs=-1, type=common.InputPath()),),
+    examples=(
+        "kseg adopt broker1/kafka-logs broker2/kafka-logs",
+        "kseg adopt --node 1=disk1,disk2 --node 2=disk3 -o new-cluster",
+        "kseg adopt --deleted kafka-logs -o new-cluster",
+    ),
+)
+def adopt(asked: AdoptOptions) -> int:
+    """Make a cluster from the log directories of its brokers, if its controllers or topics are lost.
+
+    Topics keep their ids, partitions their offsets, and groups what they committed. Without -o the plan is shown and nothing
+    is written. -o copies the log directories to a new folder, with the metadata of a KRaft cluster with a static quorum
+    (Kafka 3.9 and later). Configurations, users and access rules are those of the newest metadata log among the log
+    directories, or else guesses that delete no record.
+
+    Exit codes: 0 all data is in the new cluster, 1 not all of it, 2 it cannot be made.
+    """
+    homes = {os.path.normpath(path): node for node, paths in asked.nodes for path in paths}
+    paths = (*asked.paths, *homes)
+    if not paths:
+        raise click.UsageError("Missing argument 'PATH...': give the log directories of all brokers.")
+    for path in filter(is_url, paths):
+        raise UsageError(f"{path}: adopt reads local log directories only: give a folder")
+    target = None if asked.output is None else target_path(asked.output)
+    if target is not None and os.path.lexists(target):
+        raise UsageError(f"{target} exists: give a folder that does not")
+    common.check_outputs(*paths)
+    made = _planned(asked, homes, target)
+    identity, plan = made.identity, made.plan
+    if target is not None:
+        size = sum(bytes_ for _, _, replica in plan.replicas for _, bytes_ in replica.plan.files)
+        with progress_bar(size) as progress:
+            write_cluster(plan, made.disks, identity, made.old, target, progress)
+    with destination(None) as out:
+        write(ADOPTION, asked.format, out, made, detail=asked.detail)
+    if plan.blocked:
+        return FAILED
+    return 0 if made.is_whole else FOUND
+
+
+def _planned(asked: AdoptOptions, homes: dict[str, int], target: Path | None) -> Adoption:
+    disks = disks_of(asked.paths, homes)
+    old = _old_metadata(asked, [disk.path for disk in disks])
+    unread: list[tuple[str, str]] = []
+    found = [replica for disk in disks for replica in replicas_of(disk, unread, deleted=asked.deleted)]
+    if not found:
+        hint = f": {unread[0][0]}: {unread[0][1]}" if unread else ""
+        raise UsageError(f"no folder of a partition in {', '.join(disk.path for disk in disks)}{hint}")
+    plan: AdoptionPlan = plan_of(disks, found, old)
+    plan.left_out += unread
+    identity = Identity.of(asked.cluster_id, asked.release, old)
+    return Adoption(plan, new_disks(disks, asked.controllers), identity, old, str(target) if target else None)
+
+
+def _old_metadata(asked: AdoptOptions, folders: list[str]) -> OldMetadata:
+    """Return the state of the metadata log that was given, or of the newest one among the log directories."""
+    if asked.no_metadata:
+        return OldMetadata()
+    path = asked.metadata or newest_metadata(folders)
+    if path is None:
+        return OldMetadata()
+    if asked.metadata is None:
+        note(f"configurations are from {path}: --no-metadata ignores it")
+    return read_metadata(path)

@@ -1,0 +1,217 @@
+"""Decide what the new cluster is: its topics with their ids, the replicas of each partition, leaders and configurations.
+
+The leader of a partition is the replica with the latest leader epoch, and of those the one with the most records. The
+others truncate to it, as they do in any cluster (KIP-101).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kseg.commands.adopt.disks import DELETED_STATES, AdoptedReplica, Disk, random_id
+from kseg.commands.adopt.old_metadata import OldMetadata
+from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, REMOTE_LOG_METADATA, TRANSACTION_STATE
+from kseg.format.sidefiles.checkpoints import CheckpointOffset, walk_offset_checkpoint
+from kseg.format.sidefiles.metadata_files import CLEANER_OFFSETS
+from kseg.format.sidefiles.side_file_reading import entries_of
+from kseg.format.storage import local_files
+
+#: Characters of a topic id that make the name of a second topic with the same name.
+_SHORT_ID = 8
+# Without the old configuration a topic could have kept its records for longer than a broker's default, seven days.
+_KEEP = {"retention.ms": "-1", "retention.bytes": "-1"}
+_COMPACT = {"cleanup.policy": "compact"}
+_SHARE_STATE = "__share_group_state"
+#: What brokers set when they create these topics (``AutoTopicCreationManager``).
+_INTERNAL: Mapping[str, Mapping[str, str]] = {
+    CONSUMER_OFFSETS: {**_COMPACT, "compression.type": "producer", "segment.bytes": "104857600"},
+    TRANSACTION_STATE: {
+        **_COMPACT,
+        "compression.type": "uncompressed",
+        "segment.bytes": "104857600",
+        "unclean.leader.election.enable": "false",
+    },
+    _SHARE_STATE: {**_COMPACT, "compression.type": "producer", "segment.bytes": "104857600"},
+    REMOTE_LOG_METADATA: {"cleanup.policy": "delete", "retention.ms": "-1"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedPartition:
+    """A partition: its replicas, the leader first, and ``order``, the nodes as the cluster lists them.
+
+    ``leader_epoch`` is the one after all epochs of its replicas. ``lost`` has a line for each replica with records that the
+    leader's history excludes or that a start would cut off. Without replicas no disk has a folder of it: it starts empty.
+    """
+
+    number: int
+    replicas: tuple[AdoptedReplica, ...]
+    order: tuple[int, ...]
+    leader_epoch: int
+    lost: tuple[str, ...]
+
+    @property
+    def leader(self) -> AdoptedReplica | None:
+        """The replica that leads, None for an empty partition."""
+        return self.replicas[0] if self.replicas else None
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedTopic:
+    """A topic. ``configs_from`` says where its configuration is from: the old metadata, or why it was guessed."""
+
+    name: str
+    topic_id: str
+    partitions: tuple[AdoptedPartition, ...]
+    configs: Mapping[str, str]
+    configs_from: str
+
+
+@dataclass(slots=True)
+class AdoptionPlan:
+    """The new cluster. ``left_out`` are folders with the reason, ``blocked`` what keeps it from being written."""
+
+    disks: Sequence[Disk]
+    topics: list[AdoptedTopic] = field(default_factory=list)
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+    blocked: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def replicas(self) -> Iterator[tuple[AdoptedTopic, AdoptedPartition, AdoptedReplica]]:
+        """Each replica with its topic and partition."""
+        for topic in self.topics:
+            for partition in topic.partitions:
+                for replica in partition.replicas:
+                    yield topic, partition, replica
+
+
+def plan_of(disks: Sequence[Disk], replicas: Iterable[AdoptedReplica], old: OldMetadata) -> AdoptionPlan:
+    """Return the plan of a cluster with these replicas."""
+    made = AdoptionPlan(disks)
+    cleaned = {(entry.topic, entry.partition) for disk in disks for entry in _cleaned(disk)}
+    for name, topic_id, members in _topics(replicas, old, made):
+        partitions = _partitions(name, topic_id, members, old, made)
+        original = members[0].partition.topic
+        compacted = any((original, one.number) in cleaned for one in partitions)
+        configs, why = _configs(original, compacted, old)
+        made.topics.append(AdoptedTopic(name, topic_id, tuple(partitions), configs, why))
+    made.topics.sort(key=lambda topic: topic.name)
+    return made
+
+
+def _cleaned(disk: Disk) -> list[CheckpointOffset]:
+    """Return the partitions that the cleaner has compacted, none if the checkpoint cannot be read."""
+    path = os.path.join(disk.path, CLEANER_OFFSETS)
+    try:
+        return entries_of(path, walk_offset_checkpoint) if local_files.exists(path) else []
+    except ValueError:
+        return []
+
+
+def _topics(
+    replicas: Iterable[AdoptedReplica], old: OldMetadata, made: AdoptionPlan
+) -> Iterator[tuple[str, str, list[AdoptedReplica]]]:
+    """Yield the name, the id and the replicas of each topic. A folder without an id has that of the others."""
+    by_name: defaultdict[str, defaultdict[str | None, list[AdoptedReplica]]] = defaultdict(lambda: defaultdict(list))
+    for replica in replicas:
+        by_name[replica.partition.topic][replica.topic_id].append(replica)
+    for name, by_id in by_name.items():
+        unnamed = by_id.pop(None, [])
+        ranked = sorted(by_id, key=lambda topic_id: _rank(by_id[topic_id or ""], topic_id or "", old), reverse=True)
+        main = next((one for one in ranked if any(_is_live(each) for each in by_id[one])), None)
+        main = main or (ranked[0] if ranked else random_id())
+        by_id[main] += unnamed
+        for topic_id in [main, *(one for one in ranked if one not in (main, None))]:
+            members = by_id[topic_id]
+            if topic_id == main:
+                yield name, str(topic_id), members
+            elif any(_is_live(each) for each in members):
+                why = f"another topic of this name has the id {main}, and is newer"
+                made.left_out += [(each.path, why) for each in members]
+            else:
+                yield f"{name}.{str(topic_id)[:_SHORT_ID]}", str(topic_id), members
+
+
+def _is_live(replica: AdoptedReplica) -> bool:
+    return replica.partition.state not in DELETED_STATES
+
+
+def _rank(members: Sequence[AdoptedReplica], topic_id: str, old: OldMetadata) -> tuple[bool, bool, float]:
+    """Return what orders topics of one name: in use, known to the metadata, written last."""
+    return any(map(_is_live, members)), topic_id in old.names, max(os.path.getmtime(each.path) for each in members)
+
+
+def _partitions(
+    name: str, topic_id: str, members: Sequence[AdoptedReplica], old: OldMetadata, made: AdoptionPlan
+) -> list[AdoptedPartition]:
+    by_number: defaultdict[int, list[AdoptedReplica]] = defaultdict(list)
+    for replica in members:
+        by_number[replica.partition.partition].append(replica)
+    known = old.partitions(topic_id)
+    count = max([*by_number, *known], default=-1) + 1
+    nodes = sorted({disk.node for disk in made.disks})
+    width = max(len({one.disk.node for one in each}) for each in by_number.values())
+    found = []
+    for number in range(count):
+        replicas = _one_per_node(sorted(by_number[number], key=lambda one: one.order, reverse=True), made)
+        usable = [one for one in replicas if one.refused is None]
+        if replicas and not usable:
+            made.blocked.append((replicas[0].path, str(replicas[0].refused)))
+        elif usable:
+            made.left_out += [(one.path, f"a broker refuses it: {one.refused}") for one in replicas if one.refused]
+        listed = [one.disk.node for one in replicas] or [nodes[(number + n) % len(nodes)] for n in range(width)]
+        epoch = max((one.epoch for one in usable), default=-1) + 1
+        order = _order(listed, old.replicas.get((topic_id, number)), number)
+        found.append(AdoptedPartition(number, tuple(usable or replicas), order, epoch, tuple(_losses(usable))))
+    return found
+
+
+def _one_per_node(ranked: Sequence[AdoptedReplica], made: AdoptionPlan) -> list[AdoptedReplica]:
+    """Return the best replica of each node: a broker with two folders of one partition does not start."""
+    found: dict[int, AdoptedReplica] = {}
+    for replica in ranked:
+        best = found.setdefault(replica.disk.node, replica)
+        if best is not replica:
+            made.left_out.append((replica.path, f"{best.path} of the same node has more of the partition"))
+    return list(found.values())
+
+
+def _order(nodes: Sequence[int], known: Sequence[int] | None, number: int) -> tuple[int, ...]:
+    """Return the nodes as the old cluster listed them, or turned by the number, so that each node leads as many."""
+    if known is not None and sorted(known) == sorted(nodes):
+        return tuple(known)
+    ordered = sorted(nodes)
+    turn = number % len(ordered)
+    return tuple(ordered[turn:] + ordered[:turn])
+
+
+def _losses(replicas: Sequence[AdoptedReplica]) -> Iterator[str]:
+    """Yield what of the replicas, the leader first, is not in the new cluster."""
+    if not replicas:
+        return
+    leader = replicas[0]
+    if lost := leader.plan.lost.records:
+        yield (
+            f"node {leader.disk.node} leads, and a start cuts off {lost:,} readable records: kseg repair {leader.path} "
+            "first"
+        )
+    for other in replicas[1:]:
+        if other.log_end > leader.log_end:
+            yield (
+                f"node {other.disk.node} truncates offsets {leader.log_end}..{other.log_end - 1}: they are of leader epoch "
+                f"{other.epoch}, and node {leader.disk.node} has epoch {leader.epoch}"
+            )
+
+
+def _configs(topic: str, compacted: bool, old: OldMetadata) -> tuple[Mapping[str, str], str]:
+    """Return the configuration of a topic, and where it is from."""
+    if topic in old.names.values():
+        return old.configs.get(topic, {}), "old metadata"
+    if topic in _INTERNAL:
+        return _INTERNAL[topic], "a broker's own for this topic"
+    if compacted:
+        return _COMPACT, "guess: cleaner-offset-checkpoint names it"
+    return _KEEP, "guess: nothing expires until you set the retention"

@@ -1,0 +1,195 @@
+"""The log directories that a cluster is made of, and the replicas in them.
+
+A broker's own start decides what a replica has: its log end and its leader epochs are those of the plan of recovery.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+
+from kseg.errors import KsegError, UnreadableError, UsageError
+from kseg.format.internal_topics.decode import CLUSTER_METADATA
+from kseg.format.log_loader.broker_starts import starts_of
+from kseg.format.log_loader.loaded_files import RefusedError
+from kseg.format.log_loader.log_dir_identity import read_identity
+from kseg.format.log_loader.plan import FAILURES, PartitionPlan
+from kseg.format.log_loader.recovery_plan import plan_partition
+from kseg.format.record.layout import INT64_MAX
+from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.sidefiles import index_reader
+from kseg.format.sidefiles.metadata_files import MetaProperties, topic_id_of
+from kseg.format.sidefiles.producer_snapshot import walk_snapshot
+from kseg.format.sidefiles.side_file_reading import entries_of
+from kseg.format.storage import local_files
+from kseg.format.storage.naming import Partition, is_in_use, is_log, partition_of, producer_snapshot_offset
+from kseg.format.storage.source import open_range
+
+#: The states of folders that only ``--deleted`` adopts.
+DELETED_STATES = ("-delete", "-stray")
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A log directory: the node that it belongs to, its path, and its directory id."""
+
+    node: int
+    path: str
+    directory_id: str
+
+
+@dataclass(frozen=True)
+class AdoptedReplica:
+    """A folder of a partition on a disk. ``topic_id`` is that of its ``partition.metadata``, None without one."""
+
+    disk: Disk
+    folder: str
+    partition: Partition
+    topic_id: str | None
+    plan: PartitionPlan
+
+    @property
+    def path(self) -> str:
+        """The path of the folder."""
+        return os.path.join(self.disk.path, self.folder)
+
+    @property
+    def log_end(self) -> int:
+        """The offset after its last record, once a broker has loaded it."""
+        return self.plan.log_end or 0
+
+    @property
+    def log_start(self) -> int:
+        """The offset of its first record."""
+        return self.plan.log_start or 0
+
+    @cached_property
+    def epoch(self) -> int:
+        """The leader epoch of its last batch, or of its checkpoint if that is higher; -1 for none."""
+        return max(self._tail[0], *(epoch for epoch, _ in self.plan.epochs), -1)
+
+    @cached_property
+    def last_producer_id(self) -> int:
+        """The highest producer id in its newest producer snapshot and at the end of its log, -1 for none."""
+        found = [self._tail[1], -1]
+        names = self._files(".snapshot")
+        newest = max((name for name in names if producer_snapshot_offset(name) is not None), default=None)
+        if newest is not None:
+            with suppress(KsegError, ValueError):
+                found += [one.producer_id for one in entries_of(os.path.join(self.path, newest), walk_snapshot)]
+        return max(found)
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Replicas in the order in which they can lead: the last epoch, then the log end, then the readable records."""
+        return self.epoch, self.log_end, -self.plan.lost.records
+
+    @property
+    def refused(self) -> str | None:
+        """Why no broker would load the folder, None if it would."""
+        steps = (step for step in self.plan.steps if step.action in FAILURES)
+        return next((f"{step.file}: {step.why}" for step in steps), None)
+
+    @cached_property
+    def _tail(self) -> tuple[int, int]:
+        """The highest leader epoch and producer id of the batches after the last entry of the newest segment's index."""
+        newest = max(self._files(".log"), default=None)
+        epoch = producer_id = -1
+        if newest is None or not is_log(newest):
+            return epoch, producer_id
+        path = os.path.join(self.path, newest)
+        size = dict(self.plan.files).get(newest, 0)
+        entry = index_reader.last_entry(path, size, below=INT64_MAX, before=INT64_MAX)
+        with suppress(KsegError), SegmentReader(open_range(path, entry.log_position if entry else 0, size)) as reader:
+            for window in reader.windows():
+                rows = window.batches
+                for row in range(rows.count):
+                    if rows.magic[row] >= 2:
+                        epoch = max(epoch, rows.partition_leader_epoch[row])
+                        producer_id = max(producer_id, rows.producer_id[row])
+        return epoch, producer_id
+
+    def _files(self, suffix: str) -> list[str]:
+        return [name for name, _ in self.plan.files if name.endswith(suffix)]
+
+
+def random_id() -> str:
+    """Return a new id as Kafka prints one: 22 characters, not beginning with a dash (``Uuid.randomUuid``)."""
+    while (found := base64.urlsafe_b64encode(secrets.token_bytes(16)).decode()[:22]).startswith("-"):
+        pass
+    return found
+
+
+def disks_of(paths: Iterable[str], nodes: Mapping[str, int]) -> list[Disk]:
+    """Return the disks of log directories. ``nodes`` has the nodes of those that the user named, by path.
+
+    Raises UsageError if the node of one is not known, if one is used by a broker, or if two are the same.
+    """
+    disks: list[Disk] = []
+    for path in dict.fromkeys(map(os.path.normpath, (*paths, *nodes))):
+        if not os.path.isdir(path):
+            raise UsageError(f"{path}: expected the folder of a log directory")
+        if is_in_use(path):
+            raise UsageError(f"{path}: a broker runs on it: stop it first, a copy of a moving log has no one state")
+        identity = _identity(path)
+        node = nodes.get(path, identity.node_id if identity else None)
+        if node is None:
+            raise UsageError(f"{path}: its meta.properties names no node: write --node ID={path}")
+        known = identity.directory_id if identity else None
+        disks.append(Disk(node, path, known or random_id()))
+    _check_different(disks)
+    return disks
+
+
+def _identity(path: str) -> MetaProperties | None:
+    try:
+        return read_identity(path)
+    except RefusedError:
+        return None
+
+
+def _check_different(disks: Sequence[Disk]) -> None:
+    places: dict[str, str] = {}
+    ids: dict[str, str] = {}
+    for disk in disks:
+        for known, key, what in (
+            (places, os.path.realpath(disk.path), "folder"),
+            (ids, disk.directory_id, "directory.id"),
+        ):
+            other = known.setdefault(key, disk.path)
+            if other != disk.path:
+                raise UsageError(f"{disk.path} and {other} have the same {what}: give one of them")
+
+
+def replicas_of(disk: Disk, unread: list[tuple[str, str]], *, deleted: bool) -> Iterator[AdoptedReplica]:
+    """Yield the replicas on a disk, with ``deleted`` those in folders of deleted topics and strays, too.
+
+    ``unread`` gets the folders that are no replica, with the reason. Raises UnreadableError if the disk cannot be read.
+    """
+    starts = starts_of(disk.path, [])
+    for name in sorted(name for name, kind in local_files.entries(disk.path) if kind == "folder"):
+        partition = partition_of(name)
+        path = os.path.join(disk.path, name)
+        if partition is None or partition.topic == CLUSTER_METADATA:
+            continue
+        if partition.state == "-future":
+            unread.append((path, "a copy for another disk that was not complete"))
+            continue
+        if partition.state in DELETED_STATES and not deleted:
+            what = "its topic was deleted" if partition.state == "-delete" else "no topic had its id"
+            unread.append((path, f"{what}: --deleted brings it back"))
+            continue
+        try:
+            plan = plan_partition(path, starts.of(partition), adopted=True)
+        except UnreadableError as error:
+            unread.append((path, str(error)))
+            continue
+        if not plan.has_segments and partition.state:
+            unread.append((path, "its segments are deleted already"))
+            continue
+        yield AdoptedReplica(disk, name, partition, topic_id_of(path), plan)

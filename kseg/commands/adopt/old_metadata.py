@@ -1,0 +1,121 @@
+"""What the last metadata of a cluster says about its topics: names, replicas, configurations, users, access.
+
+The log of the metadata can be on brokers, too, when all controllers are gone: they replicate it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kseg.errors import KsegError, UnreadableError
+from kseg.findings import Finding, do_nothing
+from kseg.format.internal_topics.decode import CLUSTER_METADATA
+from kseg.format.internal_topics.effective_state import effective
+from kseg.format.internal_topics.state import Item
+from kseg.format.storage import local_files
+from kseg.format.storage.naming import is_log, is_snapshot
+from kseg.format.writer.metadata_snapshot import MetadataRecord
+from kseg.rule_table import RULES, Severity
+
+METADATA_FOLDER = f"{CLUSTER_METADATA}-0"
+METADATA_VERSION = "metadata.version"
+#: With it, the first start of a broker counts as an unclean one: it leaves the replicas in sync (KIP-966).
+ELR = "eligible.leader.replicas.version"
+_OF_TOPIC = 2  # ConfigResource.Type
+#: Entity of the state -> the message that recreates it. They are those of users and clients.
+_KEPT = {
+    "acl": "AccessControlEntryRecord",
+    "delegation token": "DelegationTokenRecord",
+    "quota": "ClientQuotaRecord",
+    "scram credential": "UserScramCredentialRecord",
+}
+
+
+@dataclass(slots=True)
+class OldMetadata:
+    """The state of an old metadata log. ``path`` is its folder, ``faults`` why parts of it may be wrong or missing."""
+
+    path: str | None = None
+    names: dict[str, str] = field(default_factory=dict)
+    #: The nodes of each partition's replicas, the preferred leader first, by topic id and partition.
+    replicas: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    features: dict[str, int] = field(default_factory=dict)
+    next_producer_id: int = 0
+    others: list[MetadataRecord] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    def partitions(self, topic_id: str) -> list[int]:
+        """Return the numbers of a topic's partitions, none for an unknown topic."""
+        return sorted(number for known, number in self.replicas if known == topic_id)
+
+
+def newest_metadata(folders: Iterable[str]) -> str | None:
+    """Return the metadata log among the folders of log directories that has the latest snapshot or segment."""
+    found = [os.path.join(folder, METADATA_FOLDER) for folder in folders]
+    candidates = [(_newest(path), path) for path in found if os.path.isdir(path)]
+    return max(candidates, default=(None, None))[1]
+
+
+def _newest(path: str) -> tuple[str, int]:
+    """Return what orders copies of a log: the last name, and the bytes of the newest segment."""
+    names = [name for name in local_files.names_in(path) if is_log(name) or is_snapshot(name)]
+    logs = sorted(filter(is_log, names))
+    size = os.path.getsize(os.path.join(path, logs[-1])) if logs else 0
+    return max(names, default=""), size
+
+
+def read_metadata(path: str) -> OldMetadata:
+    """Return the state at the end of a metadata log. Raises UnreadableError if the folder has none."""
+    names = sorted(name for name in local_files.names_in(path) if is_log(name) or is_snapshot(name))
+    if not names:
+        raise UnreadableError(f"{path}: no segment or snapshot of a metadata log found")
+    found = OldMetadata(path)
+
+    def report(finding: Finding) -> None:
+        if RULES[finding.rule].severity is Severity.ERROR and len(found.faults) < 3:
+            found.faults.append(f"{finding.rule} at byte {finding.position}: later changes of topics can be missing")
+
+    try:
+        state = effective(CLUSTER_METADATA, [os.path.join(path, name) for name in names], lambda _: report)
+    except KsegError as error:
+        found.faults.append(str(error))
+        return found
+    _fill(found, [item for item in state.items() if not item.pending])
+    return found
+
+
+def _fill(found: OldMetadata, items: Sequence[Item]) -> None:
+    for item in items:
+        key, data = item.key, item.data
+        if item.entity == "topic":
+            found.names[key["topicId"]] = data["name"]
+        elif item.entity == "partition" and "replicas" in data:
+            found.replicas[key["topicId"], key["partitionId"]] = list(data["replicas"])
+        elif item.entity == "config" and key["resourceType"] == _OF_TOPIC:
+            found.configs.setdefault(key["resourceName"], {})[key["name"]] = data["value"]
+        elif item.entity == "config":
+            found.others.append(MetadataRecord("ConfigRecord", 0, {**key, **data}))
+        elif item.entity == "feature":
+            found.features[key["name"]] = data["featureLevel"]
+        elif item.entity == "producer ids":
+            found.next_producer_id = data["nextProducerId"]
+        elif item.entity in _KEPT:
+            found.others.append(MetadataRecord(_KEPT[item.entity], 0, {**key, **data, "remove": False}))
+
+
+def producer_ids_in(paths: Sequence[str], topic: str) -> Iterator[int]:
+    """Yield the producer ids of a partition of ``__transaction_state``; ``paths`` are its segments."""
+    for item in effective(topic, paths, lambda _: do_nothing).items():
+        for name in ("producerId", "previousProducerId", "nextProducerId"):
+            if isinstance(found := item.data.get(name), int):
+                yield found
+
+
+def config_records(topic: str, configs: Mapping[str, str]) -> Iterator[MetadataRecord]:
+    """Yield the records of a topic's configuration."""
+    for name, value in configs.items():
+        data = {"resourceType": _OF_TOPIC, "resourceName": topic, "name": name, "value": value}
+        yield MetadataRecord("ConfigRecord", 0, data)

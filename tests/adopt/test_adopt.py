@@ -1,0 +1,239 @@
+"""The plan of ``kseg adopt``: which replica leads, which topic has a name, what is left out; it writes all or nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kseg.cli.main import main
+from kseg.format.internal_topics.decode import CLUSTER_METADATA
+from kseg.format.writer.records_builder import PlainRecord, build_batch
+from tests.support.metadata_logs import Change, folder_for, write_log
+
+ID, OTHER_ID = "AAAAAAAAAAAAAAAAAAAAXQ", "BBBBBBBBBBBBBBBBBBBBXQ"
+
+
+def adopt(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["adopt", *map(str, arguments)])
+
+
+def plan(*arguments: object) -> list[dict[str, Any]]:
+    done = adopt("--format", "jsonl", *arguments)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.output
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def replica(
+    home: Path, name: str, records: int, epoch: int = 0, topic_id: str | None = ID, tag: str = "", producer_id: int = -1
+) -> Path:
+    """Write a partition folder whose batches are of this leader epoch, one record each."""
+    folder = home / name
+    folder.mkdir(parents=True)
+    batches = [
+        build_batch(
+            [PlainRecord(n, b"key", f"{tag}{n}".encode(), 1_700_000_000_000)],
+            partition_leader_epoch=epoch,
+            producer_id=producer_id,
+            producer_epoch=0 if producer_id >= 0 else -1,
+            base_sequence=n if producer_id >= 0 else -1,
+        )
+        for n in range(records)
+    ]
+    (folder / f"{0:020}.log").write_bytes(b"".join(batches))
+    if topic_id:
+        (folder / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
+    return folder
+
+
+def of_kind(rows: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [row for row in rows if row["kind"] == kind]
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> list[Path]:
+    return [tmp_path / f"disk{n}" for n in (1, 2, 3)]
+
+
+def nodes(disks: list[Path]) -> list[str]:
+    return [part for n, disk in enumerate(disks, 1) for part in ("--node", f"{n}={disk}")]
+
+
+def test_the_latest_epoch_leads_and_then_the_longest_log(disks: list[Path]) -> None:
+    """A longer log of an older epoch is what an unclean election left behind: it truncates, and the plan says so."""
+    replica(disks[0], "orders-0", 20, epoch=3)
+    replica(disks[1], "orders-0", 25, epoch=4)
+    replica(disks[2], "orders-0", 30, epoch=3)
+    done = adopt(*nodes(disks))
+    assert done.exit_code == 1
+    assert "node 3 truncates offsets 25..29: they are of leader epoch 3, and node 2 has epoch 4" in done.stdout
+    (partition,) = of_kind(plan(*nodes(disks)), "partition")
+    assert (partition["leader"], partition["leader_epoch"], partition["log_end"]) == (2, 5, 25)
+    assert partition["replicas"] == [1, 2, 3]
+    replica(disks[0], "orders-1", 20, epoch=3)
+    replica(disks[2], "orders-1", 21, epoch=3)
+    partitions = of_kind(plan(*nodes(disks)), "partition")
+    assert (partitions[1]["leader"], partitions[1]["lost"]) == (3, [])
+
+
+def test_no_folder_becomes_two_of_one_broker(tmp_path: Path, disks: list[Path]) -> None:
+    """A broker with a partition in two of its log directories does not start."""
+    replica(disks[0], "orders-0", 5)
+    replica(disks[1], "orders-0", 9)
+    arguments = ("--node", f"1={disks[0]},{disks[1]}", "-o", tmp_path / "new")
+    rows = plan(*arguments)
+    assert [row["folder"] for row in of_kind(rows, "left_out")] == [str(disks[0] / "orders-0")]
+    assert [path.parent.name for path in (tmp_path / "new").rglob("orders-0")] == ["disk2"]
+
+
+def test_two_topics_of_one_name(disks: list[Path]) -> None:
+    """A topic was deleted and created again while a broker was away: the newer one has the name."""
+    old = replica(disks[0], "orders-0", 5, topic_id=OTHER_ID)
+    replica(disks[1], "orders-0", 9)
+    os.utime(old, (1, 1))
+    rows = plan(*nodes(disks[:2]))
+    assert [(row["topic"], row["topic_id"]) for row in of_kind(rows, "topic")] == [("orders", ID)]
+    (left_out,) = of_kind(rows, "left_out")
+    assert left_out["folder"] == str(old)
+
+
+def test_a_replica_without_an_id_gets_that_of_the_others(tmp_path: Path, disks: list[Path]) -> None:
+    """Without partition.metadata a broker renames the folder to -stray."""
+    replica(disks[0], "orders-0", 5, topic_id=None)
+    replica(disks[1], "orders-0", 5)
+    assert adopt(*nodes(disks[:2]), "-o", tmp_path / "new").exit_code == 0
+    written = {path.read_text() for path in (tmp_path / "new").rglob("partition.metadata")}
+    assert written == {f"version: 0\ntopic_id: {ID}\n"}
+
+
+def test_deleted_and_stray_folders_wait_to_be_asked_for(disks: list[Path]) -> None:
+    replica(disks[0], "orders-0", 5)
+    replica(disks[0], f"orders-0.{'a' * 32}-delete", 7, topic_id=OTHER_ID)
+    replica(disks[0], f"clicks-0.{'b' * 32}-stray", 8, topic_id="CCCCCCCCCCCCCCCCCCCCXQ")
+    replica(disks[0], f"clicks-1.{'b' * 32}-future", 8)
+    rows = plan(*nodes(disks[:1]))
+    assert [row["topic"] for row in of_kind(rows, "topic")] == ["orders"]
+    assert len(of_kind(rows, "left_out")) == 3
+    rows = plan(*nodes(disks[:1]), "--deleted")
+    assert [row["topic"] for row in of_kind(rows, "topic")] == ["clicks", "orders", "orders.BBBBBBBB"]
+    assert [row["log_end"] for row in of_kind(rows, "partition") if row["leader"]] == [8, 5, 7]
+
+
+def test_no_configuration_that_deletes_is_guessed(disks: list[Path]) -> None:
+    """A topic that kept its records for ever would lose those older than seven days at the first start."""
+    for name in ("orders-0", "compacted-0", "__consumer_offsets-0"):
+        replica(disks[0], name, 3, topic_id=None)
+    (disks[0] / "cleaner-offset-checkpoint").write_text("0\n1\ncompacted 0 3\n")
+    topics = {row["topic"]: row["configs"] for row in of_kind(plan(*nodes(disks[:1])), "topic")}
+    assert topics["orders"] == {"retention.ms": "-1", "retention.bytes": "-1"}
+    assert topics["compacted"] == {"cleanup.policy": "compact"}
+    assert topics["__consumer_offsets"]["cleanup.policy"] == "compact"
+
+
+def test_old_metadata_names_configurations_and_missing_partitions(tmp_path: Path, disks: list[Path]) -> None:
+    replica(disks[0], "orders-1", 3)
+    partitions: list[Change] = [
+        ("Partition", 1, {"partitionId": n, "topicId": ID, "replicas": [1], "leader": 1}) for n in range(3)
+    ]
+    config = {"resourceType": 2, "resourceName": "orders", "name": "retention.ms", "value": "5"}
+    changes: list[Change] = [("Topic", 0, {"name": "orders", "topicId": ID}), *partitions, ("Config", 0, config)]
+    log = write_log(folder_for(tmp_path) / f"{0:020}.log", changes)
+    rows = plan(*nodes(disks[:1]), "--metadata", log.parent)
+    (topic,) = of_kind(rows, "topic")
+    assert (topic["partitions"], topic["configs"], topic["configs_from"]) == (3, {"retention.ms": "5"}, "old metadata")
+    assert [row["leader"] for row in of_kind(rows, "partition")] == [None, 1, None]
+    text = adopt(*nodes(disks[:1]), "--metadata", log.parent).stdout
+    assert "empty: orders-0 and 1 more: no disk has a folder of it" in text
+
+
+def test_producer_ids_are_not_given_out_twice(tmp_path: Path, disks: list[Path]) -> None:
+    """A new producer with an old id would be refused: its sequence is out of order."""
+    replica(disks[0], "orders-0", 3, producer_id=123_456)
+    assert adopt(*nodes(disks[:1]), "-o", tmp_path / "new").exit_code == 0
+    (snapshot,) = (tmp_path / "new").rglob("bootstrap.checkpoint")
+    dump = ["dump", "--deep", "--format", "jsonl", "--decode", CLUSTER_METADATA, str(snapshot)]
+    rows = [json.loads(line) for line in CliRunner().invoke(main, dump).stdout.splitlines()]
+    decoded = [row["decoded"]["value"]["data"] for row in rows if row.get("decoded")]
+    (ids,) = [data for data in decoded if "nextProducerId" in data]
+    assert ids["nextProducerId"] > 123_456
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "give the log directories of all brokers"),
+        (("{disk}",), "its meta.properties names no node: write --node ID="),
+        (("--node", "x={disk}"), "expected ID=DIR or ID=DIR,DIR"),
+        (("--node", "1={disk},"), "expected ID=DIR or ID=DIR,DIR"),
+        (("--node", "1={disk}/nothing"), "expected the folder of a log directory"),
+        (("--node", "1={disk}", "-o", "{disk}/new"), "inputs are never changed"),
+        (("--node", "1={disk}", "-o", "{disk}"), "exists"),
+        (("--node", "1={disk}", "--cluster-id", "short"), "expected 22 characters"),
+        (("s3://bucket/logs",), "adopt reads local log directories only"),
+        (("--node", "1={disk}/orders-0"), "no folder of a partition"),
+    ],
+)
+def test_a_wrong_argument_has_one_line(arguments: tuple[str, ...], message: str, disks: list[Path]) -> None:
+    replica(disks[0], "orders-0", 3)
+    done = adopt(*(one.format(disk=disks[0]) for one in arguments))
+    assert done.exit_code == 2
+    assert message in " ".join(done.stderr.split())
+
+
+def test_what_no_broker_loads_is_not_written(tmp_path: Path, disks: list[Path]) -> None:
+    """One folder that a broker refuses keeps the whole node from starting."""
+    replica(disks[0], "orders-0", 3)
+    (disks[0] / "orders-0" / "leader-epoch-checkpoint").write_text("0\n1\nzeros\n")
+    done = adopt(*nodes(disks[:1]), "-o", tmp_path / "new")
+    assert done.exit_code == 2
+    assert "kseg repair it first" in done.stderr
+    assert not (tmp_path / "new").exists()
+    replica(disks[1], "orders-0", 2)
+    rows = plan(*nodes(disks[:2]), "-o", tmp_path / "new")
+    assert [row["leader"] for row in of_kind(rows, "partition")] == [2]
+    assert len(of_kind(rows, "left_out")) == 1
+
+
+def test_a_kill_leaves_nothing_that_starts(tmp_path: Path, disks: list[Path]) -> None:
+    """Half a cluster would elect leaders and truncate. 12 kills between the first file and the last one."""
+    for n in range(60):
+        replica(disks[0], f"orders-{n}", 20)
+    command = [sys.executable, "-m", "kseg", "adopt", *nodes(disks[:1]), "-o", str(tmp_path / "new")]
+    begin = time.monotonic()
+    subprocess.run(command, check=True, capture_output=True)
+    seconds = time.monotonic() - begin
+    whole = sorted(path.name for path in (tmp_path / "new").rglob("*"))
+    shutil.rmtree(tmp_path / "new")
+    killed = 0
+    for n in range(12):
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            try:
+                process.wait(seconds * (n + 1) / 12)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+        killed += process.returncode < 0
+        if (tmp_path / "new").exists():
+            assert sorted(path.name for path in (tmp_path / "new").rglob("*")) == whole
+            shutil.rmtree(tmp_path / "new")
+    assert killed
+
+
+def test_holes_of_preallocated_indexes_stay_holes(tmp_path: Path, disks: list[Path]) -> None:
+    """After a kill each partition has 20 MiB of indexes that hold nothing: 10,000 partitions would fill a disk."""
+    folder = replica(disks[0], "orders-0", 3)
+    with (folder / f"{0:020}.index").open("wb") as index:
+        index.truncate(10 << 20)
+    if (folder / f"{0:020}.index").stat().st_blocks:
+        pytest.skip("the file system has no holes")
+    assert adopt(*nodes(disks[:1]), "-o", tmp_path / "new").exit_code == 0
+    copy = next((tmp_path / "new").rglob("*.index")).stat()
+    assert (copy.st_size, copy.st_blocks) == (10 << 20, 0)
