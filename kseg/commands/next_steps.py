@@ -38,7 +38,7 @@ _LOST_AND_FOUND = "lost+found"
 METADATA_LOG = "__cluster_metadata-0"
 _METADATA_REMEDY = (
     "a repaired metadata log has a gap, so controllers cannot load it. Move the folder away if the other controllers have a "
-    "majority: this one fetches it. Otherwise restore a backup."
+    "majority: this one fetches it. Otherwise restore a backup, or make a new cluster with `kseg adopt`."
 )
 
 

@@ -17,8 +17,9 @@ from click.testing import CliRunner, Result
 
 from kseg.cli.main import main
 from kseg.format.internal_topics.decode import CLUSTER_METADATA
+from kseg.format.messages.message_reader import jsonable
 from kseg.format.writer.records_builder import PlainRecord, build_batch
-from tests.support.metadata_logs import Change, folder_for, write_log
+from tests.support.metadata_logs import Change, broker, folder_for, write_log
 
 ID, OTHER_ID = "AAAAAAAAAAAAAAAAAAAAXQ", "BBBBBBBBBBBBBBBBBBBBXQ"
 
@@ -155,15 +156,50 @@ def test_old_metadata_names_configurations_and_missing_partitions(tmp_path: Path
     assert "empty: orders-0 and 1 more: no disk has a folder of it" in text
 
 
+def snapshot_records(new: Path) -> list[dict[str, Any]]:
+    """Return the records of the new metadata, decoded."""
+    (snapshot,) = new.rglob("bootstrap.checkpoint")
+    dump = ["dump", "--deep", "--format", "jsonl", "--decode", CLUSTER_METADATA, str(snapshot)]
+    rows = [json.loads(line) for line in CliRunner().invoke(main, dump).stdout.splitlines()]
+    return [row["decoded"]["value"] for row in rows if row.get("decoded")]
+
+
+def test_users_quotas_and_access_rules_are_kept(tmp_path: Path, disks: list[Path]) -> None:
+    """Bytes, numbers with a fraction and nested fields are what they were; nodes and features for a new start are not."""
+    replica(disks[0], "orders-0", 3)
+    kept: list[Change] = [
+        ("UserScramCredential", 0, {
+            "name": "ann", "mechanism": 1, "salt": b"\0\xff", "storedKey": b"s", "serverKey": b"k", "iterations": 4096,
+        }),
+        ("ClientQuota", 0, {
+            "entity": [{"entityType": "user", "entityName": None}], "key": "producer_byte_rate", "value": 10.5,
+        }),
+        ("AccessControlEntry", 0, {
+            "id": "A" * 21 + "g", "resourceType": 2, "resourceName": "orders", "patternType": 3, "principal": "User:ann",
+            "host": "*", "operation": 4, "permissionType": 3,
+        }),
+        ("Config", 0, {"resourceType": 4, "resourceName": "", "name": "log.cleaner.threads", "value": "2"}),
+    ]  # fmt: skip
+    features: list[Change] = [
+        ("FeatureLevel", 0, {"name": name, "featureLevel": level})
+        for name, level in (("metadata.version", 27), ("eligible.leader.replicas.version", 1), ("group.version", 1))
+    ]
+    write_log(folder_for(disks[0]) / f"{0:020}.log", [*features, broker(1, 5), *kept])
+    assert adopt(*nodes(disks[:1]), "-o", tmp_path / "new").exit_code == 0
+    found = snapshot_records(tmp_path / "new")
+    for name, _, data in kept:
+        wanted = {field: jsonable(value) for field, value in data.items()}
+        assert [one for one in found if one["name"] == name and {**one["data"], **wanted} == one["data"]], name
+    levels = {one["data"]["name"]: one["data"]["featureLevel"] for one in found if one["name"] == "FeatureLevel"}
+    assert levels == {"metadata.version": 27, "group.version": 1}
+    assert not [one for one in found if one["name"] == "RegisterBroker"]
+
+
 def test_producer_ids_are_not_given_out_twice(tmp_path: Path, disks: list[Path]) -> None:
     """A new producer with an old id would be refused: its sequence is out of order."""
     replica(disks[0], "orders-0", 3, producer_id=123_456)
     assert adopt(*nodes(disks[:1]), "-o", tmp_path / "new").exit_code == 0
-    (snapshot,) = (tmp_path / "new").rglob("bootstrap.checkpoint")
-    dump = ["dump", "--deep", "--format", "jsonl", "--decode", CLUSTER_METADATA, str(snapshot)]
-    rows = [json.loads(line) for line in CliRunner().invoke(main, dump).stdout.splitlines()]
-    decoded = [row["decoded"]["value"]["data"] for row in rows if row.get("decoded")]
-    (ids,) = [data for data in decoded if "nextProducerId" in data]
+    (ids,) = [one["data"] for one in snapshot_records(tmp_path / "new") if one["name"] == "ProducerIds"]
     assert ids["nextProducerId"] > 123_456
 
 

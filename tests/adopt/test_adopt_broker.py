@@ -9,9 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +18,20 @@ import pytest
 pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 
 from click.testing import CliRunner, Result
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from confluent_kafka.cimpl import NewTopic
 
 from kseg.cli.main import main
+from tests.support.cluster_content import commit, committed, produce, read_all, strays
 from tools.lab.cluster import KraftCluster, wait_until
 from tools.lab.kraft import KraftBroker
 
 pytestmark = pytest.mark.kafka
 
 CODECS = ("gzip", "snappy", "lz4", "zstd")
-GROUP = "billing"
-#: (topic, partition, offset, key, value, headers, timestamp)
-Seen = tuple[str | None, int | None, int | None, bytes | None, bytes | None, Any, int]
 
 
 def adopt(*arguments: object) -> Result:
@@ -45,88 +43,6 @@ def create(admin: AdminClient, topics: Sequence[NewTopic]) -> None:
         created.result(30)
 
 
-def produce(bootstrap: str, topic: str, count: int, codec: str = "none", idempotent: bool = False) -> None:
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "log_level": 0,
-            "compression.type": codec,
-            "linger.ms": 5,
-            "enable.idempotence": idempotent,
-        }
-    )
-    for number in range(count):
-        key, value = b"key %d" % (number % 7), b"%s %d" % (topic.encode(), number) * 200
-        producer.produce(
-            topic, value, key, headers=[("n", b"%d" % number), ("n", None)], timestamp=1_700_000_000_000 + number
-        )
-        producer.poll(0)
-    assert not producer.flush(60)
-
-
-def partitions(bootstrap: str) -> list[TopicPartition]:
-    listed = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(timeout=20).topics
-    return [TopicPartition(name, n) for name in sorted(listed) for n in listed[name].partitions if name[:2] != "__"]
-
-
-def watermarks(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
-    """Return the first and the end offset. The client gives up early if a broker has just left."""
-    for _ in range(5):
-        with suppress(KafkaException):
-            found: tuple[int, int] = consumer.get_watermark_offsets(place, 30)
-            return found
-        time.sleep(1)
-    raise TimeoutError(f"no offsets of {place}")
-
-
-def read_all(bootstrap: str, isolation: str = "read_uncommitted") -> set[Seen]:
-    """Return all records that a consumer gets."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "log_level": 0,
-            "group.id": "oracle",
-            "isolation.level": isolation,
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-        }
-    )
-    found: set[Seen] = set()
-    try:
-        for place in partitions(bootstrap):
-            low, high = watermarks(consumer, place)
-            if low == high:
-                continue
-            consumer.assign([TopicPartition(place.topic, place.partition, low)])
-            while message := consumer.poll(30):
-                if message.error():
-                    break
-                found.add(
-                    (
-                        message.topic(), message.partition(), message.offset(), message.key(), message.value(),
-                        tuple(message.headers() or ()), message.timestamp()[1],
-                    )
-                )  # fmt: skip
-            assert message is not None, f"{place}: no end within 30 s"
-    finally:
-        consumer.close()
-    return found
-
-
-def commit(bootstrap: str, topic: str, offset: int) -> None:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "log_level": 0, "group.id": GROUP})
-    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
-    consumer.close()
-
-
-def committed(bootstrap: str, topic: str) -> int:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "log_level": 0, "group.id": GROUP})
-    try:
-        return int(consumer.committed([TopicPartition(topic, 0)], 30)[0].offset)
-    finally:
-        consumer.close()
-
-
 def tree(folder: Path) -> str:
     """Return a hash of all names, sizes, times and bytes in a folder."""
     found = hashlib.sha256()
@@ -136,10 +52,6 @@ def tree(folder: Path) -> str:
         if path.is_file():
             found.update(path.read_bytes())
     return found.hexdigest()
-
-
-def strays(folder: Path) -> list[str]:
-    return [path.name for path in folder.rglob("*-stray")]
 
 
 @pytest.fixture(scope="module", params=["4.3.0", "3.9.1"])
@@ -253,25 +165,33 @@ def test_three_nodes_agree_again(tmp_path: Path) -> None:
         assert not strays(tmp_path / "new")
 
 
-def test_configurations_come_from_the_metadata_of_a_broker(tmp_path: Path) -> None:
-    """Brokers have a copy of the metadata log: with all controllers gone, topics keep their configurations."""
-    with KraftBroker("4.3.0", tmp_path / "old") as broker:
-        create(
-            broker.admin(),
-            [NewTopic("orders", 3, 1, config={"retention.ms": "777000", "cleanup.policy": "compact,delete"})],
-        )
+def test_what_the_metadata_of_a_broker_says_is_kept(tmp_path: Path) -> None:
+    """Brokers have a copy of the metadata log: configurations, users and two log directories, started by a newer release."""
+    homes = [tmp_path / "old" / name for name in ("logs", "logs2")]
+    with KraftBroker("4.3.0", tmp_path / "old", {"log.dirs": ",".join(map(str, homes))}) as broker:
+        config = {"retention.ms": "777000", "cleanup.policy": "compact,delete"}
+        create(broker.admin(), [NewTopic("orders", 6, 1, config=config)])
         produce(broker.bootstrap, "orders", 100)
+        admin = broker.admin()
+        user = UserScramCredentialUpsertion(
+            "ann", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"secret", b"salt"
+        )
+        admin.alter_user_scram_credentials([user])["ann"].result(30)
         before = read_all(broker.bootstrap)
         broker.kill()
-    done = adopt(broker.log_dir, "-o", tmp_path / "new", "--format", "jsonl")
+    done = adopt(*homes, "-o", tmp_path / "new", "--format", "jsonl")
     assert done.exit_code == 0, done.output
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     topic = next(row for row in rows if row["kind"] == "topic" and row["topic"] == "orders")
-    assert topic["configs_from"] == "old metadata"
-    assert topic["configs"] == {"retention.ms": "777000", "cleanup.policy": "compact,delete"}
-    with KraftBroker("4.3.0", tmp_path / "new" / "node-1") as again:
+    assert (topic["configs"], topic["configs_from"]) == (config, "old metadata")
+    node = tmp_path / "new" / "node-1"
+    with KraftBroker("4.4.0", node, {"log.dirs": f"{node}/logs,{node}/logs2"}) as again:
         assert read_all(again.bootstrap) == before
-        described = CliRunner().invoke(
-            main, ["dump", "--effective", "--format", "jsonl", str(again.log_dir / "__cluster_metadata-0")]
-        )
-        assert "777000" in described.stdout
+        place = ConfigResource(ConfigResource.Type.TOPIC, "orders")
+        admin = again.admin()
+        described = admin.describe_configs([place])[place].result(30)
+        assert {name: described[name].value for name in config} == config
+        users = admin.describe_user_scram_credentials(["ann"])
+        assert isinstance(users, dict)
+        found = users["ann"].result(30)
+        assert [one.mechanism for one in found.scram_credential_infos] == [ScramMechanism.SCRAM_SHA_256]

@@ -54,7 +54,10 @@ def anchors(page: Path) -> set[str]:
 
 #: Blocks of commands that are carried out on brokers: tests/checks/test_remedies.py.
 # Pages whose scripts a test of their room runs.
-RUN_ELSEWHERE = {"decode-values.md"}  # tests/schemas/test_restore.py
+RUN_ELSEWHERE = {
+    "decode-values.md",  # tests/schemas/test_restore.py
+    "controllers-are-lost.md",  # tests/adopt/test_lost_controllers_broker.py
+}
 REMEDIES = {"".join(f"{command}\n" for command in action.commands) for _, _, action in actions()}
 
 

@@ -16,7 +16,7 @@ from kseg.format.writer.records_builder import PlainRecord, build_batch
 
 #: A record: its type without the suffix, its version, its fields.
 Change = tuple[str, int, dict[str, Any]]
-_DEFAULTS = {"bool": False, "uuid": "A" * 22, "string": "", "bytes": b""}
+_DEFAULTS: dict[str, Any] = {"bool": False, "uuid": "A" * 22, "string": "", "bytes": b""}
 
 
 def encoded(change: Change) -> bytes:

@@ -171,6 +171,10 @@ class KraftBroker:
         """Whether its process has not ended."""
         return self._process is not None and self._process.poll() is None
 
+    def change(self, properties: Mapping[str, str]) -> None:
+        """Set properties for the next start."""
+        self._properties.update(properties)
+
     def admin(self) -> AdminClient:
         """A new admin client of this broker."""
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})

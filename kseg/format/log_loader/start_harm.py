@@ -28,7 +28,8 @@ from kseg.text import escape_controls
 REMEDIES: Mapping[str, str] = {
     "fails": "Correct what keeps the broker from starting. `kseg doctor DIR` prints the commands for its files, in order.",
     LOSE_METADATA: "Do not start the broker before you know where its metadata log is. Give all its log directories, also "
-    "that of metadata.log.dir. If the log is lost, restore __cluster_metadata-0 from a backup or another controller.",
+    "that of metadata.log.dir. If the log is lost, restore __cluster_metadata-0 from a backup or another controller. "
+    "Without one, `kseg adopt` makes a cluster of the log directories of all brokers.",
     "records": "Before you start the broker, copy the folders, or save their valid batches: `kseg doctor DIR` has the "
     "commands. If another broker leads the partition, this one fetches the lost records from it after the start.",
     "bytes": "Nothing for folders that lose 0 records: only bytes that nobody can read are lost.",
