@@ -79,7 +79,7 @@ _FOLDER = (
     Column(
         "kind", "text", "left_out: not in the new cluster; blocked: no broker loads it", values=("left_out", "blocked")
     ),
-    Column("folder", "text", "the folder"),
+    Column("folder", "text", "the folder, or the name of a topic without one"),
     Column("why", "text", "the reason"),
 )
 _SUMMARY = (

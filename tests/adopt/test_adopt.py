@@ -80,6 +80,9 @@ def test_the_latest_epoch_leads_and_then_the_longest_log(disks: list[Path]) -> N
     (partition,) = of_kind(plan(*nodes(disks)), "partition")
     assert (partition["leader"], partition["leader_epoch"], partition["log_end"]) == (2, 5, 25)
     assert partition["replicas"] == [1, 2, 3]
+    # A shorter log can have records of its own, too: those after the end of its epoch at the leader.
+    (disks[1] / "orders-0" / "leader-epoch-checkpoint").write_text("0\n2\n3 0\n4 12\n")
+    assert "node 1 truncates offsets 12..19" in adopt(*nodes(disks)).stdout
     replica(disks[0], "orders-1", 20, epoch=3)
     replica(disks[2], "orders-1", 21, epoch=3)
     partitions = of_kind(plan(*nodes(disks)), "partition")
@@ -147,11 +150,14 @@ def test_old_metadata_names_configurations_and_missing_partitions(tmp_path: Path
     ]
     config = {"resourceType": 2, "resourceName": "orders", "name": "retention.ms", "value": "5"}
     changes: list[Change] = [("Topic", 0, {"name": "orders", "topicId": ID}), *partitions, ("Config", 0, config)]
+    changes.append(("Topic", 0, {"name": "gone", "topicId": OTHER_ID}))
     log = write_log(folder_for(tmp_path) / f"{0:020}.log", changes)
     rows = plan(*nodes(disks[:1]), "--metadata", log.parent)
     (topic,) = of_kind(rows, "topic")
     assert (topic["partitions"], topic["configs"], topic["configs_from"]) == (3, {"retention.ms": "5"}, "old metadata")
     assert [row["leader"] for row in of_kind(rows, "partition")] == [None, 1, None]
+    (left_out,) = of_kind(rows, "left_out")
+    assert (left_out["folder"], left_out["why"].split(",")[0]) == ("gone", "the old metadata has this topic")
     text = adopt(*nodes(disks[:1]), "--metadata", log.parent).stdout
     assert "empty: orders-0 and 1 more: no disk has a folder of it" in text
 

@@ -156,7 +156,7 @@ def write_cluster(
         if real == source or real.startswith(source + os.sep):
             raise UsageError(f"{target} is in {disk.path}: inputs are never changed")
     records = list(metadata_records(plan, identity, old))
-    with whole_folder(target, replace=False) as folder:
+    with whole_folder(target, replace=False) as folder, writing(target):
         seen: set[int] = set()
         for new in disks:
             home = folder / new.name

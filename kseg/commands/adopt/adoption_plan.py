@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from kseg.commands.adopt.disks import DELETED_STATES, AdoptedReplica, Disk, random_id
 from kseg.commands.adopt.old_metadata import OldMetadata
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, REMOTE_LOG_METADATA, TRANSACTION_STATE
-from kseg.format.sidefiles.checkpoints import CheckpointOffset, walk_offset_checkpoint
+from kseg.format.log_loader.loaded_files import LeaderEpochCache, truncation_offset
+from kseg.format.sidefiles.checkpoints import CheckpointOffset, LeaderEpoch, walk_offset_checkpoint
 from kseg.format.sidefiles.metadata_files import CLEANER_OFFSETS
 from kseg.format.sidefiles.side_file_reading import entries_of
 from kseg.format.storage import local_files
+from kseg.text import span
 
 #: Characters of a topic id that make the name of a second topic with the same name.
 _SHORT_ID = 8
@@ -98,6 +100,9 @@ def plan_of(disks: Sequence[Disk], replicas: Iterable[AdoptedReplica], old: OldM
         compacted = any((original, one.number) in cleaned for one in partitions)
         configs, why = _configs(original, compacted, old)
         made.topics.append(AdoptedTopic(name, topic_id, tuple(partitions), configs, why))
+    known = {topic.topic_id for topic in made.topics}
+    gone = sorted(name for topic_id, name in old.names.items() if topic_id not in known)
+    made.left_out += [(name, "the old metadata has this topic, and no disk a folder of it") for name in gone]
     made.topics.sort(key=lambda topic: topic.name)
     return made
 
@@ -199,11 +204,21 @@ def _losses(replicas: Sequence[AdoptedReplica]) -> Iterator[str]:
             "first"
         )
     for other in replicas[1:]:
-        if other.log_end > leader.log_end:
+        kept = _kept_by(other, leader)
+        if kept < other.log_end:
             yield (
-                f"node {other.disk.node} truncates offsets {leader.log_end}..{other.log_end - 1}: they are of leader epoch "
+                f"node {other.disk.node} truncates offsets {span(kept, other.log_end - 1)}: they are of leader epoch "
                 f"{other.epoch}, and node {leader.disk.node} has epoch {leader.epoch}"
             )
+
+
+def _kept_by(follower: AdoptedReplica, leader: AdoptedReplica) -> int:
+    """Return the offset to which a replica truncates under the leader."""
+    epochs, leading = (
+        LeaderEpochCache([LeaderEpoch(*entry) for entry in one.plan.epochs], one.log_end) for one in (follower, leader)
+    )
+    found = truncation_offset(epochs, leading)
+    return min(follower.log_end, leader.log_end) if found is None else found
 
 
 def _configs(topic: str, compacted: bool, old: OldMetadata) -> tuple[Mapping[str, str], str]:
