@@ -79,7 +79,7 @@ _FOLDER = (
     Column(
         "kind", "text", "left_out: not in the new cluster; blocked: no broker loads it", values=("left_out", "blocked")
     ),
-    Column("folder", "text", "the folder, or the name of a topic without one"),
+    Column("folder", "text", "the folder"),
     Column("why", "text", "the reason"),
 )
 _SUMMARY = (
@@ -158,8 +158,8 @@ def write_table(made: Adoption, out: TextIO, *, detail: int = 0) -> None:
     the answer and numbers.
     """
     _line(out, summary_line(made))
-    for title, lines in _problems(made):
-        _write_some(out, title, lines, detail)
+    for title, count, lines in _problems(made):
+        _write_some(out, title, count, lines, detail)
     if made.plan.topics and detail >= 0:
         print_cells(out, COLUMNS, [(_cells(topics), "") for topics in _folded(made.plan.topics, detail)])
     if detail >= 0:
@@ -176,22 +176,23 @@ def summary_line(made: Adoption) -> str:
     return f"{verb}: {size} on {nodes}{'' if made.is_whole else ', not with all data'}"
 
 
-def _problems(made: Adoption) -> Iterator[tuple[str, list[str]]]:
-    """Yield what is not in the new cluster, the worst first."""
-    yield "no broker loads", [f"{folder}: {why}" for folder, why in made.plan.blocked]
-    yield "lost", made.losses
-    yield "empty", [f"{names_text(made.empty)}: no disk has a folder of it"] if made.empty else []
-    yield "old metadata", [f"{made.old.path}: {why}" for why in made.old.faults]
+def _problems(made: Adoption) -> Iterator[tuple[str, int, list[str]]]:
+    """Yield what is not in the new cluster, the worst first: a word, how many there are, and lines."""
+    blocked, losses, left_out = made.plan.blocked, made.losses, made.plan.left_out
+    yield "no broker loads", len(blocked), [f"{folder}: {why}" for folder, why in blocked]
+    yield "lost", len(losses), losses
+    yield "empty", len(made.empty), [f"{names_text(made.empty)}: no disk has a folder of it"] if made.empty else []
+    yield "old metadata", len(made.old.faults), [f"{made.old.path}: {why}" for why in made.old.faults]
     by_reason: dict[str, list[str]] = {}
-    for folder, why in made.plan.left_out:
+    for folder, why in left_out:
         by_reason.setdefault(why, []).append(folder)
-    yield "left out", [f"{names_text(folders)}: {why}" for why, folders in by_reason.items()]
+    yield "left out", len(left_out), [f"{names_text(folders)}: {why}" for why, folders in by_reason.items()]
 
 
-def _write_some(out: TextIO, title: str, lines: Sequence[str], detail: int) -> None:
-    """Write a line each, of many only the first ones, with ``detail`` -1 only their number."""
-    if detail < 0 and lines:
-        _line(out, f"{title}: {len(lines):,}")
+def _write_some(out: TextIO, title: str, count: int, lines: Sequence[str], detail: int) -> None:
+    """Write a line each, of many only the first ones, with ``detail`` -1 only the number."""
+    if detail < 0:
+        out.write(f"{title}: {count:,}\n" * bool(count))
         return
     shown = lines if detail > 0 else lines[:MOST_ROWS]
     for line in shown:
@@ -224,11 +225,11 @@ def _cells(topics: Sequence[AdoptedTopic]) -> list[str]:
 
 def _write_steps(made: Adoption, out: TextIO) -> None:
     """Write how to start the new cluster."""
-    level = made.identity.features[METADATA_VERSION]
-    _line(out, f"cluster id {made.identity.cluster_id}, metadata.version {level}")
     if made.target is None:
         _line(out, "next: the same command with -o NEW writes it; nothing was written")
         return
+    level = made.identity.features[METADATA_VERSION]
+    _line(out, f"cluster id {made.identity.cluster_id}, metadata.version {level}")
     for node in dict.fromkeys(one.node for one in made.disks):
         folders = ",".join(
             os.path.abspath(os.path.join(made.target, one.name)) for one in made.disks if one.node == node
