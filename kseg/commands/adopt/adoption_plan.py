@@ -21,6 +21,8 @@ from kseg.format.sidefiles.side_file_reading import entries_of
 from kseg.format.storage import local_files
 from kseg.text import span
 
+#: A folder with a higher number is not of a topic: the partitions before it would all be empty.
+_MOST_PARTITIONS = 200_000
 #: Characters of a topic id that make the name of a second topic with the same name.
 _SHORT_ID = 8
 # Without the old configuration a topic could have kept its records for longer than a broker's default, seven days.
@@ -95,7 +97,9 @@ def plan_of(disks: Sequence[Disk], replicas: Iterable[AdoptedReplica], old: OldM
     made = AdoptionPlan(disks)
     cleaned = {(entry.topic, entry.partition) for disk in disks for entry in _cleaned(disk)}
     for name, topic_id, members in _topics(replicas, old, made):
-        partitions = _partitions(name, topic_id, members, old, made)
+        partitions = _partitions(topic_id, members, old, made)
+        if not partitions:
+            continue
         original = members[0].partition.topic
         compacted = any((original, one.number) in cleaned for one in partitions)
         configs, why = _configs(original, compacted, old)
@@ -150,15 +154,18 @@ def _rank(members: Sequence[AdoptedReplica], topic_id: str, old: OldMetadata) ->
 
 
 def _partitions(
-    name: str, topic_id: str, members: Sequence[AdoptedReplica], old: OldMetadata, made: AdoptionPlan
+    topic_id: str, members: Sequence[AdoptedReplica], old: OldMetadata, made: AdoptionPlan
 ) -> list[AdoptedPartition]:
     by_number: defaultdict[int, list[AdoptedReplica]] = defaultdict(list)
     for replica in members:
-        by_number[replica.partition.partition].append(replica)
+        if replica.partition.partition < _MOST_PARTITIONS:
+            by_number[replica.partition.partition].append(replica)
+        else:
+            made.left_out.append((replica.path, f"no topic has {_MOST_PARTITIONS:,} partitions"))
     known = old.partitions(topic_id)
     count = max([*by_number, *known], default=-1) + 1
     nodes = sorted({disk.node for disk in made.disks})
-    width = max(len({one.disk.node for one in each}) for each in by_number.values())
+    width = max((len({one.disk.node for one in each}) for each in by_number.values()), default=1)
     found = []
     for number in range(count):
         replicas = _one_per_node(sorted(by_number[number], key=lambda one: one.order, reverse=True), made)
@@ -167,9 +174,10 @@ def _partitions(
             made.blocked.append((replicas[0].path, str(replicas[0].refused)))
         elif usable:
             made.left_out += [(one.path, f"a broker refuses it: {one.refused}") for one in replicas if one.refused]
-        listed = [one.disk.node for one in replicas] or [nodes[(number + n) % len(nodes)] for n in range(width)]
+        homes = [one.disk.node for one in replicas]
+        before = [node for node in old.replicas.get((topic_id, number), ()) if node in nodes]
         epoch = max((one.epoch for one in usable), default=-1) + 1
-        order = _order(listed, old.replicas.get((topic_id, number)), number)
+        order = _order(homes, before, number) or tuple(nodes[(number + n) % len(nodes)] for n in range(width))
         found.append(AdoptedPartition(number, tuple(usable or replicas), order, epoch, tuple(_losses(usable))))
     return found
 
@@ -184,13 +192,14 @@ def _one_per_node(ranked: Sequence[AdoptedReplica], made: AdoptionPlan) -> list[
     return list(found.values())
 
 
-def _order(nodes: Sequence[int], known: Sequence[int] | None, number: int) -> tuple[int, ...]:
-    """Return the nodes as the old cluster listed them, or turned by the number, so that each node leads as many."""
-    if known is not None and sorted(known) == sorted(nodes):
-        return tuple(known)
-    ordered = sorted(nodes)
-    turn = number % len(ordered)
-    return tuple(ordered[turn:] + ordered[:turn])
+def _order(homes: Sequence[int], before: Sequence[int], number: int) -> tuple[int, ...]:
+    """Return the nodes of a partition: those that have a folder and those that the old metadata lists, in its order.
+
+    Without metadata they are turned by the number, so that each node is the preferred leader of as many.
+    """
+    others = sorted(set(homes).difference(before))
+    turn = number % len(others) if others and not before else 0
+    return (*before, *others[turn:], *others[:turn])
 
 
 def _losses(replicas: Sequence[AdoptedReplica]) -> Iterator[str]:
