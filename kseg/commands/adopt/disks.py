@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
-from kseg.errors import KsegError, UnreadableError, UsageError
+from kseg.errors import NotASegmentError, UnreadableError, UsageError
 from kseg.format.internal_topics.decode import CLUSTER_METADATA
 from kseg.format.log_loader.broker_starts import starts_of
 from kseg.format.log_loader.loaded_files import RefusedError
@@ -80,7 +80,7 @@ class AdoptedReplica:
         names = self._files(".snapshot")
         newest = max((name for name in names if producer_snapshot_offset(name) is not None), default=None)
         if newest is not None:
-            with suppress(KsegError, ValueError):
+            with suppress(ValueError):  # a damaged snapshot, not one that cannot be read
                 found += [one.producer_id for one in entries_of(os.path.join(self.path, newest), walk_snapshot)]
         return max(found)
 
@@ -105,7 +105,10 @@ class AdoptedReplica:
         path = os.path.join(self.path, newest)
         size = dict(self.plan.files).get(newest, 0)
         entry = index_reader.last_entry(path, size, below=INT64_MAX, before=INT64_MAX)
-        with suppress(KsegError), SegmentReader(open_range(path, entry.log_position if entry else 0, size)) as reader:
+        with (
+            suppress(NotASegmentError),
+            SegmentReader(open_range(path, entry.log_position if entry else 0, size)) as reader,
+        ):
             for window in reader.windows():
                 rows = window.batches
                 for row in range(rows.count):
@@ -115,7 +118,9 @@ class AdoptedReplica:
         return epoch, producer_id
 
     def _files(self, suffix: str) -> list[str]:
-        return [name for name, _ in self.plan.files if name.endswith(suffix)]
+        """Return the names with a suffix. The plan also has files that a broker would write."""
+        names = (name for name, _ in self.plan.files if name.endswith(suffix))
+        return [name for name in names if local_files.exists(os.path.join(self.path, name))]
 
 
 def random_id() -> str:
