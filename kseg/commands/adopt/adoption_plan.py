@@ -162,7 +162,7 @@ def _partitions(
             by_number[replica.partition.partition].append(replica)
         else:
             made.left_out.append((replica.path, f"no topic has {_MOST_PARTITIONS:,} partitions"))
-    known = old.partitions(topic_id)
+    known = old.replicas.get(topic_id, {})
     count = max([*by_number, *known], default=-1) + 1
     nodes = sorted({disk.node for disk in made.disks})
     width = max((len({one.disk.node for one in each}) for each in by_number.values()), default=1)
@@ -175,7 +175,7 @@ def _partitions(
         elif usable:
             made.left_out += [(one.path, f"a broker refuses it: {one.refused}") for one in replicas if one.refused]
         homes = [one.disk.node for one in replicas]
-        before = [node for node in old.replicas.get((topic_id, number), ()) if node in nodes]
+        before = [node for node in known.get(number, ()) if node in nodes]
         epoch = max((one.epoch for one in usable), default=-1) + 1
         order = _order(homes, before, number) or tuple(nodes[(number + n) % len(nodes)] for n in range(width))
         found.append(AdoptedPartition(number, tuple(usable or replicas), order, epoch, tuple(_losses(usable))))

@@ -39,17 +39,13 @@ class OldMetadata:
 
     path: str | None = None
     names: dict[str, str] = field(default_factory=dict)
-    #: The nodes of each partition's replicas, the preferred leader first, by topic id and partition.
-    replicas: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    #: The nodes of each partition's replicas, the preferred leader first, by topic id and then by partition.
+    replicas: dict[str, dict[int, list[int]]] = field(default_factory=dict)
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     features: dict[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
     others: list[MetadataRecord] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
-
-    def partitions(self, topic_id: str) -> list[int]:
-        """Return the numbers of a topic's partitions, none for an unknown topic."""
-        return sorted(number for known, number in self.replicas if known == topic_id)
 
 
 def newest_metadata(folders: Iterable[str]) -> str | None:
@@ -93,7 +89,7 @@ def _fill(found: OldMetadata, items: Sequence[Item]) -> None:
         if item.entity == "topic":
             found.names[key["topicId"]] = data["name"]
         elif item.entity == "partition" and "replicas" in data:
-            found.replicas[key["topicId"], key["partitionId"]] = list(data["replicas"])
+            found.replicas.setdefault(key["topicId"], {})[key["partitionId"]] = list(data["replicas"])
         elif item.entity == "config" and key["resourceType"] == _OF_TOPIC:
             found.configs.setdefault(key["resourceName"], {})[key["name"]] = data["value"]
         elif item.entity == "config":

@@ -284,20 +284,25 @@ def hole_bytes(handle: int, begin: int, end: int) -> int | None:
 
     The file position does not change. File systems without holes report none (lseek(2)).
     """
+    stored = stored_ranges(handle, begin, end)
+    return None if stored is None else max(0, end - begin) - sum(stop - first for first, stop in stored)
+
+
+def stored_ranges(handle: int, begin: int, end: int) -> list[tuple[int, int]] | None:
+    """Return the ranges among ``begin`` to ``end`` of an open local file that are no holes, as ``hole_bytes``."""
     if not hasattr(os, "SEEK_DATA"):
         return None
     position = os.lseek(handle, 0, os.SEEK_CUR)
+    found, at = [], begin
     try:
-        holes, at = 0, begin
-        while at < end:
-            data = _next_data(handle, at, end)
-            holes += data - at
-            at = end if data >= end else os.lseek(handle, data, os.SEEK_HOLE)
+        while (first := _next_data(handle, at, end) if at < end else end) < end:
+            at = min(os.lseek(handle, first, os.SEEK_HOLE), end)
+            found.append((first, at))
     except OSError:
         return None
     finally:
         os.lseek(handle, position, os.SEEK_SET)
-    return holes
+    return found
 
 
 def _next_data(handle: int, at: int, end: int) -> int:

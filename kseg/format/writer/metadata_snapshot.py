@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import IO, NamedTuple
 
-from kseg.format.internal_topics.decode import CLUSTER_METADATA, FRAME_VERSION
-from kseg.format.messages.definitions import RECORDS, Definition, definition, named
+from kseg.format.internal_topics.decode import FRAME_VERSION
+from kseg.format.messages.definitions import RECORDS, Definition, definition
 from kseg.format.messages.message_reader import Message
 from kseg.format.messages.message_writer import encode, uvarint
 from kseg.format.writer.records_builder import PlainRecord, build_batch
@@ -36,9 +36,9 @@ class MetadataRecord(NamedTuple):
 
 def encoded_record(record: MetadataRecord) -> bytes:
     """Return the value of a record. Raises the errors of ``encode``."""
-    api_key = next(key for key, name in named(RECORDS, "metadata", CLUSTER_METADATA).items() if name == record.name)
     found = _definition(record.name, record.version)
-    frame = uvarint(FRAME_VERSION) + uvarint(api_key) + uvarint(record.version)
+    assert found.api_key is not None, record.name
+    frame = uvarint(FRAME_VERSION) + uvarint(found.api_key) + uvarint(record.version)
     return frame + encode(found, record.version, record.data)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import shutil
@@ -19,7 +18,7 @@ from kseg.format.log_loader.partition_files import Files
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles import registry
 from kseg.format.storage.atomic_write import NewFile, check_absent, is_result, writing
-from kseg.format.storage.local_files import open_file, skip_special
+from kseg.format.storage.local_files import open_file, skip_special, stored_ranges
 from kseg.format.storage.naming import is_log, is_remote_log, logs_among
 from kseg.format.storage.source import check_single_log_dir, open_source
 from kseg.text import count_of
@@ -226,28 +225,14 @@ def _is_cloned(source: io.FileIO, target: IO[bytes]) -> bool:
 
 def _copy_ranges(source: io.FileIO, target: IO[bytes]) -> None:
     size = os.fstat(source.fileno()).st_size
-    for first, end in _stored_ranges(source.fileno(), size):
+    stored = stored_ranges(source.fileno(), 0, size)
+    for first, end in [(0, size)] if stored is None else stored:
         source.seek(first)
         target.seek(first)
         while first < end and (data := source.read(min(_COPIED, end - first))):
             target.write(data)
             first += len(data)
     target.truncate(size)
-
-
-def _stored_ranges(handle: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of a file that are no holes; all of it where the system does not know them."""
-    first = 0
-    while first < size:
-        try:
-            first = os.lseek(handle, first, os.SEEK_DATA)
-            end = os.lseek(handle, first, os.SEEK_HOLE)
-        except (AttributeError, OSError) as error:
-            if getattr(error, "errno", None) != errno.ENXIO:  # not: a hole until the end
-                yield first, size
-            return
-        yield first, end
-        first = end
 
 
 class DamagedError(KsegError):
