@@ -6,8 +6,10 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import TextIO
 
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, fail_after, note_output
@@ -28,6 +30,7 @@ from kseg.extras.html import incident
 from kseg.extras.html.incident import IncidentPart
 from kseg.extras.html.page import PageSection
 from kseg.extras.html.recovery_page import recovery_sections
+from kseg.extras.html.redaction import Redaction, absolute
 from kseg.extras.html.stats_page import stats_sections
 from kseg.extras.html.transactions_page import transaction_sections
 from kseg.extras.html.validation_page import collect
@@ -41,6 +44,7 @@ from kseg.format.storage.source import SegmentFile, is_url, total_size
 from kseg.report import recovery_report, transactions_report
 from kseg.report.doctor_report import Diagnosis
 from kseg.report.formats import DOCTOR, destination, write
+from kseg.report.spool import Run
 from kseg.report.wording import summary_text
 from kseg.results import FileResult, Settings, Summary
 from kseg.text import count_of
@@ -54,6 +58,7 @@ class DoctorOptions(TableOptions):
     """The command line of ``kseg doctor``."""
 
     html: str | None
+    redact: bool
     deep: bool
     clean: bool | None
     max_age: int
@@ -67,7 +72,7 @@ class DoctorOptions(TableOptions):
     results=DOCTOR,
     examples=(
         "kseg doctor /var/kafka-logs",
-        "kseg doctor --html incident.html kafka-logs",
+        "kseg doctor --html incident.html --redact kafka-logs",
         "kseg doctor --unclean --max-rate 50M broker1/logs",
     ),
 )
@@ -75,13 +80,16 @@ def doctor(asked: DoctorOptions) -> int:
     """Say whether a broker will start on log directories, what is lost, and what to do next.
 
     Checks all files, predicts the start, lists hanging transactions and free space, and prints the commands that repair
-    these directories, in their order. Changes nothing. With --html FILE or --format html, one page for an incident.
+    these directories, in their order. Changes nothing. With --html FILE or --format html, one page for an incident. It has
+    no keys and values; with --redact, for other people, also no names.
 
     Exit codes: 0 nothing found, 1 damage, data that a broker would lose at its start, or a hanging transaction, 2 a file
     could not be read.
     """
     common.check_outputs()
     paths, output, page, jobs = asked.paths, asked.output, asked.html, asked.jobs
+    if asked.redact:
+        paths = tuple(map(absolute, paths))
     settings = Settings(deep=asked.deep, policy=Policy.parse(asked.rule), max_per_rule=asked.limit, outline=True)
     files, unreadable = files_of(paths)
     segments = [file for file in files if base_offset_of(file.path) is not None]
@@ -90,7 +98,15 @@ def doctor(asked: DoctorOptions) -> int:
     found = incident_page or Diagnosis(Summary())
     found.folder = next((os.path.dirname(path) or "." for path in paths[:1] if os.path.isfile(path)), "")
     size = total_size(files)
-    with destination(output) as out, progress_bar(_twice(size) if as_page else size) as progress:
+    redaction = Redaction(paths, {os.path.dirname(file.path) for file in files}) if asked.redact else None
+
+    def opened(path: str | None) -> AbstractContextManager[TextIO]:
+        return redaction.written(destination(path)) if redaction else destination(path)
+
+    def run() -> Run:
+        return redaction.run(this_run()) if redaction else this_run()
+
+    with opened(output) as out, progress_bar(_twice(size) if as_page else size) as progress:
         results = _results(files, unreadable, settings, jobs, progress, found)
         if incident_page:
             incident_page.page = collect(results)
@@ -101,10 +117,10 @@ def doctor(asked: DoctorOptions) -> int:
         if incident_page:
             incident_page.parts = [*parts, others.stats()]
         _add_steps(found)
-        write(DOCTOR, asked.format, out, found, detail=asked.detail, run=this_run)
+        write(DOCTOR, asked.format, out, found, detail=asked.detail, run=run)
     if incident_page and page is not None:
-        with destination(page) as out:
-            incident.write_html(incident_page, out, run=this_run())
+        with opened(page) as out:
+            incident.write_html(incident_page, out, run=run())
         note_output(page, summary_text(found.total))
     note_output(output, summary_text(found.total))
     if found.total.unread:

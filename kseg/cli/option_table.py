@@ -229,6 +229,7 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "reports": OptionRow("--report", "Also write a report to FILE. Repeat it for several.", "FORMAT=FILE",
             lambda: OutputPath(named=True, names=VALIDATION.writers), multiple=True),
         "html": OptionRow("--html", "Also write the answers, findings and counts as a page to FILE.", "FILE", OutputPath),
+        "redact": OptionRow("--redact", "Show hashes instead of paths, topics and the host."),
         "label": OptionRow("--label", "Add a label to the series of --format prometheus. Repeatable.", "NAME=VALUE",
             lambda: Parsed(common.metric_label), multiple=True),
         "help_uri": OptionRow("--help-uri", "Link rules of --format sarif to URL, which has {code} or {name}.", "URL",

@@ -210,7 +210,8 @@ def _write_answer(harms: Sequence[Harm], out: TextIO, *, whole: bool) -> None:
     """Write the numbers of harmed partitions, the folders, many equal ones as one row, and what to do."""
     partitions = Counter(harm.consequence for harm in harms if not harm.is_log_dir)
     log_dirs = Counter(harm.consequence for harm in harms if harm.is_log_dir)
-    print_text(out, attention_text(partitions, log_dirs, head="partitions that a start would harm"), indent=2)
+    harmed = attention_text(partitions, log_dirs, head="partitions that a start would harm")
+    print_text(out, f"{harmed}; `kseg doctor` also counts damage that a start does not see", indent=2)
     out.write("\n" * (not out.isatty()))
     groups = answer_groups(harms, whole=whole)
     rows = [answer_cells(group) for group in groups]

@@ -244,7 +244,7 @@ def _write_hanging(hanging: list[Hanging], out: TextIO, *, whole: bool) -> None:
         folders = len({one.folder for one, _ in hanging})
         print_text(out, f"{len(hanging):,} hanging transactions in {count_of(folders, 'partition')}", indent=2)
         out.write("\n" * (not out.isatty()))
-    rows = fold(hanging, _equal_ones, whole=whole)
+    rows = fold(hanging, equal_ones, whole=whole)
     print_cells(out, HANGING_COLUMNS, [(cells_of(HANGING_COLUMNS, ones), "red") for ones in rows])
     print_text(out, BLOCKED)
     commands = dict.fromkeys(item.abort for item, _ in hanging if item.abort)  # replicas have the same one
@@ -258,7 +258,7 @@ def _write_hanging(hanging: list[Hanging], out: TextIO, *, whole: bool) -> None:
     out.write("\n")
 
 
-def _equal_ones(one: Hanging) -> tuple[str, ...]:
+def equal_ones(one: Hanging) -> tuple[str, ...]:
     """Return what equal transactions have in common: first the age, by which they are ranked."""
     item = one[0]
     return (_duration(item.age_ms), str(item.producer_id), _offset(item.first_offset), _offset(item.last_offset))

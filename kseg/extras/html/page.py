@@ -85,7 +85,7 @@ def write_page(out: TextIO, title: str, head: str, sections: Iterable[PageSectio
         title=text(title),
         head=head,
         sections="".join(_sections([one for one in sections if one.content])),
-        data=_json({} if data is None else data),
+        data=as_json({} if data is None else data),
     )
     out.write(page.encode("ascii", "xmlcharrefreplace").decode("ascii"))
 
@@ -103,7 +103,7 @@ def _hash(content: str) -> str:
     return base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
 
 
-def _json(data: object) -> str:
+def as_json(data: object) -> str:
     """Return JSON that neither ends its element nor begins a comment."""
     written = json.dumps(data, separators=(",", ":"))
     return written.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
@@ -169,6 +169,15 @@ def folded(columns: Sequence[TableColumn], rows: Sequence[Sequence[object]], nou
     hidden = rows[OPEN_ROWS:]
     title = count_of(len(hidden), f"more {noun}")
     return table(columns, rows[:OPEN_ROWS]) + (details(title, table(columns, hidden)) if hidden else "")
+
+
+def grouped(
+    columns: Sequence[TableColumn], groups: Sequence[Sequence[object]], rows: Sequence[Sequence[object]], noun: str
+) -> str:
+    """Return a table of ``groups`` of equal rows, of which a click opens each row; just the rows if no two are equal."""
+    if len(groups) >= len(rows):
+        return folded(columns, rows, noun)
+    return table(columns, groups) + details(f"Each {noun}", table(columns, rows))
 
 
 def details(title: str, content: str) -> str:

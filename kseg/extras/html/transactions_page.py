@@ -9,6 +9,7 @@ from typing import TextIO
 from kseg.commands.transactions import PartitionTransactions, Transaction
 from kseg.extras.html import page
 from kseg.extras.html.page import PageSection
+from kseg.report.ranking import fold
 from kseg.report.spool import Run
 from kseg.report.tables import TableColumn, cells_of
 from kseg.report.transactions_report import (
@@ -19,9 +20,11 @@ from kseg.report.transactions_report import (
     Items,
     ListedTransactions,
     TransactionsTotal,
+    equal_ones,
     partition_text,
     summary_line,
 )
+from kseg.text import count_of
 
 #: The most rows of each table.
 _MOST_ROWS = 500
@@ -34,14 +37,9 @@ def write_html(
     sections = transaction_sections(items, total, states)
     hanging = total.states["hanging"]
     level, verdict = ("damaged", "hanging") if hanging else ("valid", "none hangs")
-    head = page.header(
-        level,
-        verdict,
-        "Transactions",
-        "The transactions of the partitions, and what they block.",
-        run,
-        "kseg transactions",
-    )
+    title = f"{count_of(hanging, 'transaction')} {'hangs' if hanging == 1 else 'hang'}" if hanging else "Transactions"
+    lead = "The transactions of the partitions, and what they block."
+    head = page.header(level, verdict, title, lead, run, "kseg transactions")
     page.write_page(out, "kseg transactions", head, sections)
 
 
@@ -85,8 +83,11 @@ def transaction_sections(items: Items, total: TransactionsTotal, states: Collect
 def _hanging(hanging: list[tuple[Transaction, PartitionTransactions]]) -> str:
     if not hanging:
         return ""
+    hanging.sort(key=lambda one: -(one[0].age_ms or 0))
     shown = hanging[:_MOST_ROWS]
-    listed = page.folded(HANGING_COLUMNS, [cells_of(HANGING_COLUMNS, [one]) for one in shown], "hanging transaction")
+    groups, rows = fold(hanging, equal_ones), [[one] for one in shown]
+    folded, each = ([cells_of(HANGING_COLUMNS, ones) for ones in listed] for listed in (groups, rows))
+    listed = page.grouped(HANGING_COLUMNS, folded, each, "hanging transaction")
     commands = dict.fromkeys(item.abort for item, _ in shown if item.abort)  # replicas have the same one
     remedy = f"<p>{page.prose(REMEDY)}</p>\n{page.commands([*commands])}" if commands else ""
     return f"{listed}{page.more(len(hanging) - _MOST_ROWS, 'hanging transaction')}<p>{page.text(BLOCKED)}</p>\n{remedy}"

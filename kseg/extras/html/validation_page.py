@@ -6,7 +6,7 @@ map, the view of a segment, and the search in all findings.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from string import Template
 from typing import TextIO
@@ -20,6 +20,7 @@ from kseg.extras.html.collected import (
     VALID,
     Collected,
     Group,
+    PartitionTotal,
 )
 from kseg.extras.html.page import PageSection, table
 from kseg.findings import (
@@ -30,6 +31,7 @@ from kseg.findings import (
     range_of_all,
 )
 from kseg.report.partition_damage import Damage, around
+from kseg.report.ranking import common_text, fold, names_text
 from kseg.report.spool import Run
 from kseg.report.tables import TableColumn
 from kseg.report.wording import places, printable
@@ -159,16 +161,25 @@ def tiles(found: Collected, total: Summary) -> str:
 
 
 def _damaged(found: Collected) -> str:
-    """Return the damaged partitions. Of many, the first ones are open, so that what to do follows on the same screen."""
+    """Return the damaged partitions, those with equal damage as one row that a click unfolds, as on a terminal."""
     damaged = found.damaged()
-    rows = [
-        (
-            one.name, one.damage.consequence.label, f"{one.damage.errors:,}", f"{one.damage.lost_bytes:,}",
-            _offsets(one.damage), ", ".join(one.damage.causes()),
-        )
-        for one in damaged[:_STATIC_PARTITIONS]
-    ]  # fmt: skip
-    return page.folded(_DAMAGED_COLUMNS, rows, "partition") + page.more(len(damaged) - _STATIC_PARTITIONS, "partition")
+    groups = fold(damaged, lambda one: (one.damage.consequence, *one.damage.causes()))
+    rows = [_damaged_cells([one]) for one in damaged[:_STATIC_PARTITIONS]]
+    listed = page.grouped(_DAMAGED_COLUMNS, list(map(_damaged_cells, groups)), rows, "partition")
+    return listed + page.more(len(damaged) - _STATIC_PARTITIONS, "partition")
+
+
+def _damaged_cells(group: Sequence[PartitionTotal]) -> tuple[str, ...]:
+    """Return the cells of partitions with equal damage: the sums of their errors and lost bytes."""
+    damages = [one.damage for one in group]
+    return (
+        names_text(one.name for one in group),
+        common_text(damage.consequence.label for damage in damages),
+        f"{sum(damage.errors for damage in damages):,}",
+        f"{sum(damage.lost_bytes for damage in damages):,}",
+        common_text(map(_offsets, damages)),
+        ", ".join(dict.fromkeys(cause for damage in damages for cause in damage.causes())),
+    )
 
 
 def _offsets(damage: Damage) -> str:

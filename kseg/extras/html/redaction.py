@@ -1,0 +1,95 @@
+"""Reports without names: paths, topics and the host become hashes, so that a page can leave the house."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import os
+import re
+import secrets
+import shlex
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from io import StringIO
+from typing import TextIO
+
+from kseg.extras.html.page import as_json
+from kseg.format.storage.naming import partition_of
+from kseg.format.storage.source import STDIN, is_url
+from kseg.report.spool import Run
+
+#: Parts of a page in which a name is code: its style and its script, whose hashes the page declares.
+_CODE = re.compile(r"(<(style|script)>.*?</\2>)", re.DOTALL)
+
+
+class Redaction:
+    """Names and what stands for them: the same hash for the same name, of a secret that is drawn for each run.
+
+    A hash without a secret would name the topic to anybody who tries some words.
+    """
+
+    def __init__(self, paths: Iterable[str], folders: Iterable[str]) -> None:
+        """``paths`` are the absolute paths of the command line, ``folders`` those of the partitions below them."""
+        self._secret = secrets.token_bytes(16)
+        found = set(folders)
+        topics = {one.topic for one in map(partition_of, map(os.path.basename, found)) if one}
+        self._paths = {
+            path: f"/{self._hash('path', path)}" for path in {*paths, *map(os.path.dirname, found)} if path != "/"
+        }
+        self._topics = {topic: self._hash("topic", topic) for topic in topics}
+        spelled = sorted({one for path in self._paths for one in _spellings(path)}, key=len, reverse=True)
+        names = "|".join(map(re.escape, sorted(self._topics, key=len, reverse=True)))
+        # A topic is a word of the language, too: it is one where its partition or the word "topic" is next to it.
+        patterns = (
+            [rf"(?<![\w.-])(?P<folder>{names})(?=-\d)", rf"(?<=topic )(?P<topic>{names})(?![\w.-])"] if names else []
+        )
+        patterns += [f"(?P<path>{'|'.join(map(re.escape, spelled))})"] if spelled else []
+        self._pattern = re.compile("|".join(patterns) or r"(?!)")
+        self._spelled = {one: shown for path, shown in self._paths.items() for one in _spellings(path)}
+
+    def _hash(self, kind: str, name: str) -> str:
+        data = name.encode("utf-8", "surrogateescape")
+        return f"{kind}-{hashlib.blake2b(data, key=self._secret, digest_size=4).hexdigest()}"
+
+    def text(self, content: str) -> str:
+        """Return a whole report without names."""
+        parts = _CODE.split(content)
+        # Of each match there are the code and the name of its element.
+        parts[::3] = [self._pattern.sub(self._shown, part) for part in parts[::3]]
+        return "".join(part for at, part in enumerate(parts) if at % 3 != 2)
+
+    def _shown(self, match: re.Match[str]) -> str:
+        if match.lastgroup == "path":
+            return self._spelled[match[0]]
+        return self._topics[match[0]]
+
+    def run(self, run: Run) -> Run:
+        """Return a run without its host, and without the options, which name files."""
+        paths = tuple(self._paths.get(path, path) for path in map(absolute, run.paths))
+        return replace(run, host="not shown", paths=paths, command=" ".join(("kseg doctor --redact", *paths)))
+
+    @contextmanager
+    def written(self, destination: AbstractContextManager[TextIO]) -> Iterator[TextIO]:
+        """Yield a stream whose whole content is written to a destination without names."""
+        with destination as out:
+            whole = StringIO()
+            yield whole
+            out.write(self.text(whole.getvalue()))
+
+
+def absolute(path: str) -> str:
+    """Return a path by which it is found in a text; an address stays."""
+    return path if is_url(path) or path == STDIN else os.path.abspath(path)
+
+
+def _spellings(path: str) -> Iterator[str]:
+    """Yield a path as it stands in text, in a page, in JSON and in a command."""
+    for one in (path, shlex.quote(path)):
+        yield one
+        yield html.escape(one)
+        yield html.escape(one).encode("ascii", "xmlcharrefreplace").decode()
+        yield json.dumps(one, ensure_ascii=False)[1:-1]
+        yield json.dumps(one)[1:-1]
+        yield as_json(one)[1:-1]
