@@ -20,7 +20,7 @@ from kseg.format.internal_topics import decode
 from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment import split_points
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.naming import ID
+from kseg.format.storage.naming import ID, has_manifests, is_url, tiered_view
 from kseg.format.storage.process_pool import map_ordered, process_pool, progress_to
 from kseg.format.storage.source import STDIN
 from kseg.format.writer import output_rule  # loads the registry; few runs have an output file
@@ -112,7 +112,16 @@ class InputPath(PathText):
         path = super().convert(value, param, ctx)
         if ctx is not None:
             ctx.meta.setdefault(INPUTS, []).append(path)
-        return path
+        return decoded_folder(path) or path
+
+
+def decoded_folder(path: str) -> str | None:
+    """Return the decoded view of a local folder with a partition's objects in remote storage, None for other paths."""
+    view = None if is_url(path) else tiered_view(os.path.normpath(path))
+    try:
+        return view if view and has_manifests(os.listdir(path)) else None
+    except OSError:  # the command reports it
+        return None
 
 
 class OutputPath(PathText):

@@ -206,6 +206,8 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
             lambda: InputPath(named=True), multiple=True),
         "registry": OptionRow("--registry", "Ask a schema registry for schemas.", "URL"),
         "registry_ca": OptionRow("--registry-ca", "Trust the certificates in FILE for --registry.", "FILE", InputPath),
+        "kek": OptionRow("--kek", "Decrypt objects of tiered storage with this private key (PEM). Default: $KSEG_KEK.",
+            "FILE", InputPath, multiple=True),
         "function": OptionRow("--decoder", "Decode keys and values with a Python function.", "MODULE:FUNCTION"),
         "unwrap": OptionRow("--unwrap", "Show the content of envelopes of Connect, Debezium and CloudEvents."),
     },
@@ -391,7 +393,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
         "completion": _NO_FILES,
         "demo": _NO_FILES,
     },
-    "max_rate": dict.fromkeys(("rules", "completion", "demo"), _NO_FILES),
+    **{field: dict.fromkeys(("rules", "completion", "demo"), _NO_FILES) for field in ("max_rate", "kek")},
     "spark": {OTHERS: "the views of Spark and the functions of the library have the rest"},
 }  # fmt: skip
 

@@ -74,6 +74,7 @@ class RecordOptions(DecodeOptions):
     no_crc: bool
     jobs: int
     max_rate: float | None
+    kek: tuple[str, ...]
 
     @property
     def offset_range(self) -> tuple[int | None, int | None]:

@@ -56,6 +56,7 @@ class SqlOptions(DecodeOptions):
     memory: int | None
     no_crc: bool
     max_rate: float | None
+    kek: tuple[str, ...]
     spark: str | None
 
 

@@ -34,6 +34,7 @@ class ReadOptions:
     paths: tuple[str, ...]
     output: str | None
     max_rate: float | None
+    kek: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,7 @@ class DetailOptions:
     verbose: bool
     quiet: bool
     max_rate: float | None
+    kek: tuple[str, ...]
 
     @property
     def detail(self) -> int:
@@ -119,8 +121,8 @@ def command(
                 given["format"] = "table"
             asked = options(**given)
             check_rules(name, asked, set_by_user)
-            if given.get("max_rate") is not None:
-                context.with_resource(file_access(max_rate=given["max_rate"]))
+            if given.get("max_rate") is not None or given.get("kek"):
+                context.with_resource(file_access(max_rate=given["max_rate"], keys=given["kek"]))
             return function(asked)
 
         return TypedCommand(name, options, examples, callback=run, params=[*arguments, *made], help=function.__doc__)

@@ -14,9 +14,10 @@ import tarfile
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from itertools import accumulate
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from kseg.errors import UnreadableError
+from kseg.extras import tiered_view  # few runs read remote storage
 from kseg.extras.archive_formats import (
     ZIP,
     Archive,
@@ -26,7 +27,10 @@ from kseg.extras.archive_formats import (
     temporary_copy,
 )
 from kseg.format.compress.gzip_streams import compression_of, decompressed
-from kseg.format.storage.naming import is_archive_name
+from kseg.format.storage.naming import is_archive_name, tiered_parts
+
+if TYPE_CHECKING:
+    from kseg.extras.tiered_view import DecodedFile, DecodedMember, TieredView
 
 _TAR_MAGIC_AT, _TAR_MAGIC = 257, b"ustar"
 #: The bytes of a hole that are read at once.
@@ -89,8 +93,13 @@ class MemberFile(io.RawIOBase):
 _opened: dict[str, tuple[tuple[int, ...], Archive]] = {}
 
 
-def find(path: str) -> tuple[Archive, str] | None:
-    """Return the archive that a path is or leads into, and the rest of the path."""
+def find(path: str) -> tuple[Archive | TieredView, str] | None:
+    """Return the archive or the decoded view that a path is or leads into, and the rest of the path.
+
+    Raises UnreadableError for a view whose objects cannot be read.
+    """
+    if (inside := tiered_parts(path)) and (view := tiered_view.view_at(inside[0])):
+        return view, inside[1]
     parts = path.split("/")
     for n in range(len(parts), 0, -1):
         candidate = "/".join(parts[:n])
@@ -117,11 +126,23 @@ def _opened_at(path: str) -> Archive | None:
     return known and known[1]
 
 
-def open_member(path: str) -> MemberFile | None:
-    """Open a member for reading; return None if the path leads to none."""
+def member_at(path: str) -> Member | DecodedMember | None:
+    """Return the member that a path leads to, None for another path."""
     found = find(path)
-    member = found[0].find(found[1]) if found else None
-    return MemberFile(member) if member else None
+    return found[0].find(found[1]) if found else None
+
+
+def open_member(path: str) -> MemberFile | DecodedFile | None:
+    """Open a member for reading; return None if the path leads to none. Raises UnreadableError for a file of a view."""
+    member = member_at(path)
+    if member is None:
+        return None
+    return MemberFile(member) if isinstance(member, Member) else member.open()
+
+
+def present(folder: str, names: list[str]) -> tuple[str, list[str]]:
+    """Return a folder and its file names as commands see them (``tiered_view.present``)."""
+    return tiered_view.present(folder, names)
 
 
 def is_folder(path: str) -> bool:

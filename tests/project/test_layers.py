@@ -30,6 +30,7 @@ LIBRARIES = {
     "zstandard": {"format.compress"},
     "crc32c": {"format.record"},
     "fsspec": {"format.storage"},
+    "cryptography": {"extras"},
     "fastavro": {"extras.serialization"},
     "google": {"extras.serialization"},
     "msgpack": {"extras.serialization"},
@@ -49,6 +50,7 @@ ACCESSORS = {
     "rich": "report.terminal",
     "pyarrow": "report.arrow_table",
     "fsspec": "format.storage.remote_files",
+    "cryptography": "extras.tiered_keys",
     "fastavro": "extras.serialization.libraries",
     "google": "extras.serialization.libraries",
     "msgpack": "extras.serialization.libraries",
@@ -62,6 +64,7 @@ BY_NAME = {"kseg.extras.archive"}
 #: The modules of kseg that ``kseg validate`` loads for one segment, besides packages with only a docstring.
 MOST_MODULES_OF_A_SEGMENT = 54
 HEAVY = {"rich", "pyarrow", "pyspark", "numpy", "click", "isal", "lz4", "cramjam", "zstandard", "fsspec", "duckdb"}
+HEAVY |= {"cryptography"}
 
 MODULES = sorted(
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts)

@@ -66,6 +66,7 @@ class FileAccess(NamedTuple):
 
     limit: RateLimit
     warn: Callable[[str], object]
+    keys: tuple[str, ...] = ()
 
 
 _UNLIMITED = FileAccess(RateLimit(None), lambda line: None)  # findings.do_nothing would load the rules for --version
@@ -75,14 +76,20 @@ current = _access.get
 
 
 @contextmanager
-def file_access(*, max_rate: float | None = None, warn: Callable[[str], object] | None = None) -> Iterator[None]:
+def file_access(
+    *, max_rate: float | None = None, warn: Callable[[str], object] | None = None, keys: tuple[str, ...] = ()
+) -> Iterator[None]:
     """Set how files are read in this block, by this thread or asyncio task and by the processes that it starts.
 
     ``max_rate`` is the maximum number of bytes per second, over all files that are opened in the block. ``warn`` is called
-    with a line about files that are skipped because they are FIFOs, sockets or devices. None keeps the current value.
+    with a line about files that are skipped because they are FIFOs, sockets or devices, and about parts of objects that
+    cannot be decoded. ``keys`` are paths of private keys (PEM) for encrypted objects in tiered storage. None and () keep the
+    current value.
     """
     before = current()
-    here = FileAccess(before.limit if max_rate is None else RateLimit(max_rate), warn or before.warn)
+    here = FileAccess(
+        before.limit if max_rate is None else RateLimit(max_rate), warn or before.warn, keys or before.keys
+    )
     _access.set(here)
     try:
         yield

@@ -21,10 +21,10 @@ from kseg.format.storage import (
     file_access,
     remote_files,  # few runs read URLs
 )
-from kseg.format.storage.naming import archive, is_url, may_be_in_archive
+from kseg.format.storage.naming import archive, is_url, may_be_in_archive, tiered_parts
 
 if TYPE_CHECKING:
-    from kseg.extras import archive_formats
+    from kseg.extras import archive_formats, tiered_view
 
 
 def status(path: str | os.PathLike[str]) -> os.stat_result | archive_formats.Status:
@@ -34,7 +34,7 @@ def status(path: str | os.PathLike[str]) -> os.stat_result | archive_formats.Sta
     try:
         return os.stat(path)
     except OSError:
-        member = archive.open_member(os.fspath(path)) if may_be_in_archive(os.fspath(path)) else None
+        member = archive.member_at(os.fspath(path)) if may_be_in_archive(os.fspath(path)) else None
         if member is None:
             raise
         return member.status
@@ -74,7 +74,7 @@ def is_file(path: str | os.PathLike[str]) -> bool:
         return remote_files.kind_of(name) == "file"
     if mode := _mode(path):
         return stat.S_ISREG(mode)
-    return may_be_in_archive(name) and archive.open_member(name) is not None
+    return may_be_in_archive(name) and archive.member_at(name) is not None
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:
@@ -184,11 +184,17 @@ def check_regular(path: str) -> None:
     kind = special_kind_at(path)
     if kind:
         raise UsageError(f"{path} is {kind}, which cannot be read twice: copy it to a file first")
+    if (inside := tiered_parts(path)) and not os.path.isdir(path):
+        raise UsageError(
+            f"{inside[0]} has objects of remote storage: make a folder of it first: kseg tier fetch {inside[0]} -o DIR"
+        )
     if may_be_in_archive(path) and not os.path.isdir(path) and archive.find(path):
         raise UsageError(f"{path}: this command does not read archives: unpack it first")
 
 
-def open_file(path: str, *, named: bool) -> io.FileIO | archive.MemberFile | remote_files.RemoteFile:
+def open_file(
+    path: str, *, named: bool
+) -> io.FileIO | archive.MemberFile | tiered_view.DecodedFile | remote_files.RemoteFile:
     """Open a local file, a member of an archive or a URL for reading, without waiting for it; then its reads may wait.
 
     ``named``: a user gave this path. Then a FIFO is waited for and read, as is what ends: a pipe, a block device and

@@ -44,6 +44,12 @@ _DELETED_LOG = re.compile(LOG + r"\.deleted")
 _REMOTE_FOLDER = re.compile(rf"(.+)-(\d{{1,10}})-{ID}")
 _ARCHIVE = r"\.(?:tar|tar\.gz|tgz|tar\.zst|tzst|zip)"
 _ARCHIVE_NAME = re.compile(_ARCHIVE + "$", re.IGNORECASE)
+#: The suffix of the manifest of a segment whose bytes a plugin of remote storage transforms (Aiven's).
+MANIFEST = ".rsm-manifest"
+# The objects of a partition are in <prefix><topic>-<topic id>/<partition>, decoded in <topic>-<partition>-<topic id> in it.
+_OBJECTS = rf"(?:.*/)?[^/]*?([^/]+)-({ID})/(\d{{1,10}})"
+_IN_TIERED = re.compile(rf"({_OBJECTS})/\2-\4-\3(?:/(.*))?", re.DOTALL)
+_OBJECT_FOLDER = re.compile(rf"{_OBJECTS}")
 # A path into standard input begins with "-".
 _IN_ARCHIVE = re.compile(rf"-(?:/|$)|.*{_ARCHIVE}(?:/|$)", re.IGNORECASE | re.DOTALL)
 _SEGMENT = re.compile(OFFSET + rf"(?:{_REMOTE})?\.log" + r"(?:\.deleted|\.cleaned|\.swap)?$")
@@ -86,7 +92,7 @@ def logs_among(names: Iterable[str]) -> list[str]:
     present = list(names)
     if logs := [name for name in present if is_log(name)]:
         return logs
-    manifests = {name.removesuffix(".rsm-manifest") for name in present if name.endswith(".rsm-manifest")}
+    manifests = {name.removesuffix(MANIFEST) for name in present if name.endswith(MANIFEST)}
     remote = [name for name in present if is_remote_log(name) and name.removesuffix(".log") not in manifests]
     return remote or [name for name in present if _DELETED_LOG.fullmatch(name)]
 
@@ -97,8 +103,32 @@ def is_archive_name(name: str) -> bool:
 
 
 def may_be_in_archive(path: str) -> bool:
-    """Return whether a path can be an archive, or lead into one, by the names of its parts."""
-    return _IN_ARCHIVE.match(path) is not None
+    """Return whether a path can be an archive, or lead into one, by the names of its parts.
+
+    The decoded view of objects in remote storage (``tiered_parts``) is one.
+    """
+    return _IN_ARCHIVE.match(path) is not None or tiered_parts(path) is not None
+
+
+def tiered_parts(path: str) -> tuple[str, str] | None:
+    """Return the folder with the objects of a partition, and the file name, of a path into the decoded view of them.
+
+    The view is a folder in that folder with the name that ``LocalTieredStorage`` would use, ``<topic>-<partition>-<topic
+    id>``. The file name is "" for the view itself. None for other paths.
+    """
+    match = _IN_TIERED.fullmatch(path) if "/" in path else None
+    return (match[1], match[5] or "") if match else None
+
+
+def tiered_view(folder: str) -> str | None:
+    """Return the path of the decoded view of a folder with objects of a partition, None for another name."""
+    match = _OBJECT_FOLDER.fullmatch(folder)
+    return f"{folder}/{match[1]}-{match[3]}-{match[2]}" if match else None
+
+
+def has_manifests(names: Iterable[str]) -> bool:
+    """Return whether a folder has objects of Aiven's plugin by the names of its files: manifests, or those of Iceberg."""
+    return any(name.endswith((MANIFEST, ".puffin")) for name in names)
 
 
 def is_index(name: str) -> bool:

@@ -12,10 +12,14 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 from kseg.errors import KsegError, UnreadableError, UsageError, VanishedError
+from kseg.format.storage.naming import archive, has_manifests, tiered_parts
+
+if TYPE_CHECKING:
+    from kseg.extras.tiered_view import DecodedFile, DecodedMember
 
 # Schemes that Hadoop's tools know for one that fsspec knows.
 _OTHER_SCHEMES = {"s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
@@ -151,6 +155,8 @@ def _is_complete(url: str) -> bool:
 
 def stored_at(url: str, *, again: bool = False) -> Stored:
     """Return size and tag of a file: those of the listing, unless ``again``. Raises VanishedError and UnreadableError."""
+    if (member := _decoded(url)) is not None:
+        return Stored(member.chunks.size, stored_at(member.path, again=again).tag)
     found = None if again else listed(url)
     if found is None:
         if not again and _is_complete(url):
@@ -164,8 +170,10 @@ def stored_at(url: str, *, again: bool = False) -> Stored:
     return found
 
 
-def open_file(url: str, *, again: bool = True) -> RemoteFile:
+def open_file(url: str, *, again: bool = True) -> RemoteFile | DecodedFile:
     """Open a file as ``stored_at`` finds it. Raises VanishedError and UnreadableError."""
+    if (member := _decoded(url)) is not None:
+        return member.open()
     size, tag = stored_at(url, again=again)
     with _connected(url) as (filesystem, path):
         if tag is None or "::" in url or url.startswith("http"):
@@ -199,11 +207,20 @@ def walk(url: str) -> list[tuple[str, list[str]]] | None:
                 _folders.setdefault(folder, {})[file] = _stored(found[name])
     except VanishedError:
         return None
-    for folder in folders:
+    presented = [archive.present(*found) if has_manifests(found[1]) else found for found in folders.items()]
+    for folder, names in presented:
+        if folder not in folders:
+            _folders[folder] = {name: stored_at(f"{folder}/{name}") for name in names}
+    for folder in [*folders]:
         while folder != root and folder.startswith(root):
             folder, _, name = folder.rpartition("/")
             _folders.setdefault(folder, {}).setdefault(name, None)
-    return list(folders.items())
+    return presented
+
+
+def _decoded(url: str) -> DecodedMember | None:
+    """Return the file of a decoded view of objects that a URL is, None for other URLs."""
+    return cast("DecodedMember | None", archive.member_at(url)) if tiered_parts(url) else None
 
 
 def status(url: str) -> os.stat_result:

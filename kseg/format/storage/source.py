@@ -27,6 +27,7 @@ from kseg.format.storage.local_files import open_file, skip_special
 from kseg.format.storage.naming import (
     archive,
     base_offset_of,
+    has_manifests,
     is_file_url,
     is_log,
     is_snapshot,
@@ -405,7 +406,7 @@ def walk_folders(path: str, unlisted: Callable[[str], object]) -> Iterator[tuple
     visited twice.
     """
     if not os.path.isdir(path) and may_be_in_archive(path):
-        yield from ((Path(folder), names) for folder, names in archive.walk(path))
+        yield from map(_presented, archive.walk(path))
         return
     root = os.path.join(os.path.realpath(path), "")
     seen = {root}
@@ -426,7 +427,13 @@ def walk_folders(path: str, unlisted: Callable[[str], object]) -> Iterator[tuple
 
     for folder, folders, names in os.walk(path, onerror=failed, followlinks=True):
         folders[:] = [name for name in sorted(folders) if is_new(os.path.join(folder, name))]
-        yield Path(folder), skip_special(folder, sorted(names))
+        yield _presented((folder, skip_special(folder, sorted(names))))
+
+
+def _presented(found: tuple[str, list[str]]) -> tuple[Path, list[str]]:
+    """Return a folder and its files, or the decoded view of objects in it."""
+    folder, names = archive.present(*found) if has_manifests(found[1]) else found
+    return Path(folder), names
 
 
 def log_dirs_in(path: str, marks: frozenset[str] = frozenset()) -> list[str]:
