@@ -269,6 +269,14 @@ def metric_label(text: str) -> str:
     return text
 
 
+def spark_setting(text: str) -> str:
+    """Return a setting of Spark, ``NAME=VALUE``. Raises ValueError."""
+    name, equals, _ = text.partition("=")
+    if not equals or not name.startswith("spark."):
+        raise ValueError(f"expected NAME=VALUE with a name of Spark, such as spark.executor.memory=4g, got {text!r}")
+    return text
+
+
 def rule_uri(text: str) -> str:
     """Return the address of the pages of rules. Raises ValueError."""
     if "://" not in text or not ("{code}" in text or "{name}" in text):

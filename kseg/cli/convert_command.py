@@ -12,7 +12,7 @@ from kseg.cli import spark_session as spark_runs
 from kseg.cli.messages import FAILED, FOUND, fail, guard_stdout, note
 from kseg.cli.outcome import FindingNotes
 from kseg.cli.progress import progress_bar
-from kseg.cli.typed_command import DetailOptions, command
+from kseg.cli.typed_command import DetailOptions, SparkOptions, command
 from kseg.commands.convert import conversion_plan
 from kseg.commands.convert.conversion import convert as run
 from kseg.commands.convert.conversion_plan import ConversionPlan
@@ -29,7 +29,7 @@ LISTED = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvertOptions(DetailOptions):
+class ConvertOptions(SparkOptions, DetailOptions):
     """The command line of ``kseg convert``."""
 
     direction: str
@@ -43,7 +43,6 @@ class ConvertOptions(DetailOptions):
     skip_damaged: bool
     force: bool
     jobs: int
-    spark: str | None
 
     @property
     def plan(self) -> ConversionPlan:
@@ -88,7 +87,7 @@ def convert(asked: ConvertOptions) -> int:
     files = list(find_segments(source))
     with (
         progress_bar(total_size(files)) as progress,
-        nullcontext() if asked.spark is None else spark_runs.spark_pool(asked.spark, files, progress) as pool,
+        nullcontext() if asked.spark is None else spark_runs.spark_pool(asked, files, progress) as pool,
     ):
         if pool is None:
             result = run(source, target, plan, notes, progress, asked.jobs)

@@ -16,7 +16,7 @@ from kseg.cli.dump_jobs import has_parts, jobs_of, write_parts
 from kseg.cli.messages import FAILED, note, note_output, until_reader_closes
 from kseg.cli.outcome import DumpOutcome, FindingNotes
 from kseg.cli.record_options import RecordOptions, files_of, transaction_logs
-from kseg.cli.typed_command import command
+from kseg.cli.typed_command import SparkOptions, command
 from kseg.commands.dump import follow
 from kseg.commands.dump.dump_items import Item, at_position, first_rows
 from kseg.commands.dump.dumped_rows import dump_side_file
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DumpOptions(RecordOptions):
+class DumpOptions(SparkOptions, RecordOptions):
     """The command line of ``kseg dump``."""
 
     paths: tuple[str, ...]
@@ -56,7 +56,6 @@ class DumpOptions(RecordOptions):
     no_decode: bool
     effective: bool
     at: Moment | None
-    spark: str | None
 
     @property
     def owner(self) -> Owner | None:
@@ -131,7 +130,7 @@ def dump(asked: DumpOptions) -> int:
         if beside:
             raise UsageError("--spark accepts segments only: omit the side files")
         export = written_files.Export(asked.output or "", asked.format, asked.encoding, asked.request(files, None))
-        return spark_session.export_segments(asked.spark, files, export, outcome)
+        return spark_session.export_segments(asked, files, export, outcome)
     if asked.follow:
         if beside:
             raise UsageError("--follow shows segments only: omit the side files")

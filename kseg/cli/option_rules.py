@@ -83,7 +83,7 @@ RULES: tuple[Excludes | Needs, ...] = (
     Needs("--partitioner", "--key --key-hex --key-int32 --key-int64"),
     Excludes("--partitioner", "--null-key", "a null key can be in each partition"),
     Needs("--count --files-with-matches --only-matching", "--format=text", "other formats have records"),
-    Needs("--inventory", "--spark"),
+    Needs("--inventory --spark-conf --packages", "--spark"),
     Excludes("--spark", "--jobs", "the number of its tasks is that of the master", "pipeline"),
     Needs("--inventory", "--deep"),
     Excludes("--cache", "--inventory --baseline --write-baseline", "it skips unchanged files"),

@@ -249,6 +249,10 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "memory": OptionRow("--memory", "Limit the memory of DuckDB. Default: 32, then 128 MiB.", "MIB", _number(16)),
         "cache": OptionRow("--cache", "Store results in FILE. The next run skips unchanged files.", "FILE", OutputPath),
         "spark": OptionRow("--spark", "Run on Spark: local[*], spark://… or yarn.", "MASTER"),
+        "spark_conf": OptionRow("--spark-conf", "Set a setting of Spark, such as spark.executor.memory=4g. Repeatable.",
+            "NAME=VALUE", lambda: Parsed(common.spark_setting), multiple=True),
+        "packages": OptionRow("--packages", "Add a Maven package to Spark: GROUP:NAME:VERSION. Repeatable.", "PACKAGE",
+            multiple=True),
     },
 }  # fmt: skip
 ROWS: Mapping[str, OptionRow] = {field: row for rows in _BY_GROUP.values() for field, row in rows.items()}
@@ -394,7 +398,10 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
         "demo": _NO_FILES,
     },
     **{field: dict.fromkeys(("rules", "completion", "demo"), _NO_FILES) for field in ("max_rate", "kek")},
-    "spark": {OTHERS: "the views of Spark and the functions of the library have the rest"},
+    **{
+        field: {OTHERS: "the views of Spark and the functions of the library have the rest"}
+        for field in ("spark", "spark_conf", "packages")
+    },
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import click
 
 from kseg.cli import common, spark_session
 from kseg.cli.messages import FOUND, fail, note
-from kseg.cli.typed_command import DetailOptions, command
+from kseg.cli.typed_command import DetailOptions, SparkOptions, command
 from kseg.extras.pipeline import pipeline_preview, pipeline_reports, pipeline_settings, pipeline_verify
 from kseg.extras.pipeline.pipeline_run import Pipeline, RunOutcome
 from kseg.format.storage.process_pool import Pool, process_pool
@@ -21,13 +21,12 @@ from kseg.text import count_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class PipelineOptions(DetailOptions):
+class PipelineOptions(SparkOptions, DetailOptions):
     """The command line of ``kseg pipeline``."""
 
     action: str
     config: str
     output: str | None
-    spark: str | None
     jobs: int
 
 
@@ -73,7 +72,7 @@ def _workers(asked: PipelineOptions, settings: pipeline_settings.PipelineSetting
     """Yield what runs the calls that check and load: processes, the executors of Spark, or None for this process."""
     master = asked.spark or settings.spark
     if master:
-        with spark_session.spark_session(master, [*settings.paths, settings.state]) as spark:
+        with spark_session.spark_session(asked, [*settings.paths, settings.state], master) as spark:
             yield spark_jobs.SparkPool(spark)
     elif asked.jobs == 1:
         yield None

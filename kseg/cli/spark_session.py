@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, TypeVar
 from kseg.cli.messages import note
 from kseg.cli.outcome import DumpOutcome
 from kseg.cli.progress import progress_bar
+from kseg.cli.typed_command import SparkOptions
 from kseg.engine import lazy
 from kseg.errors import KsegError, UsageError
 from kseg.format.storage.file_access import Progress
@@ -43,19 +44,20 @@ _STDERR = 2
 
 
 @contextmanager
-def spark_pool(master: str, files: Sequence[SegmentFile], progress: Progress) -> Iterator[pool.SparkPool]:
+def spark_pool(asked: SparkOptions, files: Sequence[SegmentFile], progress: Progress) -> Iterator[pool.SparkPool]:
     """Yield a pool of executors for one call per file. Raises UsageError."""
-    with spark_session(master, [file.path for file in files]) as spark:
+    with spark_session(asked, [file.path for file in files]) as spark:
         yield pool.SparkPool(spark, progress, total_size(files) or 0, len(files))
 
 
 @contextmanager
-def spark_session(master: str, paths: Sequence[str]) -> Iterator[sql.SparkSession]:
-    """Yield a session and stop it at the end, unless it existed before.
+def spark_session(asked: SparkOptions, paths: Sequence[str], master: str = "") -> Iterator[sql.SparkSession]:
+    """Yield a session and stop it at the end, unless it existed before. ``master`` is that without ``--spark``.
 
     The output of Spark and Java is hidden; KSEG_DEBUG=1 shows it. Raises UsageError for an unsuitable path, Java or
     master.
     """
+    master = asked.spark or master
     check_system()
     for path in paths:
         _check_path(path, master)
@@ -72,7 +74,7 @@ def spark_session(master: str, paths: Sequence[str]) -> Iterator[sql.SparkSessio
         if log:
             logging.disable(logging.ERROR)  # py4j logs Ctrl-C with a page of text
         try:
-            spark = start(master)
+            spark = start(master, asked.spark_settings)
         except KsegError:
             raise
         except Exception as error:  # errors of py4j, of pyspark, and those that a failing Java causes
@@ -88,7 +90,7 @@ def spark_session(master: str, paths: Sequence[str]) -> Iterator[sql.SparkSessio
 
 
 def export_segments(
-    master: str, files: Sequence[SegmentFile], export: written_files.Export, outcome: DumpOutcome
+    asked: SparkOptions, files: Sequence[SegmentFile], export: written_files.Export, outcome: DumpOutcome
 ) -> int:
     """Dump segments with Spark. Returns the exit code."""
     if export.folder in ("", STDIN) or export.format == "table":
@@ -96,7 +98,7 @@ def export_segments(
             "--spark writes one file per segment: add -o DIR and --format jsonl, csv, text, hex or parquet"
         )
     check_output_folder(export.folder, [file.path for file in files], "-o")
-    with progress_bar(total_size(files)) as progress, spark_pool(master, files, progress) as executors:
+    with progress_bar(total_size(files)) as progress, spark_pool(asked, files, progress) as executors:
         job = replace(export, folder=os.path.abspath(export.folder))
         written_files.begin_export(job)
         submit = partial(executors.submit, written_files.export_segment)

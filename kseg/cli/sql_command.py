@@ -20,7 +20,7 @@ from kseg.cli import spark_session as spark_runs
 from kseg.cli.messages import FAILED, FOUND, fail_after, note, note_after, until_reader_closes
 from kseg.cli.outcome import FindingNotes, segments_text
 from kseg.cli.record_options import DecodeOptions
-from kseg.cli.typed_command import command
+from kseg.cli.typed_command import SparkOptions, command
 from kseg.errors import KsegError, UsageError
 from kseg.extras.serialization import record_decoder
 from kseg.extras.sql import run
@@ -42,7 +42,7 @@ _USAGE = "expected kseg sql STATEMENT PATH..."
 
 
 @dataclass(frozen=True, kw_only=True)
-class SqlOptions(DecodeOptions):
+class SqlOptions(SparkOptions, DecodeOptions):
     """The command line of ``kseg sql``."""
 
     arguments: tuple[str, ...]
@@ -57,7 +57,6 @@ class SqlOptions(DecodeOptions):
     no_crc: bool
     max_rate: float | None
     kek: tuple[str, ...]
-    spark: str | None
 
 
 @command(
@@ -163,8 +162,7 @@ def _scans(given: SqlOptions, paths: list[str], outcome: _Outcome) -> dict[str, 
 def _on_spark(
     asked: SqlOptions, statement: str, paths: list[str], report: Callable[[str], object]
 ) -> Iterator[tuple[Any, Any]]:
-    assert asked.spark
-    with spark_runs.spark_session(asked.spark, paths) as session:
+    with spark_runs.spark_session(asked, paths) as session:
         options = {"verifyCrc": str(not asked.no_crc).lower(), "isolation": asked.isolation}
         yield spark_sql.run_on_spark(session, statement, paths, options, report)
 

@@ -58,6 +58,21 @@ class TableOptions(DetailOptions, ReadOptions):
     """The options of the commands that write tables about paths."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SparkOptions:
+    """The options of the commands that can run on Spark."""
+
+    spark: str | None
+    spark_conf: tuple[str, ...]
+    packages: tuple[str, ...]
+
+    @property
+    def spark_settings(self) -> dict[str, str]:
+        """Spark's own settings by name, those of the command line."""
+        settings = dict(text.split("=", 1) for text in self.spark_conf)
+        return {"spark.jars.packages": ",".join(self.packages), **settings} if self.packages else settings
+
+
 class TypedCommand(click.Command):
     """A command with the options that are fields of the class ``options``. ``examples`` are command lines for the help."""
 

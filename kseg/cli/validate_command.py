@@ -16,7 +16,7 @@ import click
 from kseg.cli import common, spark_session, this_run
 from kseg.cli.messages import FAILED, FOUND, fail_after, note, note_after, note_output
 from kseg.cli.progress import index_sizes, progress_bar
-from kseg.cli.typed_command import TableOptions, command
+from kseg.cli.typed_command import SparkOptions, TableOptions, command
 from kseg.commands.validate import folder_checks, known_findings, result_store
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import KsegError, UsageError
@@ -43,7 +43,7 @@ _GONE_SHOWN = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValidateOptions(TableOptions):
+class ValidateOptions(SparkOptions, TableOptions):
     """The command line of ``kseg validate``, together with its settings file."""
 
     deep: bool
@@ -64,7 +64,6 @@ class ValidateOptions(TableOptions):
     help_uri: str | None
     baseline: str | None
     write_baseline: str | None
-    spark: str | None
     inventory: str | None
     columns: tuple[str, ...] | None
 
@@ -111,7 +110,7 @@ def validate(asked: ValidateOptions) -> int:
     explains a finding. Exit codes: 0 no errors (see --fail-on), 1 errors, 2 a file could not be read.
     """
     settings, fail_on = asked.settings, asked.least_failing
-    master, cache_path, tables = asked.spark, asked.cache, asked.inventory
+    cache_path, tables = asked.cache, asked.inventory
     common.check_outputs()
     total = Summary()
     vanished, failed = 0, False
@@ -146,7 +145,7 @@ def validate(asked: ValidateOptions) -> int:
     with (
         destination(asked.output) as out,
         progress_bar(None if size is None else size + sum(index_bytes.values())) as progress,
-        nullcontext() if master is None else spark_session.spark_pool(master, files, progress) as pool,
+        nullcontext() if asked.spark is None else spark_session.spark_pool(asked, files, progress) as pool,
         nullcontext() if cache_path is None else result_store.open_state_file(cache_path, settings, files) as state,
     ):
         found = reports.results(results(progress))

@@ -128,7 +128,7 @@ def _words(name: str, command: TypedCommand) -> list[str]:
     if ROWS[field].is_flag:
         return [option]
     samples = {"offsets": "1:2", "columns": "offset", "json_paths": "$.a", "jobs": "2", "decode": "__consumer_offsets"}
-    samples |= {"headers": "name=value", "where": "offset = 1"}
+    samples |= {"headers": "name=value", "where": "offset = 1", "spark_conf": "spark.ui.enabled=false"}
     choices = list(found.type.choices) if isinstance(found.type, click.Choice) else []
     known = [value for value in values.split(",") if value in choices]
     value = known[0] if known else samples.get(field) or (choices[0] if choices else "1")

@@ -139,6 +139,31 @@ def test_executors_without_kseg_get_it_from_the_archive(
     assert {Path(path).parent.parent.name for path in reported["kseg"]} == {"kseg_env"}
 
 
+COMMANDS = (
+    ("validate",),
+    ("sql", "SELECT count(*) AS found, sum(offset) AS offsets FROM records", "--format", "jsonl"),
+)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+def test_a_command_sends_kseg_to_executors_that_lack_it(words: tuple[str, ...], tmp_path: Path, python: Path) -> None:
+    """On a cluster whose machines have Python and Spark only, a command says what it says on one machine."""
+    Writer(tmp_path / "logs" / "orders-3", segment_batches=300).append(1000)
+    shown = []
+    for spark in ((), ("--spark", "local-cluster[2,1,600]", "--spark-conf", MEMORY)):
+        command = [sys.executable, "-m", "kseg", *words, str(tmp_path / "logs"), *spark]
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment(python), capture_output=True, text=True, timeout=200, check=False
+        )
+        assert done.returncode == 0, (command, done.stdout[-2000:], done.stderr[-6000:])
+        shown.append(done.stdout)
+    assert shown[0] == shown[1] != ""
+
+
+#: Less than an executor takes by default: two of them share a small machine.
+MEMORY = "spark.executor.memory=512m"
+
+
 def run(master: str, folder: Path, python: Path, packages: Path) -> dict[str, Any]:
     """Run the job from a driver that has kseg on its path: Spark plans there, with the interpreter of PYSPARK_PYTHON."""
     archive = packages.with_suffix(".tar.gz")

