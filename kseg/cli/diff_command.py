@@ -120,7 +120,7 @@ def _diff_replicas(a: str, b: str, asked: DiffOptions) -> int:
 def _diff_log_dirs(log_dirs: list[str], asked: DiffOptions) -> int:
     partitions = partition_replicas(log_dirs)
     size = sum(map(_size, partitions))
-    notes, total = FindingNotes(each=asked.verbose), LogDirDiffTotal(len(log_dirs))
+    notes, total = FindingNotes(each=asked.verbose), LogDirDiffTotal(log_dirs)
     different = False
 
     def noted(outcomes: list[PairOutcome]) -> list[PairOutcome]:

@@ -86,6 +86,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
 #: A command of older versions -> what takes its place.
 _FORMER = {
     "audit": "there is no audit any more: use kseg sql --recipe NAME, kseg diff for replicas, kseg stats for retention pins",
+    "version": "write kseg -V",
 }
 #: A command of older versions, until 1.0 -> the command with its options.
 _RENAMED = {"report": ("doctor", "--format", "html")}
@@ -171,6 +172,10 @@ class Commands(click.Group):
     def _check_words(self, ctx: click.Context, command: click.Command, args: list[str]) -> None:
         """Raise click.UsageError for options of other tools, with the command line of kseg."""
         own = option_rules.option_names(command)
+        if command.name == "convert" and len(args) > 1 and os.path.isdir(args[0]):
+            raise click.UsageError(
+                f"the conversion comes first: write\n{shlex.join(['kseg convert any-to-v2', *args])}"
+            )
         if all(word.partition("=")[0] in own for word in args if word.startswith((*"-.",))) and not {
             "-o",
             "--offsets",

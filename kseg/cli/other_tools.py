@@ -91,7 +91,7 @@ TOOLS: Mapping[str, Tool] = {
         "-t": OtherOption(_TOPIC, ".*"),
         "-p": OtherOption(_PARTITION, "[0-9]+"),
         "-o": _FIRST_OFFSET,
-        "-c": OtherOption("--limit {}", "[0-9]+"),
+        "-c": OtherOption("--deep --limit {}", "[0-9]+"),
         "-f": OtherOption("--template {}", ".*%.*"),
         "-J": OtherOption("--deep --format jsonl"),
         "-K": OtherOption("--template %k{}%v", ".*"),
@@ -126,14 +126,19 @@ TOOLS: Mapping[str, Tool] = {
     }),
     "docker logs": Tool(("dump",), {"--tail": OtherOption("--last {}", "[0-9]+")}),
     "tail": Tool(("dump",), {
-        "-n": OtherOption("--last {}", "[0-9]+"),
-        **{f"-{digit}": OtherOption(f"--last {digit}{{}}", "[0-9]*") for digit in range(1, 10)},
+        "-n": OtherOption("--deep --last {}", "[0-9]+"),
+        **{f"-{digit}": OtherOption(f"--deep --last {digit}{{}}", "[0-9]*") for digit in range(1, 10)},
         "--offsets": OtherOption("--last {}", "-[0-9]+", also_ours=True),
         "--lines": OtherOption("--last {}", "[0-9]+"),
         "-f": OtherOption("--follow"),
         "-F": OtherOption("--follow"),
         "--tail": OtherOption("--follow"),
         "--head": OtherOption("--limit 10"),
+    }),
+    "linters": Tool(("validate",), {
+        **dict.fromkeys(("--ignore", "--disable"), OtherOption("--rule {}=ignore", ".*", "validate")),
+        **dict.fromkeys(("--junit", "--junitxml", "--junit-xml"), OtherOption("--report junit={}", ".*", "validate")),
+        "--sarif": OtherOption("--report sarif={}", ".*", "validate"),
     }),
     "jq": Tool(("dump", "grep"), {
         **dict.fromkeys(("-r", "--raw-output"), OtherOption("--template %v")),
@@ -160,10 +165,10 @@ _KCAT_TYPES = {"i": "int32", "q": "int64", "s": "string", "avro": "avro"}
 #: Commands of other tools -> words of kseg.
 OTHER_COMMANDS: Mapping[str, str] = {
     **dict.fromkeys(("verify", "check", "fsck", "lint", "test"), "validate"),
-    **dict.fromkeys(("cat", "show", "view", "print", "read", "log", "dump-log"), "dump"),
+    **dict.fromkeys(("cat", "show", "view", "print", "read", "log", "dump-log"), "dump --deep"),
     **dict.fromkeys(("consume", "consumer"), "dump --deep"),
-    "head": "dump --limit 10",
-    "tail": "dump --last 10",
+    "head": "dump --deep --limit 10",
+    "tail": "dump --deep --last 10",
     **dict.fromkeys(("ls", "list", "info", "count", "describe", "du", "topics"), "stats"),
     **dict.fromkeys(("search", "find", "rg"), "grep"),
     **dict.fromkeys(("query", "duckdb"), "sql"),
@@ -184,7 +189,11 @@ _SQL = re.compile(r"(select|with|from|describe|summarize)\s.*", re.IGNORECASE | 
 def command_words(word: str, args: Sequence[str] = ()) -> list[str] | None:
     """Return the words of kseg for a first word that is not a command, and its arguments; None for other words."""
     if word in OTHER_COMMANDS:
-        return [*OTHER_COMMANDS[word].split(), *args]
+        words, paths = OTHER_COMMANDS[word].split(), [one for one in args if not one.startswith("-")]
+        if words == ["grep"] and paths and os.path.exists(paths[0]):
+            words.append("PATTERN")
+        new = ["NEW"] if words[0] in ("repair", "convert") and len(paths) == 1 else []
+        return [*words, *args, *new]
     if os.path.exists(word):
         return ["doctor" if os.path.isdir(word) else "dump", word, *args]
     if _SQL.fullmatch(word):

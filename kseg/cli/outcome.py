@@ -43,6 +43,8 @@ def segments_text(files: Iterable[SegmentFile]) -> str:
 class FindingNotes:
     """Prints warnings and errors after the results: few in a line each, many as one sentence. ``errors`` counts the errors.
 
+    ``rules`` are the names of the rules.
+
     ``policy`` is the policy of the file that is read; None uses the severities of the rule table. With ``each``, each
     finding has a line, of a rule and file the first MAX_PER_RULE. With ``at_once`` they are printed when they are found,
     for rows that follow a growing log.
@@ -54,6 +56,7 @@ class FindingNotes:
         self._each = each
         self._at_once = at_once
         self._lines: list[str] = []
+        self.rules: set[str] = set()
         self._places: Counter[str] = Counter()
         self._printed: Counter[tuple[str, str]] = Counter()
         if context := click.get_current_context(silent=True):
@@ -63,6 +66,7 @@ class FindingNotes:
         if not is_noted(finding, self.policy):
             return
         rule = RULES[finding.rule]
+        self.rules.add(rule.name)
         severity = self.policy.severity(rule) if self.policy else rule.severity
         self.errors += severity >= Severity.ERROR
         self._places[path] += 1
@@ -147,5 +151,6 @@ class DumpOutcome:
     def exit_code(self, read: Sequence[SegmentFile] = ()) -> int:
         """Return the exit code; without a row, print that there is none in the segments ``read``."""
         if not (self.rows or self.failed):
-            note("no rows" + (f" in {segments_text(read)}" if read else ""))
+            hidden = "; --no-crc shows those whose CRC is wrong" * ("crc-mismatch" in self._notes.rules)
+            note("no rows" + (f" in {segments_text(read)}" if read else "") + hidden)
         return FAILED if self.failed else FOUND if self._notes.errors else 0

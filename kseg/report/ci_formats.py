@@ -311,7 +311,7 @@ def write_markdown(results: Iterable[FileResult], total: Summary, out: TextIO) -
         return
     if damaged.by_folder:
         out.write(f"\n{_escaped(damaged.answer())}\n\n| {' | '.join(column.name for column in DAMAGE_COLUMNS)} |\n")
-        out.write("|---|---|--:|--:|---|---|\n")
+        out.write(f"|{'|'.join('--:' if column.right else '---' for column in DAMAGE_COLUMNS)}|\n")
         out.writelines(f"| {' | '.join(map(_escaped, cells))} |\n" for cells, _ in damaged.rows())
     shown = [result for _, _, result in sorted(worst, key=lambda item: item[:2], reverse=True)]
     out.write("\n## Findings\n\n| file | severity | rule | findings | first |\n|---|---|---|--:|---|\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TextIO
 
@@ -26,9 +26,9 @@ _FROM_BEST = (*VERDICTS, *NOT_COMPARED)
 
 @dataclass(slots=True)
 class LogDirDiffTotal:
-    """Partitions by verdict, complete after the last one. ``log_dirs`` is the number of log directories."""
+    """Partitions by verdict, complete after the last one. ``log_dirs`` are the log directories."""
 
-    log_dirs: int
+    log_dirs: Sequence[str]
     verdicts: Counter[str] = field(default_factory=Counter)
 
     def counted(self, by_partition: Iterable[list[PairOutcome]]) -> Iterator[PairOutcome]:
@@ -76,9 +76,12 @@ def write_table(outcomes: Iterable[PairOutcome], total: LogDirDiffTotal, out: Te
     Of more than two log directories, each row names the two that it compares.
     """
     listed = (outcome for outcome in outcomes if detail > 0 or (not detail and outcome.verdict not in _SAME))
-    named = total.log_dirs > 2
+    named = len(total.log_dirs) > 2
     columns = (*_COLUMNS[:1], *(_LOG_DIRS if named else ()), *_COLUMNS[1:])
     worst = ""
+    if detail >= 0 and not named:
+        a, b = map(escape_controls, total.log_dirs)
+        print_text(out, f"a: {a}, b: {b}", indent=2)
     if detail > 0:
         print_pages(out, columns, ((_cells(outcome, named), "") for outcome in listed))
     else:

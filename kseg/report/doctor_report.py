@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,8 +26,8 @@ from kseg.text import count_of, escape_controls, shortened, size_text
 #: The lines of a screen, and the most partitions whose commands are tried on it.
 _SCREEN = 24
 _MOST_STEPS = 8
-#: The length of a task without its reasons.
-_MOST_CHARACTERS = 60
+#: The length of the first sentence of a task whose reasons have no room.
+_MOST_CHARACTERS = 120
 
 
 class DamagedFolder(NamedTuple):
@@ -98,8 +99,9 @@ def answers(found: Diagnosis) -> Iterator[tuple[str, str]]:
     lost = found.recovery
     if lost.partitions:
         what = f"{count_of(lost.lost_records, 'readable record')}, {count_of(lost.lost_bytes, 'byte')}"
-        yield "loss", f"{what} in {lost.losing:,} of {count_of(lost.partitions, 'partition')}"
-    yield "damage", found.attention()
+        yield "loss", f"{what} in {lost.losing:,} of {count_of(lost.partitions, 'partition')}, at the start"
+    if found.total.files + found.total.side_files > found.total.unread:
+        yield "damage", found.attention()
     if found.hanging:
         partitions = count_of(len(found.hanging), "partition")
         yield "transactions", f"{found.hanging.total():,} hanging in {partitions}: `kseg transactions` lists them"
@@ -178,7 +180,7 @@ def _tasks_text(head: str, tasks: Sequence[tuple[str, str]], out: TextIO, most: 
     else:
         folder, text = tasks[0]
         others = f", and {len(tasks) - 1:,} more" if len(tasks) > 1 else ""
-        texts = [f"{folder}: {shortened(text.partition(': ')[0], _MOST_CHARACTERS)}{others}: -v says more"]
+        texts = [f"{folder}: {shortened(re.split('[.:] ', text)[0], _MOST_CHARACTERS)}{others}: -v says more"]
     return "".join(text_lines(out, f"  # {head}: {escape_controls(text)}", 4) for text in texts)
 
 

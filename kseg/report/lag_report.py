@@ -14,7 +14,7 @@ from kseg.commands.lag.committed_offsets import STATUSES, GroupLag
 from kseg.report.row_formats import RowSet, table_of
 from kseg.report.tables import TableColumn, cells_of, print_pages, print_text
 from kseg.schema import Column, RowKind, names_of, row_maker
-from kseg.text import count_of
+from kseg.text import count_of, escape_controls
 
 FIELDS = (
     Column("kind", "text", "lag"),
@@ -55,6 +55,7 @@ class LagTotal:
     statuses: Counter[str] = field(default_factory=Counter)
     lag: int = 0
     unknown: int = 0
+    worst: GroupLag | None = None
 
     def counted(self, found: Iterable[GroupLag]) -> Iterator[GroupLag]:
         for one in found:
@@ -62,7 +63,13 @@ class LagTotal:
             self.statuses[one.status] += 1
             self.lag += max(one.lag or 0, 0)
             self.unknown += one.lag is None
+            self.worst = one if self.worst is None else max(self.worst, one, key=rank)
             yield one
+
+
+def rank(one: GroupLag) -> tuple[bool, int]:
+    """Return what is larger for a worse lag: first those that a consumer cannot continue from."""
+    return one.status != "ok", one.lag or 0
 
 
 def rows(found: Iterable[GroupLag], total: LagTotal) -> RowSet:
@@ -78,7 +85,7 @@ def write_table(found: Iterable[GroupLag], total: LagTotal, out: TextIO, *, deta
     """Write the lags, then a line with the sums. Of many lags only the worst are listed after it, unless ``detail`` is 1."""
     listed = list(islice(found, _MOST_ROWS + 1)) if detail <= 0 else []
     if len(listed) > _MOST_ROWS:
-        found = heapq.nlargest(_MOST_ROWS, chain(listed, found), key=lambda one: (one.status != "ok", one.lag or 0))
+        found = heapq.nlargest(_MOST_ROWS, chain(listed, found), key=rank)
         print_text(out, summary_line(total), indent=2)
     else:
         found = chain(listed, found)
@@ -87,7 +94,13 @@ def write_table(found: Iterable[GroupLag], total: LagTotal, out: TextIO, *, deta
         left_out = count_of(total.statuses.total() - _MOST_ROWS, "more partition")
         print_text(out, f"{left_out} with a smaller lag: -v lists them", indent=2)
     else:
-        print_text(out, summary_line(total), indent=2)
+        several = len(listed) > 1 and total.worst is not None and any(rank(total.worst))
+        print_text(out, summary_line(total) + (f"; {_worst(total.worst)}" if several and total.worst else ""), indent=2)
+
+
+def _worst(one: GroupLag) -> str:
+    commit = one.commit
+    return f"the worst: {escape_controls(commit.group)} {escape_controls(commit.topic)}-{commit.partition}"
 
 
 #: Commits that are not written for ``kafka-consumer-groups --reset-offsets``: no consumer would continue from them.

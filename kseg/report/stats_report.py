@@ -96,11 +96,14 @@ def _weight(row: Row) -> Weight:
 
 def _largest(spool: Spool[Entry], partitions: int) -> Iterator[CellRow]:
     """Yield the damaged and the largest partitions, a row that names the number of others, and the sums."""
+    damaged = sum(weight[:2] == ("partition", True) for _, weight, _ in spool.again())
     ranked = ((weight[1:], cells) for _, weight, cells in spool.again() if weight[0] == "partition")
     kept = heapq.nlargest(_PARTITIONS_SHOWN, ranked, key=lambda item: item[0])
     yield from (cells for _, cells in kept)
     if partitions > len(kept):
-        yield [f"{partitions - len(kept):,} smaller partitions: -v lists them", *[""] * (len(COLUMNS) - 1)], ""
+        left = damaged - sum(weight[0] for weight, _ in kept)
+        others = f"{partitions - len(kept):,} others{f' ({left:,} damaged)' if left else ''}: -v lists them"
+        yield [others, *[""] * (len(COLUMNS) - 1)], ""
     yield from (
         cells for only, weight, cells in spool.again() if only is None and weight[0] not in ("partition", "segment")
     )

@@ -25,7 +25,7 @@ SAMPLES = {
 #: Options whose value is a path, a time or a statement.
 VALUES = {
     "--files": str(PLAIN), "--after": "yesterday", "--before": "2024-05-01", "-s": "select 1", "-c": "select 1",
-    "-f": "query.sql", "-file": "query.sql",
+    "-f": "query.sql", "-file": "query.sql", "--ignore": "crc-mismatch", "--disable": "K201",
 }  # fmt: skip
 OFFSETS = ("-3", "3", "s@1700000000000", "e@1700000000000", "beginning", "end")
 
@@ -110,16 +110,16 @@ def test_no_word_hides_an_option() -> None:
         ("dump --offsets -10 A", "dump --last 10 A"),
         ("dump -s avro -r http://host A", "dump --key-as avro --value-as avro --registry http://host A"),
         ("dump -f A", "dump --follow A"),
-        ("dump -25 A", "dump --last 25 A"),
+        ("dump -25 A", "dump --deep --last 25 A"),
         ("dump -r -c A", "dump --template %v A"),
         ("grep -rn failed A", "grep failed A"),
         ("grep -inw failed -- A -B", "grep -i -- '\\bfailed\\b' A -B"),
         ("grep -j4 -g '*.log' failed A", "grep --jobs 4 failed A"),
         ("sql -csv -c 'select 1' A", "sql --format csv 'select 1' A"),
         ("stats --json A", "stats --format jsonl A"),
-        ("tail -f A", "dump --last 10 --follow A"),
-        ("log -n 5 --oneline A", "dump --last 5 A"),
-        ("tail -n 5 A", "dump --last 5 A"),
+        ("tail -f A", "dump --deep --last 10 --follow A"),
+        ("log -n 5 --oneline A", "dump --deep --last 5 A"),
+        ("tail -n 5 A", "dump --deep --last 5 A"),
         ("fsck --strict A", "validate A"),
         ("'select 1' A", "sql 'select 1' A"),
     ],

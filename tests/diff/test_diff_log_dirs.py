@@ -148,7 +148,8 @@ def test_folders_not_in_use_are_skipped(brokers: list[Path]) -> None:
 
 def test_the_table_lists_only_partitions_that_differ(brokers: list[Path]) -> None:
     """Thousands of equal partitions are one number."""
-    lines = kseg("diff", brokers[0], brokers[2]).stdout.splitlines()
+    first, *lines = kseg("diff", brokers[0], brokers[2]).stdout.splitlines()
+    assert first == f"a: {brokers[0]}, b: {brokers[2]}"
     assert [line.split()[0] for line in lines if line.startswith(" ")] == [
         "partition",
         "─" * len(lines[1].strip()),

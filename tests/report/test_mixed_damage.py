@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -85,6 +86,15 @@ def test_the_answer_is_in_the_first_lines(command: str, home: Path, terminal: Te
         assert not _CUT.search(wider), wider
         assert ANSWERS[command] in " ".join(wider.split())
         assert wider.count("hidden columns: ") <= 1
+
+
+def test_the_tables_of_markdown_are_tables(home: Path) -> None:
+    """A summary on GitHub shows cells, not bars: by its rule the line below the heads has as many cells as they."""
+    lines = kseg("validate", "--format", "markdown", f"seed-{SEEDS[0]}", cwd=home).stdout.splitlines()
+    found = [(head, line) for head, line in itertools.pairwise(lines) if re.fullmatch(r"[|:-]+", line)]
+    assert len(found) == 3
+    for head, line in found:
+        assert len(re.split(r"(?<!\\)\|", head)) == len(line.split("|")), head
 
 
 @pytest.mark.parametrize("seed", SEEDS)

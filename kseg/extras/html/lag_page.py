@@ -11,7 +11,7 @@ from kseg.commands.lag.history import GroupHistory, GroupMinute
 from kseg.extras.html import page
 from kseg.extras.html.page import PageSection
 from kseg.report import lag_history_report as history
-from kseg.report.lag_report import COLUMNS, LagTotal, summary_line
+from kseg.report.lag_report import COLUMNS, LagTotal, rank, summary_line
 from kseg.report.spool import Run
 from kseg.report.tables import cells_of
 from kseg.text import count_of
@@ -22,7 +22,7 @@ _PLOT_COLUMNS = 120
 
 def write_html(found: Iterable[GroupLag], total: LagTotal, out: TextIO, *, run: Run | None = None) -> None:
     """Write the page of lags, the worst first."""
-    worst = heapq.nlargest(_MOST_ROWS, found, key=lambda one: (one.status != "ok", one.lag or 0))
+    worst = heapq.nlargest(_MOST_ROWS, found, key=rank)
     rows = [cells_of(COLUMNS, one) for one in worst]
     content = page.folded(COLUMNS, rows, "partition") + page.more(total.statuses.total() - len(rows), "partition")
     level = "valid" if total.statuses["ok"] == total.statuses.total() else "damaged"
