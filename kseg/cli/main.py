@@ -74,6 +74,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "convert": ("kseg.cli.convert_command:convert", "Convert segments to another record version.", "Change"),
     "repair": ("kseg.cli.repair_command:repair", "Copy the valid batches of segments, and list the losses.", "Rescue"),
     "adopt": ("kseg.cli.adopt_command:adopt", "Make a cluster that starts, from its log directories alone.", "Rescue"),
+    "tier": ("kseg.cli.tier_command:tier", "Bring partitions back from tiered storage, or check it.", "Rescue"),
     "recovery": ("kseg.cli.recovery_command:recovery", "Predict the start of a broker on a log directory.", "Rescue"),
     "demo": ("kseg.cli.demo_command:demo", "Write example files to try the commands with.", "Other"),
     "completion": (

@@ -118,6 +118,7 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
             "Default: all.", type=lambda: Choice(list(partitioners.PARTITIONERS))),
         "partitions": OptionRow("--partitions", "Set the topic's number of partitions, to read only that of the key, group "
             "or id.", "N", _number(1)),
+        "only": OptionRow("--partition", "Take only this partition. Repeatable.", "TOPIC-N", multiple=True),
         "all_partitions": OptionRow("--all-partitions", "Read all partitions for a key: the default.", hidden=True),
         "used_by": OptionRow("--used-by", "Count the ids in these data, and list those without a schema.", "PATH",
             InputPath, multiple=True),
@@ -293,6 +294,8 @@ CELLS: Mapping[tuple[str, str], Cell] = {
     ("lag", "since"): Cell("lags have no time", "Begin the history at TIME: ISO 8601, 2h, yesterday, epoch ms."),
     ("lag", "until"): Cell("lags have no time", "End the history before TIME."),
     ("adopt", "output"): Cell("its result is a folder", "Write the new cluster to this folder, which must not exist.",
+        metavar="DIR", type=OutputFolder),
+    ("tier", "output"): Cell("its result is a folder", "Write fetched partitions to this folder, which must not exist.",
         metavar="DIR", type=OutputFolder),
     ("adopt", "format"): Cell("its result is a folder", "Set the format of the plan."),
     ("repair", "rule"): Cell("a repair has no exit code for a severity",

@@ -201,6 +201,18 @@ ADOPTION = ResultKind(
     "kseg.report.adopt_report:rows",
     {"table": "kseg.report.adopt_report:write_table", "jsonl": JSON_LINES},
 )
+# (a Fetched)
+TIER_FETCH = ResultKind(
+    "fetched partitions",
+    "kseg.report.tier_report:fetched_rows",
+    {"table": "kseg.report.tier_report:write_fetched", "jsonl": JSON_LINES, "csv": CSV},
+)
+# (a TierCheck)
+TIER_CHECK = ResultKind(
+    "problems of tiered storage",
+    "kseg.report.tier_report:check_rows",
+    {"table": "kseg.report.tier_report:write_check", "jsonl": JSON_LINES, "csv": CSV},
+)
 # (name of a rule, or None for all)
 RULES = ResultKind(
     "rules",

@@ -44,6 +44,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "schemas": ["{in}"],
     "sql": ["select count(*) from batches", "{in}"],
     "stats": ["{in}"],
+    "tier": ["fetch", "{in}"],
     "transactions": ["{in}"],
     "validate": ["{in}"],
 }

@@ -77,6 +77,12 @@ def runs(command: str, home: Path) -> Iterator[list[str]]:
         nodes = [f"--node={n}={home / 'backup' / f'broker-{n}'}" for n in (1, 2)]
         yield [*nodes, f"--node=3={home / 'adopted'}", f"--node=4={home / 'kafka-logs'}"]
         yield [f"--node=1={home / 'kafka-logs'}"]
+    elif command == "tier":
+        bucket, logs = (str(FIXTURES / "tiered" / "reference" / name) for name in ("bucket", "logs"))
+        yield ["fetch", bucket, "-o", str(home / "fetched")]
+        yield ["check", bucket, logs, logs]
+        (home / "empty").mkdir()
+        yield ["check", str(home / "empty"), logs, logs]
     elif command == "rules":
         yield []
     elif command == "diff":

@@ -16,7 +16,7 @@ from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.report import formats
 from kseg.report.tables import width_of
 from tests.support import damage
-from tests.support.cli import SEGMENTS
+from tests.support.cli import ROOT, SEGMENTS
 from tools.docs import sandbox
 from tools.docs.terminal import Printed, Terminal
 
@@ -126,6 +126,7 @@ RUNS = (
 _NUMBER = re.compile(r"(?<![^\s(])-?\d[\d,]*\d(?![^\s),;])|(?<![^\s.])\d+(?=\.\.\d)|(?<=\d\.\.)\d+(?![^\s?])")
 
 
+TIERED = ROOT / "fixtures" / "tiered" / "reference"
 #: For each kind of results with a table: a command, and the columns without which its table is no answer.
 ANSWERS = {
     "batches and records": (f"dump {LONG}/{LOG}", "position base_offset last_offset crc_valid"),
@@ -160,6 +161,11 @@ ANSWERS = {
     "adopted clusters": (
         "adopt --node 1=backup/broker-1 --node 2=backup/broker-2",
         "topic,partitions,replicas,offsets",
+    ),
+    "fetched partitions": (f"tier fetch {TIERED}/bucket -o NEW-$RANDOM", "partition,offsets,missing offsets"),
+    "problems of tiered storage": (
+        f"tier check empty-bucket {TIERED}/logs {TIERED}/logs",
+        "problem,partition,offsets,bytes to free",
     ),
     "runs of a pipeline": ("pipeline plan night.toml", "partition to lag damage status"),
 }

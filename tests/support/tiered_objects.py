@@ -21,11 +21,20 @@ from kseg.extras.tiered_manifest import parse_manifest
 from tests.support.cli import ROOT
 
 AIVEN = ROOT / "fixtures" / "tiered" / "aiven"
+#: A bucket of Kafka's own LocalTieredStorage, the log directory, and the partition before it was tiered.
+REFERENCE = ROOT / "fixtures" / "tiered" / "reference"
 TOPIC_ID = "l6cG1cnBRMy_CcKy1f-_rA"
 OBJECTS = AIVEN / f"tiered-{TOPIC_ID}" / "0"
 VIEW = OBJECTS / f"tiered-0-{TOPIC_ID}"
 EXPECT: dict[str, Any] = json.loads((AIVEN / "expect.json").read_text())
 STEMS = sorted(path.stem for path in OBJECTS.glob("*.log"))
+
+
+def flip(path: Path, position: int) -> None:
+    """Change a bit of a byte."""
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
 
 
 @cache

@@ -19,7 +19,18 @@ from kseg.errors import UnreadableError
 from kseg.extras.tiered_view import DecodedFile, view_at
 from kseg.format.storage.file_access import file_access
 from tests.support.cli import SEGMENTS, invoke
-from tests.support.tiered_objects import AIVEN, EXPECT, OBJECTS, STEMS, VIEW, copied, key_file, other_key_file, pack
+from tests.support.tiered_objects import (
+    AIVEN,
+    EXPECT,
+    OBJECTS,
+    STEMS,
+    VIEW,
+    copied,
+    flip,
+    key_file,
+    other_key_file,
+    pack,
+)
 
 LOCAL = SEGMENTS / "4.3.0-v2-none-transactions"
 
@@ -123,12 +134,6 @@ def test_a_missing_or_wrong_key_is_one_line(monkeypatch: pytest.MonkeyPatch, key
         assert (done.exit_code, len(lines), text in done.stderr) == (2, 1, True), done.stderr
     done = invoke("validate", "--kek", other, "--kek", key, AIVEN)
     assert (done.exit_code, done.stdout.startswith("sound")) == (0, True)
-
-
-def flip(path: Path, position: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[position] ^= 1
-    path.write_bytes(data)
 
 
 def test_a_damaged_chunk_is_a_finding_and_the_others_are_read(tmp_path: Path) -> None:

@@ -113,5 +113,5 @@ def test_commands_that_cannot_use_remote_names_say_what_to_do(tmp_path: Path) ->
     folder = uploaded(tmp_path / "tier")
     for arguments in (("repair", folder, tmp_path / "new"), ("convert", "any-to-v2", folder, tmp_path / "new")):
         done = kseg(*arguments)
-        assert (done.returncode, "copy one file per offset" in done.stderr) == (2, True), done.stderr
+        assert (done.returncode, "kseg tier fetch" in done.stderr) == (2, True), done.stderr
     assert "a broker does not load them" in kseg("recovery", folder).stderr

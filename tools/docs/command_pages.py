@@ -39,6 +39,7 @@ SEE: Mapping[str, tuple[tuple[str, str], ...]] = {
     "stats": (("Count the content", "how-to/count-the-content.md"),),
     "diff": (("Compare replicas", "how-to/compare-replicas.md"),),
     "adopt": (("Bring a cluster back from its disks", "how-to/bring-a-cluster-back.md"),),
+    "tier": (("Read tiered storage", "how-to/read-tiered-storage.md"),),
     "recovery": (("A broker does not start", "tutorials/broker-does-not-start.md"),),
     "transactions": (("Find hanging transactions", "how-to/find-hanging-transactions.md"),),
     "lag": (("List the lag of consumer groups", "how-to/list-the-lag-of-groups.md"),),

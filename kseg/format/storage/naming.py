@@ -40,6 +40,7 @@ _REMOTE = rf"-{ID}"
 _LOG = re.compile(LOG)
 # Kafka's LocalTieredStorage: RemoteLogSegmentFileset.
 _REMOTE_LOG = re.compile(OFFSET + _REMOTE + r"\.log")
+_REMOTE_NAME = re.compile(OFFSET + rf"-({ID})(\.[a-z_-]+)")
 _DELETED_LOG = re.compile(LOG + r"\.deleted")
 _REMOTE_FOLDER = re.compile(rf"(.+)-(\d{{1,10}})-{ID}")
 _ARCHIVE = r"\.(?:tar|tar\.gz|tgz|tar\.zst|tzst|zip)"
@@ -124,6 +125,20 @@ def tiered_view(folder: str) -> str | None:
     """Return the path of the decoded view of a folder with objects of a partition, None for another name."""
     match = _OBJECT_FOLDER.fullmatch(folder)
     return f"{folder}/{match[1]}-{match[3]}-{match[2]}" if match else None
+
+
+class RemoteName(NamedTuple):
+    """The parts of the name of an object in remote storage: the base offset, the segment's id, and the suffix."""
+
+    base: int
+    segment_id: str
+    suffix: str
+
+
+def remote_name(name: str) -> RemoteName | None:
+    """Parse the name of an object in remote storage (``RemoteLogSegmentFileset``); None for other names."""
+    match = _REMOTE_NAME.fullmatch(name)
+    return RemoteName(int(match[1]), match[2], match[3]) if match else None
 
 
 def has_manifests(names: Iterable[str]) -> bool:

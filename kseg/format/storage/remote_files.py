@@ -185,10 +185,11 @@ def open_file(url: str, *, again: bool = True) -> RemoteFile | DecodedFile:
         return RemoteFile(url, file, size)
 
 
-def walk(url: str) -> list[tuple[str, list[str]]] | None:
+def walk(url: str, *, decoded: bool = True) -> list[tuple[str, list[str]]] | None:
     """Return a folder and all folders below it, each with its sorted file names; None if the URL is not a folder.
 
-    The listing is kept: later calls about these files and folders need no request.
+    The listing is kept: later calls about these files and folders need no request. With ``decoded``, a folder with objects
+    that a plugin transforms is their decoded view.
     """
     folders: dict[str, list[str]] = {}
     forget(url)
@@ -207,7 +208,7 @@ def walk(url: str) -> list[tuple[str, list[str]]] | None:
                 _folders.setdefault(folder, {})[file] = _stored(found[name])
     except VanishedError:
         return None
-    presented = [archive.present(*found) if has_manifests(found[1]) else found for found in folders.items()]
+    presented = [archive.present(*found) if decoded and has_manifests(found[1]) else found for found in folders.items()]
     for folder, names in presented:
         if folder not in folders:
             _folders[folder] = {name: stored_at(f"{folder}/{name}") for name in names}

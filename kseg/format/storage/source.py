@@ -336,17 +336,21 @@ def find_segments(path: str) -> Iterator[SegmentFile]:
         raise UnreadableError(f"{path}: no segment found (a .log file named by 20 digits)")
 
 
-def folders_at(path: str, unlisted: Callable[[str], object]) -> list[tuple[str, list[str]]] | None:
+def folders_at(
+    path: str, unlisted: Callable[[str], object], *, decoded: bool = True
+) -> list[tuple[str, list[str]]] | None:
     """Return a folder or the folder of a URL, and all folders below it, with their files as ``walk_folders`` does.
 
     None if the path is not a folder.
     """
     if is_url(path):
         if not is_file_url(path):
-            return remote_files.walk(path)
+            return remote_files.walk(path, decoded=decoded)
         remote_files.forget(path.rpartition("/")[0])  # an earlier listing: the files next to it can be others now
         return None
-    return [(str(folder), names) for folder, names in walk_folders(path, unlisted)] if is_folder(path) else None
+    if not is_folder(path):
+        return None
+    return [(str(folder), names) for folder, names in walk_folders(path, unlisted, decoded=decoded)]
 
 
 def once_each(files: Iterable[SegmentFile]) -> list[SegmentFile]:
@@ -398,15 +402,17 @@ def check_complete(folder: str) -> None:
         archive.check_complete(folder)
 
 
-def walk_folders(path: str, unlisted: Callable[[str], object]) -> Iterator[tuple[Path, list[str]]]:
+def walk_folders(
+    path: str, unlisted: Callable[[str], object], *, decoded: bool = True
+) -> Iterator[tuple[Path, list[str]]]:
     """Yield a folder and all folders below it in name order, each with its sorted file names.
 
     ``unlisted`` is called with each folder below it that cannot be listed. Raises UnreadableError for ``path`` itself.
     FIFOs, sockets and devices are skipped with a warning. Symbolic links are followed, as by a broker, but no folder is
-    visited twice.
+    visited twice. Objects of tiered storage that a plugin transforms are those of their ``decoded`` view.
     """
     if not os.path.isdir(path) and may_be_in_archive(path):
-        yield from map(_presented, archive.walk(path))
+        yield from (_presented(found, decoded) for found in archive.walk(path))
         return
     root = os.path.join(os.path.realpath(path), "")
     seen = {root}
@@ -427,12 +433,12 @@ def walk_folders(path: str, unlisted: Callable[[str], object]) -> Iterator[tuple
 
     for folder, folders, names in os.walk(path, onerror=failed, followlinks=True):
         folders[:] = [name for name in sorted(folders) if is_new(os.path.join(folder, name))]
-        yield _presented((folder, skip_special(folder, sorted(names))))
+        yield _presented((folder, skip_special(folder, sorted(names))), decoded)
 
 
-def _presented(found: tuple[str, list[str]]) -> tuple[Path, list[str]]:
+def _presented(found: tuple[str, list[str]], decoded: bool) -> tuple[Path, list[str]]:
     """Return a folder and its files, or the decoded view of objects in it."""
-    folder, names = archive.present(*found) if has_manifests(found[1]) else found
+    folder, names = archive.present(*found) if decoded and has_manifests(found[1]) else found
     return Path(folder), names
 
 

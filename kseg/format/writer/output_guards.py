@@ -19,7 +19,7 @@ from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles import registry
 from kseg.format.storage.atomic_write import NewFile, check_absent, is_result, writing
 from kseg.format.storage.local_files import open_file, skip_special, stored_ranges
-from kseg.format.storage.naming import is_log, is_remote_log, logs_among
+from kseg.format.storage.naming import has_manifests, is_log, is_remote_log, logs_among
 from kseg.format.storage.source import check_single_log_dir, open_source
 from kseg.text import count_of
 
@@ -86,11 +86,13 @@ class PartitionFolder:
             raise UnreadableError(f"{path}: {error.strerror or error}") from error
         self.logs = [name for name in self.names if is_log(name) and not (path / name).is_dir()]
         swaps = [name for name in self.names if name.endswith(".log.swap")]
-        if not (self.logs or swaps) and (others := logs_among(self.names)):
-            kind = "a segment of remote storage" if is_remote_log(others[0]) else "a segment that a broker was deleting"
+        others = [] if self.logs or swaps else logs_among(self.names)
+        if (others and is_remote_log(others[0])) or has_manifests(self.names):
+            raise UnreadableError(f"{path} is in remote storage: make a folder of it: kseg tier fetch {path} -o DIR")
+        if others:
             raise UnreadableError(
-                f"{path}: {others[0]} is {kind}: copy one file per offset to another folder, with names such as "
-                f"{others[0][:20]}.log"
+                f"{path}: {others[0]} is a segment that a broker was deleting: copy one file per offset to another folder, "
+                f"with names such as {others[0][:20]}.log"
             )
         for name in swaps:
             if not finish or not _is_whole(path / name):

@@ -1,0 +1,94 @@
+"""``kseg tier``: options, exit codes. 1: something is missing or wrong. 2: the work could not be done."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+import click
+
+from kseg.cli import common
+from kseg.cli.messages import FAILED, FOUND, fail_after, note
+from kseg.cli.progress import progress_bar
+from kseg.cli.typed_command import DetailOptions, command
+from kseg.commands.tier.fetch import plan_fetch, write_partitions
+from kseg.commands.tier.reconcile import check_bucket
+from kseg.errors import UsageError
+from kseg.format.storage.source import is_url
+from kseg.format.writer.output_guards import target_path
+from kseg.report.formats import TIER_CHECK, TIER_FETCH, destination, write
+from kseg.report.tier_report import Fetched
+
+
+@dataclass(frozen=True, kw_only=True)
+class TierOptions(DetailOptions):
+    """The command line of ``kseg tier``."""
+
+    action: str
+    paths: tuple[str, ...]
+    only: tuple[str, ...]
+    output: str | None
+
+
+@command(
+    TierOptions,
+    results=TIER_CHECK,
+    arguments=(
+        click.Argument(["action"], type=common.Choice(["fetch", "check"])),
+        click.Argument(["paths"], metavar="PATH...", nargs=-1, required=True, type=common.InputPath()),
+    ),
+    examples=(
+        "kseg tier fetch s3://tier/prefix --partition orders-0 -o fetched",
+        "kseg tier fetch --kek kek.pem tier -o fetched",
+        "kseg tier check s3://tier/prefix broker1/kafka-logs broker1/kafka-logs broker2/kafka-logs",
+    ),
+)
+def tier(asked: TierOptions) -> int:
+    """Bring partitions back from tiered storage, or check its objects.
+
+    fetch BUCKET -o DIR writes partitions as folders that a broker loads, all or nothing.
+
+    check BUCKET METADATA [LOGDIR]... compares the objects with the metadata of the cluster: METADATA is a log directory
+    with __remote_log_metadata, and with __cluster_metadata for the topics. With log directories it finds offsets that
+    neither they nor the bucket have. It deletes nothing.
+
+    Exit codes: 0 all is there, 1 something is missing or wrong, 2 the work could not be done.
+    """
+    common.check_outputs(*asked.paths)
+    if asked.action == "fetch":
+        return _fetch(asked)
+    return _check(asked)
+
+
+def _fetch(asked: TierOptions) -> int:
+    if len(asked.paths) != 1:
+        raise UsageError(f"fetch: expected one BUCKET, got {len(asked.paths)} paths")
+    if asked.output is None or is_url(asked.output):
+        raise UsageError("fetch: give a new local folder with -o DIR")
+    target = target_path(asked.output)
+    if os.path.lexists(target):
+        raise UsageError(f"{target} exists: give a folder that does not")
+    plans = plan_fetch(asked.paths[0], asked.only)
+    with progress_bar(sum(one.size for one in plans)) as progress:
+        write_partitions(plans, target, progress)
+    with destination(None) as out:
+        write(TIER_FETCH, asked.format, out, Fetched(plans, str(target)), detail=asked.detail)
+    for one in plans:
+        for path, why in one.left_out:
+            note(f"left out: {path}: {why}")
+    return FOUND if any(one.holes or one.is_incomplete for one in plans) else 0
+
+
+def _check(asked: TierOptions) -> int:
+    if len(asked.paths) < 2:
+        raise UsageError("check: expected BUCKET and METADATA, a log directory with __remote_log_metadata")
+    if asked.output is not None or asked.only:
+        raise UsageError(f"check has no {'--partition' if asked.only else '-o'}: it checks the whole bucket")
+    bucket, metadata, *log_dirs = asked.paths
+    found = check_bucket(bucket, metadata, log_dirs, time.time() * 1000)
+    with destination(None) as out:
+        write(TIER_CHECK, asked.format, out, found, detail=asked.detail)
+    for line in found.faults:
+        fail_after(line)
+    return FAILED if found.faults else FOUND if found.problems else 0

@@ -1,0 +1,345 @@
+"""``kseg tier check``: the objects of a bucket compared with the metadata of the cluster. Nothing is deleted.
+
+Source: KIP-405; ``RemoteLogMetadataCache`` and ``RemoteLogLeaderEpochState`` decide which segment is read for an offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kseg.commands.tier.remote_metadata import (
+    COPY_FINISHED,
+    COPY_STARTED,
+    DELETE_STARTED,
+    ClusterMetadata,
+    KnownSegment,
+    LocalLog,
+    Place,
+    read_cluster_metadata,
+    read_local_logs,
+)
+from kseg.commands.tier.remote_segments import LOG, RemoteSegment, remote_segments
+from kseg.errors import KsegError, UnreadableError
+from kseg.extras.tiered_view import read_manifest
+from kseg.format.sidefiles.checkpoints import REMOTE_LEADER_EPOCHS, walk_leader_epochs
+from kseg.format.storage import local_files, remote_files
+from kseg.format.storage.naming import MANIFEST, is_url
+from kseg.format.storage.source import open_source
+
+#: Problem -> its meaning, the worst first.
+PROBLEMS = {
+    "lost-object": "the metadata says that the segment can be read, but its log or its manifest is missing",
+    "hole": "offsets before the first local segment are in no readable segment of their leader epoch",
+    "unreadable": "the manifest or the epochs of the segment cannot be read",
+    "missing-file": "an index, the producer snapshot or the epochs of the segment are missing",
+    "size-mismatch": "the object, its manifest or the metadata has another size",
+    "offset-mismatch": "the object or its manifest has other offsets than the metadata",
+    "epoch-mismatch": "the object has other leader epochs than the metadata",
+    "stuck-copy": "an upload began more than a day ago and did not end",
+    "stuck-delete": "a deletion began more than a day ago and did not end",
+    "orphan": "objects older than a day, which the metadata does not have",
+    "dead-topic": "objects of a topic id that the cluster no longer has",
+}
+#: The age from which an object without metadata, or an operation, is a problem.
+DAY_MS = 24 * 3600 * 1000
+_OF_REFERENCE = (".index", ".timeindex", ".snapshot", REMOTE_LEADER_EPOCHS)
+_INDEXES = ".indexes"
+_END = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class TierProblem:
+    """A problem of a segment, or of offsets of a partition. ``size`` are the bytes that a deletion would free, or 0."""
+
+    problem: str
+    topic: str
+    place: Place
+    segment_id: str | None
+    first_offset: int | None
+    last_offset: int | None
+    size: int
+    path: str | None
+    message: str
+
+    @property
+    def partition(self) -> str:
+        """The name of the partition."""
+        return f"{self.topic}-{self.place.partition}"
+
+
+class StoredObject(NamedTuple):
+    """The objects of a segment: their bytes in all, those of the log, and the time of the last change if known."""
+
+    segment: RemoteSegment
+    size: int
+    log_size: int | None
+    changed_ms: float | None
+
+
+@dataclass(slots=True)
+class TierCheck:
+    """The result: the ``problems``, the worst first, and sums. ``faults`` say why a problem can be wrong or missing."""
+
+    problems: list[TierProblem] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    segments: int = 0
+    stored: int = 0
+    size: int = 0
+    recent: int = 0
+
+    @property
+    def free(self) -> int:
+        """The bytes that a deletion of orphans, stuck segments and dead topics would free."""
+        return sum(one.size for one in self.problems)
+
+
+def check_bucket(bucket: str, metadata: str, log_dirs: Sequence[str], now_ms: float) -> TierCheck:
+    """Compare the objects of a bucket with the metadata in a folder, and with the local logs if any are given.
+
+    Raises UnreadableError if the bucket or the metadata cannot be read.
+    """
+    known = read_cluster_metadata(metadata)
+    found = TierCheck(faults=known.faults, segments=len(known.segments))
+    logs = read_local_logs(log_dirs, found.faults)
+    dead = _DeadTopics(known, now_ms)
+    missing = dict(known.segments)
+    for segment in remote_segments(bucket, decoded=False):
+        stored = _stored(segment)
+        found.stored += 1
+        found.size += stored.size
+        entry = known.segments.get(segment.segment_id)
+        missing.pop(segment.segment_id, None)
+        if dead.has(segment):
+            dead.add(stored)
+        elif entry is None:
+            changed = _changed_ms(stored)
+            if changed is not None and now_ms - changed < DAY_MS:
+                found.recent += 1
+            else:
+                found.problems.append(_orphan(stored, changed, now_ms))
+        else:
+            found.problems += _compared(entry, stored, now_ms)
+    for entry in missing.values():
+        if not dead.has_place(entry.place):
+            found.problems += _without_objects(entry, now_ms)
+    found.problems += dead.problems()
+    found.problems += _all_holes(known, logs)
+    order = {name: n for n, name in enumerate(PROBLEMS)}
+    found.problems.sort(key=lambda one: (order[one.problem], one.topic, one.place, one.first_offset or 0))
+    return found
+
+
+def _stored(segment: RemoteSegment) -> StoredObject:
+    """Return sizes and time of the objects; those that were deleted meanwhile have no bytes. Raises UnreadableError."""
+    total, log_size, changed = 0, None, None
+    for suffix in segment.files:
+        path = segment.path(suffix)
+        if is_url(path):
+            listed = remote_files.listed(path)
+            size = (listed and listed.size) or 0
+        else:
+            try:
+                status = local_files.status(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise UnreadableError(f"{path}: {error.strerror or error}") from error
+            size = status.st_size
+            changed = max(changed or 0.0, status.st_mtime * 1000)
+        total += size
+        log_size = size if suffix == LOG else log_size
+    return StoredObject(segment, total, log_size, changed)
+
+
+class _DeadTopics:
+    """The partitions in the bucket whose topic id the cluster no longer has, and that it does not delete right now."""
+
+    def __init__(self, known: ClusterMetadata, now_ms: float) -> None:
+        self._topics = known.topics
+        self._deleting = {place for _, place, _, since in known.deletions if now_ms - since < DAY_MS}
+        self._sizes: dict[tuple[str, Place, str], tuple[int, int]] = {}
+
+    def has_place(self, place: Place) -> bool:
+        return self._topics is not None and place.topic_id not in self._topics
+
+    def has(self, segment: RemoteSegment) -> bool:
+        return self.has_place(Place(segment.topic_id, segment.partition))
+
+    def add(self, stored: StoredObject) -> None:
+        segment = stored.segment
+        key = segment.topic, Place(segment.topic_id, segment.partition), segment.folder
+        count, size = self._sizes.get(key, (0, 0))
+        self._sizes[key] = count + 1, size + stored.size
+
+    def problems(self) -> Iterator[TierProblem]:
+        for (topic, place, folder), (count, size) in self._sizes.items():
+            if place not in self._deleting:
+                message = f"the cluster has no topic with the id {place.topic_id}: segments {count:,}"
+                yield TierProblem("dead-topic", topic, place, None, None, None, size, folder, message)
+
+
+def _changed_ms(stored: StoredObject) -> float | None:
+    """Return when the objects were written; in a store that lists no times, when the upload began, by the manifest."""
+    if stored.changed_ms is None and MANIFEST in stored.segment.files:
+        with suppress(UnreadableError):
+            began = read_manifest(stored.segment.path(MANIFEST)).metadata.get("eventTimestampMs")
+            return float(began) if isinstance(began, int) else None
+    return stored.changed_ms
+
+
+def _orphan(stored: StoredObject, changed_ms: float | None, now_ms: float) -> TierProblem:
+    segment = stored.segment
+    age = "" if changed_ms is None else f", written {(now_ms - changed_ms) / DAY_MS:,.0f} days ago"
+    return TierProblem(
+        "orphan",
+        segment.topic,
+        Place(segment.topic_id, segment.partition),
+        segment.segment_id,
+        segment.base,
+        None,
+        stored.size,
+        f"{segment.folder}/{min(segment.files.values())}",
+        f"the metadata has no such segment{age}",
+    )
+
+
+def _problem(kind: str, known: KnownSegment, message: str, path: str | None = None, size: int = 0) -> TierProblem:
+    return TierProblem(
+        kind, known.topic, known.place, known.segment_id, known.start, known.end, size, path, message
+    )  # fmt: skip
+
+
+def _without_objects(known: KnownSegment, now_ms: float) -> Iterator[TierProblem]:
+    if known.state == COPY_FINISHED:
+        yield _problem("lost-object", known, "none of its objects exists")
+    else:
+        yield from _stuck(known, now_ms, None, 0)
+
+
+def _stuck(known: KnownSegment, now_ms: float, path: str | None, size: int) -> Iterator[TierProblem]:
+    kind = {COPY_STARTED: "stuck-copy", DELETE_STARTED: "stuck-delete"}.get(known.state)
+    age = (now_ms - known.changed_ms) / DAY_MS
+    if kind and age >= 1:
+        yield _problem(kind, known, f"{known.state} for {age:,.0f} days", path, size)
+
+
+def _compared(known: KnownSegment, stored: StoredObject, now_ms: float) -> Iterator[TierProblem]:
+    """Yield the differences of a segment and its objects."""
+    segment = stored.segment
+    path = f"{segment.folder}/{segment.files.get(LOG) or min(segment.files.values())}"
+    if known.state != COPY_FINISHED:
+        yield from _stuck(known, now_ms, path, stored.size)
+        return
+    is_transformed = MANIFEST in segment.files or _INDEXES in segment.files
+    needed = (LOG, MANIFEST) if is_transformed else (LOG,)
+    if lost := [suffix for suffix in needed if suffix not in segment.files]:
+        yield _problem("lost-object", known, f"its {' and '.join(lost)} is missing", path)
+        return
+    absent = [one for one in ((_INDEXES,) if is_transformed else _OF_REFERENCE) if one not in segment.files]
+    if absent:
+        yield _problem("missing-file", known, f"missing: {', '.join(absent)}", path)
+    if segment.base != known.start:
+        yield _problem("offset-mismatch", known, f"starts at {segment.base:,}, the metadata has {known.start:,}", path)
+    try:
+        yield from (_transformed if is_transformed else _plain)(known, stored, path)
+    except KsegError as error:
+        yield _problem("unreadable", known, str(error), path)
+
+
+def _transformed(known: KnownSegment, stored: StoredObject, path: str) -> Iterator[TierProblem]:
+    """Yield the differences of a segment of Aiven's plugin and its manifest. Raises UnreadableError."""
+    manifest = read_manifest(stored.segment.path(MANIFEST))
+    if manifest.log.size != known.size:
+        message = f"the manifest has {manifest.log.size:,} bytes, the metadata {known.size:,}"
+        yield _problem("size-mismatch", known, message, path)
+    if stored.log_size != manifest.log.starts[-1]:
+        message = f"the object has {stored.log_size:,} bytes, the manifest {manifest.log.starts[-1]:,}"
+        yield _problem("size-mismatch", known, message, path)
+    end = manifest.metadata.get("endOffset", known.end)
+    if end != known.end:
+        yield _problem("offset-mismatch", known, f"the manifest ends at {end:,}, the metadata at {known.end:,}", path)
+    epochs = manifest.metadata.get("segmentLeaderEpochs")
+    if isinstance(epochs, dict) and sorted((int(epoch), first) for epoch, first in epochs.items()) != sorted(
+        known.epochs
+    ):
+        message = f"the manifest has {_epochs_text(epochs.items())}, the metadata {_epochs_text(known.epochs)}"
+        yield _problem("epoch-mismatch", known, message, path)
+
+
+def _plain(known: KnownSegment, stored: StoredObject, path: str) -> Iterator[TierProblem]:
+    """Yield the differences of a segment of Kafka's reference. Raises UnreadableError."""
+    if stored.log_size != known.size:
+        message = f"the object has {stored.log_size:,} bytes, the metadata {known.size:,}"
+        yield _problem("size-mismatch", known, message, path)
+    if REMOTE_LEADER_EPOCHS not in stored.segment.files:
+        return
+    with open_source(stored.segment.path(REMOTE_LEADER_EPOCHS), listed=True) as source:
+        lineage = [(entry.epoch, entry.start_offset) for _, entry in walk_leader_epochs(source, lambda _: None)]
+    ranges = _epoch_ranges(lineage, known.end)
+    expected = [
+        (epoch, max(first, known.start)) for epoch, first, last in ranges if last >= known.start and last >= first
+    ]
+    if expected != sorted(known.epochs):
+        message = f"the object has {_epochs_text(expected)}, the metadata {_epochs_text(known.epochs)}"
+        yield _problem("epoch-mismatch", known, message, path)
+
+
+def _epochs_text(epochs: Iterable[tuple[object, object]]) -> str:
+    return ", ".join(f"epoch {epoch} from {first}" for epoch, first in epochs) or "no epoch"
+
+
+def _epoch_ranges(epochs: Sequence[tuple[int, int]], end: int) -> list[tuple[int, int, int]]:
+    """Return (epoch, first, last offset) for the epochs of a segment or a log that ends at ``end``."""
+    ordered = sorted(epochs)
+    ends = [first - 1 for _, first in ordered[1:]] + [end]
+    return [(epoch, first, min(last, end)) for (epoch, first), last in zip(ordered, ends, strict=True)]
+
+
+def _all_holes(known: ClusterMetadata, logs: dict[str, list[LocalLog]]) -> Iterator[TierProblem]:
+    """Yield the offsets that no segment in the tier has, each once, by partition."""
+    by_place: dict[Place, list[KnownSegment]] = {}
+    for one in known.segments.values():
+        if one.state == COPY_FINISHED and (known.topics is None or one.place.topic_id in known.topics):
+            by_place.setdefault(one.place, []).append(one)
+    named = {f"{segments[0].topic}-{place.partition}": place for place, segments in by_place.items()}
+    ids = {name: topic_id for topic_id, name in (known.topics or {}).items()}
+    for name in sorted(named.keys() | logs.keys()):
+        topic, _, number = name.rpartition("-")
+        place = named.get(name) or Place(ids.get(topic, ""), int(number))
+        replicas: list[LocalLog | None] = [*logs.get(name, ())]
+        seen = set()
+        for log in replicas or [None]:
+            for hole in holes(by_place.get(place, ()), log):
+                if hole not in seen:
+                    seen.add(hole)
+                    until = f"; {log.folder} begins at {log.local_start:,}" if log else ""
+                    message = f"offsets {hole[0]:,} to {hole[1]:,} are in no readable segment{until}"
+                    yield TierProblem("hole", topic, place, None, *hole, 0, log.folder if log else None, message)
+
+
+def holes(segments: Iterable[KnownSegment], log: LocalLog | None) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of offsets that consumers cannot read from the tier, both ends inclusive.
+
+    An offset is read from a segment that has it in the leader epoch of the local lineage. Without a local log each epoch
+    counts, and only offsets between segments can be missing.
+    """
+    lineage = {epoch: (first, last) for epoch, first, last in _epoch_ranges(log.epochs, _END)} if log else {}
+    ranges = []
+    for one in segments:
+        for epoch, first, last in _epoch_ranges(one.epochs, one.end):
+            if lineage:
+                begin, end = lineage.get(epoch, (0, -1))
+                first, last = max(first, begin), min(last, end)
+            if first <= last:
+                ranges.append((first, last))
+    if log is not None and not (log.log_start is None and not ranges):  # otherwise it is not known to be tiered
+        ranges.append((log.local_start, _END))
+    ranges.sort()
+    at = log.log_start if log and log.log_start is not None else ranges[0][0] if ranges else 0
+    for first, last in ranges:
+        if first > at:
+            yield at, first - 1
+        at = max(at, last + 1)

@@ -1,0 +1,251 @@
+"""``kseg tier check``: each fault that is put into a real bucket, its metadata or its logs is found, and no other.
+
+The bucket and the metadata are those of a 4.3 broker with Kafka's own ``LocalTieredStorage``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kseg.commands.tier.reconcile import DAY_MS, PROBLEMS, TierCheck, check_bucket, holes
+from kseg.commands.tier.remote_metadata import KnownSegment, LocalLog, Place, read_cluster_metadata
+from tests.support.cli import SEGMENTS, invoke
+from tests.support.tiered_objects import REFERENCE, TOPIC_ID, pack
+
+(FOLDER,) = (REFERENCE / "bucket").iterdir()
+METADATA = read_cluster_metadata(str(REFERENCE / "logs"))
+NOW = max(one.changed_ms for one in METADATA.segments.values()) + 3 * DAY_MS
+FIRST, SECOND = sorted(METADATA.segments.values(), key=lambda one: one.start)
+
+
+class Tier:
+    """A copy of the bucket and of the log directory."""
+
+    def __init__(self, home: Path) -> None:
+        self.bucket, self.logs = home / "bucket", home / "logs"
+        for name in ("bucket", "logs"):
+            shutil.copytree(REFERENCE / name, home / name)
+        self.folder = self.bucket / FOLDER.name
+
+    def object(self, base: int, suffix: str) -> Path:
+        return next(self.folder.glob(f"{base:020}*{suffix}"))
+
+    def cut_metadata(self, batches: int) -> int:
+        """Remove all but the first records of the metadata; each is a batch."""
+        log = self.logs / "__remote_log_metadata-0" / f"{0:020}.log"
+        rows = [json.loads(line) for line in invoke("dump", "--shallow", log, "--format", "jsonl").stdout.splitlines()]
+        os.truncate(log, rows[batches]["position"])
+        return batches
+
+    def check(self, *, local: bool = True, now: float = NOW) -> TierCheck:
+        for path in self.bucket.rglob("*"):
+            os.utime(path, (FIRST.changed_ms / 1000,) * 2)
+        return check_bucket(str(self.bucket), str(self.logs), [str(self.logs)] if local else [], now)
+
+
+@pytest.fixture
+def tier(tmp_path: Path) -> Tier:
+    return Tier(tmp_path)
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_a_healthy_bucket_has_no_problem(local: bool, tier: Tier) -> None:
+    found = tier.check(local=local)
+    assert (found.problems, found.faults, found.segments, found.stored, found.free) == ([], [], 2, 2, 0)
+
+
+def write(path: Path, text: str) -> int:
+    return path.write_text(text)
+
+
+def delete(*paths: Path) -> int:
+    for path in paths:
+        path.unlink()
+    return len(paths)
+
+
+#: Fault -> how it is made, and the problems that it is.
+FAULTS: dict[str, tuple[Callable[[Tier], object], list[str]]] = {
+    "a segment without objects": (
+        lambda tier: delete(*tier.folder.glob(f"{0:020}*")),
+        ["lost-object"],
+    ),
+    "a segment without its log": (lambda tier: delete(tier.object(0, ".log")), ["lost-object"]),
+    "no offset index": (lambda tier: delete(tier.object(0, ".index")), ["missing-file"]),
+    "no producer snapshot": (lambda tier: delete(tier.object(10, ".snapshot")), ["missing-file"]),
+    "no epochs": (lambda tier: delete(tier.object(10, ".leader_epoch_checkpoint")), ["missing-file"]),
+    "a shorter log": (lambda tier: os.truncate(tier.object(10, ".log"), 100), ["size-mismatch"]),
+    "a longer log": (lambda tier: os.truncate(tier.object(10, ".log"), 10_000), ["size-mismatch"]),
+    "other epochs": (
+        lambda tier: write(tier.object(10, ".leader_epoch_checkpoint"), "0\n2\n0 0\n2 15\n"),
+        ["epoch-mismatch"],
+    ),
+    "an epoch less": (
+        lambda tier: write(tier.object(10, ".leader_epoch_checkpoint"), "0\n1\n0 0\n"),
+        ["epoch-mismatch"],
+    ),
+    "an object under another offset": (
+        lambda tier: [
+            path.rename(path.with_name(f"{5:020}{path.name[20:]}")) for path in tier.folder.glob(f"{0:020}*")
+        ],
+        ["offset-mismatch"],
+    ),
+    "an orphan": (
+        lambda tier: shutil.copyfile(
+            tier.object(0, ".log"), tier.folder / f"{0:020}-zzzzzzzzzzzzzzzzzzzzzw.log"
+        ),
+        ["orphan"],
+    ),
+    "metadata that ends in an upload": (lambda tier: tier.cut_metadata(1), ["hole", "stuck-copy", "orphan"]),
+    "metadata that lost the last segment": (lambda tier: tier.cut_metadata(2), ["orphan"]),
+    "an upload without objects": (
+        lambda tier: (tier.cut_metadata(1), delete(*tier.folder.iterdir())),
+        ["hole", "stuck-copy"],
+    ),
+    "a topic that the cluster does not have": (
+        lambda tier: shutil.copytree(tier.folder, tier.bucket / "gone-0-AAAAAAAAAAAAAAAAAAAAAA"),
+        ["dead-topic"],
+    ),
+    "a local log that begins later": (
+        lambda tier: (
+            delete(*(tier.logs / "tiered-0").glob("0000000000000000001*")),
+            write(tier.logs / "tiered-0" / f"{24:020}.log", ""),
+        ),
+        ["hole"],
+    ),
+    "a local lineage with other epochs": (
+        lambda tier: write(tier.logs / "tiered-0" / "leader-epoch-checkpoint", "0\n2\n0 0\n3 8\n"),
+        ["hole"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_is_found_and_no_other(fault: str, tier: Tier) -> None:
+    make, expected = FAULTS[fault]
+    make(tier)
+    found = tier.check()
+    assert [one.problem for one in found.problems] == expected, found.problems
+    assert found.faults == []
+    frees = {"orphan", "stuck-copy", "stuck-delete", "dead-topic"}
+    assert all(one.size == 0 for one in found.problems if one.problem not in frees)
+    if fault not in ("an upload without objects",):
+        assert bool(found.free) == bool(frees & {*expected})
+
+
+def test_what_is_younger_than_a_day_is_in_progress(tier: Tier) -> None:
+    """A running broker uploads objects first, and its metadata can be a copy of some minutes ago."""
+    tier.cut_metadata(1)
+    found = tier.check(local=False, now=NOW - 2.5 * DAY_MS)
+    assert ([one.problem for one in found.problems], found.recent) == ([], 1)
+
+
+def test_the_bytes_to_free_are_those_of_all_objects_of_a_segment(tier: Tier) -> None:
+    tier.cut_metadata(2)
+    (orphan,) = tier.check().problems
+    assert orphan.size == sum(path.stat().st_size for path in tier.folder.glob(f"{10:020}*"))
+    assert (orphan.segment_id, orphan.first_offset) == (SECOND.segment_id, 10)
+
+
+def test_a_deletion_that_did_not_end(tmp_path: Path) -> None:
+    """The metadata of a broker that deleted its tiered topic, up to the batch in which its segments are being deleted."""
+    folder = tmp_path / "logs" / "__remote_log_metadata-0"
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none-internal-remote-log-metadata", folder)
+    (tmp_path / "bucket").mkdir()
+    found = check_bucket(str(tmp_path / "bucket"), str(tmp_path / "logs"), [], NOW)
+    assert found.problems == []
+    log = folder / f"{0:020}.log"
+    rows = [json.loads(line) for line in invoke("dump", "--deep", folder, "--format", "jsonl").stdout.splitlines()]
+    states = [(row["position"], row["decoded"]["value"]["data"].get("remoteLogSegmentState")) for row in rows]
+    first = next(n for n, (_, state) in enumerate(states) if state == 2)
+    end = next(position for position, _ in states[first + 1 :] if position > states[first][0])
+    os.truncate(log, end)
+    found = check_bucket(str(tmp_path / "bucket"), str(tmp_path / "logs"), [], NOW)
+    assert [one.problem for one in found.problems] == ["stuck-delete"] * 3
+
+
+def test_objects_of_the_plugin_are_compared_with_their_manifest(tmp_path: Path, tier: Tier) -> None:
+    """Its metadata has the size of the segment, not of the object."""
+    local = tmp_path / "local"
+    shutil.copytree(REFERENCE / "before" / "tiered-0", local)
+    for path in local.glob(f"{19:020}.*"):
+        if path.suffix != ".snapshot":
+            path.unlink()
+    objects = pack(local, tmp_path / "packed", zstd=True, encrypted=True, topic="tiered")
+    target = tier.bucket / f"tiered-{FIRST.place.topic_id}" / "0"
+    target.mkdir(parents=True)
+    shutil.rmtree(tier.folder)
+    for path in objects.iterdir():
+        known = {one.start: one for one in (FIRST, SECOND)}.get(int(path.name[:20]))
+        if known:
+            shutil.copyfile(path, target / f"{path.name[:21]}{known.segment_id}{path.suffix}")
+    assert TOPIC_ID not in str(target)
+    assert tier.check().problems == []
+    manifest = target / f"{0:020}-{FIRST.segment_id}.rsm-manifest"
+    fields = json.loads(manifest.read_text())
+    fields["remoteLogSegmentMetadata"] = {"endOffset": 8, "segmentLeaderEpochs": {"1": 0}}
+    manifest.write_text(json.dumps(fields))
+    assert [one.problem for one in tier.check().problems] == ["offset-mismatch", "epoch-mismatch"]
+    manifest.write_text("{}")
+    (target / f"{10:020}-{SECOND.segment_id}.indexes").unlink()
+    os.truncate(target / f"{10:020}-{SECOND.segment_id}.log", 50)
+    assert [one.problem for one in tier.check().problems] == ["unreadable", "missing-file", "size-mismatch"]
+    manifest.unlink()
+    assert tier.check().problems[0].problem == "lost-object"
+
+
+def test_damaged_metadata_is_a_failure_not_a_clean_bucket(tier: Tier) -> None:
+    log = tier.logs / "__remote_log_metadata-0" / f"{0:020}.log"
+    data = bytearray(log.read_bytes())
+    data[100] ^= 1
+    log.write_bytes(data)
+    done = invoke("tier", "check", tier.bucket, tier.logs)
+    assert (done.exit_code, "its records are missing" in done.stderr) == (2, True), done.output
+
+
+def test_exit_codes_and_rows(tier: Tier) -> None:
+    assert invoke("tier", "check", tier.bucket, tier.logs, tier.logs).exit_code == 0
+    tier.object(0, ".log").unlink()
+    done = invoke("tier", "check", tier.bucket, tier.logs, "--format", "jsonl")
+    problem, summary = map(json.loads, done.stdout.splitlines())
+    assert (done.exit_code, problem["problem"], summary["problems"]) == (1, "lost-object", {"lost-object": 1})
+    assert problem["problem"] in PROBLEMS
+    assert invoke("tier", "check", tier.bucket).exit_code == 2
+    assert invoke("tier", "check", tier.bucket, tier.bucket).exit_code == 2
+    assert invoke("tier", "check", tier.bucket, tier.logs, "--partition", "tiered-0").exit_code == 2
+
+
+def known(start: int, end: int, *epochs: tuple[int, int]) -> KnownSegment:
+    return KnownSegment("t", Place("i", 0), f"{start}", "", start, end, 1, epochs, 0)
+
+
+@pytest.mark.parametrize(
+    ("segments", "log", "expected"),
+    [
+        ([known(0, 9, (0, 0)), known(10, 19, (0, 10))], None, []),
+        ([known(0, 9, (0, 0)), known(12, 19, (0, 12))], None, [(10, 11)]),
+        # Two leaders uploaded the same offsets.
+        ([known(0, 9, (0, 0)), known(5, 14, (0, 5), (1, 8)), known(15, 19, (1, 15))], None, []),
+        # Of offsets 8 and 9 the readable ones are those of epoch 1.
+        ([known(0, 9, (0, 0)), known(8, 14, (1, 8))], LocalLog("t-0", 0, 15, ((0, 0), (1, 8))), []),
+        ([known(0, 9, (0, 0)), known(10, 14, (1, 10))], LocalLog("t-0", 0, 15, ((0, 0), (1, 8))), [(8, 9)]),
+        # Retention moved the log start into a segment; the local log begins before the end of the tier.
+        ([known(0, 9, (0, 0)), known(10, 19, (0, 10))], LocalLog("t-0", 4, 15, ((0, 4),)), []),
+        ([known(10, 19, (0, 10))], LocalLog("t-0", 4, 15, ((0, 4),)), [(4, 9)]),
+        ([known(50, 99, (0, 50))], LocalLog("t-0", 0, 20, ((0, 0),)), [(0, 19)]),
+        ([], LocalLog("t-0", 0, 15, ((0, 0),)), [(0, 14)]),
+        ([], LocalLog("t-0", None, 15, ((0, 0),)), []),
+        ([], LocalLog("t-0", 20, 15, ((0, 0),)), []),
+    ],
+)  # fmt: skip
+def test_holes_follow_the_lineage(
+    segments: list[KnownSegment], log: LocalLog | None, expected: list[tuple[int, int]]
+) -> None:
+    """As ``RemoteLogLeaderEpochState`` looks for a segment: by the epoch of the offset."""
+    assert list(holes(segments, log)) == expected
