@@ -394,6 +394,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
         "rules": _NO_FILES,
         "repair": "what it keeps of a segment depends on the segments before",
         "adopt": "it reads the ends of logs, and the disks limit the copies",
+        "tier": "the store limits the copies",
         "transactions": "a transaction can span segments",
         "schemas": "it reads one small topic",
         "sql": "DuckDB pulls the rows of one reader",

@@ -41,7 +41,7 @@ class TierOptions(DetailOptions):
     examples=(
         "kseg tier fetch s3://tier/prefix --partition orders-0 -o fetched",
         "kseg tier fetch --kek kek.pem tier -o fetched",
-        "kseg tier check s3://tier/prefix broker1/kafka-logs broker1/kafka-logs broker2/kafka-logs",
+        "kseg tier check s3://tier/prefix broker1/kafka-logs broker2/kafka-logs",
     ),
 )
 def tier(asked: TierOptions) -> int:

@@ -161,7 +161,7 @@ def test_a_broken_rule_is_one_line(rule: Excludes | Needs, tmp_path: Path) -> No
     """Before anything is read or written, in one wording, for every pair of options and in every command."""
     broken = list(_broken(rule))
     assert broken, "no command has these options"
-    first = {"convert": ["any-to-v2"], "pipeline": ["plan"]}
+    first = {"convert": ["any-to-v2"], "pipeline": ["plan"], "tier": ["check"]}
     for name, words, message in broken:
         paths = [str(tmp_path / "missing"), *([str(tmp_path / "new")] if name in ("convert", "repair") else [])]
         done = CliRunner().invoke(main, [name, *words, *first.get(name, []), *paths])

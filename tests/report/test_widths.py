@@ -162,9 +162,9 @@ ANSWERS = {
         "adopt --node 1=backup/broker-1 --node 2=backup/broker-2",
         "topic,partitions,replicas,offsets",
     ),
-    "fetched partitions": (f"tier fetch {TIERED}/bucket -o NEW-$RANDOM", "partition,offsets,missing offsets"),
+    "fetched partitions": (f"tier fetch {TIERED}/bucket -o NEW-$$", "partition,offsets,missing offsets"),
     "problems of tiered storage": (
-        f"tier check empty-bucket {TIERED}/logs {TIERED}/logs",
+        f"tier check kafka-logs {TIERED}/logs {TIERED}/logs",
         "problem,partition,offsets,bytes to free",
     ),
     "runs of a pipeline": ("pipeline plan night.toml", "partition to lag damage status"),

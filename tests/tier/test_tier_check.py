@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kseg.commands.tier.reconcile import DAY_MS, PROBLEMS, TierCheck, check_bucket, holes
-from kseg.commands.tier.remote_metadata import KnownSegment, LocalLog, Place, read_cluster_metadata
+from kseg.commands.tier.remote_metadata import KnownSegment, LocalLog, RemotePlace, read_cluster_metadata
 from tests.support.cli import SEGMENTS, invoke
 from tests.support.tiered_objects import REFERENCE, TOPIC_ID, pack
 
@@ -222,7 +222,7 @@ def test_exit_codes_and_rows(tier: Tier) -> None:
 
 
 def known(start: int, end: int, *epochs: tuple[int, int]) -> KnownSegment:
-    return KnownSegment("t", Place("i", 0), f"{start}", "", start, end, 1, epochs, 0)
+    return KnownSegment("t", RemotePlace("i", 0), f"{start}", "", start, end, 1, epochs, 0)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from tools.lab.internal_fixtures import PLUGINS, SETTINGS, VERSION
 from tools.lab.kraft import KraftBroker

@@ -184,7 +184,7 @@ def _copy(source: str, target: Path) -> None:
 
 
 def _opened(source: str) -> Any:
-    """Open a file so that damage is an error: a partition with made-up bytes is none."""
+    """Open a file so that damage raises an error instead of a filler in the result."""
     member = archive.member_at(source)
     open_strictly: Callable[..., Any] | None = getattr(member, "open", None)
     return open_strictly(strict=True) if open_strictly else local_files.open_file(source, named=False)

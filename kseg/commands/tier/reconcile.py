@@ -1,4 +1,4 @@
-"""``kseg tier check``: the objects of a bucket compared with the metadata of the cluster. Nothing is deleted.
+"""``kseg tier check``: the objects of a bucket compared with the metadata of the cluster. It deletes nothing.
 
 Source: KIP-405; ``RemoteLogMetadataCache`` and ``RemoteLogLeaderEpochState`` decide which segment is read for an offset.
 """
@@ -17,7 +17,7 @@ from kseg.commands.tier.remote_metadata import (
     ClusterMetadata,
     KnownSegment,
     LocalLog,
-    Place,
+    RemotePlace,
     read_cluster_metadata,
     read_local_logs,
 )
@@ -56,7 +56,7 @@ class TierProblem:
 
     problem: str
     topic: str
-    place: Place
+    place: RemotePlace
     segment_id: str | None
     first_offset: int | None
     last_offset: int | None
@@ -133,7 +133,7 @@ def check_bucket(bucket: str, metadata: str, log_dirs: Sequence[str], now_ms: fl
 
 
 def _stored(segment: RemoteSegment) -> StoredObject:
-    """Return sizes and time of the objects; those that were deleted meanwhile have no bytes. Raises UnreadableError."""
+    """Return sizes and time of the objects; an object that was deleted meanwhile counts 0 bytes. Raises UnreadableError."""
     total, log_size, changed = 0, None, None
     for suffix in segment.files:
         path = segment.path(suffix)
@@ -160,17 +160,17 @@ class _DeadTopics:
     def __init__(self, known: ClusterMetadata, now_ms: float) -> None:
         self._topics = known.topics
         self._deleting = {place for _, place, _, since in known.deletions if now_ms - since < DAY_MS}
-        self._sizes: dict[tuple[str, Place, str], tuple[int, int]] = {}
+        self._sizes: dict[tuple[str, RemotePlace, str], tuple[int, int]] = {}
 
-    def has_place(self, place: Place) -> bool:
+    def has_place(self, place: RemotePlace) -> bool:
         return self._topics is not None and place.topic_id not in self._topics
 
     def has(self, segment: RemoteSegment) -> bool:
-        return self.has_place(Place(segment.topic_id, segment.partition))
+        return self.has_place(RemotePlace(segment.topic_id, segment.partition))
 
     def add(self, stored: StoredObject) -> None:
         segment = stored.segment
-        key = segment.topic, Place(segment.topic_id, segment.partition), segment.folder
+        key = segment.topic, RemotePlace(segment.topic_id, segment.partition), segment.folder
         count, size = self._sizes.get(key, (0, 0))
         self._sizes[key] = count + 1, size + stored.size
 
@@ -196,7 +196,7 @@ def _orphan(stored: StoredObject, changed_ms: float | None, now_ms: float) -> Ti
     return TierProblem(
         "orphan",
         segment.topic,
-        Place(segment.topic_id, segment.partition),
+        RemotePlace(segment.topic_id, segment.partition),
         segment.segment_id,
         segment.base,
         None,
@@ -300,7 +300,7 @@ def _epoch_ranges(epochs: Sequence[tuple[int, int]], end: int) -> list[tuple[int
 
 def _all_holes(known: ClusterMetadata, logs: dict[str, list[LocalLog]]) -> Iterator[TierProblem]:
     """Yield the offsets that no segment in the tier has, each once, by partition."""
-    by_place: dict[Place, list[KnownSegment]] = {}
+    by_place: dict[RemotePlace, list[KnownSegment]] = {}
     for one in known.segments.values():
         if one.state == COPY_FINISHED and (known.topics is None or one.place.topic_id in known.topics):
             by_place.setdefault(one.place, []).append(one)
@@ -308,7 +308,7 @@ def _all_holes(known: ClusterMetadata, logs: dict[str, list[LocalLog]]) -> Itera
     ids = {name: topic_id for topic_id, name in (known.topics or {}).items()}
     for name in sorted(named.keys() | logs.keys()):
         topic, _, number = name.rpartition("-")
-        place = named.get(name) or Place(ids.get(topic, ""), int(number))
+        place = named.get(name) or RemotePlace(ids.get(topic, ""), int(number))
         replicas: list[LocalLog | None] = [*logs.get(name, ())]
         seen = set()
         for log in replicas or [None]:

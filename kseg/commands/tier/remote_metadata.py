@@ -1,4 +1,4 @@
-"""What a cluster knows about its remote segments: ``__remote_log_metadata``, the topics of KRaft, and local logs.
+"""The metadata of remote segments: ``__remote_log_metadata``, the topics of KRaft, and local logs.
 
 Sources: ``RemoteLogSegmentMetadata``, ``RemoteLogSegmentState``, ``TopicBasedRemoteLogMetadataManager`` (KIP-405).
 """
@@ -24,7 +24,7 @@ COPY_STARTED, COPY_FINISHED, DELETE_STARTED, _ = SEGMENT_STATES
 _LOG_STARTS = "log-start-offset-checkpoint"
 
 
-class Place(NamedTuple):
+class RemotePlace(NamedTuple):
     """A partition of a topic id."""
 
     topic_id: str
@@ -36,7 +36,7 @@ class KnownSegment:
     """A segment as the metadata has it. ``epochs`` are (leader epoch, first offset); ``end`` is the last offset."""
 
     topic: str
-    place: Place
+    place: RemotePlace
     segment_id: str
     state: str
     start: int
@@ -54,7 +54,7 @@ class ClusterMetadata:
     """
 
     segments: dict[str, KnownSegment] = field(default_factory=dict)
-    deletions: list[tuple[str, Place, str, int]] = field(default_factory=list)
+    deletions: list[tuple[str, RemotePlace, str, int]] = field(default_factory=list)
     topics: dict[str, str] | None = None
     faults: list[str] = field(default_factory=list)
 
@@ -62,7 +62,7 @@ class ClusterMetadata:
 def read_cluster_metadata(path: str) -> ClusterMetadata:
     """Read the metadata partitions in a folder, or one of them. Of several copies the newest one counts.
 
-    Raises UnreadableError if there is no partition of ``__remote_log_metadata``.
+    Raises UnreadableError without a partition of ``__remote_log_metadata``.
     """
     found = ClusterMetadata()
     copies: dict[str, tuple[tuple[str, int], str]] = {}
@@ -71,8 +71,7 @@ def read_cluster_metadata(path: str) -> ClusterMetadata:
         if named and named.topic in (REMOTE_LOG_METADATA, CLUSTER_METADATA) and any(map(is_log, names)):
             copies[folder.name] = max(copies.get(folder.name, (("", 0), "")), (_newest(folder, names), str(folder)))
     for name in sorted(copies):
-        folder = copies[name][1]
-        state = _state(name.rpartition("-")[0], folder, found.faults)
+        state = _state(name.rpartition("-")[0], copies[name][1], found.faults)
         if state is None:
             continue
         items = [item for item in state.items() if not item.pending]
@@ -111,7 +110,7 @@ def _add(found: ClusterMetadata, item: Item) -> None:
         parent, segment_id = key["remoteLogSegmentId"]["topicIdPartition"], key["remoteLogSegmentId"]["id"]
         found.segments[segment_id] = KnownSegment(
             parent["name"],
-            Place(parent["id"], parent["partition"]),
+            RemotePlace(parent["id"], parent["partition"]),
             segment_id,
             dict(enumerate(SEGMENT_STATES)).get(data["remoteLogSegmentState"], str(data["remoteLogSegmentState"])),
             data["startOffset"],
@@ -123,7 +122,7 @@ def _add(found: ClusterMetadata, item: Item) -> None:
     elif item.entity == "remote partition":
         parent = key["topicIdPartition"]
         state = dict(enumerate(DELETE_STATES)).get(data["remotePartitionDeleteState"], "")
-        place = Place(parent["id"], parent["partition"])
+        place = RemotePlace(parent["id"], parent["partition"])
         found.deletions.append((parent["name"], place, state, data["eventTimestampMs"]))
 
 
