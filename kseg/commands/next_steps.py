@@ -291,10 +291,11 @@ def _other_partition(folder: str) -> str | None:
     return next((one for one in beside if os.path.isfile(os.path.join(one, STRAY))), None)
 
 
-def in_order(steps: Sequence[PartitionSteps], *, all_of_them: bool) -> list[str]:
+def in_order(steps: Sequence[PartitionSteps], *, all_of_them: bool, explained: bool = True) -> list[str]:
     """Return the commands in their order: stop, make folders, repair and put in place, validate, start.
 
-    Without ``all_of_them`` there is no start: recovery would truncate the other partitions.
+    Without ``all_of_them`` there is no start: recovery would truncate the other partitions. ``explained``: with a sentence
+    about exit code 1, which looks like a failure of the last command.
     """
     commands = dict.fromkeys(line for one in steps for line in one.commands)
     if not commands:
@@ -302,8 +303,7 @@ def in_order(steps: Sequence[PartitionSteps], *, all_of_them: bool) -> list[str]
     last = [line for line in commands if _is_unclean(line)]
     folders = dict.fromkeys(path for one in steps for path in one.new_folders)
     made = [" ".join(["mkdir", *map(_argument, folders)])] if folders else []
-    # Without this sentence the check looks like a failure.
-    known = [_LOST_BEFORE_REPAIR] if any(line.startswith("mv ") for line in commands) else []
+    known = [_LOST_BEFORE_REPAIR] if explained and any(line.startswith("mv ") for line in commands) else []
     checked = [_argument(one.folder) for one in steps if one.commands and _has_segments(one.folder)]
     return [
         do.STOP,

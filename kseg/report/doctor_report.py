@@ -99,7 +99,7 @@ def answers(found: Diagnosis) -> Iterator[tuple[str, str]]:
     lost = found.recovery
     if lost.partitions:
         what = f"{count_of(lost.lost_records, 'readable record')}, {count_of(lost.lost_bytes, 'byte')}"
-        yield "loss", f"{what} in {lost.losing:,} of {count_of(lost.partitions, 'partition')}, at the start"
+        yield "loss", f"{what} in {lost.losing:,} of {count_of(lost.partitions, 'partition')}"
     if found.total.files + found.total.side_files > found.total.unread:
         yield "damage", found.attention()
     if found.hanging:
@@ -146,8 +146,13 @@ def write_table(found: Diagnosis, out: TextIO, *, detail: int = 0) -> None:
     if detail > 0:
         out.write(head + _steps_text(found.steps, todo, out, most=len(found.steps)) + end)
         return
-    # With the reasons of the first task if there is room, otherwise with fewer partitions.
-    choices = [(1, len(todo)), *((0, count) for count in range(min(len(todo), _MOST_STEPS), 1, -1)), (0, 1)]
+    # With the reasons of the first task if there is room, otherwise without the explanation, or with fewer partitions.
+    choices = [
+        (1, len(todo)),
+        (0, len(todo)),
+        *((-1, count) for count in range(min(len(todo), _MOST_STEPS), 1, -1)),
+        (-1, 1),
+    ]
     for most, count in choices:
         text = head + _steps_text(found.steps, todo[:count], out, most=most) + end
         if text.count("\n") <= _SCREEN:
@@ -156,11 +161,15 @@ def write_table(found: Diagnosis, out: TextIO, *, detail: int = 0) -> None:
 
 
 def _steps_text(steps: Sequence[PartitionSteps], shown: Sequence[PartitionSteps], out: TextIO, *, most: int) -> str:
-    """Return the tasks and the commands of the partitions ``shown``, in their order; ``most`` tasks have their reasons."""
+    """Return the tasks and the commands of the partitions ``shown``, in their order; ``most`` tasks have their reasons.
+
+    With ``most`` -1 the commands have no explanation.
+    """
     todo = sum(bool(one.commands) for one in steps)
     decisions = [(one.folder, text) for one in steps for text in one.decisions]
     parts = ["\nnext steps\n", _tasks_text("before the start", decisions, out, most)]
-    for line in in_order(shown, all_of_them=len(shown) == todo and not decisions):
+    complete = len(shown) == todo and not decisions
+    for line in in_order(shown, all_of_them=complete, explained=most >= 0):
         parts.append(text_lines(out, f"  {escape_controls(line)}", 6, "" if line.startswith("#") else " \\"))
     if len(shown) < todo:
         more = count_of(todo - len(shown), "more partition")
