@@ -14,6 +14,7 @@ import click
 
 from kseg import rule_table, schema
 from kseg.cli.messages import INPUTS, note
+from kseg.commands.carve import carving
 from kseg.commands.grep import matches
 from kseg.engine import imported, lazy
 from kseg.format.internal_topics import decode
@@ -236,6 +237,13 @@ def node_and_folders(text: str) -> tuple[int, tuple[str, ...]]:
     if not equals or not node.isascii() or not node.isdecimal() or int(node) > INT32_MAX or not all(folders.split(",")):
         raise ValueError("expected ID=DIR or ID=DIR,DIR, such as 1=/disk1/kafka-logs")
     return int(node), tuple(folders.split(","))
+
+
+def block_size(text: str) -> int:
+    """Return the size of a file system's blocks in bytes. Raises ValueError."""
+    if text not in map(str, carving.BLOCKS):
+        raise ValueError(f"expected one of {', '.join(map(str, sorted(carving.BLOCKS)))}, got {text!r}")
+    return int(text)
 
 
 def cluster_id(text: str) -> str:

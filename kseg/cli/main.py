@@ -75,6 +75,11 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "repair": ("kseg.cli.repair_command:repair", "Copy the valid batches of segments, and list the losses.", "Rescue"),
     "adopt": ("kseg.cli.adopt_command:adopt", "Make a cluster that starts, from its log directories alone.", "Rescue"),
     "tier": ("kseg.cli.tier_command:tier", "Bring partitions back from tiered storage, or check it.", "Rescue"),
+    "carve": (
+        "kseg.cli.carve_command:carve",
+        "Find record batches in images of disks, by their bytes.",
+        "Rescue",
+    ),
     "recovery": ("kseg.cli.recovery_command:recovery", "Predict the start of a broker on a log directory.", "Rescue"),
     "demo": ("kseg.cli.demo_command:demo", "Write example files to try the commands with.", "Other"),
     "completion": (

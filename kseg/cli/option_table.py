@@ -17,6 +17,7 @@ import click
 from kseg.cli import common
 from kseg.cli.common import Choice, InputPath, OutputFolder, OutputPath, Parsed, WholeNumber
 from kseg.commands.adopt import adoption
+from kseg.commands.carve import carving
 from kseg.commands.grep import matches, partitioners
 from kseg.extras.sql import recipes
 from kseg.format.compress import codecs
@@ -179,6 +180,10 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "cluster_id": OptionRow("--cluster-id", "Set the id of the cluster. Default: a new one.", "ID",
             lambda: Parsed(common.cluster_id)),
         "deleted": OptionRow("--deleted", "Bring back folders of deleted topics (-delete) and strays (-stray), too."),
+        "guess": OptionRow("--guess", "Join what is only likely one partition, too: each link is marked as a guess."),
+        "block_size": OptionRow("--block-size", "Set the size of the file system's blocks.", "BYTES",
+            lambda: Parsed(common.block_size, lambda: map(str, carving.BLOCKS)), lambda: carving.BLOCKS[0],
+            show_default=True),
         "prefer": OptionRow("--prefer", "Where replicas diverge, take the batches of this one.", "REPLICA"),
         "salvage_records": OptionRow("--salvage-records", "Keep the records before a fault in a batch."),
         "indexes_only": OptionRow("--indexes-only", "Write only index files to DST, for an undamaged log."),
@@ -298,6 +303,9 @@ CELLS: Mapping[tuple[str, str], Cell] = {
     ("tier", "output"): Cell("its result is a folder", "Write fetched partitions to this folder, which must not exist.",
         metavar="DIR", type=OutputFolder),
     ("adopt", "format"): Cell("its result is a folder", "Set the format of the plan."),
+    ("carve", "output"): Cell("its result is a folder", "Write the groups to this folder, which must not exist.",
+        metavar="DIR", type=OutputFolder),
+    ("carve", "format"): Cell("its result is a folder", "Set the format of the report."),
     ("repair", "rule"): Cell("a repair has no exit code for a severity",
                              "Set the severity of a rule. Errors drop the batch. Repeatable."),
     ("grep", "quiet"): Cell("as in grep: the exit code is the answer", "Show nothing, and stop at the first match."),
@@ -382,7 +390,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
         "pipeline": "FILE has the columns of each table",
         "doctor": "its rows are answers and commands",
         **dict.fromkeys(("convert", "repair"), "its report is text or JSON Lines"),
-        "adopt": "its rows are of several kinds",
+        **dict.fromkeys(("adopt", "carve"), "its rows are of several kinds"),
         "explain": "its page is text",
         "rules": "its table has four columns, and CSV all fields",
         OTHERS: "it prints no rows",
@@ -395,6 +403,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
         "repair": "what it keeps of a segment depends on the segments before",
         "adopt": "it reads the ends of logs, and the disks limit the copies",
         "tier": "the store limits the copies",
+        "carve": "the disk limits it",
         "transactions": "a transaction can span segments",
         "schemas": "it reads one small topic",
         "sql": "DuckDB pulls the rows of one reader",

@@ -213,6 +213,12 @@ TIER_CHECK = ResultKind(
     "kseg.report.tier_report:check_rows",
     {"table": "kseg.report.tier_report:write_check", "jsonl": JSON_LINES, "csv": CSV},
 )
+# (a CarveResult)
+CARVING = ResultKind(
+    "carved images",
+    "kseg.report.carve_report:rows",
+    {"table": "kseg.report.carve_report:write_table", "jsonl": JSON_LINES},
+)
 # (name of a rule, or None for all)
 RULES = ResultKind(
     "rules",

@@ -26,7 +26,7 @@ from kseg.schema import (
 from kseg.text import one_of
 
 #: Raise it with each change of the rows, and name the change in CHANGES.md.
-VERSION = 7
+VERSION = 8
 #: The modules that declare rows, in the order of the documentation.
 _DECLARED = (
     "effective_report",
@@ -39,6 +39,7 @@ _DECLARED = (
     "convert_report",
     "adopt_report",
     "tier_report",
+    "carve_report",
     "transactions_report",
     "lag_report",
     "lag_history_report",

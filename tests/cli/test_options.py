@@ -99,7 +99,7 @@ def _annotation(row: OptionRow, option: click.Option) -> set[str]:
         "offsets": "tuple[int | None, int | None]", "columns": "tuple[str, ...]", "fields": "tuple[str, ...]",
         "since": "int", "until": "int", "at": "Moment", "max_rate": "float", "keys": "bytes", "key_hex": "bytes",
         "key_int32": "bytes", "key_int64": "bytes", "json_paths": "JsonPath",
-        "headers": "tuple[bytes, bytes]", "nodes": "tuple[int, tuple[str, ...]]",
+        "headers": "tuple[bytes, bytes]", "nodes": "tuple[int, tuple[str, ...]]", "block_size": "int",
     }  # fmt: skip
     plain = "int" if isinstance(option.type, click.types.IntRange | click.types.IntParamType) else "str"
     kind = parsed.get(str(option.name), plain)

@@ -28,6 +28,7 @@ from tests.support.repairing import FIRST, SOUND, digests
 #: Arguments with which each command reaches its work; ``{in}`` is a segment that is not below the log directory.
 ARGUMENTS: dict[str, list[str]] = {
     "adopt": ["--node", "1={folder}/.."],
+    "carve": ["{in}"],
     "completion": ["bash"],
     "convert": ["any-to-v2", "{in}"],
     "demo": [],

@@ -65,7 +65,7 @@ data = bytearray(b"\\xff" * 100 + first + middle + last)
 for batch, at in ((first, 100), (middle, 100 + len(first)), (last, 100 + len(first) + len(middle))):
     assert framing.plausible(data, at, len(data), 1 << 20)
     assert batch[16] < 2 or batch_evidence.is_likely_header(data, at, len(data))
-assert framing.find_plausible(data, 0, len(data), 1 << 20) == 100
+assert framing.find_signature(data, 0, len(data), 1 << 20) == 100
 
 # Large batches are read in pieces.
 assert b"".join(codecs.decompress_pieces(5, compress(b"abc", 2, None), limit=10)) == b"abc"

@@ -63,4 +63,4 @@ def test_a_window_outside_its_buffer_is_refused() -> None:
         with pytest.raises(IndexError):
             framing.plausible(data, at, end, 1 << 20)
         with pytest.raises(IndexError):
-            framing.find_plausible(data, at, end, 1 << 20)
+            framing.find_signature(data, at, end, 1 << 20)

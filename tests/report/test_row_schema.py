@@ -17,6 +17,7 @@ from kseg.cli.main import main
 from kseg.format.sidefiles.registry import recognise
 from kseg.report.row_schema import VERSION, row_kinds, row_schema
 from kseg.schema import RowKind
+from tests.support.cut_images import BLOCK, cut, unpack_twins
 from tools.docs import sandbox
 from tools.docs.parts import output_formats
 
@@ -72,6 +73,12 @@ def runs(command: str, home: Path) -> Iterator[list[str]]:
     elif command == "convert":
         for n, path in enumerate(LOGS):
             yield ["--skip-damaged", "--lossy", "v2-to-v1", path, str(home / f"converted-{n}")]
+    elif command == "carve":
+        twins = unpack_twins(home / "twins")
+        image = cut({name: data for name, data in twins.items() if name.endswith(".log")}, 1, lost=0.2)
+        copy = twins["orders-1/00000000000000000000.log"][:8_000].ljust(2 * BLOCK, b"\0")
+        (home / "image").write_bytes(image.data + copy + twins["orders-0/partition.metadata"].ljust(BLOCK, b"\0"))
+        yield [str(home / "image")]
     elif command == "adopt":
         (home / "adopted" / "orders-0.a-stray").mkdir(parents=True)
         nodes = [f"--node={n}={home / 'backup' / f'broker-{n}'}" for n in (1, 2)]

@@ -167,6 +167,7 @@ ANSWERS = {
         f"tier check kafka-logs {TIERED}/logs {TIERED}/logs",
         "problem,partition,offsets,bytes to free",
     ),
+    "carved images": ("carve kafka-logs/orders-0/00000000000000000000.log", "group,offsets,batches"),
     "runs of a pipeline": ("pipeline plan night.toml", "partition to lag damage status"),
 }
 

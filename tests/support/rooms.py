@@ -14,7 +14,7 @@ ROOMS = [
     *(f"format.{room}" for room in ("checks", "log_loader", "writer")),
     *(f"commands.{room}" for room in (
         "validate", "dump", "grep", "stats", "diff", "lag", "transactions", "recovery", "convert", "repair",
-        "adopt", "tier", "schemas", "explain", "next_steps",
+        "adopt", "tier", "carve", "schemas", "explain", "next_steps",
     )),
     "report",
     "extras.html",

@@ -40,6 +40,7 @@ SEE: Mapping[str, tuple[tuple[str, str], ...]] = {
     "diff": (("Compare replicas", "how-to/compare-replicas.md"),),
     "adopt": (("Bring a cluster back from its disks", "how-to/bring-a-cluster-back.md"),),
     "tier": (("Read tiered storage", "how-to/read-tiered-storage.md"),),
+    "carve": (("Find record batches on a disk", "how-to/carve-a-disk.md"),),
     "recovery": (("A broker does not start", "tutorials/broker-does-not-start.md"),),
     "transactions": (("Find hanging transactions", "how-to/find-hanging-transactions.md"),),
     "lag": (("List the lag of consumer groups", "how-to/list-the-lag-of-groups.md"),),

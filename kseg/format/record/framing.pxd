@@ -1,6 +1,7 @@
 cimport cython
 from kseg.format.record.columns cimport BatchColumns
 from kseg.format.record.crc cimport crc32_of, crc32c_of
+from kseg.format.record.memory cimport find_header_bytes
 
 # C types for framing.py.
 
@@ -59,7 +60,7 @@ cpdef Py_ssize_t check_crcs(const unsigned char[::1] view, BatchColumns batches)
 )
 cpdef bint plausible(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end, long long max_size) except -1
 
-cpdef Py_ssize_t find_plausible(
+cpdef Py_ssize_t find_signature(
     const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end, long long max_size
 ) except -1
 

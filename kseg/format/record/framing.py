@@ -14,6 +14,7 @@ from kseg.format.compress.codecs import highest_codec
 from kseg.format.record import layout
 from kseg.format.record.columns import CRC_BAD, CRC_GOOD, CRC_UNCHECKED, BatchColumns
 from kseg.format.record.crc import crc32_of, crc32c_of
+from kseg.format.record.memory import find_header_bytes
 
 # cython: boundscheck=False
 
@@ -269,17 +270,13 @@ def plausible(data: Any, at: int, end: int, max_size: int) -> bool:
     return (value_size if value_size > 0 else 0) == rest - (key_size if key_size > 0 else 0)
 
 
-def find_plausible(data: Any, at: int, end: int, max_size: int) -> int:
-    """Return the first byte of ``data[at:end]`` where a batch may begin, or ``end``."""
+def find_signature(data: Any, at: int, end: int, max_size: int) -> int:
+    """Return the first index in ``data[at:end]`` where a batch with a base offset below 2**48 may begin, or ``end``."""
     check_bounds(data, at, end)
-    while at < end:
-        # Two bytes reject most positions without a call.
-        if end - at < HEADER_SIZE_UP_TO_MAGIC:
-            return end
-        if data[at + MAGIC_AT] <= 2 and data[at] < 128 and plausible(data, at, end, max_size):
-            return at
-        at += 1
-    return end
+    at = find_header_bytes(data, at, end)
+    while at < end and not plausible(data, at, end, max_size):
+        at = find_header_bytes(data, at + 1, end)
+    return at
 
 
 def length_fault(what: str, size: int, at: int, least: int, room: int) -> str:

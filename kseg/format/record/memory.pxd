@@ -55,6 +55,12 @@ cpdef Py_ssize_t find_classes(const unsigned char[::1] data, Py_ssize_t at, Py_s
 cdef bint matches_at(const unsigned char[::1] data, Py_ssize_t at, Needle needle) noexcept
 
 @cython.locals(
+    last=cython.Py_ssize_t, stop=cython.Py_ssize_t, n=cython.Py_ssize_t, least=cython.uchar, bits=cython.uchar,
+    filled=cython.uchar, no_size=cython.uchar, no_magic=cython.uchar,
+)
+cpdef Py_ssize_t find_header_bytes(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end) except -2
+
+@cython.locals(
     key_at="long long[::1]", row=cython.Py_ssize_t, at=cython.Py_ssize_t, after=cython.Py_ssize_t,
     middle=cython.Py_ssize_t,
 )

@@ -8,6 +8,7 @@ text takes 0.02 s, and ``bytes.find`` takes 0.05 s. A search for classes of byte
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -223,6 +224,55 @@ def matches_at(data: Any, at: int, needle: Needle) -> bool:
     for n in range(needle.size):
         different |= (data[at + n] | needle.masks[n]) ^ needle.text[n]
     return not different
+
+
+#: As ``find_header_bytes`` tests, and not 12 zeros: offset 0 and size 0.
+_HEADER_BYTES = re.compile(rb"\0\0(?!\0{10})(?=.{6}[\0-\x07].{7}[\0-\x03])", re.DOTALL)
+_NOT_ZERO = re.compile(rb"[^\0]")
+_ZEROS = bytes(64)
+
+
+def find_header_bytes(data: Any, at: int, end: int) -> int:
+    """Return the first index in ``data[at:end]`` at which four bytes are those of a batch's header, or ``end``.
+
+    The first two bytes of the base offset are 0, the first one of the size is below 8, and the magic is below 4. Random
+    bytes match once in 2**27 positions. Zeros do not match: a batch has a size. Raises IndexError.
+    """
+    if at < 0 or end > len(data):
+        raise IndexError(f"bytes {at} to {end} are not within {len(data)}")
+    if not BY_THE_BYTE:
+        while at < end:
+            zeros = data.find(_ZEROS, at, end)
+            found = _HEADER_BYTES.search(data, at, end if zeros < 0 else min(zeros + 33, end))
+            if found or zeros < 0:
+                return int(found.start()) if found else end
+            after = _NOT_ZERO.search(data, zeros, end)
+            at = max(at + 1, after.start() - 11) if after else end
+        return end
+    # Variables of one byte: a literal would be wider.
+    no_size, no_magic = 0xF8, 0xFC
+    last = end - 17
+    while at <= last:
+        if last - at >= 64:  # a block of a constant number of positions, for the compiler
+            least, filled = 255, 0
+            for n in range(64):
+                bits = data[at + n] | data[at + n + 1] | (data[at + n + 8] & no_size) | (data[at + n + 16] & no_magic)
+                least = bits if bits < least else least
+                filled |= data[at + n]
+            if least:
+                at += 64
+                continue
+            if not filled:  # a batch begins with at most 11 zeros
+                at += 53
+                continue
+        stop = min(at + 64, last + 1)
+        while at < stop:
+            if not (data[at] | data[at + 1] | (data[at + 8] & no_size) | (data[at + 16] & no_magic)) and (
+                data[at + 8] | data[at + 9] | data[at + 10] | data[at + 11]
+            ):
+                return at
+            at += 1
+    return end
 
 
 def records_with(

@@ -59,7 +59,7 @@ def batch_near(path: str, position: int, size: int) -> int | None:
             buffer.fill(reach)
             at = 0
             while at < buffer.available:
-                at = framing.find_plausible(buffer.data, at, buffer.end, MAX_ENTRY_SIZE)
+                at = framing.find_signature(buffer.data, at, buffer.end, MAX_ENTRY_SIZE)
                 if at < buffer.end and _begins_chain(buffer, at):
                     return position + at
                 at += 1

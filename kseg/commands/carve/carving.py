@@ -1,0 +1,239 @@
+"""Carve images: runs, their links, and groups of runs that are one partition."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from kseg.commands.carve.image_scan import Head, Image, scan_image
+from kseg.commands.carve.links import (
+    DAMAGED,
+    TORN,
+    Copies,
+    Link,
+    find_copies,
+    guessed_links,
+    index_links,
+    sequence_links,
+)
+from kseg.commands.carve.runs import CarvedRun
+from kseg.commands.carve.torn_batches import TornBatches
+from kseg.format.record.layout import timestamp_or_none
+from kseg.format.storage.file_access import Progress
+
+#: The sizes of blocks of file systems, the default first.
+BLOCKS = (4096, 512, 1024, 2048, 8192, 16384, 32768, 65536)
+
+
+@dataclass(slots=True)
+class CarvedGroup:
+    """Runs of one partition. ``parts`` are (run, number of its first batch that no run before has), by offsets.
+
+    ``links`` are the links within the group, ``copies`` the runs whose batches the group has, too.
+    """
+
+    name: str
+    parts: list[tuple[CarvedRun, int]]
+    links: list[Link] = field(default_factory=list)
+    copies: list[CarvedRun] = field(default_factory=list)
+
+    @property
+    def first(self) -> int:
+        """The first offset."""
+        return self.parts[0][0].first
+
+    @property
+    def last(self) -> int:
+        """The last offset."""
+        return self.parts[-1][0].last
+
+    @property
+    def records(self) -> int:
+        """The number of records of v2 batches; runs with batches of both are counted whole."""
+        return sum(run.records for run, _ in self.parts)
+
+    @property
+    def joined(self) -> int:
+        """The number of batches that were torn."""
+        return sum(run.joined for run, _ in self.parts)
+
+    @property
+    def first_time(self) -> int | None:
+        """The timestamp of the first batch in epoch milliseconds, None without one."""
+        return timestamp_or_none(self.parts[0][0].first_time)
+
+    @property
+    def last_time(self) -> int | None:
+        """The largest timestamp in epoch milliseconds, None without one."""
+        return timestamp_or_none(max(run.last_time for run, _ in self.parts))
+
+    @property
+    def batches(self) -> int:
+        """The number of batches, each once."""
+        return sum(len(run.marks) - first for run, first in self.parts)
+
+    @property
+    def size(self) -> int:
+        """The bytes of these batches."""
+        return sum(run.size - run.starts[first] for run, first in self.parts)
+
+    @property
+    def missing(self) -> int:
+        """The number of offsets between the runs that no batch has."""
+        runs = [run for run, _ in self.parts]
+        return sum(max(0, after.first - before.last - 1) for before, after in itertools.pairwise(runs))
+
+
+@dataclass(slots=True)
+class Carving:
+    """What images have. ``torn`` are headers without their batch. ``unused`` are guesses and contradicted links."""
+
+    images: list[Image]
+    block: int
+    runs: list[CarvedRun]
+    torn: list[tuple[Image, Head]]
+    copies: Copies
+    groups: list[CarvedGroup] = field(default_factory=list)
+    unused: list[Link] = field(default_factory=list)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether batches were found, the images were read, and no batch is torn or damaged."""
+        return bool(self.runs) and not self.torn and not any(image.errors for image in self.images)
+
+
+def carve_images(images: list[Image], block: int, progress: Progress, *, guess: bool = False) -> Carving:
+    """Scan images and group what they have. With ``guess`` guessed links are used, too. Raises UnreadableError, OSError."""
+    runs: list[CarvedRun] = []
+    links: list[Link] = []
+    torn: list[tuple[Image, Head]] = []
+    for image in images:
+        scan_image(image, block, progress)
+        joints = TornBatches(image, block)
+        torn += [(image, head) for head in joints.left]
+        whole, joined = _join_runs(image.runs, joints.joined)
+        runs += whole
+        links += [*joined, *_damaged_links(whole, joints.left)]
+    copies = find_copies(runs)
+    own = [run for run in runs if run not in copies.of]
+    links = [link for link in links if link.before not in copies.of and link.after not in copies.of]
+    torn_ends = {(image.number, head.position) for image, head in torn}
+    links += [*index_links(images, own, block), *sequence_links(own, block, torn_ends), *copies.links]
+    carving = Carving(images, block, runs, torn, copies)
+    proofs = [link for link in links if link.is_proof]
+    guesses = [link for link in links if not link.is_proof]
+    known = {(link.before, link.after) for link in links}
+    guesses += [link for link in guessed_links(own) if (link.before, link.after) not in known]
+    _make_groups(carving, own, proofs, guesses, guess)
+    return carving
+
+
+def _join_runs(runs: Sequence[CarvedRun], torn: Sequence[CarvedRun]) -> tuple[list[CarvedRun], list[Link]]:
+    """Return the runs of an image with the torn batches between them, and a link for each torn batch."""
+    by_end = {run.end: run for run in runs}
+    by_begin = {run.position: run for run in (*runs, *torn)}
+    next_of: dict[CarvedRun, CarvedRun] = {}
+    for batch in torn:
+        before = by_end.get(batch.position)
+        if before is not None and before.last < batch.first and before not in next_of:
+            next_of[before] = batch
+        next_of[batch] = by_begin[batch.end]
+    inner = set(next_of.values())
+    whole: list[CarvedRun] = []
+    links: list[Link] = []
+    for run in sorted((one for one in (*runs, *torn) if one not in inner), key=lambda one: one.position):
+        whole.append(run)
+        following: CarvedRun | None = run
+        while following is not None:
+            if following.joined:
+                links.append(_torn_link(run, following))
+            following = next_of.get(following)
+            if following is not None:
+                run.extend(following)
+    return whole, links
+
+
+def _torn_link(run: CarvedRun, batch: CarvedRun) -> Link:
+    """Return the link of a torn batch, which is the start of ``run`` or of another run that is joined to it."""
+    front, rest = batch.pieces[:2]
+    why = (
+        f"offsets {batch.first:,} to {batch.lasts[0]:,}: the CRC is valid for {front.size:,} bytes at {front.position:,} "
+        f"and {rest.size:,} bytes at {rest.position:,}"
+    )
+    return Link(TORN, run, run, why, (front, rest))
+
+
+def _damaged_links(runs: Sequence[CarvedRun], heads: Iterable[Head]) -> Iterable[Link]:
+    """Yield a link where one batch with a wrong CRC, by its size and offsets, is all between two runs."""
+    by_end = {run.end: run for run in runs}
+    by_begin = {run.position: run for run in runs}
+    for head in heads:
+        before, after = by_end.get(head.position), by_begin.get(head.position + head.size)
+        if before and after and before.last + 1 == head.first and head.last + 1 == after.first:
+            yield Link(DAMAGED, before, after, f"only the damaged batch at byte {head.position:,} is between them")
+
+
+class _Partitions:
+    """A union-find of runs."""
+
+    def __init__(self, runs: Iterable[CarvedRun]) -> None:
+        self._of = {run: run for run in runs}
+
+    def find(self, run: CarvedRun) -> CarvedRun:
+        while (of := self._of[run]) is not run:
+            self._of[run] = run = self._of[of]
+        return run
+
+    def join(self, link: Link) -> None:
+        self._of[self.find(link.after)] = self.find(link.before)
+
+
+def _make_groups(
+    carving: Carving, runs: Sequence[CarvedRun], proofs: list[Link], guesses: list[Link], guess: bool
+) -> None:
+    partitions = _Partitions(runs)
+    for link in proofs + guesses * guess:
+        partitions.join(link)
+    members: dict[CarvedRun, list[CarvedRun]] = {}
+    for run in runs:
+        members.setdefault(partitions.find(run), []).append(run)
+    groups: list[CarvedGroup] = []
+    for one in members.values():
+        groups += _placed(one)
+    groups.sort(key=lambda group: -group.size)
+    group_of: dict[CarvedRun, CarvedGroup] = {}
+    for number, group in enumerate(groups, 1):
+        group.name = f"group-{number:03d}"
+        group_of |= dict.fromkeys((run for run, _ in group.parts), group)
+    for link in proofs + guesses:
+        if group_of[link.before] is group_of[link.after] and (link.is_proof or guess):
+            group_of[link.before].links.append(link)
+        else:
+            carving.unused.append(link)
+    for copy, original in carving.copies.of.items():
+        while original in carving.copies.of:
+            original = carving.copies.of[original]
+        group_of[original].copies.append(copy)
+    carving.groups = groups
+
+
+def _placed(runs: Iterable[CarvedRun]) -> list[CarvedGroup]:
+    """Return runs as one group, or as several if they have different batches at the same offsets."""
+    groups: list[CarvedGroup] = []
+    for run in sorted(runs, key=lambda one: (one.first, -one.last)):
+        for group in groups:
+            last = group.parts[-1][0]
+            if run.first > last.last:
+                group.parts.append((run, 0))
+                break
+            if last.same_from(run):
+                if run.last > last.last:
+                    group.parts.append((run, bisect_right(run.lasts, last.last)))
+                else:
+                    group.copies.append(run)
+                break
+        else:
+            groups.append(CarvedGroup("", [(run, 0)]))
+    return groups

@@ -1,0 +1,247 @@
+"""Read an image once, from start to end: runs of batches, headers without their batch, and traces of other files.
+
+The memory is that of one window, or of one batch of up to ``MOST_BATCH`` bytes, and 24 bytes for each batch found.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+from dataclasses import dataclass, field
+
+from kseg.commands.carve.runs import CarvedRun, Piece
+from kseg.errors import UsageError
+from kseg.findings import Finding
+from kseg.format.record import framing
+from kseg.format.record.columns import BatchColumns
+from kseg.format.record.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, SIZE_AT
+from kseg.format.segment.input_buffer import InputBuffer
+from kseg.format.segment.resync_search import ScanBudget
+from kseg.format.storage.file_access import Progress
+from kseg.format.storage.local_files import open_file
+from kseg.format.storage.source import STDIN, Source, is_url
+
+#: ``socket.request.max.bytes`` by default: a broker accepts no larger batch.
+MOST_BATCH = 100 * 1024 * 1024
+_WINDOW = 2 * 1024 * 1024
+_ROWS = 4096
+# Two entries of an offset index: offset after the segment's base, position; and what a folder and Kafka's file begin with.
+_ENTRIES = struct.Struct(">IIII")
+_ENTRY_SIZE = 8
+_FEWEST_ENTRIES, _SURE_ENTRIES = 2, 16
+_DOT = b"\x0c\x00\x01\x02.\0\0\0"  # ext4: an entry of 12 bytes, a name of 1 byte, a folder
+_FOLDER_ENTRY = re.compile(rb"(?s)(.)\x02([a-zA-Z0-9._-]+-[0-9]+)")
+_TOPIC_ID = re.compile(rb"version: 0\ntopic_id: ([A-Za-z0-9_-]{22})")
+_MOST_NAMES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A header whose batch does not follow it as a whole: of ``size`` bytes, with offsets ``first`` to ``last``."""
+
+    position: int
+    size: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoundName:
+    """A name in an image: ``what`` is "topic id", of a partition.metadata, or "folder", of a partition in its log dir."""
+
+    image: int
+    position: int
+    what: str
+    name: str
+
+
+@dataclass(slots=True)
+class Image:
+    """What one image has. ``index_places`` are positions at which an offset index can begin."""
+
+    path: str
+    number: int
+    file: io.FileIO
+    size: int
+    runs: list[CarvedRun] = field(default_factory=list)
+    heads: list[Head] = field(default_factory=list)
+    index_places: list[int] = field(default_factory=list)
+    names: list[FoundName] = field(default_factory=list)
+    errors: list[Finding] = field(default_factory=list)
+
+    def read(self, position: int, size: int) -> bytes:
+        """Return the bytes of a range that is in the image. Raises OSError."""
+        self.file.seek(position)
+        data = bytearray(size)
+        view, done = memoryview(data), 0
+        while done < size and (count := self.file.readinto(view[done:])):
+            done += count
+        return bytes(data[:done])
+
+
+def open_image(path: str, number: int) -> Image:
+    """Open a file or a block device. Raises UsageError for what cannot be read at any position, UnreadableError."""
+    if is_url(path) or path == STDIN:
+        raise UsageError(f"{path}: carve reads files and block devices: copy it to a file first")
+    file = open_file(path, named=True)
+    if not isinstance(file, io.FileIO):
+        raise UsageError(f"{path}: carve does not read archives: unpack it first")
+    if not file.seekable():
+        file.close()
+        raise UsageError(f"{path}: carve reads files and block devices: copy it to a file first")
+    return Image(path, number, file, file.seek(0, io.SEEK_END))
+
+
+def scan_image(image: Image, block: int, progress: Progress) -> None:
+    """Find all that an image has. ``block`` is the size of the blocks of its file system in bytes.
+
+    ``progress`` is called with bytes read. A read error ends the scan: ``errors`` has it. Raises UnreadableError.
+    """
+    image.file.seek(0)
+    _Scan(image, block, progress).run()
+
+
+class _Scan:
+    def __init__(self, image: Image, block: int, progress: Progress) -> None:
+        self._image = image
+        self._block = block
+        self._progress = progress
+        self._buffer = InputBuffer(Source(image.path, image.file, image.size), _WINDOW, image.errors.append)
+        self._batches = BatchColumns(_ROWS)
+        self._budget = ScanBudget()
+        self._run: CarvedRun | None = None
+
+    def run(self) -> None:
+        buffer, reported = self._buffer, 0
+        while True:
+            more = buffer.fill(_WINDOW)
+            self._scan_window(more)
+            self._progress(buffer.position - reported)
+            reported = buffer.position
+            if not more:
+                break
+            if not any(buffer.view[buffer.start : buffer.end]):
+                buffer.skip_hole(None)
+        self._progress(self._image.size - reported)
+
+    def _scan_window(self, more: bool) -> None:
+        """Search the buffered bytes but the last ones, where a header can be cut."""
+        buffer = self._buffer
+        while buffer.available:
+            begin = buffer.start
+            at = framing.find_signature(buffer.data, begin, buffer.end, MOST_BATCH)
+            if at == buffer.end and more:
+                at = max(begin, buffer.end - RECORD_BATCH_OVERHEAD + 1)
+            self._look_at_blocks(begin, at)
+            buffer.skip_to(buffer.shift + at)
+            if at > buffer.end - RECORD_BATCH_OVERHEAD or not buffer.available:
+                if not more and buffer.available and at < buffer.end:
+                    self._read_batches()
+                    continue
+                return
+            self._read_batches()
+
+    def _read_batches(self) -> None:
+        """Append the batches at the buffer's start to a run; without a valid one, note its header."""
+        buffer, batches = self._buffer, self._batches
+        size = LOG_OVERHEAD + framing.read_int32(buffer.data, buffer.start + SIZE_AT)
+        position, good = buffer.position, 0
+        if not buffer.ends_before(size) and self._budget.allows(size, position) and buffer.fill(size):
+            end = buffer.end if size <= _WINDOW else buffer.start + size
+            framing.frame(buffer.data, buffer.start, end, buffer.shift, MOST_BATCH, batches)
+            good = framing.check_crcs(buffer.view, batches)
+            if not good:
+                self._budget.spend(size)
+        if not good:
+            framing.read_header(
+                buffer.data, buffer.start, size - LOG_OVERHEAD, buffer.data[buffer.start + 16], batches, 0
+            )
+            if (self._run and position == self._run.end) or _is_producers(batches):
+                self._image.heads.append(Head(position, size, batches.base_offset[0], batches.last_offset[0]))
+            buffer.skip_to(position + 1)
+            return
+        for row in range(good):
+            self._append(row)
+        buffer.skip_to(position + sum(batches.size[:good]))
+
+    def _append(self, row: int) -> None:
+        batches, run = self._batches, self._run
+        position, size = batches.position[row], batches.size[row]
+        if run is None or position != run.end or not self._continues(run, row):
+            run = self._run = CarvedRun([Piece(self._image.number, position, 0)], batches.base_offset[row])
+            self._image.runs.append(run)
+        piece = run.pieces[0]
+        run.pieces[0] = Piece(piece.image, piece.position, piece.size + size)
+        run.append(batches, row)
+
+    def _continues(self, run: CarvedRun, row: int) -> bool:
+        """Return whether a batch directly after a run is of the same file.
+
+        At the start of a block another file can begin, if a file ends there by chance.
+        """
+        batches = self._batches
+        base = batches.base_offset[row]
+        if base <= run.last:
+            return False
+        if batches.position[row] % self._block:
+            return True
+        epoch = batches.partition_leader_epoch[row]
+        return base == run.last + 1 and epoch >= run.last_epoch and not run.contradicts(batches, row)
+
+    def _look_at_blocks(self, begin: int, end: int) -> None:
+        """Note offset indexes and names in the blocks that begin in ``data[begin:end]``, which are not batches."""
+        data, shift, image = self._buffer.data, self._buffer.shift, self._image
+        for at in range(
+            begin + -(begin + shift) % self._block, min(end, self._buffer.end - _ENTRIES.size), self._block
+        ):
+            first, place, second, later = _ENTRIES.unpack_from(data, at)
+            if (
+                0 < first < second <= 0x7FFFFFFF
+                and place < later <= 0x7FFFFFFF
+                and _is_index(bytes(data[at : min(at + self._block, self._buffer.end)]))
+            ):
+                image.index_places.append(at + shift)
+            elif place == 0x0C000102 and data.startswith(_DOT, at + 4) and len(image.names) < _MOST_NAMES:
+                for found in _FOLDER_ENTRY.finditer(data[at : at + self._block]):
+                    if found[1][0] == len(found[2]):
+                        name = found[2].decode()
+                        image.names.append(FoundName(image.number, at + shift + found.start(2), "folder", name))
+            elif first == 0x76657273 and (name_at := _TOPIC_ID.match(data, at)) and len(image.names) < _MOST_NAMES:
+                image.names.append(FoundName(image.number, at + shift, "topic id", name_at[1].decode()))
+
+
+def _is_producers(batches: BatchColumns) -> bool:
+    """Return whether the header in the first row has fields as a producer fills them: other structures look like batches."""
+    least = min(
+        batches.partition_leader_epoch[0], batches.base_timestamp[0], batches.max_timestamp[0], batches.producer_id[0],
+        batches.producer_epoch[0], batches.base_sequence[0],
+    )  # fmt: skip
+    without_id = batches.producer_id[0] < 0
+    return (
+        batches.magic[0] == 2
+        and least >= -1
+        and batches.record_count[0] > 0
+        and without_id == (batches.producer_epoch[0] < 0)
+        and (not without_id or batches.base_sequence[0] < 0)
+    )
+
+
+def entries_of(data: bytes) -> list[tuple[int, int]]:
+    """Return the entries of an offset index at the start of some bytes: ascending pairs of offset and position."""
+    found: list[tuple[int, int]] = []
+    for offset, position in struct.iter_unpack(">II", data[: len(data) // _ENTRY_SIZE * _ENTRY_SIZE]):
+        if (
+            offset > 0x7FFFFFFF
+            or position > 0x7FFFFFFF
+            or (found and (offset <= found[-1][0] or position <= found[-1][1]))
+        ):
+            break
+        found.append((offset, position))
+    return found
+
+
+def _is_index(block: bytes) -> bool:
+    """Return whether a block begins with many entries of an offset index, or with some and then only zeros."""
+    found = len(entries_of(block))
+    return found >= _SURE_ENTRIES or (found >= _FEWEST_ENTRIES and not any(block[found * _ENTRY_SIZE :]))

@@ -1,0 +1,241 @@
+"""Which runs are of the same partition: a batch names neither its topic nor its partition.
+
+Equal offsets are no evidence: each partition of a topic has the same ones. Proofs are, the strongest first: a batch that was
+torn between two runs; a damaged batch that fills the gap between two runs exactly; an offset index whose entries are the
+batch ends of both runs; and sequences of an idempotent producer that continue, which count per partition (KIP-98). A
+sequence that equals the offset says no more than the offset: then the second run must begin a file where the first one ends.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from kseg.commands.carve.image_scan import Image, entries_of
+from kseg.commands.carve.runs import CarvedRun, Lane, Piece
+
+#: The kinds of links, the strongest first. The last two are guesses.
+TORN, DAMAGED, INDEX, SEQUENCE, COPY, WEAK_SEQUENCE, OFFSETS = KINDS = (
+    "torn batch", "damaged batch", "index", "sequence", "same batches", "sequence that equals the offset", "next offset",
+)  # fmt: skip
+GUESSES = (WEAK_SEQUENCE, OFFSETS)
+# Batches of one producer follow each other within this time, in milliseconds, for a guess.
+_SOON = 10 * 60 * 1000
+# Two entries of an index prove a place in a segment.
+_FEWEST_HITS = 2
+_MOST_INDEX = 10 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Two runs are of the same partition. ``why`` is a sentence with the evidence.
+
+    ``torn`` are the two pieces of a torn batch, which is in a run that it joins: ``before`` and ``after`` are that run.
+    """
+
+    kind: str
+    before: CarvedRun
+    after: CarvedRun
+    why: str
+    torn: tuple[Piece, Piece] | None = None
+
+    @property
+    def is_proof(self) -> bool:
+        """Whether it is used without ``--guess``."""
+        return self.kind not in GUESSES
+
+
+@dataclass(slots=True)
+class Copies:
+    """Runs that are in other runs: ``of`` has the other one by the run."""
+
+    of: dict[CarvedRun, CarvedRun] = field(default_factory=dict)
+    links: list[Link] = field(default_factory=list)
+
+
+def find_copies(runs: Sequence[CarvedRun]) -> Copies:
+    """Return which runs have only batches of another run, and which continue another one after batches of both.
+
+    Batches are equal by base offset, CRC and size. Replicas have equal batches, and so have files that were moved. Two
+    partitions can have equal control batches, and equal batches without sequences: these are no link.
+    """
+    found = Copies()
+    firsts: dict[int, list[CarvedRun]] = {run.marks[0]: [] for run in runs}
+    for run in runs:
+        for mark in {mark for mark in run.marks if mark in firsts}:
+            firsts[mark].append(run)
+    pairs = [(other, run) for run in runs for other in firsts[run.marks[0]] if other is not run]
+    for other, run in pairs:
+        if run not in found.of and other not in found.of and other.holds(run):
+            found.of[run] = other
+    for other, run in pairs:
+        if run in found.of or other in found.of or run.unsequenced or other.unsequenced:
+            continue
+        if (same := other.same_from(run)) > 1:
+            found.links.append(Link(COPY, other, run, f"{same:,} batches are in both"))
+    return found
+
+
+def sequence_links(runs: Sequence[CarvedRun], block: int, torn_ends: set[tuple[int, int]]) -> list[Link]:
+    """Return the links by producers whose sequences continue from the end of a run to the next offset in another.
+
+    ``torn_ends`` has the image and the position of headers without their batch: a file does not end there.
+    """
+    starts: dict[tuple[int, int, int], list[CarvedRun]] = {}
+    ends: dict[tuple[int, int, int], list[CarvedRun]] = {}
+    for run in runs:
+        for producer, lane in run.lanes.items():
+            ends.setdefault((*producer, lane.next_sequence), []).append(run)
+            if lane.first_sequence:
+                starts.setdefault((*producer, lane.first_sequence), []).append(run)
+    pairs: dict[tuple[CarvedRun, CarvedRun], list[tuple[int, int]]] = {}
+    for key, after in starts.items():
+        producer, before = key[:2], ends.get(key, ())
+        # Others: the producer writes to several partitions, with equal sequences.
+        alone = len({run.lanes[producer].last_mark for run in before}) == 1
+        if alone and len({run.lanes[producer].first_mark for run in after}) == 1:
+            for one in before:
+                for other in after:
+                    if one.last + 1 == other.first:
+                        pairs.setdefault((one, other), []).append(producer)
+    shared = _shared_lanes(runs)
+    links = []
+    for (one, other), producers in pairs.items():
+        if len(producers) != len(one.lanes.keys() & other.lanes.keys()):
+            continue
+        end, start = one.lanes[producers[0]], other.lanes[producers[0]]
+        distance = end.keys[1]
+        # Sequences that all partitions could have: the file must end, and the next one begin.
+        is_roll = (
+            other.position % block == 0
+            and (one.image, one.end) not in torn_ends
+            and min(one.records / len(one.marks), other.records / len(other.marks)) >= 2
+        )
+        own = distance == start.keys[0] != 0 and (producers[0], distance) not in shared
+        proof = len(producers) > 1 or own or is_roll
+        id_, epoch = producers[0]
+        why = f"sequence {start.first_sequence:,} of producer {id_} epoch {epoch} and offset {other.first:,} follow"
+        links.append(Link(SEQUENCE if proof else WEAK_SEQUENCE, one, other, why))
+    return links
+
+
+def _shared_lanes(runs: Iterable[CarvedRun]) -> set[tuple[tuple[int, int], int]]:
+    """Return producers and differences of sequence and offset that different runs have at the same sequences."""
+    ranges: dict[tuple[tuple[int, int], int], list[tuple[int, int]]] = {}
+    for run in runs:
+        for producer, lane in run.lanes.items():
+            if lane.next_sequence > lane.first_sequence:
+                for distance in set(lane.keys):
+                    ranges.setdefault((producer, distance), []).append((lane.first_sequence, lane.next_sequence))
+    shared = set()
+    for key, found in ranges.items():
+        reach = -1
+        for begin, end in sorted(found):
+            if begin < reach:
+                shared.add(key)
+            reach = max(reach, end)
+    return shared
+
+
+def index_links(images: Iterable[Image], runs: Sequence[CarvedRun], block: int) -> Iterator[Link]:
+    """Yield the links by offset indexes: two entries or more in the first run of a segment, and in a later one.
+
+    An entry has the last offset of a batch, and the position of that batch or of one that was appended with it
+    (``LogSegment.append``). The first run begins a segment. An index that fits different runs is not used.
+    """
+    begins: dict[int, list[CarvedRun]] = {}
+    for run in runs:
+        if run.position % block == 0:
+            for start in run.starts[1:_MOST_FIRST]:
+                begins.setdefault(start, []).append(run)
+    indexes: dict[tuple[tuple[int, int], ...], list[tuple[Image, int]]] = {}
+    for image in images:
+        for place in image.index_places:
+            entries = tuple(entries_of(image.read(place, min(_MOST_INDEX, image.size - place))))
+            indexes.setdefault(entries, []).append((image, place))
+    for entries, places in indexes.items():
+        owners = [run for run in begins.get(entries[0][1], ()) if _hits(run, entries, run.first, 0) >= _FEWEST_HITS]
+        if len({owner.marks[0] for owner in owners}) != 1:
+            continue
+        owner, (image, place) = owners[0], places[0]
+        found = list(_later_runs(owner, [entry for entry in entries if entry[1] >= owner.size], runs))
+        for run, shift, hits in found:
+            end = shift + run.size
+            overlaps = any(shift < at + one.size and at < end and one is not run for one, at, _ in found)
+            # Without producers in common, an equal index of another partition must not exist.
+            if not overlaps and (
+                owner.lanes.keys() & run.lanes.keys() or not (len(places) > 1 or (owner.lanes and run.lanes))
+            ):
+                why = f"{hits:,} entries of the index at byte {place:,} of {image.path} are batches of it"
+                yield Link(INDEX, owner, run, why)
+
+
+#: Batches of a segment's start among which the first entry of its index is looked for.
+_MOST_FIRST = 256
+
+
+def _hits(run: CarvedRun, entries: Sequence[tuple[int, int]], base: int, shift: int) -> int:
+    """Return the number of entries that are batches of a run at byte ``shift`` of a segment, 0 if any is none."""
+    hits = 0
+    for offset, position in entries:
+        at = position - shift
+        if at < 0 or at >= run.size:
+            continue
+        start = bisect_left(run.starts, at)
+        last = bisect_left(run.lasts, base + offset)
+        if start == len(run.starts) or run.starts[start] != at:
+            return 0
+        if last < len(run.lasts) and (run.lasts[last] != base + offset or last < start):
+            return 0
+        hits += last < len(run.lasts)
+    return hits
+
+
+def _later_runs(
+    owner: CarvedRun, entries: Sequence[tuple[int, int]], runs: Iterable[CarvedRun]
+) -> Iterator[tuple[CarvedRun, int, int]]:
+    """Yield the later runs of a segment by its index: run, first byte in the segment, number of entries."""
+    if len(entries) < _FEWEST_HITS:
+        return
+    first, last = owner.first + entries[0][0], owner.first + entries[-1][0]
+    for run in runs:
+        if run is owner or run.first <= owner.last or run.last < first or run.first > last:
+            continue
+        for offset, position in entries:
+            at = bisect_left(run.lasts, owner.first + offset)
+            if at < len(run.lasts) and run.lasts[at] == owner.first + offset:
+                shift = position - run.starts[at]
+                if shift >= owner.size and (hits := _hits(run, entries, owner.first, shift)) >= _FEWEST_HITS:
+                    yield run, shift, hits
+                break
+
+
+def guessed_links(runs: Sequence[CarvedRun]) -> list[Link]:
+    """Return guesses: the next offset, by one run only, with a codec of both, no lower epoch, and a time soon after."""
+    ends: dict[int, list[CarvedRun]] = {}
+    starts: dict[int, list[CarvedRun]] = {}
+    for run in runs:
+        ends.setdefault(run.last + 1, []).append(run)
+        starts.setdefault(run.first, []).append(run)
+    return [
+        Link(OFFSETS, before[0], after[0], f"offset {offset:,} is the next one, and no other run ends or begins there")
+        for offset, before in ends.items()
+        if len(before) == 1 and len(after := starts.get(offset, [])) == 1 and _alike(before[0], after[0])
+    ]
+
+
+def _alike(before: CarvedRun, after: CarvedRun) -> bool:
+    """Return whether codecs, epochs, times and producers allow that a run follows another."""
+    return bool(
+        before.codecs & after.codecs
+        and after.first_epoch >= before.last_epoch
+        and abs(after.first_time - before.last_time) <= _SOON
+        and (not before.lanes or all(_may_follow(before, *lane) for lane in after.lanes.items()))
+    )
+
+
+def _may_follow(before: CarvedRun, producer: tuple[int, int], lane: Lane) -> bool:
+    """Return whether the sequences of a producer continue after a run, or begin."""
+    earlier = before.lanes.get(producer)
+    return lane.first_sequence == (earlier.next_sequence if earlier else 0)
