@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[object, ...]] = {
     **dict.fromkeys(("fastavro", "protobuf", "grpcio-tools"), VALUES),
     "pyarrow": ("dump", "--format", "parquet", "-o", "rows.parquet", PLAIN),
     "duckdb": SQL,
+    "cryptography": ("validate", "--kek", PLAIN, ROOT / "fixtures" / "tiered" / "aiven"),
     "msgpack": ("dump", "--value-as", "msgpack", "one-0"),
     "cbor2": ("dump", "--value-as", "cbor", "one-0"),
     **dict.fromkeys(("pyiceberg", "deltalake"), ("pipeline", "plan", "night.toml")),
