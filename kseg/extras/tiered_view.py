@@ -52,7 +52,7 @@ class DecodedMember:
 
     def status_from(self, stored: Any) -> Status:
         """Return the status for that of the object."""
-        return Status(stat.S_IFREG | 0o444, stored.st_ino, self.chunks.size, stored.st_mtime, stored.st_mtime_ns)
+        return Status(stat.S_IFREG | 0o444, stored.st_ino, self.chunks.size, stored.st_mtime, stored.st_mtime_ns or 0)
 
     def open(self, *, strict: bool = False) -> DecodedFile:
         """Open the file. ``strict``: raise DamagedObjectError for a chunk that cannot be decoded, and warn of none.
@@ -202,9 +202,7 @@ def view_at(folder: str) -> TieredView | None:
 
     Raises UnreadableError as ``present``.
     """
-    try:
-        state = local_files.status(folder).st_mtime_ns
-    except (OSError, UnreadableError):
+    if (state := _state_of(folder)) is None:
         return None
     known = _views.get(folder)
     if known is None or known[0] != state:
@@ -227,7 +225,15 @@ def present(folder: str, names: list[str]) -> tuple[str, list[str]]:
     path = tiered_view(folder)
     if path is None:
         return folder, names
-    return path, sorted(_made(folder, names, local_files.status(folder).st_mtime_ns).files)
+    return path, sorted(_made(folder, names, _state_of(folder) or 0).files)
+
+
+def _state_of(folder: str) -> int | None:
+    """Return the time of the last change of a folder, 0 for one in an archive or at a URL; None without a folder."""
+    try:
+        return local_files.status(folder).st_mtime_ns or 0
+    except OSError:
+        return 0 if local_files.is_folder(folder) else None
 
 
 def _check(view: TieredView, folder: str, names: list[str]) -> None:

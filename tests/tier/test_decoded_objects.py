@@ -212,6 +212,32 @@ def test_the_iceberg_mode_is_refused(tmp_path: Path) -> None:
     assert (done.exit_code, "in its Iceberg mode Aiven's plugin keeps rows" in done.stderr) == (2, True), done.stderr
 
 
+def test_objects_in_an_archive_are_read_as_on_disk(tmp_path: Path) -> None:
+    """A copy of a bucket is often a tar file."""
+    archive = shutil.make_archive(str(tmp_path / "bucket"), "tar", AIVEN)
+    assert summary(archive)["verdict"] == "sound"
+    assert rows("dump", "--deep", archive) == rows("dump", "--deep", AIVEN)
+
+
+def test_a_record_of_a_bucket_costs_the_bytes_of_its_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On S3: each byte of the objects is sent once for all records, and few of them for one."""
+    pytest.importorskip("flask_cors", reason="moto's server is not installed")
+    pytest.importorskip("s3fs", reason="s3fs is not installed")
+    from tests.support.s3_server import s3_server
+
+    with s3_server() as server:
+        url = server.put_folder(AIVEN, "tier")
+        stored = sum(path.stat().st_size for path in OBJECTS.iterdir())
+        total, sent, _ = server.count(lambda: summary(url))
+        assert (total["verdict"], total["records"]) == ("sound", 9149)
+        assert sent < 1.1 * stored
+        monkeypatch.setattr("kseg.extras.tiered_view._recent", {})
+        name = f"{url}/{OBJECTS.parent.name}/0/{VIEW.name}/{STEMS[1]}.log"
+        found, sent, _ = server.count(lambda: rows("dump", "--deep", "--offsets", "7000:7001", name))
+        assert len(found) == 1
+        assert sent < stored / 2
+
+
 def test_objects_in_a_store_are_read_as_on_disk(tmp_path: Path) -> None:
     """At a URL, with the same mechanism."""
     pytest.importorskip("fsspec")
