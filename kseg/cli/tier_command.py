@@ -28,6 +28,7 @@ class TierOptions(DetailOptions):
     action: str
     paths: tuple[str, ...]
     only: tuple[str, ...]
+    skip_damaged: bool
     output: str | None
 
 
@@ -71,20 +72,21 @@ def _fetch(asked: TierOptions) -> int:
         raise UsageError(f"{target} exists: give a folder that does not")
     plans = plan_fetch(asked.paths[0], asked.only)
     with progress_bar(sum(one.size for one in plans)) as progress:
-        write_partitions(plans, target, progress)
+        damaged = write_partitions(plans, target, progress, skip_damaged=asked.skip_damaged)
     with destination(None) as out:
         write(TIER_FETCH, asked.format, out, Fetched(plans, str(target)), detail=asked.detail)
     for one in plans:
         for path, why in one.left_out:
             note(f"left out: {path}: {why}")
-    return FOUND if any(one.holes or one.is_incomplete for one in plans) else 0
+    return FOUND if damaged or any(one.holes or one.is_incomplete for one in plans) else 0
 
 
 def _check(asked: TierOptions) -> int:
     if len(asked.paths) < 2:
         raise UsageError("check: expected BUCKET and METADATA, a log directory with __remote_log_metadata")
-    if asked.output is not None or asked.only:
-        raise UsageError(f"check has no {'--partition' if asked.only else '-o'}: it checks the whole bucket")
+    given = {"-o": asked.output is not None, "--partition": asked.only, "--skip-damaged": asked.skip_damaged}
+    for name in (name for name, value in given.items() if value):
+        raise UsageError(f"check has no {name}: it checks the whole bucket, and writes nothing")
     bucket, metadata, *log_dirs = asked.paths
     found = check_bucket(bucket, metadata, log_dirs, time.time() * 1000)
     with destination(None) as out:

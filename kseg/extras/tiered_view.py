@@ -88,6 +88,8 @@ class DecodedFile(io.RawIOBase):
         self._cipher = cipher
         self._strict = strict
         self._position = 0
+        #: How many chunks were read as filler.
+        self.damaged = 0
         self._chunk, self._data = -1, b""
 
     def readable(self) -> bool:
@@ -129,7 +131,10 @@ class DecodedFile(io.RawIOBase):
         )
         data = _recent.pop(key, None)
         if data is None:
+            before = self.damaged
             data = self._decoded(chunk)
+            if self.damaged > before:
+                return data
             while _recent and sum(map(len, _recent.values())) + len(data) > _RECENT_SIZE:
                 del _recent[next(iter(_recent))]
         _recent[key] = data
@@ -145,6 +150,7 @@ class DecodedFile(io.RawIOBase):
             line = f"{self._member.path}: the chunk at bytes {start:,} to {end:,} cannot be decoded: {error}"
             if self._strict:
                 raise DamagedObjectError(line) from error
+            self.damaged += 1
             begin = chunk * chunks.chunk_size
             file_access.current().warn(f"{line}: bytes {begin:,} to {begin + size:,} of the file are read as 0xff")
             return FILLER * size

@@ -51,6 +51,18 @@ def test_a_damaged_object_writes_nothing(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.iterdir() if "new" in path.name]
 
 
+def test_a_damaged_object_is_repaired(tmp_path: Path) -> None:
+    """With --skip-damaged: its other chunks are the broker's, and ``kseg repair`` keeps their batches."""
+    objects = copied(tmp_path)
+    flip(objects / f"{STEMS[1]}.log", 165_000)
+    options = ("--kek", key_file(tmp_path), "--skip-damaged")
+    code, (row,), stderr = fetch(tmp_path / objects.parent.name, tmp_path / "new", *options)
+    assert (code, row["bytes"], "are read as 0xff" in stderr) == (1, 1_596_202, True), stderr
+    done = invoke("repair", tmp_path / "new" / "tiered-0", tmp_path / "repaired")
+    assert done.exit_code == 1, done.output
+    assert invoke("validate", tmp_path / "repaired").exit_code == 0
+
+
 def upload(folder: Path, source: str, base: int, segment_id: str) -> None:
     """Add objects as those of another upload; only the log has its content."""
     for path in sorted(folder.glob(f"{source}*")):

@@ -7,9 +7,8 @@ they get the names that a broker gives them, and the epochs of the last segment 
 from __future__ import annotations
 
 import os
-import shutil
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 from kseg.commands.tier.remote_segments import LOG, RemoteSegment, remote_segments
 from kseg.errors import UnreadableError, UsageError
-from kseg.extras import archive
+from kseg.extras import archive, tiered_view
 from kseg.findings import do_nothing
 from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, REMOTE_LEADER_EPOCHS
 from kseg.format.sidefiles.log_end import last_valid_batch
@@ -27,6 +26,7 @@ from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import INDEX_SUFFIXES
 from kseg.format.storage.source import stored_size
 
+_PIECE = 1 << 20
 _REPEATED = "other segments have its offsets"
 _SNAPSHOT, _PARTITION_METADATA = ".snapshot", "partition.metadata"
 
@@ -141,26 +141,32 @@ def _without_overlaps(uploads: Sequence[Uploaded]) -> list[Uploaded]:
     return chosen[::-1]
 
 
-def write_partitions(plans: Sequence[FetchedPartition], target: Path, progress: Progress = do_nothing) -> None:
-    """Write partition folders into the new folder ``target``, all or nothing. ``progress`` is called with bytes of logs.
+def write_partitions(
+    plans: Sequence[FetchedPartition], target: Path, progress: Progress = do_nothing, *, skip_damaged: bool = False
+) -> int:
+    """Write partition folders into the new folder ``target``, all or nothing; return the number of damaged chunks.
 
-    Raises KsegError if the folder exists or cannot be written, and for an object that cannot be read or decoded.
+    ``progress`` is called with bytes of logs. Raises KsegError if the folder exists or cannot be written, for an object that
+    cannot be read, and for a chunk that cannot be decoded, unless ``skip_damaged``: its bytes are then 0xff.
     """
+    damaged = 0
     with whole_folder(target, replace=False) as folder, writing(target):
         for plan in plans:
             home = folder / plan.name
             home.mkdir()
             for upload in plan.uploads:
                 for source, name in _files_of(upload):
-                    _copy(source, home / name)
+                    damaged += _copy(source, home / name, strict=not skip_damaged)
                 progress(upload.size)
             epochs = [one for one in plan.uploads if REMOTE_LEADER_EPOCHS in one.segment.files]
             if epochs:
-                _copy(epochs[-1].segment.path(REMOTE_LEADER_EPOCHS), home / LEADER_EPOCHS)
+                source = epochs[-1].segment.path(REMOTE_LEADER_EPOCHS)
+                damaged += _copy(source, home / LEADER_EPOCHS, strict=not skip_damaged)
             with NewFile(home / _PARTITION_METADATA) as out:
                 out.file.write(f"version: 0\ntopic_id: {plan.topic_id}".encode())
                 out.sync()
             sync_folder(home)
+    return damaged
 
 
 def _files_of(upload: Uploaded) -> Iterator[tuple[str, str]]:
@@ -173,21 +179,24 @@ def _files_of(upload: Uploaded) -> Iterator[tuple[str, str]]:
         yield segment.path(_SNAPSHOT), f"{upload.end:020}{_SNAPSHOT}"
 
 
-def _copy(source: str, target: Path) -> None:
-    """Copy a file or a decoded file to a new, synced file. Raises KsegError."""
-    with writing(target), _opened(source) as file, NewFile(target) as out:
-        try:
-            shutil.copyfileobj(file, out.file, 1 << 20)
-        except OSError as error:
-            raise UnreadableError(f"{source}: {error.strerror or error}") from error
-        out.sync()
-
-
-def _opened(source: str) -> Any:
-    """Open a file so that damage raises an error instead of a filler in the result."""
+def _copy(source: str, target: Path, *, strict: bool) -> int:
+    """Copy a file or a decoded file to a new, synced file; return the number of damaged chunks. Raises KsegError."""
     member = archive.member_at(source)
-    open_strictly: Callable[..., Any] | None = getattr(member, "open", None)
-    return open_strictly(strict=True) if open_strictly else local_files.open_file(source, named=False)
+    opened: Any = member.open(strict=strict) if isinstance(member, tiered_view.DecodedMember) else None
+    with writing(target), opened or local_files.open_file(source, named=False) as file, NewFile(target) as out:
+        while data := _read(file, source):
+            out.file.write(data)
+        out.sync()
+    return opened.damaged if opened else 0
+
+
+def _read(file: Any, source: str) -> bytes:
+    """Read a piece. An error of the source must not be taken for one of the target."""
+    try:
+        data: bytes = file.read(_PIECE)
+    except OSError as error:
+        raise UnreadableError(f"{source}: {error.strerror or error}") from error
+    return data
 
 
 def target_of(plan: FetchedPartition, target: str | None) -> str:
