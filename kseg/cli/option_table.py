@@ -359,7 +359,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
     "rule": {OTHERS: "its result has no severities of findings"},
     "clean": {OTHERS: "it does not predict the start of a broker"},
     "force": {OTHERS: "it writes no log"},
-    "skip_damaged": {"repair": "it always skips them", "adopt": "it copies logs without a change", OTHERS: "it writes no log"},
+    "skip_damaged": {"repair": "it always skips them", "adopt": "it copies logs as they are", OTHERS: "it writes no log"},
     "index_interval": {OTHERS: "it writes or predicts no index", "convert": "a broker writes the indexes of new segments"},
     "encoding": {"sql": "keys and values are text, as the statement needs them", OTHERS: _NO_RECORDS},
     **{field: {OTHERS: _NO_CONTENT} for field in ("key_as", "value_as", "schemas", "schema_files", "function", "unwrap")},

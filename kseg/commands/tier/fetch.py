@@ -45,7 +45,7 @@ class FetchedPartition:
     """A partition as it is written: ``uploads`` in the order of their offsets.
 
     ``holes`` are ranges of offsets between them, both inclusive. ``left_out`` are objects that another segment makes
-    superfluous or that have no batch, with the reason.
+    superfluous, or without a batch, with the reason.
     """
 
     topic: str
