@@ -119,6 +119,14 @@ FAULTS: dict[str, tuple[Callable[[Tier], object], list[str]]] = {
         ),
         ["hole"],
     ),
+    "no metadata of a topic that is tiered": (
+        lambda tier: (
+            shutil.copytree(tier.logs / "tiered-0", tier.logs / "plain-0"),
+            tier.cut_metadata(0),
+            delete(*tier.folder.iterdir()),
+        ),
+        ["hole"],
+    ),
     "a local lineage with other epochs": (
         lambda tier: write(tier.logs / "tiered-0" / "leader-epoch-checkpoint", "0\n2\n0 0\n3 8\n"),
         ["hole"],

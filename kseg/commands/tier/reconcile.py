@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from kseg.commands.tier.remote_metadata import (
@@ -302,22 +302,31 @@ def _all_holes(known: ClusterMetadata, logs: dict[str, list[LocalLog]]) -> Itera
     """Yield the offsets that no segment in the tier has, each once, by partition."""
     by_place: dict[RemotePlace, list[KnownSegment]] = {}
     for one in known.segments.values():
-        if one.state == COPY_FINISHED and (known.topics is None or one.place.topic_id in known.topics):
+        # The oldest segments are deleted up to the log start, whose checkpoint is a minute old.
+        if one.state in (COPY_FINISHED, DELETE_STARTED) and (
+            known.topics is None or one.place.topic_id in known.topics
+        ):
             by_place.setdefault(one.place, []).append(one)
     named = {f"{segments[0].topic}-{place.partition}": place for place, segments in by_place.items()}
     ids = {name: topic_id for topic_id, name in (known.topics or {}).items()}
-    for name in sorted(named.keys() | logs.keys()):
+    tiered = known.tiered | {one.topic for one in known.segments.values()}
+    for name in sorted(named.keys() | {name for name in logs if name.rpartition("-")[0] in tiered}):
         topic, _, number = name.rpartition("-")
         place = named.get(name) or RemotePlace(ids.get(topic, ""), int(number))
-        replicas: list[LocalLog | None] = [*logs.get(name, ())]
         seen = set()
-        for log in replicas or [None]:
+        for log in _with_last_start(logs.get(name, ())):
             for hole in holes(by_place.get(place, ()), log):
                 if hole not in seen:
                     seen.add(hole)
                     until = f"; {log.folder} begins at {log.local_start:,}" if log else ""
                     message = f"offsets {hole[0]:,} to {hole[1]:,} are in no readable segment{until}"
                     yield TierProblem("hole", topic, place, None, *hole, 0, log.folder if log else None, message)
+
+
+def _with_last_start(logs: Sequence[LocalLog]) -> list[LocalLog] | list[None]:
+    """Return replicas with the log start of the partition: the last one that a checkpoint has. [None] without replicas."""
+    start = max((log.log_start for log in logs if log.log_start is not None), default=None)
+    return [replace(log, log_start=start) for log in logs] or [None]
 
 
 def holes(segments: Iterable[KnownSegment], log: LocalLog | None) -> Iterator[tuple[int, int]]:

@@ -48,14 +48,15 @@ class KnownSegment:
 
 @dataclass(slots=True)
 class ClusterMetadata:
-    """The remote segments by id, the partitions being deleted, and the topics of KRaft, None without its log.
+    """The remote segments by id, the partitions being deleted, and the topics of KRaft by id, None without its log.
 
-    ``faults`` say why records can be missing.
+    ``tiered`` are the topics with ``remote.storage.enable``. ``faults`` say why records can be missing.
     """
 
     segments: dict[str, KnownSegment] = field(default_factory=dict)
     deletions: list[tuple[str, RemotePlace, str, int]] = field(default_factory=list)
     topics: dict[str, str] | None = None
+    tiered: set[str] = field(default_factory=set)
     faults: list[str] = field(default_factory=list)
 
 
@@ -119,6 +120,8 @@ def _add(found: ClusterMetadata, item: Item) -> None:
             tuple((one["leaderEpoch"], one["offset"]) for one in data["segmentLeaderEpochs"]),
             data["eventTimestampMs"],
         )
+    elif item.entity == "config" and key["name"] == "remote.storage.enable" and data["value"] == "true":
+        found.tiered.add(key["resourceName"])
     elif item.entity == "remote partition":
         parent = key["topicIdPartition"]
         state = dict(enumerate(DELETE_STATES)).get(data["remotePartitionDeleteState"], "")
