@@ -147,6 +147,18 @@ def test_a_damaged_chunk_is_a_finding_and_the_others_are_read(tmp_path: Path) ->
     assert rows("dump", "--deep", "--offsets", "2000:2001", objects)[0]["offset"] == 2000
 
 
+def test_a_read_error_is_not_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk or a store that fails now can answer later: no filler, and no warning."""
+
+    def failing(self: DecodedFile, start: int, size: int) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(DecodedFile, "_stored", failing)
+    monkeypatch.setattr("kseg.extras.tiered_view._recent", {})
+    done = invoke("validate", OBJECTS)
+    assert (done.exit_code, "0xff" in done.stderr, "Input/output error" in done.output) == (2, False, True), done.output
+
+
 @pytest.mark.parametrize("suffix", [".log", ".indexes"])
 def test_a_truncated_object_is_a_finding(suffix: str, tmp_path: Path) -> None:
     objects = copied(tmp_path)

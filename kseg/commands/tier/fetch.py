@@ -20,7 +20,7 @@ from kseg.extras import archive, tiered_view
 from kseg.findings import do_nothing
 from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, REMOTE_LEADER_EPOCHS
 from kseg.format.sidefiles.log_end import last_valid_batch
-from kseg.format.storage import local_files
+from kseg.format.storage import file_access, local_files
 from kseg.format.storage.atomic_write import NewFile, sync_folder, whole_folder, writing
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import INDEX_SUFFIXES
@@ -196,6 +196,7 @@ def _read(file: Any, source: str) -> bytes:
         data: bytes = file.read(_PIECE)
     except OSError as error:
         raise UnreadableError(f"{source}: {error.strerror or error}") from error
+    file_access.current().limit.wait_for(len(data))
     return data
 
 

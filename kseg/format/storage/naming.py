@@ -47,10 +47,8 @@ _ARCHIVE = r"\.(?:tar|tar\.gz|tgz|tar\.zst|tzst|zip)"
 _ARCHIVE_NAME = re.compile(_ARCHIVE + "$", re.IGNORECASE)
 #: The suffix of the manifest of a segment whose bytes a plugin of remote storage transforms (Aiven's).
 MANIFEST = ".rsm-manifest"
-# The objects of a partition are in <prefix><topic>-<topic id>/<partition>, decoded in <topic>-<partition>-<topic id> in it.
-_OBJECTS = rf"(?:.*/)?[^/]*?([^/]+)-({ID})/(\d{{1,10}})"
-_IN_TIERED = re.compile(rf"({_OBJECTS})/\2-\4-\3(?:/(.*))?", re.DOTALL)
-_OBJECT_FOLDER = re.compile(rf"{_OBJECTS}")
+# The objects of a partition are in <prefix><topic>-<topic id>/<partition>.
+_OBJECT_FOLDER = re.compile(rf"(?:.*/)?([^/]+)-({ID})/(\d{{1,10}})", re.DOTALL)
 # A path into standard input begins with "-".
 _IN_ARCHIVE = re.compile(rf"-(?:/|$)|.*{_ARCHIVE}(?:/|$)", re.IGNORECASE | re.DOTALL)
 _SEGMENT = re.compile(OFFSET + rf"(?:{_REMOTE})?\.log" + r"(?:\.deleted|\.cleaned|\.swap)?$")
@@ -111,20 +109,27 @@ def may_be_in_archive(path: str) -> bool:
     return _IN_ARCHIVE.match(path) is not None or tiered_parts(path) is not None
 
 
+def tiered_view(folder: str) -> str | None:
+    """Return the path of the decoded view of a folder with objects of a partition, None for another name.
+
+    The view is a folder in that folder with the name that ``LocalTieredStorage`` would use, ``<topic>-<partition>-<topic
+    id>``.
+    """
+    match = _OBJECT_FOLDER.fullmatch(folder)
+    return f"{folder}/{match[1]}-{match[3]}-{match[2]}" if match else None
+
+
 def tiered_parts(path: str) -> tuple[str, str] | None:
     """Return the folder with the objects of a partition, and the file name, of a path into the decoded view of them.
 
-    The view is a folder in that folder with the name that ``LocalTieredStorage`` would use, ``<topic>-<partition>-<topic
-    id>``. The file name is "" for the view itself. None for other paths.
+    The file name is "" for the view itself. None for other paths.
     """
-    match = _IN_TIERED.fullmatch(path) if "/" in path else None
-    return (match[1], match[5] or "") if match else None
-
-
-def tiered_view(folder: str) -> str | None:
-    """Return the path of the decoded view of a folder with objects of a partition, None for another name."""
-    match = _OBJECT_FOLDER.fullmatch(folder)
-    return f"{folder}/{match[1]}-{match[3]}-{match[2]}" if match else None
+    above, _, name = path.rpartition("/")
+    for view, file in ((path, ""), (above, name)):
+        folder = view.rpartition("/")[0]
+        if folder and tiered_view(folder) == view:
+            return folder, file
+    return None
 
 
 class RemoteName(NamedTuple):
