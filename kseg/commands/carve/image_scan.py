@@ -33,7 +33,8 @@ _FEWEST_ENTRIES, _SURE_ENTRIES = 2, 16
 _DOT = b"\x0c\x00\x01\x02.\0\0\0"  # ext4: an entry of 12 bytes, a name of 1 byte, a folder
 _FOLDER_ENTRY = re.compile(rb"(?s)(.)\x02([a-zA-Z0-9._-]+-[0-9]+)")
 _TOPIC_ID = re.compile(rb"version: 0\ntopic_id: ([A-Za-z0-9_-]{22})")
-_MOST_NAMES = 10_000
+# Damage of any kind makes fewer.
+_MOST_NAMES, _MOST_HEADS = 10_000, 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,8 @@ class _Scan:
             framing.read_header(
                 buffer.data, buffer.start, size - LOG_OVERHEAD, buffer.data[buffer.start + 16], batches, 0
             )
-            if (self._run and position == self._run.end) or _is_producers(batches):
+            follows = self._run is not None and position == self._run.end
+            if len(self._image.heads) < _MOST_HEADS and (follows or _is_producers(batches)):
                 self._image.heads.append(Head(position, size, batches.base_offset[0], batches.last_offset[0]))
             buffer.skip_to(position + 1)
             return

@@ -142,7 +142,8 @@ def index_links(images: Iterable[Image], runs: Sequence[CarvedRun], block: int) 
     """Yield the links by offset indexes: two entries or more in the first run of a segment, and in a later one.
 
     An entry has the last offset of a batch, and the position of that batch or of one that was appended with it
-    (``LogSegment.append``). The first run begins a segment. An index that fits different runs is not used.
+    (``LogSegment.append``). The first run begins a segment. An index that fits different runs, or of which there are two, is
+    not used, nor are runs with producers but none in common.
     """
     begins: dict[int, list[CarvedRun]] = {}
     for run in runs:
@@ -156,17 +157,14 @@ def index_links(images: Iterable[Image], runs: Sequence[CarvedRun], block: int) 
             indexes.setdefault(entries, []).append((image, place))
     for entries, places in indexes.items():
         owners = [run for run in begins.get(entries[0][1], ()) if _hits(run, entries, run.first, 0) >= _FEWEST_HITS]
-        if len({owner.marks[0] for owner in owners}) != 1:
+        # Partitions with batches of equal sizes have equal indexes.
+        if len(places) > 1 or len({owner.marks[0] for owner in owners}) != 1:
             continue
         owner, (image, place) = owners[0], places[0]
         found = list(_later_runs(owner, [entry for entry in entries if entry[1] >= owner.size], runs))
         for run, shift, hits in found:
             end = shift + run.size
-            overlaps = any(shift < at + one.size and at < end and one is not run for one, at, _ in found)
-            # Without producers in common, an equal index of another partition must not exist.
-            if not overlaps and (
-                owner.lanes.keys() & run.lanes.keys() or not (len(places) > 1 or (owner.lanes and run.lanes))
-            ):
+            if not any(shift < at + one.size and at < end and one is not run for one, at, _ in found):
                 why = f"{hits:,} entries of the index at byte {place:,} of {image.path} are batches of it"
                 yield Link(INDEX, owner, run, why)
 
@@ -201,6 +199,8 @@ def _later_runs(
     first, last = owner.first + entries[0][0], owner.first + entries[-1][0]
     for run in runs:
         if run is owner or run.first <= owner.last or run.last < first or run.first > last:
+            continue
+        if owner.lanes and run.lanes and owner.lanes.keys().isdisjoint(run.lanes):
             continue
         for offset, position in entries:
             at = bisect_left(run.lasts, owner.first + offset)
