@@ -11,6 +11,7 @@ import random
 import tarfile
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -25,16 +26,24 @@ HOUR = 3_600_000
 BEGIN = 1_700_000_000_000
 
 
-def _write(bootstrap: str, topic: str, phase: int) -> None:
-    """Write the batches of one producer: each flush is one batch."""
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 50, "log_level": 0})
+def batches(topic: str, phase: int) -> Iterator[tuple[int, list[tuple[bytes, bytes, int]]]]:
+    """Yield what one producer writes: the partition of a batch, and key, value and timestamp of its records."""
     chance = random.Random(phase)
     for number in range(120):
         partition = chance.randrange(PARTITIONS)
+        stamp = BEGIN + (phase * 120 + number) * HOUR // 24
+        records = []
         for _ in range(chance.randrange(1, 12)):
             value = f"{topic} {chance.randrange(1000):03} " * chance.randrange(5, 60)
-            stamp = BEGIN + (phase * 120 + number) * HOUR // 24
-            producer.produce(topic, value, key=str(number), partition=partition, timestamp=stamp)
+            records.append((str(number).encode(), value.encode(), stamp))
+        yield partition, records
+
+
+def _write(bootstrap: str, topic: str, phase: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 50, "log_level": 0})
+    for partition, records in batches(topic, phase):
+        for key, value, stamp in records:
+            producer.produce(topic, value, key=key, partition=partition, timestamp=stamp)
         producer.flush(30)
 
 
