@@ -18,7 +18,7 @@ from kseg.cli.typed_command import DetailOptions, command
 from kseg.commands.carve.carving import Carving, carve_images
 from kseg.commands.carve.group_writer import write_groups
 from kseg.commands.carve.image_scan import open_image
-from kseg.errors import UnreadableError, UsageError
+from kseg.errors import UsageError
 from kseg.format.writer.output_guards import target_path
 from kseg.report.carve_report import CarveResult, evidence_rows
 from kseg.report.formats import CARVING, destination, write
@@ -49,8 +49,8 @@ def carve(asked: CarveOptions) -> int:
     """Find record batches in images of disks, in block devices and in any files.
 
     A batch is found by its structure and its CRC: its file can be deleted, without a name, or overwritten in part. Batches
-    of one partition become one group, where a proof joins them. Without -o the groups are listed and nothing is written.
-    -o writes a folder of segments for each group, and evidence.jsonl, which has the reason of each link.
+    of one partition become one group, where a proof joins them. Without -o, kseg only lists the groups. -o writes a folder
+    of segments for each group, and evidence.jsonl, which has the reason of each link.
 
     Exit codes: 0 batches were found and all are whole, 1 none was found, some are torn, or the image has a read error, 2
     failure.
@@ -67,11 +67,8 @@ def carve(asked: CarveOptions) -> int:
         for number, path in enumerate(paths.values()):
             images.append(open_image(path, number))
             stack.enter_context(images[-1].file)
-        try:
-            with progress_bar(sum(image.size for image in images)) as progress:
-                carving = carve_images(images, asked.block_size, progress, guess=asked.guess)
-        except OSError as error:
-            raise UnreadableError(f"{', '.join(asked.images)}: {error.strerror or error}") from error
+        with progress_bar(sum(image.size for image in images)) as progress:
+            carving = carve_images(images, asked.block_size, progress, guess=asked.guess)
         if target is not None:
             _write(carving, target)
     with destination(None) as out:

@@ -22,6 +22,7 @@ from kseg.format.record import framing
 from kseg.format.record.crc import crc32c
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.cut_images import BLOCK, CutImage, batches_of, cut, unpack_twins
+from tests.support.read_faults import local_faults
 
 SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
 
@@ -102,15 +103,25 @@ def test_an_index_joins_the_runs_of_a_segment(tmp_path: Path, twins: dict[str, b
 
 
 def test_a_damaged_batch_joins_its_neighbours(tmp_path: Path, twins: dict[str, bytes]) -> None:
-    """A batch with a wrong CRC whose size and offsets fit exactly between two runs; it is reported, and not written."""
-    log = bytearray(without_producers(twins["orders-0/00000000000000000000.log"]))
-    at, size, base, _ = batches_of(bytes(log))[5]
-    log[at + size - 1] ^= 1
-    (tmp_path / "image").write_bytes(log)
-    found = rows(tmp_path / "image")
-    assert [row["evidence"] for row in found if row["kind"] == "link"] == ["damaged batch"]
-    assert [(row["position"], row["first_offset"]) for row in found if row["kind"] == "torn"] == [(at, base)]
-    assert [row["batches"] for row in found if row["kind"] == "group"] == [len(batches_of(bytes(log))) - 1]
+    """A batch with a wrong CRC whose size and offsets fit exactly between two runs; it is reported, and not written.
+
+    Where a block ends in it, the second run can be an extent of a twin: that needs a common producer.
+    """
+    log = twins["orders-0/00000000000000000000.log"]
+    plain = without_producers(log)
+    inner, crossing = (
+        next(batch for batch in batches_of(log)[1:] if (batch[0] // BLOCK == (batch[0] + batch[1]) // BLOCK) is within)
+        for within in (True, False)
+    )
+    for data, (at, size, base, _), is_joined in ((plain, inner, True), (plain, crossing, False), (log, crossing, True)):
+        damaged = bytearray(data)
+        damaged[at + size - 1] ^= 1
+        (tmp_path / "image").write_bytes(damaged)
+        found = rows(tmp_path / "image")
+        assert [row["evidence"] for row in found if row["kind"] == "link"] == ["damaged batch"] * is_joined
+        assert [(row["position"], row["first_offset"]) for row in found if row["kind"] == "torn"] == [(at, base)]
+        groups = [row["batches"] for row in found if row["kind"] == "group"]
+        assert (len(groups), sum(groups)) == (2 - is_joined, len(batches_of(log)) - 1)
 
 
 def test_copies_are_counted_and_written_once(tmp_path: Path, twins: dict[str, bytes]) -> None:
@@ -252,3 +263,23 @@ def test_holes_and_bad_inputs(tmp_path: Path) -> None:
     for path in (tmp_path, "-", "s3://bucket/image", tmp_path / "none"):
         done = carve(path)
         assert (done.exit_code, done.stdout) == (2, "")
+
+
+def test_a_read_error_is_named(tmp_path: Path, twins: dict[str, bytes]) -> None:
+    """Whichever read of an image fails, the exit code is not 0, and what is found before it is kept."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    (folder / "image").write_bytes(twins["orders-0/00000000000000000000.log"][:20_000])
+    with local_faults(folder) as counted:
+        whole = rows(folder / "image")
+    assert counted.calls > 5
+    for number in range(counted.calls):
+        with local_faults(folder, "EIO", range(number, 1000)):
+            done = carve(folder / "image", "--format", "jsonl")
+        assert done.exit_code in (1, 2), (number, done.output)
+        found = [json.loads(line) for line in done.stdout.splitlines()]
+        if found:
+            assert found[-1]["read_errors"]
+            assert found[-1]["batches"] <= whole[-1]["batches"]
+        else:
+            assert done.stderr.startswith("kseg: ")

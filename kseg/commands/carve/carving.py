@@ -105,7 +105,7 @@ class Carving:
 
 
 def carve_images(images: list[Image], block: int, progress: Progress, *, guess: bool = False) -> Carving:
-    """Scan images and group what they have. With ``guess`` guessed links are used, too. Raises UnreadableError, OSError."""
+    """Scan images and group the batches in them. With ``guess`` guessed links are used, too. Raises UnreadableError."""
     runs: list[CarvedRun] = []
     links: list[Link] = []
     torn: list[tuple[Image, Head]] = []
@@ -115,7 +115,7 @@ def carve_images(images: list[Image], block: int, progress: Progress, *, guess: 
         torn += [(image, head) for head in joints.left]
         whole, joined = _join_runs(image.runs, joints.joined)
         runs += whole
-        links += [*joined, *_damaged_links(whole, joints.left)]
+        links += [*joined, *_damaged_links(whole, joints.left, block)]
     copies = find_copies(runs)
     own = [run for run in runs if run not in copies.of]
     links = [link for link in links if link.before not in copies.of and link.after not in copies.of]
@@ -165,14 +165,25 @@ def _torn_link(run: CarvedRun, batch: CarvedRun) -> Link:
     return Link(TORN, run, run, why, (front, rest))
 
 
-def _damaged_links(runs: Sequence[CarvedRun], heads: Iterable[Head]) -> Iterable[Link]:
-    """Yield a link where one batch with a wrong CRC, by its size and offsets, is all between two runs."""
+def _damaged_links(runs: Sequence[CarvedRun], heads: Iterable[Head], block: int) -> Iterable[Link]:
+    """Yield a link where one batch with a wrong CRC, by its size and offsets, is all between two runs.
+
+    Where a block ends in it, the extent of another file can begin: then a producer is in both runs, at the right distance.
+    """
     by_end = {run.end: run for run in runs}
     by_begin = {run.position: run for run in runs}
     for head in heads:
         before, after = by_end.get(head.position), by_begin.get(head.position + head.size)
-        if before and after and before.last + 1 == head.first and head.last + 1 == after.first:
+        if not (before and after and before.last + 1 == head.first and head.last + 1 == after.first):
+            continue
+        if head.position // block == after.position // block or _same_distance(before, after):
             yield Link(DAMAGED, before, after, f"only the damaged batch at byte {head.position:,} is between them")
+
+
+def _same_distance(before: CarvedRun, after: CarvedRun) -> bool:
+    """Return whether a producer's sequences are as far from the offsets at the start of a run as at the end of another."""
+    common = before.lanes.keys() & after.lanes.keys()
+    return any(before.lanes[one].keys[1] == after.lanes[one].keys[0] for one in common)
 
 
 class _Partitions:

@@ -11,6 +11,7 @@ from typing import IO
 from kseg.commands.carve.carving import CarvedGroup, Carving
 from kseg.commands.carve.image_scan import Image
 from kseg.commands.carve.runs import CarvedRun
+from kseg.errors import UnreadableError
 from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.segment_reader import SegmentReader
@@ -85,7 +86,9 @@ def _bytes_of(images: list[Image], run: CarvedRun, start: int, stop: int) -> Ite
         while begin < end:
             data = images[piece.image].read(piece.position + begin - at, min(_COPIED, end - begin))
             if not data:
-                raise OSError(f"{images[piece.image].path}: the image has become shorter")
+                raise UnreadableError(
+                    f"{images[piece.image].path}: byte {piece.position + begin - at:,} cannot be read again"
+                )
             yield data
             begin += len(data)
         at += piece.size

@@ -26,7 +26,7 @@ from kseg.format.storage.source import STDIN, Source, is_url
 MOST_BATCH = 100 * 1024 * 1024
 _WINDOW = 2 * 1024 * 1024
 _ROWS = 4096
-# Two entries of an offset index: offset after the segment's base, position; and what a folder and Kafka's file begin with.
+# Two entries of an offset index: offset after the segment's base, position; and the first bytes of a folder and of a topic id's file.
 _ENTRIES = struct.Struct(">IIII")
 _ENTRY_SIZE = 8
 _FEWEST_ENTRIES, _SURE_ENTRIES = 2, 16
@@ -72,17 +72,21 @@ class Image:
     errors: list[Finding] = field(default_factory=list)
 
     def read(self, position: int, size: int) -> bytes:
-        """Return the bytes of a range that is in the image. Raises OSError."""
-        self.file.seek(position)
+        """Return the bytes of a range that is in the image, fewer if reading fails: ``errors`` has why."""
         data = bytearray(size)
         view, done = memoryview(data), 0
-        while done < size and (count := self.file.readinto(view[done:])):
-            done += count
+        try:
+            self.file.seek(position)
+            while done < size and (count := self.file.readinto(view[done:])):
+                done += count
+        except OSError as error:
+            why = error.strerror or str(error)
+            self.errors.append(Finding("read-error", position=position + done, facts={"why": why}))
         return bytes(data[:done])
 
 
 def open_image(path: str, number: int) -> Image:
-    """Open a file or a block device. Raises UsageError for what cannot be read at any position, UnreadableError."""
+    """Open a file or a block device. Raises UsageError for a pipe, an archive or a URL, and UnreadableError."""
     if is_url(path) or path == STDIN:
         raise UsageError(f"{path}: carve reads files and block devices: copy it to a file first")
     file = open_file(path, named=True)
@@ -124,6 +128,8 @@ class _Scan:
                 break
             if not any(buffer.view[buffer.start : buffer.end]):
                 buffer.skip_hole(None)
+        if reported < self._image.size and not self._image.errors:
+            self._image.errors.append(Finding("read-error", position=reported, facts={"why": "the image ends here"}))
         self._progress(self._image.size - reported)
 
     def _scan_window(self, more: bool) -> None:

@@ -1,6 +1,6 @@
 """Which runs are of the same partition: a batch names neither its topic nor its partition.
 
-Equal offsets are no evidence: each partition of a topic has the same ones. Proofs are, the strongest first: a batch that was
+Equal offsets prove nothing: each partition of a topic has the same ones. Proofs are, the strongest first: a batch that was
 torn between two runs; a damaged batch that fills the gap between two runs exactly; an offset index whose entries are the
 batch ends of both runs; and sequences of an idempotent producer that continue, which count per partition (KIP-98). A
 sequence that equals the offset says no more than the offset: then the second run must begin a file where the first one ends.
@@ -58,7 +58,7 @@ def find_copies(runs: Sequence[CarvedRun]) -> Copies:
     """Return which runs have only batches of another run, and which continue another one after batches of both.
 
     Batches are equal by base offset, CRC and size. Replicas have equal batches, and so have files that were moved. Two
-    partitions can have equal control batches, and equal batches without sequences: these are no link.
+    partitions can have equal control batches, and equal batches without sequences: these do not join runs.
     """
     found = Copies()
     firsts: dict[int, list[CarvedRun]] = {run.marks[0]: [] for run in runs}
@@ -154,7 +154,8 @@ def index_links(images: Iterable[Image], runs: Sequence[CarvedRun], block: int) 
     for image in images:
         for place in image.index_places:
             entries = tuple(entries_of(image.read(place, min(_MOST_INDEX, image.size - place))))
-            indexes.setdefault(entries, []).append((image, place))
+            if len(entries) >= _FEWEST_HITS:
+                indexes.setdefault(entries, []).append((image, place))
     for entries, places in indexes.items():
         owners = [run for run in begins.get(entries[0][1], ()) if _hits(run, entries, run.first, 0) >= _FEWEST_HITS]
         # Partitions with batches of equal sizes have equal indexes.

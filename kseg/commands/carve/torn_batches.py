@@ -44,7 +44,7 @@ class TornBatches:
             self._runs = sorted((*image.runs, *self.joined), key=lambda run: run.position)
 
     def _join_all(self) -> bool:
-        """Join what the present runs allow; return whether there was any."""
+        """Join batches to the present runs; return whether any was joined."""
         before = len(self.joined)
         self._begins = [run.position for run in self._runs]
         self._by_rest: dict[int, list[int]] = {}
@@ -103,6 +103,8 @@ class TornBatches:
         begin = max(run.position - size, 0)
         front = self._image.read(head.position, max(0, most))
         back = bytes(size - (run.position - begin)) + self._image.read(begin, run.position - begin)
+        if len(front) < most or len(back) < size:  # a read error
+            return None
         done = crc = 0
         for kept in range(least + -(head.position + least) % self._block, most + 1, self._block):
             self.tries += 1
