@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,7 @@ from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.diff.comparison import compare
 from kseg.commands.diff.differences import SAME_CONTENT, Difference
+from kseg.commands.diff.metadata_copies import differences, is_metadata_log, read_copy
 from kseg.commands.diff.replica import Replica, files_of
 from kseg.commands.diff.replica_pairs import (
     UNREAD,
@@ -32,8 +34,10 @@ from kseg.commands.diff.replica_pairs import (
 from kseg.errors import KsegError, UsageError
 from kseg.format.storage.source import STDIN, check_exists, local_size
 from kseg.report.diff_log_dirs import LogDirDiffTotal, summary_line
+from kseg.report.diff_metadata_report import ComparedCopies
+from kseg.report.diff_metadata_report import answer as metadata_answer
 from kseg.report.diff_report import DiffRows, answer, outcome_row
-from kseg.report.formats import DIFF, LOG_DIR_DIFF, destination, write, writer
+from kseg.report.formats import DIFF, LOG_DIR_DIFF, METADATA_DIFF, destination, write, writer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +59,7 @@ class DiffOptions(TableOptions):
     examples=(
         "kseg diff broker1/orders-0 broker2/orders-0",
         "kseg diff --allow ends-earlier broker1/logs broker2/logs broker3/logs",
+        "kseg diff controller1/__cluster_metadata-0 controller2/__cluster_metadata-0",
         "kseg diff --by-key monday/users-0 tuesday/users-0",
     ),
 )
@@ -66,6 +71,9 @@ def diff(asked: DiffOptions) -> int:
     which a follower would truncate.
 
     For log directories it compares each partition over all that have it, and lists the partitions that only one has.
+
+    Folders __cluster_metadata-0 are compared by what they say of topics, brokers and configurations: which copy is newest,
+    and which one a controller can load.
 
     --by-key compares two backups of compacted topics, A the older: keys that changed, appeared or were deleted.
 
@@ -82,6 +90,8 @@ def diff(asked: DiffOptions) -> int:
         if STDIN not in (a, b) and os.path.realpath(a) == os.path.realpath(b):
             note(f"{a} and {b} are the same files: they are compared with themselves")
     common.check_outputs()
+    if all(map(is_metadata_log, paths)):
+        return _diff_metadata(paths, asked)
     log_dirs = [path for path in paths if is_log_dir(path)]
     if not log_dirs and len(paths) > 2:
         raise UsageError("more than two paths: give log directories, which can be several")
@@ -115,6 +125,15 @@ def _diff_replicas(a: str, b: str, asked: DiffOptions) -> int:
         report.finish(result, left.summary(), right.summary())
     note_output(asked.output, answer(outcome_row(result, left.summary(), right.summary()), result))
     return 0 if result.accepted(SAME_CONTENT | set(asked.allow)) else FOUND
+
+
+def _diff_metadata(paths: Sequence[str], asked: DiffOptions) -> int:
+    copies = [read_copy(path) for path in paths]
+    found = ComparedCopies(copies, [one for copy in copies[1:] for one in differences(copies[0], copy)])
+    with destination(asked.output) as out:
+        write(METADATA_DIFF, asked.format, out, found, detail=asked.detail, columns=asked.columns)
+    note_output(asked.output, metadata_answer(found))
+    return FOUND if found.differences or not all(copy.whole for copy in copies) else 0
 
 
 def _diff_log_dirs(log_dirs: list[str], asked: DiffOptions) -> int:

@@ -270,6 +270,11 @@ KEY_DIFF = ResultKind(
     "kseg.report.diff_keys_report:rows",
     {"table": "kseg.report.diff_keys_report:write_table", "jsonl": JSON_LINES, "csv": CSV},
 )
+METADATA_DIFF = ResultKind(
+    "differences of metadata",
+    "kseg.report.diff_metadata_report:rows",
+    {"table": "kseg.report.diff_metadata_report:write_table", "jsonl": JSON_LINES, "csv": CSV},
+)
 # (partitions, lines)
 PIPELINE = ResultKind(
     "runs of a pipeline",

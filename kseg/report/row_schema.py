@@ -26,13 +26,14 @@ from kseg.schema import (
 from kseg.text import one_of
 
 #: Raise it with each change of the rows, and name the change in CHANGES.md.
-VERSION = 8
+VERSION = 9
 #: The modules that declare rows, in the order of the documentation.
 _DECLARED = (
     "effective_report",
     "stats_rows",
     "diff_report",
     "diff_keys_report",
+    "diff_metadata_report",
     "doctor_report",
     "recovery_report",
     "repair_report",

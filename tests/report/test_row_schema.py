@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
@@ -96,6 +97,9 @@ def runs(command: str, home: Path) -> Iterator[list[str]]:
         for a, b in pairwise(LOGS):
             yield [a, b]
         yield [str(home / "kafka-logs"), str(home / "backup" / "broker-1")]
+        metadata = home / "copy" / "__cluster_metadata-0"
+        shutil.copytree(FIXTURES / "segments" / "4.3.0-v2-none-internal-cluster-metadata", metadata)
+        yield [str(metadata), str(home / "kafka-logs" / metadata.name)]
         yield ["--by-key", str(home / "kafka-logs"), str(home / "backup" / "broker-1")]
     elif command == "validate":
         yield ["--shallow", *LOGS]

@@ -158,6 +158,10 @@ ANSWERS = {
         "diff --by-key kafka-logs/clicks-2 backup/broker-1/payments-1",
         "change,key,offset a,offset b",
     ),
+    "differences of metadata": (
+        "diff kafka-logs/__cluster_metadata-0 kafka-logs/__cluster_metadata-0",
+        "copy,log end,epoch,state",
+    ),
     "adopted clusters": (
         "adopt --node 1=backup/broker-1 --node 2=backup/broker-2",
         "topic,partitions,replicas,offsets",

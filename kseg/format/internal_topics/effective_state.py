@@ -225,11 +225,13 @@ class Write:
 class Effective:
     """Applies the records of one partition in offset order. ``items`` and ``spaces`` return the result.
 
-    ``later`` has the keys of the records that were left out because they are later, each with its first offset.
+    ``later`` has the keys of the records that were left out because they are later, each with its first offset. ``end`` are
+    the offset after the last batch and its leader epoch.
     """
 
     def __init__(self, topic: str, owner: Owner | None = None) -> None:
         self.later: dict[bytes | None, int] = {}
+        self.end = (0, -1)
         self._owner = owner
         self._events = _EVENTS.get(topic)
         self._topic = topic
@@ -247,6 +249,8 @@ class Effective:
         """Apply the records of a chunk whose offset is at least ``first_offset``, with ``at`` those until this moment."""
         batches, offsets = chunk.batches, chunk.lists.offset
         for row in range(chunk.first, chunk.stop):
+            if batches.last_offset[row] >= first_offset:
+                self.end = batches.last_offset[row] + 1, batches.partition_leader_epoch[row]
             if not batches.record_total[row]:
                 continue
             transactional = batches.magic[row] >= 2 and batches.attributes[row] & TRANSACTIONAL
