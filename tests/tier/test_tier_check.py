@@ -9,12 +9,19 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kseg.commands.tier.reconcile import DAY_MS, PROBLEMS, TierCheck, check_bucket, holes
-from kseg.commands.tier.remote_metadata import KnownSegment, LocalLog, RemotePlace, read_cluster_metadata
+from kseg.commands.tier.remote_metadata import (
+    DELETE_STARTED,
+    KnownSegment,
+    LocalLog,
+    RemotePlace,
+    read_cluster_metadata,
+)
 from tests.support.cli import SEGMENTS, invoke
 from tests.support.tiered_objects import REFERENCE, TOPIC_ID, pack
 
@@ -168,6 +175,8 @@ def test_a_deletion_that_did_not_end(tmp_path: Path) -> None:
     (tmp_path / "bucket").mkdir()
     found = check_bucket(str(tmp_path / "bucket"), str(tmp_path / "logs"), [], NOW)
     assert found.problems == []
+    (deleted,) = read_cluster_metadata(str(folder)).deleted.values()
+    assert sorted(deleted) == [(0, 31), (32, 63), (64, 95)]
     log = folder / f"{0:020}.log"
     rows = [json.loads(line) for line in invoke("dump", "--deep", folder, "--format", "jsonl").stdout.splitlines()]
     states = [(row["position"], row["decoded"]["value"]["data"].get("remoteLogSegmentState")) for row in rows]
@@ -227,6 +236,25 @@ def test_exit_codes_and_rows(tier: Tier) -> None:
     assert invoke("tier", "check", tier.bucket).exit_code == 2
     assert invoke("tier", "check", tier.bucket, tier.bucket).exit_code == 2
     assert invoke("tier", "check", tier.bucket, tier.logs, "--partition", "tiered-0").exit_code == 2
+
+
+def test_what_a_running_broker_deletes_is_no_loss(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metadata is read again before an object is reported as lost: the deletion has begun there."""
+    delete(*tier.folder.glob(f"{0:020}*"))
+    assert [one.problem for one in tier.check(local=False).problems] == ["lost-object"]
+    later = read_cluster_metadata(str(tier.logs))
+    later.segments[FIRST.segment_id] = replace(later.segments[FIRST.segment_id], state=DELETE_STARTED)
+    answers = [METADATA, later]
+    monkeypatch.setattr("kseg.commands.tier.reconcile.read_cluster_metadata", lambda path: answers.pop(0))
+    assert tier.check(local=False).problems == []
+
+
+def test_deleted_offsets_are_no_hole() -> None:
+    """The checkpoint of the log start is written once a minute."""
+    log = LocalLog("t-0", 0, 30, ((0, 0),))
+    segments = [known(10, 29, (0, 10))]
+    assert list(holes(segments, log)) == [(0, 9)]
+    assert list(holes(segments, log, [(0, 9)])) == []
 
 
 def known(start: int, end: int, *epochs: tuple[int, int]) -> KnownSegment:

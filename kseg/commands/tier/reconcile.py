@@ -101,9 +101,12 @@ def check_bucket(bucket: str, metadata: str, log_dirs: Sequence[str], now_ms: fl
 
     Raises UnreadableError if the bucket or the metadata cannot be read.
     """
+    # Brokers that run upload before they delete local segments, and mark what they delete: in this order nothing that they
+    # do meanwhile is a loss.
+    faults: list[str] = []
+    logs = read_local_logs(log_dirs, faults)
     known = read_cluster_metadata(metadata)
-    found = TierCheck(faults=known.faults, segments=len(known.segments))
-    logs = read_local_logs(log_dirs, found.faults)
+    found = TierCheck(faults=faults + known.faults, segments=len(known.segments))
     dead = _DeadTopics(known, now_ms)
     missing = dict(known.segments)
     for segment in remote_segments(bucket, decoded=False):
@@ -125,11 +128,20 @@ def check_bucket(bucket: str, metadata: str, log_dirs: Sequence[str], now_ms: fl
     for entry in missing.values():
         if not dead.has_place(entry.place):
             found.problems += _without_objects(entry, now_ms)
+    if any(one.segment_id in known.segments for one in found.problems):
+        later = read_cluster_metadata(metadata).segments
+        found.problems = [one for one in found.problems if not _has_changed(one, known.segments, later)]
     found.problems += dead.problems()
     found.problems += _all_holes(known, logs)
     order = {name: n for n, name in enumerate(PROBLEMS)}
     found.problems.sort(key=lambda one: (order[one.problem], one.topic, one.place, one.first_offset or 0))
     return found
+
+
+def _has_changed(problem: TierProblem, known: dict[str, KnownSegment], later: dict[str, KnownSegment]) -> bool:
+    """Return whether the state of the problem's segment has changed since: it is being deleted."""
+    before, after = known.get(problem.segment_id or ""), later.get(problem.segment_id or "")
+    return before is not None and (after is None or after.state != before.state)
 
 
 def _stored(segment: RemoteSegment) -> StoredObject:
@@ -159,7 +171,7 @@ class _DeadTopics:
 
     def __init__(self, known: ClusterMetadata, now_ms: float) -> None:
         self._topics = known.topics
-        self._deleting = {place for _, place, _, since in known.deletions if now_ms - since < DAY_MS}
+        self._deleting = {place for place, since in known.deletions.items() if now_ms - since < DAY_MS}
         self._sizes: dict[tuple[str, RemotePlace, str], tuple[int, int]] = {}
 
     def has_place(self, place: RemotePlace) -> bool:
@@ -315,7 +327,7 @@ def _all_holes(known: ClusterMetadata, logs: dict[str, list[LocalLog]]) -> Itera
         place = named.get(name) or RemotePlace(ids.get(topic, ""), int(number))
         seen = set()
         for log in _with_last_start(logs.get(name, ())):
-            for hole in holes(by_place.get(place, ()), log):
+            for hole in holes(by_place.get(place, ()), log, known.deleted.get(place, ())):
                 if hole not in seen:
                     seen.add(hole)
                     until = f"; {log.folder} begins at {log.local_start:,}" if log else ""
@@ -329,11 +341,14 @@ def _with_last_start(logs: Sequence[LocalLog]) -> list[LocalLog] | list[None]:
     return [replace(log, log_start=start) for log in logs] or [None]
 
 
-def holes(segments: Iterable[KnownSegment], log: LocalLog | None) -> Iterator[tuple[int, int]]:
+def holes(
+    segments: Iterable[KnownSegment], log: LocalLog | None, deleted: Sequence[tuple[int, int]] = ()
+) -> Iterator[tuple[int, int]]:
     """Yield the ranges of offsets that consumers cannot read from the tier, both ends inclusive.
 
     An offset is read from a segment that has it in the leader epoch of the local lineage. Without a local log each epoch
-    counts, and only offsets between segments can be missing.
+    counts, and only offsets between segments can be missing. Ranges that the cluster has ``deleted`` are no holes: they are
+    before the log start, whose checkpoint is a minute old while a broker runs.
     """
     lineage = {epoch: (first, last) for epoch, first, last in _epoch_ranges(log.epochs, _END)} if log else {}
     ranges = []
@@ -344,10 +359,15 @@ def holes(segments: Iterable[KnownSegment], log: LocalLog | None) -> Iterator[tu
                 first, last = max(first, begin), min(last, end)
             if first <= last:
                 ranges.append((first, last))
+    if log is not None:
+        ranges += deleted
     if log is not None and not (log.log_start is None and not ranges):  # otherwise it is not known to be tiered
         ranges.append((log.local_start, _END))
     ranges.sort()
-    at = log.log_start if log and log.log_start is not None else ranges[0][0] if ranges else 0
+    at = ranges[0][0] if ranges else 0
+    if log and log.log_start is not None:
+        # A broker cuts the lineage at the log start at once.
+        at = max(log.log_start, min((first for first, _ in lineage.values()), default=0))
     for first, last in ranges:
         if first > at:
             yield at, first - 1

@@ -6,21 +6,25 @@ Sources: ``RemoteLogSegmentMetadata``, ``RemoteLogSegmentState``, ``TopicBasedRe
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from kseg.errors import KsegError, UnreadableError
-from kseg.findings import RULES, Finding, Severity
-from kseg.format.internal_topics.decode import CLUSTER_METADATA, REMOTE_LOG_METADATA
-from kseg.format.internal_topics.effective_state import Effective, effective, topic_names
-from kseg.format.internal_topics.state import DELETE_STATES, SEGMENT_STATES, Item
+from kseg.findings import RULES, Finding, Report, Severity
+from kseg.format.internal_topics.decode import CLUSTER_METADATA, REMOTE_LOG_METADATA, decoded_record
+from kseg.format.internal_topics.effective_state import effective, topic_names
+from kseg.format.internal_topics.state import DELETE_STATES, SEGMENT_STATES
+from kseg.format.messages.message_reader import jsonable
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, walk_leader_epochs, walk_offset_checkpoint
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import base_offset_of, is_log, is_snapshot, partition_of
 from kseg.format.storage.source import open_source, path_in, walk_folders
 
-COPY_STARTED, COPY_FINISHED, DELETE_STARTED, _ = SEGMENT_STATES
+COPY_STARTED, COPY_FINISHED, DELETE_STARTED, DELETE_FINISHED = SEGMENT_STATES
 _LOG_STARTS = "log-start-offset-checkpoint"
 
 
@@ -50,11 +54,13 @@ class KnownSegment:
 class ClusterMetadata:
     """The remote segments by id, the partitions being deleted, and the topics of KRaft by id, None without its log.
 
-    ``tiered`` are the topics with ``remote.storage.enable``. ``faults`` say why records can be missing.
+    ``deletions`` are the times of the last change by partition, ``deleted`` the ranges of offsets that the cluster has
+    deleted from the tier. ``tiered`` are the topics with ``remote.storage.enable``. ``faults`` say why records can miss.
     """
 
     segments: dict[str, KnownSegment] = field(default_factory=dict)
-    deletions: list[tuple[str, RemotePlace, str, int]] = field(default_factory=list)
+    deletions: dict[RemotePlace, int] = field(default_factory=dict)
+    deleted: dict[RemotePlace, list[tuple[int, int]]] = field(default_factory=dict)
     topics: dict[str, str] | None = None
     tiered: set[str] = field(default_factory=set)
     faults: list[str] = field(default_factory=list)
@@ -71,17 +77,14 @@ def read_cluster_metadata(path: str) -> ClusterMetadata:
         named = partition_of(folder.name)
         if named and named.topic in (REMOTE_LOG_METADATA, CLUSTER_METADATA) and any(map(is_log, names)):
             copies[folder.name] = max(copies.get(folder.name, (("", 0), "")), (_newest(folder, names), str(folder)))
-    for name in sorted(copies):
-        state = _state(name.rpartition("-")[0], copies[name][1], found.faults)
-        if state is None:
-            continue
-        items = [item for item in state.items() if not item.pending]
-        if name.startswith(CLUSTER_METADATA):
-            found.topics = topic_names(items)
-        for item in items:
-            _add(found, item)
     if not any(name.startswith(REMOTE_LOG_METADATA) for name in copies):
         raise UnreadableError(f"{path}: no partition of {REMOTE_LOG_METADATA} found: give a broker's log directory")
+    for name in sorted(copies):
+        read = _read_topics if name.startswith(CLUSTER_METADATA) else _read_segments
+        try:
+            read(found, copies[name][1])
+        except KsegError as error:
+            found.faults.append(str(error))
     return found
 
 
@@ -90,43 +93,75 @@ def _newest(folder: os.PathLike[str], names: Sequence[str]) -> tuple[str, int]:
     return last, local_files.status(os.path.join(folder, last)).st_size
 
 
-def _state(topic: str, folder: str, faults: list[str]) -> Effective | None:
-    """Return the effective state of a partition, None if it cannot be read. Damage is added to ``faults``."""
+def _reporter(found: ClusterMetadata, folder: str) -> Report:
+    """Return the callback that adds damage to the faults."""
 
     def report(finding: Finding) -> None:
         if RULES[finding.rule].severity is Severity.ERROR:
-            faults.append(f"{folder}: {finding.rule} at byte {finding.position}: its records are missing")
+            found.faults.append(f"{folder}: {finding.rule} at byte {finding.position}: its records are missing")
 
+    return report
+
+
+def _read_topics(found: ClusterMetadata, folder: str) -> None:
+    """Read the topics of a metadata log. Raises KsegError."""
     names = sorted(name for name in local_files.names_in(folder) if is_log(name) or is_snapshot(name))
-    try:
-        return effective(topic, [path_in(folder, name) for name in names], lambda _: report)
-    except KsegError as error:
-        faults.append(str(error))
-        return None
+    state = effective(CLUSTER_METADATA, [path_in(folder, one) for one in names], lambda _: _reporter(found, folder))
+    items = [item for item in state.items() if not item.pending]
+    found.topics = topic_names(items)
+    for item in items:
+        if item.entity == "config" and item.key["name"] == "remote.storage.enable" and item.data["value"] == "true":
+            found.tiered.add(item.key["resourceName"])
 
 
-def _add(found: ClusterMetadata, item: Item) -> None:
-    key, data = item.key, item.data
-    if item.entity == "remote segment":
-        parent, segment_id = key["remoteLogSegmentId"]["topicIdPartition"], key["remoteLogSegmentId"]["id"]
+def _read_segments(found: ClusterMetadata, folder: str) -> None:
+    """Apply the records of a partition of ``__remote_log_metadata``. Raises KsegError."""
+    opener = DeepIterator(report := _reporter(found, folder))
+    for name in sorted(filter(is_log, local_files.names_in(folder))):
+        with SegmentReader(open_source(path_in(folder, name), listed=True), report=report) as reader:
+            for window in reader.windows():
+                for chunk in opener.chunks(window):
+                    for row in range(chunk.first, chunk.stop):
+                        for i in chunk.rows(row) if chunk.batches.record_total[row] else ():
+                            record = decoded_record(REMOTE_LOG_METADATA, chunk, i)
+                            if record and record.value and record.value.data is not None:
+                                _apply(found, record.value.name or "", jsonable(record.value.data))
+
+
+def _apply(found: ClusterMetadata, name: str, data: dict[str, Any]) -> None:
+    """Apply a record as ``RemoteLogMetadataCache`` does: an update of an unknown segment is ignored."""
+    if name == "RemotePartitionDeleteMetadata":
+        place = _place(data["topicIdPartition"])
+        found.deletions[place] = data["eventTimestampMs"]
+        if data["remotePartitionDeleteState"] == len(DELETE_STATES) - 1:
+            del found.deletions[place]
+            for one in [one for one in found.segments.values() if one.place == place]:
+                del found.segments[one.segment_id]
+        return
+    segment_id, state = data["remoteLogSegmentId"]["id"], _name_of(data["remoteLogSegmentState"])
+    if name == "RemoteLogSegmentMetadata":
+        parent = data["remoteLogSegmentId"]["topicIdPartition"]
+        epochs = tuple((one["leaderEpoch"], one["offset"]) for one in data["segmentLeaderEpochs"])
         found.segments[segment_id] = KnownSegment(
-            parent["name"],
-            RemotePlace(parent["id"], parent["partition"]),
-            segment_id,
-            dict(enumerate(SEGMENT_STATES)).get(data["remoteLogSegmentState"], str(data["remoteLogSegmentState"])),
-            data["startOffset"],
-            data["endOffset"],
-            data["segmentSizeInBytes"],
-            tuple((one["leaderEpoch"], one["offset"]) for one in data["segmentLeaderEpochs"]),
-            data["eventTimestampMs"],
-        )
-    elif item.entity == "config" and key["name"] == "remote.storage.enable" and data["value"] == "true":
-        found.tiered.add(key["resourceName"])
-    elif item.entity == "remote partition":
-        parent = key["topicIdPartition"]
-        state = dict(enumerate(DELETE_STATES)).get(data["remotePartitionDeleteState"], "")
-        place = RemotePlace(parent["id"], parent["partition"])
-        found.deletions.append((parent["name"], place, state, data["eventTimestampMs"]))
+            sys.intern(parent["name"]), _place(parent), segment_id, state, data["startOffset"], data["endOffset"],
+            data["segmentSizeInBytes"], epochs, data["eventTimestampMs"],
+        )  # fmt: skip
+    elif known := found.segments.get(segment_id):
+        found.segments[segment_id] = replace(known, state=state, changed_ms=data["eventTimestampMs"])
+    if state == DELETE_FINISHED and (gone := found.segments.pop(segment_id, None)):
+        ranges = found.deleted.setdefault(gone.place, [])
+        if ranges and ranges[-1][0] <= gone.start <= ranges[-1][1] + 1:
+            ranges[-1] = ranges[-1][0], max(ranges[-1][1], gone.end)
+        else:
+            ranges.append((gone.start, gone.end))
+
+
+def _place(parent: dict[str, Any]) -> RemotePlace:
+    return RemotePlace(sys.intern(parent["id"]), parent["partition"])
+
+
+def _name_of(state: int) -> str:
+    return SEGMENT_STATES[state] if 0 <= state < len(SEGMENT_STATES) else str(state)
 
 
 @dataclass(frozen=True, slots=True)
