@@ -101,8 +101,8 @@ def check_bucket(bucket: str, metadata: str, log_dirs: Sequence[str], now_ms: fl
 
     Raises UnreadableError if the bucket or the metadata cannot be read.
     """
-    # Brokers that run upload before they delete local segments, and mark what they delete: in this order nothing that they
-    # do meanwhile is a loss.
+    # A running broker uploads a segment before it deletes the local one, and it marks a segment before it deletes objects.
+    # In this order its work is never reported as a loss.
     faults: list[str] = []
     logs = read_local_logs(log_dirs, faults)
     known = read_cluster_metadata(metadata)
@@ -347,8 +347,8 @@ def holes(
     """Yield the ranges of offsets that consumers cannot read from the tier, both ends inclusive.
 
     An offset is read from a segment that has it in the leader epoch of the local lineage. Without a local log each epoch
-    counts, and only offsets between segments can be missing. Ranges that the cluster has ``deleted`` are no holes: they are
-    before the log start, whose checkpoint is a minute old while a broker runs.
+    counts, and only offsets between segments can be missing. Ranges that the cluster has ``deleted`` are not holes: the log
+    start is after them, but its checkpoint is a minute old while a broker runs.
     """
     lineage = {epoch: (first, last) for epoch, first, last in _epoch_ranges(log.epochs, _END)} if log else {}
     ranges = []
