@@ -26,7 +26,7 @@ from kseg.format.storage.source import STDIN, Source, is_url
 MOST_BATCH = 100 * 1024 * 1024
 _WINDOW = 2 * 1024 * 1024
 _ROWS = 4096
-# Two entries of an offset index: offset after the base, position. Then the first bytes of a folder, and of a partition.metadata.
+# Two entries of an offset index: offset after the base, position. Then first bytes of a folder and of partition.metadata.
 _ENTRIES = struct.Struct(">IIII")
 _ENTRY_SIZE = 8
 _FEWEST_ENTRIES, _SURE_ENTRIES = 2, 16
