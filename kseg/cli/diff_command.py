@@ -60,7 +60,6 @@ class DiffOptions(TableOptions):
         "kseg diff broker1/orders-0 broker2/orders-0",
         "kseg diff --allow ends-earlier broker1/logs broker2/logs broker3/logs",
         "kseg diff controller1/__cluster_metadata-0 controller2/__cluster_metadata-0",
-        "kseg diff --by-key monday/users-0 tuesday/users-0",
     ),
 )
 def diff(asked: DiffOptions) -> int:
