@@ -59,6 +59,9 @@ def adopt(asked: AdoptOptions) -> int:
     Exit codes: 0 all data is in the new cluster, 1 not all of it, 2 it cannot be made.
     """
     homes = {os.path.normpath(path): node for node, paths in asked.nodes for path in paths}
+    named = [os.path.normpath(path) for _, paths in asked.nodes for path in paths]
+    if twice := next((path for path in named if named.count(path) > 1), None):
+        raise UsageError(f"{twice} is given twice: a log directory is of one node")
     paths = (*asked.paths, *homes)
     if not paths:
         raise click.UsageError("Missing argument 'PATH...': give the log directories of all brokers.")

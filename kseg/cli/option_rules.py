@@ -90,6 +90,7 @@ RULES: tuple[Excludes | Needs, ...] = (
     Excludes("--export --export-records", "--used-by --registry --format=jsonl,csv", "it writes lines of its own"),
     Excludes("--export", "--export-records"),
     Excludes("--recipe", "--file"),
+    Excludes("--metadata", "--no-metadata"),
     Needs("--keep-producers", "--for-another-cluster", "another conversion keeps them"),
 )  # fmt: skip
 

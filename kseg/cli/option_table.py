@@ -24,6 +24,7 @@ from kseg.format.compress import codecs
 from kseg.format.internal_topics import decode, effective_state
 from kseg.format.log_loader import log_segment
 from kseg.format.record import layout
+from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment import framed_files
 from kseg.format.storage import file_access
 from kseg.report.formats import VALIDATION
@@ -170,8 +171,8 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "dry_run": OptionRow("--dry-run", "Write only the report. DST can be omitted."),
         "nodes": OptionRow("--node", "Take these log directories as those of a node. Repeatable.", "ID=DIR[,DIR]",
             lambda: Parsed(common.node_and_folders), multiple=True),
-        "controllers": OptionRow("--controller", "Make a node that is only a controller. Repeatable.", "ID", _number(0),
-            multiple=True),
+        "controllers": OptionRow("--controller", "Make a node that is only a controller. Repeatable.", "ID",
+            _number(0, INT32_MAX), multiple=True),
         "metadata": OptionRow("--metadata", "Take configurations from this metadata log, the folder __cluster_metadata-0.",
             "DIR", InputPath),
         "no_metadata": OptionRow("--no-metadata", "Guess configurations, even if there is a metadata log."),

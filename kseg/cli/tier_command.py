@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
@@ -12,13 +14,19 @@ from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, fail_after, note
 from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import DetailOptions, command
-from kseg.commands.tier.fetch import plan_fetch, write_partitions
+from kseg.cli.validate_command import files_of
+from kseg.commands.tier.fetch import NO_BATCH, plan_fetch, write_partitions
 from kseg.commands.tier.reconcile import check_bucket
-from kseg.errors import UsageError
+from kseg.commands.validate.folder_checks import check_folders
+from kseg.commands.validate.validate_ranges import validate_files
+from kseg.errors import KsegError, UsageError
+from kseg.findings import do_nothing
 from kseg.format.storage.source import is_url
 from kseg.format.writer.output_guards import target_path
 from kseg.report.formats import TIER_CHECK, TIER_FETCH, destination, write
 from kseg.report.tier_report import Fetched
+from kseg.results import Settings
+from kseg.text import count_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +79,9 @@ def _fetch(asked: TierOptions) -> int:
     if os.path.lexists(target):
         raise UsageError(f"{target} exists: give a folder that does not")
     plans = plan_fetch(asked.paths[0], asked.only)
+    unreadable = next((path for one in plans for path, why in one.left_out if why == NO_BATCH), None)
+    if unreadable and not asked.skip_damaged:
+        raise KsegError(f"{unreadable}: {NO_BATCH}: --skip-damaged leaves it out")
     with progress_bar(sum(one.size for one in plans)) as progress:
         damaged = write_partitions(plans, target, progress, skip_damaged=asked.skip_damaged)
     with destination(None) as out:
@@ -78,7 +89,17 @@ def _fetch(asked: TierOptions) -> int:
     for one in plans:
         for path, why in one.left_out:
             note(f"left out: {path}: {why}")
-    return FOUND if damaged or any(one.holes or one.is_incomplete for one in plans) else 0
+    if errors := _errors_in(target):
+        note(f"damaged in the bucket: `kseg validate {shlex.quote(str(target))}` lists {count_of(errors, 'error')}")
+    return FOUND if damaged or errors or any(one.holes or one.is_incomplete for one in plans) else 0
+
+
+def _errors_in(folder: Path) -> int:
+    """Return the number of errors of what was written: the storage keeps what it got, whatever became of it."""
+    files, unread = files_of((str(folder),))
+    settings = Settings(deep=False)
+    results = check_folders(files, settings, validate_files(files, settings, 1, do_nothing))
+    return sum(one.summary.errors for one in results) + len(unread)
 
 
 def _check(asked: TierOptions) -> int:

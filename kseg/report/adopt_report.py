@@ -171,7 +171,7 @@ def summary_line(made: Adoption) -> str:
     size = f"{count_of(len(made.plan.topics), 'topic')}, {count_of(made.partitions, 'partition')}"
     nodes = count_of(len({one.node for one in made.disks}), "node")
     if made.plan.blocked:
-        return f"cannot be adopted: {count_of(len(made.plan.blocked), 'folder')} that no broker would load"
+        return f"cannot be adopted because of {count_of(len(made.plan.blocked), 'folder')}"
     verb = f"written to {made.target}" if made.target else "can be adopted"
     return f"{verb}: {size} on {nodes}{'' if made.is_whole else ', not with all data'}"
 

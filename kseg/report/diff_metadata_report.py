@@ -19,7 +19,7 @@ _COPY = (
     Column("log_end", "int", "the offset after its last record", shown=TableColumn("log end", right=True)),
     Column("leader_epoch", "int", "leader epoch of its last batch", shown=TableColumn("epoch", right=True)),
     Column("whole", "bool", "whether a controller can load it to its end"),
-    Column("faults", "texts", "why not", shown=TableColumn(
+    Column("faults", "texts", "why not", lambda one: list(one.faults), shown=TableColumn(
         "state", text="wrap", least=14, cell=lambda one: escape_controls("; ".join(one.faults)) or "whole")),
 )  # fmt: skip
 _DIFFERENCE = (
@@ -28,7 +28,7 @@ _DIFFERENCE = (
     Column("change", "text", "from the first copy to this one", shown=TableColumn("change"), values=CHANGES),
     Column("entity", "text", "such as topic, partition, config, broker", shown=TableColumn("entity")),
     Column("name", "text", "the topic, the partition, the setting", shown=TableColumn("name", text="wrap", least=14)),
-    Column("fields", "texts", "the fields that changed"),
+    Column("fields", "texts", "the fields that changed", lambda one: list(one.fields)),
     Column("a", "json", "the value of the first copy; null without one",
         shown=TableColumn("a", text="cut", cell=lambda one: _value(one, one.a))),
     Column("b", "json", "the value of the other copy; null without one",
@@ -74,9 +74,12 @@ def write_table(found: ComparedCopies, out: TextIO, *, detail: int = 0) -> None:
     print_cells(
         out, _COPY_COLUMNS, [(cells_of(_COPY_COLUMNS, one), "" if one.whole else "red") for one in found.copies]
     )
-    groups = fold(found.differences, lambda one: (one.entity, one.change, one.fields), whole=detail > 0)
-    if groups and detail >= 0:
-        print_cells(out, COLUMNS, [(_folded_cells(group), "") for group in groups])
+    for copy in found.copies[1:] if detail >= 0 else ():
+        listed = [one for one in found.differences if one.path == copy.path]
+        groups = fold(listed, lambda one: (one.entity, one.change, one.fields), whole=detail > 0)
+        if groups:
+            title = f"a: {escape_controls(found.copies[0].path)}, b: {escape_controls(copy.path)}"
+            print_cells(out, COLUMNS, [(_folded_cells(group), "") for group in groups], title=title)
     print_text(out, answer(found), indent=2)
 
 

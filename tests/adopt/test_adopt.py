@@ -235,6 +235,9 @@ def test_producer_ids_are_not_given_out_twice(tmp_path: Path, disks: list[Path])
         (("--node", "1={disk}", "--cluster-id", "short"), "expected 22 characters"),
         (("s3://bucket/logs",), "adopt reads local log directories only"),
         (("--node", "1={disk}/orders-0"), "no folder of a partition"),
+        (("--node", "1={disk}", "--node", "2={disk}"), "is given twice"),
+        (("--node", "1={disk}", "--controller", "99999999999"), "a whole number from 0 to 2147483647"),
+        (("--node", "1={disk}", "--metadata", "{disk}", "--no-metadata"), "cannot be combined"),
     ],
 )
 def test_a_wrong_argument_has_one_line(arguments: tuple[str, ...], message: str, disks: list[Path]) -> None:
@@ -256,6 +259,26 @@ def test_what_no_broker_loads_is_not_written(tmp_path: Path, disks: list[Path]) 
     rows = plan(*nodes(disks[:2]), "-o", tmp_path / "new")
     assert [row["leader"] for row in of_kind(rows, "partition")] == [2]
     assert len(of_kind(rows, "left_out")) == 1
+
+
+def test_two_names_of_one_topic_id_are_no_cluster(tmp_path: Path, disks: list[Path]) -> None:
+    """Someone copied a folder under another name: a controller would take one of them for the other."""
+    replica(disks[0], "orders-0", 3)
+    replica(disks[0], "copied-0", 3)
+    done = adopt(*nodes(disks[:1]), "-o", tmp_path / "new")
+    assert done.exit_code == 2
+    assert "its topic id is that of copied: correct partition.metadata" in " ".join(done.stderr.split())
+    assert not (tmp_path / "new").exists()
+
+
+def test_each_folder_that_stays_out_is_named(disks: list[Path]) -> None:
+    """Exit code 0 means that all data is in the new cluster."""
+    replica(disks[0], "orders-0", 3)
+    for name in ("clicks", "clicks-99999999999", "lost+found", ".trash"):
+        (disks[0] / name).mkdir()
+    left_out = of_kind(plan(*nodes(disks[:1])), "left_out")
+    assert {Path(row["folder"]).name for row in left_out} == {"clicks", "clicks-99999999999"}
+    assert adopt(*nodes(disks[:1])).exit_code == 1
 
 
 def test_a_kill_leaves_nothing_that_starts(tmp_path: Path, disks: list[Path]) -> None:

@@ -88,6 +88,20 @@ def test_a_copy_that_no_controller_can_load_is_not_whole(tmp_path: Path) -> None
     assert (last["newest"], last["newest_whole"]) == (str(logs["twice"]), str(logs["whole"]))
 
 
+@pytest.mark.parametrize("left", [0, 200])
+def test_a_snapshot_without_its_end_is_not_whole(left: int, tmp_path: Path) -> None:
+    """A controller loads it without a word, and lacks what was after the cut: the newest copy can be the worst."""
+    older = copy(
+        tmp_path / "older", log=(REAL / LOG).read_bytes()[: batch_ends(REAL / LOG)[87]], without="*.checkpoint"
+    )
+    cut = copy(tmp_path / "cut", without=LOG)
+    (cut / SNAPSHOT).write_bytes((REAL / SNAPSHOT).read_bytes()[:left])
+    copies, _, last = compared(older, cut)
+    assert [one["whole"] for one in copies] == [True, False]
+    assert "kraft-snapshot-incomplete" in " ".join(copies[1]["faults"])
+    assert last["newest_whole"] == str(older)
+
+
 def test_what_changed_is_said_in_the_names_of_people(tmp_path: Path) -> None:
     """A recreated topic is another one: its id changed, and the old one is gone."""
     first = [metadata_logs.topic("orders", 1), metadata_logs.partition(1, [1])]

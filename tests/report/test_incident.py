@@ -73,16 +73,26 @@ def test_a_redacted_report_has_no_names(home: Path, tmp_path: Path, monkeypatch:
     """What is sent to a vendor tells nobody's topics, folders or host, and has the same answer."""
     log_dir = tmp_path / "acme & söhne" / "broker 7"
     shutil.copytree(home / "kafka-logs", log_dir)
+    (log_dir / "customerX").mkdir()
+    (log_dir / "clicks-2" / f"{900:020}.log").symlink_to("/nowhere/customerY")
     monkeypatch.chdir(log_dir.parent)
-    names = [one.name.rpartition("-")[0] for one in log_dir.iterdir() if one.is_dir()]
+    names = [one.name.rpartition("-")[0] for one in log_dir.iterdir() if "-" in one.name]
     page = tmp_path / "page.html"
     done = invoke("doctor", "--redact", "-v", "broker 7", "--format", form, "--html", page)
     for text in (html.unescape(done.stdout), html.unescape(page.read_text())):
         found = text.partition("<style>")[0] + text.rpartition("</style>")[2].rpartition("<script>")[0]
-        for name in ("acme", "hne", "broker 7", platform.node(), *(f"{name}-0" for name in names), "topic orders"):
+        for name in (
+            "acme",
+            "hne",
+            "broker 7",
+            "customer",
+            platform.node(),
+            *(f"{name}-0" for name in names),
+            "topic orders",
+        ):
             assert name not in found, name
     whole = invoke("doctor", "-v", "broker 7", "--format", form)
-    assert done.exit_code == whole.exit_code == 1
+    assert done.exit_code == whole.exit_code == 2  # for the link
     assert done.stdout.count("\n") == whole.stdout.count("\n")
 
 

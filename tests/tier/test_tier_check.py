@@ -97,6 +97,14 @@ FAULTS: dict[str, tuple[Callable[[Tier], object], list[str]]] = {
         lambda tier: write(tier.object(10, ".leader_epoch_checkpoint"), "0\n1\n0 0\n"),
         ["epoch-mismatch"],
     ),
+    "no readable epochs": (
+        lambda tier: write(tier.object(10, ".leader_epoch_checkpoint"), "x\n"),
+        ["unreadable"],
+    ),
+    "objects under another topic id": (
+        lambda tier: tier.folder.rename(tier.bucket / "tiered-0-AAAAAAAAAAAAAAAAAAAAAA"),
+        ["lost-object", "lost-object", "dead-topic"],
+    ),
     "an object under another offset": (
         lambda tier: [
             path.rename(path.with_name(f"{5:020}{path.name[20:]}")) for path in tier.folder.glob(f"{0:020}*")

@@ -89,9 +89,25 @@ def test_missing_offsets_are_named(tmp_path: Path) -> None:
     code, (row,), _ = fetch(tmp_path / "bucket", tmp_path / "new")
     assert (code, row["holes"]) == (1, ["9..9"])
     first.write_bytes(b"")
-    code, (row,), stderr = fetch(tmp_path / "bucket", tmp_path / "newer")
+    code, _, stderr = fetch(tmp_path / "bucket", tmp_path / "newer")
+    assert (code, "it has no valid batch: --skip-damaged leaves it out" in stderr) == (2, True), stderr
+    assert not (tmp_path / "newer").exists()
+    code, (row,), stderr = fetch(tmp_path / "bucket", tmp_path / "newer", "--skip-damaged")
     assert (code, row["first_offset"]) == (1, 10)
     assert "it has no valid batch" in stderr
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index", ".leader_epoch_checkpoint"])
+def test_damage_of_plain_objects_is_said(suffix: str, tmp_path: Path) -> None:
+    """The reference has no checksums of its own: what was written is checked, and exit code 0 means that it is sound."""
+    folder = tmp_path / "bucket" / FOLDER.name
+    shutil.copytree(FOLDER, folder)
+    damaged = max(folder.glob(f"*{suffix}"))
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 0x40
+    damaged.write_bytes(bytes(data) if suffix == ".log" else b"garbage")
+    code, _, stderr = fetch(tmp_path / "bucket", tmp_path / "new")
+    assert (code, "damaged in the bucket: `kseg validate" in stderr) == (1, True), stderr
 
 
 @pytest.mark.parametrize(
@@ -114,12 +130,12 @@ def test_an_output_that_exists_stays(tmp_path: Path) -> None:
 
 def test_a_name_of_two_topics_is_refused(tmp_path: Path) -> None:
     """A topic was created again: their offsets have nothing in common."""
-    for topic_id in (FOLDER.name[-22:], "AAAAAAAAAAAAAAAAAAAAAA"):
+    for topic_id in (FOLDER.name[-22:], "BBBBBBBBBBBBBBBBBBBBBA"):
         shutil.copytree(FOLDER, tmp_path / "bucket" / f"tiered-0-{topic_id}")
     code, _, stderr = fetch(tmp_path / "bucket", tmp_path / "new")
     assert (code, "of two topics" in stderr) == (2, True), stderr
-    code, (row,), _ = fetch(tmp_path / "bucket" / "tiered-0-AAAAAAAAAAAAAAAAAAAAAA", tmp_path / "new")
-    assert (code, row["topic_id"]) == (0, "AAAAAAAAAAAAAAAAAAAAAA")
+    code, (row,), _ = fetch(tmp_path / "bucket" / "tiered-0-BBBBBBBBBBBBBBBBBBBBBA", tmp_path / "new")
+    assert (code, row["topic_id"]) == (0, "BBBBBBBBBBBBBBBBBBBBBA")
 
 
 def test_repair_and_convert_name_the_command() -> None:

@@ -149,7 +149,7 @@ def write_cluster(
     """
     if plan.blocked:
         path, why = plan.blocked[0]
-        raise UsageError(f"{path}: no broker would load it: {why}: kseg repair it first, or leave its folder out")
+        raise UsageError(f"{path}: {why}")
     records = list(metadata_records(plan, identity, old))
     with whole_folder(target, replace=False) as folder, writing(target):
         seen: set[int] = set()

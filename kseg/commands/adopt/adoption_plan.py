@@ -103,6 +103,10 @@ def plan_of(disks: Sequence[Disk], replicas: Iterable[AdoptedReplica], old: OldM
         original = members[0].partition.topic
         compacted = any((original, one.number) in cleaned for one in partitions)
         configs, why = _configs(original, compacted, old)
+        same = next((one.name for one in made.topics if one.topic_id == topic_id), None)
+        if same is not None:
+            why = f"its topic id is that of {same}: correct partition.metadata of one of them, or rename the folders"
+            made.blocked += [(replica.path, why) for one in partitions for replica in one.replicas]
         made.topics.append(AdoptedTopic(name, topic_id, tuple(partitions), configs, why))
     known = {topic.topic_id for topic in made.topics}
     gone = sorted(name for topic_id, name in old.names.items() if topic_id not in known)
@@ -171,7 +175,8 @@ def _partitions(
         replicas = _one_per_node(sorted(by_number[number], key=lambda one: one.order, reverse=True), made)
         usable = [one for one in replicas if one.refused is None]
         if replicas and not usable:
-            made.blocked.append((replicas[0].path, str(replicas[0].refused)))
+            why = f"no broker would load it: {replicas[0].refused}: kseg repair it first, or leave its folder out"
+            made.blocked.append((replicas[0].path, why))
         elif usable:
             made.left_out += [(one.path, f"a broker refuses it: {one.refused}") for one in replicas if one.refused]
         homes = [one.disk.node for one in replicas]

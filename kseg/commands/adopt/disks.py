@@ -32,6 +32,8 @@ from kseg.format.storage.source import open_range
 
 #: The states of folders that only ``--deleted`` adopts.
 DELETED_STATES = ("-delete", "-stray")
+#: A folder of the file system itself.
+_LOST_AND_FOUND = "lost+found"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,11 @@ def replicas_of(disk: Disk, unread: list[tuple[str, str]], *, deleted: bool) -> 
     for name in sorted(name for name, kind in local_files.entries(disk.path) if kind == "folder"):
         partition = partition_of(name)
         path = os.path.join(disk.path, name)
-        if partition is None or partition.topic == CLUSTER_METADATA:
+        if partition is None:
+            if name != _LOST_AND_FOUND and not name.startswith("."):
+                unread.append((path, "its name is not that of a partition: TOPIC-NUMBER"))
+            continue
+        if partition.topic == CLUSTER_METADATA:
             continue
         if partition.state == "-future":
             unread.append((path, "a copy for another disk that was not complete"))

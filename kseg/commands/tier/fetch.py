@@ -27,6 +27,8 @@ from kseg.format.storage.naming import INDEX_SUFFIXES
 from kseg.format.storage.source import stored_size
 
 _PIECE = 1 << 20
+#: Why a log is left out: nothing of it can be read.
+NO_BATCH = "it has no valid batch"
 _REPEATED = "other segments have its offsets"
 _SNAPSHOT, _PARTITION_METADATA = ".snapshot", "partition.metadata"
 
@@ -107,7 +109,7 @@ def _plan(topic: str, topic_id: str, partition: int, segments: Sequence[RemoteSe
         if end > segment.base:
             uploads.append(Uploaded(segment, end, size))
         else:
-            found.left_out.append((path, "it has no valid batch"))
+            found.left_out.append((path, NO_BATCH))
     found.uploads = _without_overlaps(uploads)
     chosen = {one.segment.segment_id for one in found.uploads}
     found.left_out += [(one.segment.path(LOG), _REPEATED) for one in uploads if one.segment.segment_id not in chosen]

@@ -24,6 +24,7 @@ from kseg.commands.tier.remote_metadata import (
 from kseg.commands.tier.remote_segments import LOG, RemoteSegment, remote_segments
 from kseg.errors import KsegError, UnreadableError
 from kseg.extras.tiered_view import read_manifest
+from kseg.findings import Finding
 from kseg.format.sidefiles.checkpoints import REMOTE_LEADER_EPOCHS, walk_leader_epochs
 from kseg.format.storage import local_files, remote_files
 from kseg.format.storage.naming import MANIFEST, is_url
@@ -114,10 +115,11 @@ def check_bucket(bucket: str, metadata: str, log_dirs: Sequence[str], now_ms: fl
         found.stored += 1
         found.size += stored.size
         entry = known.segments.get(segment.segment_id)
-        missing.pop(segment.segment_id, None)
         if dead.has(segment):
             dead.add(stored)
-        elif entry is None:
+            continue  # under another topic id no broker finds it
+        missing.pop(segment.segment_id, None)
+        if entry is None:
             changed = _changed_ms(stored)
             if changed is not None and now_ms - changed < DAY_MS:
                 found.recent += 1
@@ -288,8 +290,13 @@ def _plain(known: KnownSegment, stored: StoredObject, path: str) -> Iterator[Tie
         yield _problem("size-mismatch", known, message, path)
     if REMOTE_LEADER_EPOCHS not in stored.segment.files:
         return
+    faults: list[Finding] = []
     with open_source(stored.segment.path(REMOTE_LEADER_EPOCHS), listed=True) as source:
-        lineage = [(entry.epoch, entry.start_offset) for _, entry in walk_leader_epochs(source, lambda _: None)]
+        lineage = [(entry.epoch, entry.start_offset) for _, entry in walk_leader_epochs(source, faults.append)]
+    if faults:
+        name = stored.segment.files[REMOTE_LEADER_EPOCHS]
+        yield _problem("unreadable", known, f"{name} is damaged: {faults[0].rule}", path)
+        return
     ranges = _epoch_ranges(lineage, known.end)
     expected = [
         (epoch, max(first, known.start)) for epoch, first, last in ranges if last >= known.start and last >= first
@@ -306,7 +313,7 @@ def _epochs_text(epochs: Iterable[tuple[object, object]]) -> str:
 def _epoch_ranges(epochs: Sequence[tuple[int, int]], end: int) -> list[tuple[int, int, int]]:
     """Return (epoch, first, last offset) for the epochs of a segment or a log that ends at ``end``."""
     ordered = sorted(epochs)
-    ends = [first - 1 for _, first in ordered[1:]] + [end]
+    ends = [first - 1 for _, first in ordered[1:]] + [end] * bool(ordered)
     return [(epoch, first, min(last, end)) for (epoch, first), last in zip(ordered, ends, strict=True)]
 
 

@@ -1,4 +1,7 @@
-"""Reports without names: paths, topics and the host become hashes, so that a page can leave the house."""
+"""Reports without names: paths, topics and the host become hashes, so that a page can leave the house.
+
+Messages on stderr are not part of a report: they keep the names.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,15 @@ from kseg.report.spool import Run
 _CODE = re.compile(r"(<(style|script)>.*?</\2>)", re.DOTALL)
 
 
+#: An absolute path that is left: the target of a link, for instance. Not the end of an element, an address or a fraction.
+_ABSOLUTE = re.compile(r"(?<![\w<:/.+=-])/(?!path-)[^\s\"'<>:,;&`]+")
+#: What follows a path of the command line, and the parts of it that are Kafka's own names.
+_BELOW = re.compile(r"(?<=/path-)([0-9a-f]{8}(?:\.[a-z]+(?:-\d+)?)?)((?:/[^\s\"'<>:,;&`/]+)+)")
+_KAFKAS = re.compile(
+    r"topic-[0-9a-f]{8}-.*|__\w+-\d+|\d{20}\D.*|.*(?:checkpoint|metadata|properties|cleanshutdown|quorum-state|\.lock|…)"
+)
+
+
 class Redaction:
     """Names and what stands for them: the same hash for the same name, of a secret that is drawn for each run.
 
@@ -35,9 +47,9 @@ class Redaction:
         self._secret = secrets.token_bytes(16)
         found = set(folders)
         topics = {one.topic for one in map(partition_of, map(os.path.basename, found)) if one}
-        self._paths = {
-            path: f"/{self._hash('path', path)}" for path in {*paths, *map(os.path.dirname, found)} if path != "/"
-        }
+        outside = {folder for folder in found if partition_of(os.path.basename(folder)) is None}
+        named = {*paths, *map(os.path.dirname, found), *outside} - {"", "/"}
+        self._paths = {path: f"/{self._hash('path', path)}" for path in named}
         self._topics = {topic: self._hash("topic", topic) for topic in topics}
         spelled = sorted({one for path in self._paths for one in _spellings(path)}, key=len, reverse=True)
         names = "|".join(map(re.escape, sorted(self._topics, key=len, reverse=True)))
@@ -46,6 +58,9 @@ class Redaction:
             [rf"(?<![\w.-])(?P<folder>{names})(?=-\d)", rf"(?<=topic )(?P<topic>{names})(?![\w.-])"] if names else []
         )
         patterns += [f"(?P<path>{'|'.join(map(re.escape, spelled))})"] if spelled else []
+        log_dirs = {os.path.dirname(folder) for folder in found - outside}
+        if foreign := "|".join(re.escape(html.escape(name)) for name in sorted(_foreign(log_dirs))):
+            patterns.append(rf"(?<=[>\s\"/(])(?P<foreign>{foreign})(?=[<\s\":,;)])")
         self._pattern = re.compile("|".join(patterns) or r"(?!)")
         self._spelled = {one: shown for path, shown in self._paths.items() for one in _spellings(path)}
 
@@ -58,12 +73,20 @@ class Redaction:
         parts = _CODE.split(content)
         # Of each match there are the code and the name of its element.
         parts[::3] = [self._pattern.sub(self._shown, part) for part in parts[::3]]
+        parts[::3] = [_BELOW.sub(self._below, _ABSOLUTE.sub(self._path, part)) for part in parts[::3]]
         return "".join(part for at, part in enumerate(parts) if at % 3 != 2)
+
+    def _path(self, match: re.Match[str]) -> str:
+        return f"/{self._hash('path', match[0])}"
+
+    def _below(self, match: re.Match[str]) -> str:
+        names = (name if _KAFKAS.fullmatch(name) else self._hash("name", name) for name in match[2][1:].split("/"))
+        return "/".join((match[1], *names))
 
     def _shown(self, match: re.Match[str]) -> str:
         if match.lastgroup == "path":
             return self._spelled[match[0]]
-        return self._topics[match[0]]
+        return self._topics.get(match[0]) or self._hash("name", match[0])
 
     def run(self, run: Run) -> Run:
         """Return a run without its host, and without the options, which name files."""
@@ -77,6 +100,14 @@ class Redaction:
             whole = StringIO()
             yield whole
             out.write(self.text(whole.getvalue()))
+
+
+def _foreign(log_dirs: Iterable[str]) -> Iterator[str]:
+    """Yield the names of folders in log directories that are no partitions."""
+    for log_dir in log_dirs:
+        if os.path.isdir(log_dir):
+            with os.scandir(log_dir) as listed:
+                yield from (one.name for one in listed if one.is_dir() and partition_of(one.name) is None)
 
 
 def absolute(path: str) -> str:

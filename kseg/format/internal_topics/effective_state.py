@@ -42,6 +42,7 @@ from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.row_filter import RecordCondition, among_rows, rows_with
 from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.sidefiles.metadata_files import SnapshotEnds
 from kseg.format.storage.naming import base_offset_of, is_snapshot, snapshot_id
 from kseg.format.storage.source import open_source
 from kseg.text import parse_time_or_word
@@ -367,13 +368,18 @@ def effective(
     found = Effective(topic, owner)
     for path, first_offset in newest_sources(paths, at):
         report = report_of(path)
-        opener = DeepIterator(report)
+        opener, ends = DeepIterator(report), SnapshotEnds()
         # The records of a snapshot have offsets of their own.
         until = None if is_snapshot(path) else at
-        with SegmentReader(open_source(path), report=report) as reader:
+        source = open_source(path)
+        size = source.size or 0
+        with SegmentReader(source, report=report) as reader:
             for window in reader.windows():
                 for chunk in opener.chunks(window):
                     found.apply(chunk, first_offset, until)
+                    ends.append(chunk)
+        if is_snapshot(path):
+            ends.check(size, report)  # without its end it lacks a part of the state
     return found
 
 
