@@ -122,7 +122,8 @@ def test_other_brokers_serve_it(tmp_path: Path) -> None:
         wait_until(lambda: len({_log_size(replica) for replica in replicas}) == 1, "replicas of one size")
         cluster.stop()
         for other in replicas[1:]:
-            same = kseg("diff", replicas[0], other)
+            # During the stop the next coordinator of a transaction may write its marker again, to those that still run.
+            same = kseg("diff", "--allow", "ends-earlier", replicas[0], other)
             assert same.returncode == 0, same.stdout
 
 
