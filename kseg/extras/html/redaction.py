@@ -13,7 +13,7 @@ import re
 import secrets
 import shlex
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from io import StringIO
 from typing import TextIO
@@ -106,7 +106,8 @@ def _foreign(log_dirs: Iterable[str]) -> Iterator[str]:
     """Yield the names of folders in log directories that are no partitions."""
     for log_dir in log_dirs:
         if os.path.isdir(log_dir):
-            with os.scandir(log_dir) as listed:
+            # A folder that cannot be listed is a message of the check.
+            with suppress(OSError), os.scandir(log_dir) as listed:
                 yield from (one.name for one in listed if one.is_dir() and partition_of(one.name) is None)
 
 

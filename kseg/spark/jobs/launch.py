@@ -73,7 +73,7 @@ _ARCHIVE_SETTINGS = {"spark.archives", "spark.executorEnv.PYTHONPATH"}
 
 
 def _is_cluster(master: str) -> bool:
-    return re.match(r"local(\[|$)", master) is None
+    return re.match(r"local(\[|$)|sc:", master) is None  # a Connect server has executors of its own
 
 
 def _sent() -> Mapping[str, str]:
