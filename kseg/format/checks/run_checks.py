@@ -36,7 +36,7 @@ from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.input_buffer import borrowed
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader, Window
-from kseg.format.sidefiles import metadata_files, registry
+from kseg.format.sidefiles import registry
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of, is_snapshot
 from kseg.format.storage.source import SegmentFile, Source, open_range
@@ -168,7 +168,7 @@ class SegmentChecks:
         self._report = report
         self._topic = topic
         self._record_set = record_set
-        self._ends = metadata_files.SnapshotEnds() if limits.deep and is_snapshot(name) else None
+        self._ends = decode.SnapshotEnds() if limits.deep and is_snapshot(name) else None
 
     def check_batches(self, window: Window) -> None:
         """Check the headers of the next window of batches."""

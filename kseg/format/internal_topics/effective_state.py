@@ -25,6 +25,7 @@ from kseg.format.internal_topics.decode import (
     TRANSACTION_STATE,
     DecodedPart,
     DecodedRecord,
+    SnapshotEnds,
     decode,
 )
 from kseg.format.internal_topics.state import (
@@ -42,7 +43,6 @@ from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.row_filter import RecordCondition, among_rows, rows_with
 from kseg.format.segment.segment_reader import SegmentReader
-from kseg.format.sidefiles.metadata_files import SnapshotEnds
 from kseg.format.storage.naming import base_offset_of, is_snapshot, snapshot_id
 from kseg.format.storage.source import open_source
 from kseg.text import parse_time_or_word

@@ -1,4 +1,4 @@
-"""The small files that describe a folder, the names of a log directory's files, and the ends of KRaft snapshots.
+"""The small files that describe a folder, and the names of a log directory's files.
 
     partition.metadata    -- "version: 0" and "topic_id: <uuid>" (KIP-516)
     meta.properties       -- a Java properties file: version 0 (broker.id) or 1 (node.id, cluster.id)
@@ -6,8 +6,7 @@
     .kafka_cleanshutdown  -- JSON with the broker's epoch (KIP-966); empty before 3.8
 
 Sources: ``PartitionMetadataFile``, ``MetaProperties``, ``FileQuorumStateStore``, ``CleanShutdownFileHandler``. Each
-``walk`` function yields (0, value), or reports ``metadata-malformed`` and yields nothing. A KRaft snapshot is complete if
-its first record is a header and its last one a footer (KIP-630).
+``walk`` function yields (0, value), or reports ``metadata-malformed`` and yields nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from typing import Any, NamedTuple
 
 from kseg.errors import KsegError
 from kseg.findings import Finding, Report, do_nothing
-from kseg.format.segment.records_chunk import Chunk
 from kseg.format.sidefiles.side_file_reading import read_small_file
 from kseg.format.storage.source import Source, open_source
 from kseg.text import excerpt
@@ -236,38 +234,6 @@ def _uuid(text: str, name: str) -> str:
         raise _MalformedError(f"{name} is {excerpt(text)}, expected an id of 22 characters")
     # The last character has unused bits, which Kafka drops.
     return base64.urlsafe_b64encode(base64.urlsafe_b64decode(text[:22] + "==")).decode()[:22]
-
-
-_HEADER, _FOOTER = "SNAPSHOT_HEADER", "SNAPSHOT_FOOTER"
-
-
-class SnapshotEnds:
-    """Keeps the types of the first and the last record of the chunks of a snapshot."""
-
-    def __init__(self) -> None:
-        self._first: str | None = None
-        self._last: str | None = None
-
-    def append(self, chunk: Chunk) -> None:
-        if not chunk.records.count:
-            return
-        if self._first is None:
-            self._first = _type_of(chunk, 0)
-        self._last = _type_of(chunk, chunk.records.count - 1)
-
-    def check(self, size: int, report: Report) -> None:
-        """Report a missing header or footer of a file of ``size`` bytes. Call it after the last chunk."""
-        if self._first != _HEADER:
-            why = f"the first record is not a {_HEADER} ({self._first or 'there is none'})"
-            report(Finding("kraft-snapshot-incomplete", 0, facts={"why": why}))
-        elif self._last != _FOOTER:
-            why = f"the last record is not a {_FOOTER} ({self._last})"
-            report(Finding("kraft-snapshot-incomplete", size, facts={"why": why}))
-
-
-def _type_of(chunk: Chunk, i: int) -> str:
-    control = chunk.control(i)
-    return control.type if control else "it is data"
 
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
