@@ -7,7 +7,6 @@ looked up here, and never in the file system.
 
 from __future__ import annotations
 
-import io
 import os
 import stat
 import tarfile
@@ -22,6 +21,7 @@ from kseg.extras.archive_formats import (
     ZIP,
     Archive,
     Member,
+    PositionedFile,
     read_members,
     record_damage,
     temporary_copy,
@@ -37,30 +37,16 @@ _TAR_MAGIC_AT, _TAR_MAGIC = 257, b"ustar"
 _PIECE = 1 << 20
 
 
-class MemberFile(io.RawIOBase):
+class MemberFile(PositionedFile):
     """A member, opened for reading. Processes share the archive's file: each read has its own position."""
 
     def __init__(self, member: Member) -> None:
-        self.size = member.size
+        super().__init__(member.size)
         self.status = member.status
         self._member = member
-        self._position = 0
         ranges = member.sparse or ()
         self._starts = [position for position, _ in ranges]
         self._stored_before = [0, *accumulate(size for _, size in ranges)]
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.size}[whence]
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
 
     def readinto(self, view: Any) -> int:
         wanted = min(len(view), self.size - self._position)

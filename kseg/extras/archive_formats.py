@@ -38,6 +38,27 @@ class ArchiveLimitError(Exception):
     """The archive exceeds a limit."""
 
 
+class PositionedFile(io.RawIOBase):
+    """A file for reading that has its own position and a known size: a member of an archive, or a decoded file."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.size}[whence]
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+
 class Status(NamedTuple):
     """The status of a member, with the names of ``os.stat``."""
 

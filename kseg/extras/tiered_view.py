@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kseg.errors import KsegError, UnreadableError, VanishedError
-from kseg.extras.archive_formats import Status
+from kseg.extras.archive_formats import PositionedFile, Status
 from kseg.extras.tiered_keys import Cipher, data_key
 from kseg.extras.tiered_manifest import MOST_MANIFEST, Chunks, Manifest, parse_manifest
 from kseg.format.compress import codecs
@@ -72,14 +72,13 @@ def cipher_of(manifest: Manifest, where: str) -> Cipher | None:
     return Cipher(data_key(wrapped, key_id, where), manifest.aad)
 
 
-class DecodedFile(io.RawIOBase):
+class DecodedFile(PositionedFile):
     """A decoded file, opened for reading. Its reads raise OSError if the object cannot be read."""
 
-    size: int
     status: Status
 
     def __init__(self, member: DecodedMember, cipher: Cipher | None, *, strict: bool) -> None:
-        self.size = member.chunks.size
+        super().__init__(member.chunks.size)
         self._object = local_files.open_file(member.path, named=False)
         stored = os.fstat(self._object.fileno()) if isinstance(self._object, io.FileIO) else self._object.status
         self._stored_size = stored.st_size
@@ -87,23 +86,9 @@ class DecodedFile(io.RawIOBase):
         self._member = member
         self._cipher = cipher
         self._strict = strict
-        self._position = 0
         #: How many chunks were read as filler.
         self.damaged = 0
         self._chunk, self._data = -1, b""
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.size}[whence]
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
 
     def readinto(self, view: Any) -> int:
         if self._position >= self.size or not len(view):

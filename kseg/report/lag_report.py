@@ -94,8 +94,8 @@ def write_table(found: Iterable[GroupLag], total: LagTotal, out: TextIO, *, deta
         left_out = count_of(total.statuses.total() - _MOST_ROWS, "more partition")
         print_text(out, f"{left_out} with a smaller lag: -v lists them", indent=2)
     else:
-        several = len(listed) > 1 and total.worst is not None and any(rank(total.worst))
-        print_text(out, summary_line(total) + (f"; {_worst(total.worst)}" if several and total.worst else ""), indent=2)
+        worst = total.worst if len(listed) > 1 else None
+        print_text(out, summary_line(total) + (f"; {_worst(worst)}" if worst and any(rank(worst)) else ""), indent=2)
 
 
 def _worst(one: GroupLag) -> str:

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import Finding, do_nothing
 from kseg.format.internal_topics.decode import CLUSTER_METADATA
-from kseg.format.internal_topics.effective_state import effective
+from kseg.format.internal_topics.effective_state import effective, state_files
 from kseg.format.internal_topics.state import Item
-from kseg.format.storage import local_files
-from kseg.format.storage.naming import is_log, is_snapshot
+from kseg.format.storage.naming import is_snapshot
 from kseg.format.writer.metadata_snapshot import MetadataRecord
 from kseg.rule_table import RULES, Severity
 
@@ -57,16 +56,16 @@ def newest_metadata(folders: Iterable[str]) -> str | None:
 
 def _newest(path: str) -> tuple[str, int]:
     """Return what orders copies of a log: the last name, and the bytes of the newest segment."""
-    names = [name for name in local_files.names_in(path) if is_log(name) or is_snapshot(name)]
-    logs = sorted(filter(is_log, names))
-    size = os.path.getsize(os.path.join(path, logs[-1])) if logs else 0
-    return max(names, default=""), size
+    files = state_files(path)
+    logs = [file for file in files if not is_snapshot(file)]
+    size = os.path.getsize(logs[-1]) if logs else 0
+    return os.path.basename(max(files, default="")), size
 
 
 def read_metadata(path: str) -> OldMetadata:
     """Return the state at the end of a metadata log. Raises UnreadableError if the folder has none."""
-    names = sorted(name for name in local_files.names_in(path) if is_log(name) or is_snapshot(name))
-    if not names:
+    files = state_files(path)
+    if not files:
         raise UnreadableError(f"{path}: no segment or snapshot of a metadata log found")
     found = OldMetadata(path)
 
@@ -75,7 +74,7 @@ def read_metadata(path: str) -> OldMetadata:
             found.faults.append(f"{finding.rule} at byte {finding.position}: later changes of topics can be missing")
 
     try:
-        state = effective(CLUSTER_METADATA, [os.path.join(path, name) for name in names], lambda _: report)
+        state = effective(CLUSTER_METADATA, files, lambda _: report)
     except KsegError as error:
         found.faults.append(str(error))
         return found

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding, Report, Severity
 from kseg.format.internal_topics.decode import CLUSTER_METADATA
-from kseg.format.internal_topics.effective_state import effective, topic_names
+from kseg.format.internal_topics.effective_state import effective, state_files, topic_names
 from kseg.format.internal_topics.metadata_replay import replay_fault
 from kseg.format.internal_topics.state import Data, Item
-from kseg.format.storage import local_files
 from kseg.format.storage.naming import is_log, is_snapshot, partition_of, snapshot_id
 
 #: The changes from one copy to another.
@@ -83,10 +82,10 @@ def is_metadata_log(path: str) -> bool:
 
 def read_copy(path: str) -> MetadataCopy:
     """Return the state at the end of a copy. Raises UnreadableError if the folder has no log, or cannot be read."""
-    names = sorted(name for name in local_files.names_in(path) if is_log(name) or is_snapshot(name))
-    if not names:
+    paths = state_files(path)
+    if not paths:
         raise UnreadableError(f"{path}: no segment or snapshot of a metadata log found")
-    paths = [os.path.join(path, name) for name in names]
+    names = list(map(os.path.basename, paths))
     faults: list[str] = []
 
     def report_of(file: str) -> Report:

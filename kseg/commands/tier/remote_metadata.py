@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import RULES, Finding, Report, Severity
 from kseg.format.internal_topics.decode import CLUSTER_METADATA, REMOTE_LOG_METADATA, decoded_record
-from kseg.format.internal_topics.effective_state import effective, topic_names
+from kseg.format.internal_topics.effective_state import effective, state_files, topic_names
 from kseg.format.internal_topics.state import DELETE_STATES, SEGMENT_STATES
 from kseg.format.messages.message_reader import jsonable
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, walk_leader_epochs, walk_offset_checkpoint
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import base_offset_of, is_log, is_snapshot, partition_of
+from kseg.format.storage.naming import base_offset_of, is_log, partition_of
 from kseg.format.storage.source import open_source, path_in, walk_folders
 
 COPY_STARTED, COPY_FINISHED, DELETE_STARTED, DELETE_FINISHED = SEGMENT_STATES
@@ -105,8 +105,7 @@ def _reporter(found: ClusterMetadata, folder: str) -> Report:
 
 def _read_topics(found: ClusterMetadata, folder: str) -> None:
     """Read the topics of a metadata log. Raises KsegError."""
-    names = sorted(name for name in local_files.names_in(folder) if is_log(name) or is_snapshot(name))
-    state = effective(CLUSTER_METADATA, [path_in(folder, one) for one in names], lambda _: _reporter(found, folder))
+    state = effective(CLUSTER_METADATA, state_files(folder), lambda _: _reporter(found, folder))
     items = [item for item in state.items() if not item.pending]
     found.topics = topic_names(items)
     for item in items:

@@ -72,8 +72,8 @@ class Redaction:
         """Return a whole report without names."""
         parts = _CODE.split(content)
         # Of each match there are the code and the name of its element.
-        parts[::3] = [self._pattern.sub(self._shown, part) for part in parts[::3]]
-        parts[::3] = [_BELOW.sub(self._below, _ABSOLUTE.sub(self._path, part)) for part in parts[::3]]
+        for pattern, shown in ((self._pattern, self._shown), (_ABSOLUTE, self._path), (_BELOW, self._below)):
+            parts[::3] = [pattern.sub(shown, part) for part in parts[::3]]
         return "".join(part for at, part in enumerate(parts) if at % 3 != 2)
 
     def _path(self, match: re.Match[str]) -> str:

@@ -43,8 +43,9 @@ from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.row_filter import RecordCondition, among_rows, rows_with
 from kseg.format.segment.segment_reader import SegmentReader
-from kseg.format.storage.naming import base_offset_of, is_snapshot, snapshot_id
-from kseg.format.storage.source import open_source
+from kseg.format.storage import local_files
+from kseg.format.storage.naming import base_offset_of, is_log, is_snapshot, snapshot_id
+from kseg.format.storage.source import open_source, path_in
 from kseg.text import parse_time_or_word
 
 # The version at the start of a key.
@@ -381,6 +382,12 @@ def effective(
         if is_snapshot(path):
             ends.check(size, report)  # without its end it lacks a part of the state
     return found
+
+
+def state_files(folder: str) -> list[str]:
+    """Return the paths of the segments and snapshots in the folder of a metadata log, by name. Raises UnreadableError."""
+    names = local_files.names_in(folder)
+    return [path_in(folder, name) for name in sorted(names) if is_log(name) or is_snapshot(name)]
 
 
 def newest_sources(paths: Sequence[str], at: Moment | None = None) -> Iterator[tuple[str, int]]:
