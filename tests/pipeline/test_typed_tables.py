@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 import pyarrow.parquet as pq
 
+from kseg.extras.pipeline import load_rows
 from tests.support.evolving_values import KINDS, Topic, framed, write_log, write_schemas, write_topic
 from tests.support.pipelines import config, killed, run_here, split_log, table_rows
 from tests.support.pipelines import run_in_process as run
@@ -165,3 +167,25 @@ def test_a_value_of_an_unknown_version_is_not_dropped(tmp_path: Path) -> None:
     assert (row["value"], row["schema_id"], row["reason"]) == (framed(9, b'{"id":1}'), 9, "schema 9 is not known")
     (data,) = (tmp_path / "lake" / "orders__rejects").rglob("*.parquet")
     assert pq.ParquetFile(data).metadata.num_rows == 1
+
+
+def test_rejected_records_are_in_files_before_a_call_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that commits holds none of them: results of calls have the names of files, and each record is in one."""
+    topic = write_topic(tmp_path, "JSON", count=3, bad=False)
+    write_log(topic.log, [framed(9, b"x" * 5000)] * 400, 3)
+    sizes = []
+    real = load_rows.load_parts
+
+    def load_parts(task: load_rows.PartsTask) -> load_rows.LoadedParts:
+        found = real(task)
+        sizes.append(len(pickle.dumps(found)))
+        return found
+
+    monkeypatch.setattr(load_rows, "load_parts", load_parts)
+    outcome = run_here(config(tmp_path, more=SCHEMAS))
+    assert list(outcome.rejected.values()) == [400]
+    assert max(sizes) < 2000
+    rejected = table_rows(tmp_path, "parquet", "__rejects")
+    assert [(row["offset"], row["value"]) for row in rejected] == [
+        (offset, framed(9, b"x" * 5000)) for offset in range(3, 403)
+    ]

@@ -12,7 +12,7 @@ from kseg.extras.pipeline.data_files import DataFile, DataFiles, NewPlace
 from kseg.extras.pipeline.lake_table import LakeTable, TableState
 from kseg.extras.pipeline.offset_plan import Loaded, LoadPlan, Part
 from kseg.extras.pipeline.pipeline_state import remove_file
-from kseg.extras.pipeline.rejected_load import RejectedLoad
+from kseg.extras.pipeline.rejected_load import RejectedLoad, RejectedPlace
 from kseg.extras.pipeline.table_rows import TableRows
 from kseg.extras.serialization.record_decoder import DecodeSettings
 from kseg.extras.views.planning import Request, SegmentRange, Split
@@ -27,6 +27,8 @@ from kseg.schema import Column
 
 #: The bytes of data files after which a commit is made: a run that is killed continues there.
 COMMIT_BYTES = 1024 * 1024 * 1024
+#: The most tasks of a topic's load. Beyond it, tasks read more bytes, and write several files.
+MOST_TASKS = 20_000
 
 
 def part_rows(
@@ -65,7 +67,8 @@ def _check_unchanged(part: Part) -> None:
 class PartsTask:
     """Parts that one call loads into data files, each with its plan. Calls run in this process, in others, or on Spark.
 
-    ``new_place`` is that of the table. Each call has files of its own, so that their rows are the same anywhere.
+    ``new_place`` is that of the table, ``rejected`` its side table. Each call has files of its own, so that their rows are
+    the same anywhere.
     """
 
     rows: TableRows
@@ -73,36 +76,44 @@ class PartsTask:
     file_bytes: int
     run: str
     parts: tuple[tuple[Part, LoadPlan], ...]
+    rejected: RejectedPlace | None = None
 
 
 @dataclass(slots=True)
 class LoadedParts:
-    """The result of a task: complete data files, and the rejected records as (partition, rows)."""
+    """The result of a task: complete data files of the table, with their rows, and of its side table."""
 
     files: list[DataFile] = field(default_factory=list)
     rows: int = 0
-    rejected: list[tuple[str, pa.RecordBatch]] = field(default_factory=list)
+    rejected: list[DataFile] = field(default_factory=list)
 
 
 def load_parts(task: PartsTask) -> LoadedParts:
     """Load parts into data files. Raises KsegError; then no file is left."""
     found, table = LoadedParts(), task.rows
     files = DataFiles(table.schema, task.new_place, task.file_bytes)
+    side = task.rejected.files() if task.rejected else None
     try:
         for part, plan in task.parts:
             for batch in part_rows(part, plan, table.needed, table.decoding):
                 if not batch.num_rows:
                     continue
                 loaded, rejected = table.split(batch, task.run)
-                if rejected is not None:
-                    found.rejected.append((plan.name, rejected))
+                if rejected is not None and side and task.rejected:
+                    rejected = task.rejected.missing(plan.name, rejected)
+                    if rejected.num_rows:
+                        side.add(rejected)
                 found.rows += loaded.num_rows
                 if loaded.num_rows:
                     files.add(loaded)
+        found.rejected = side.take() if side else []
         found.files = files.take()
     except BaseException:
-        files.discard()
-        remove_files(files.done)
+        for one in (files, side):
+            if one:
+                one.discard()
+                remove_files(one.done)
+        remove_files(found.rejected)
         raise
     return found
 
@@ -129,8 +140,8 @@ class TableLoad:
         self._committed = before
         self._loaded = loaded
         self._pool = pool
-        rows = before.rows if before.run == run else 0
-        self._next = replace(before, run=run, rows=rows)
+        self._rows = before.rows if before.run == run else 0
+        self._offsets = dict(before.offsets)
         self._run = run
         self._rejected = RejectedLoad(table.rejected, run) if table.rejected else None
         self._files: list[DataFile] = []
@@ -144,20 +155,26 @@ class TableLoad:
             for plan in plans:
                 if plan.end > plan.first:
                     self._set(plan, plan.end)
-            if self._next.offsets != self._committed.offsets:
+            if self._offsets != self._committed.offsets:
                 self._commit()
         finally:
             remove_files(self._files)
             if self._rejected:
-                self._rejected.discard()
+                remove_files(self._rejected.take())
         return self._committed
 
     def _tasks(self, plans: Sequence[LoadPlan]) -> Iterator[PartsTask]:
-        """Yield the parts in their order, those of a file's bytes together."""
-        most = min(self._table.settings.file_bytes, COMMIT_BYTES)
+        """Yield the parts in their order, those of a file's bytes together; at most MOST_TASKS tasks."""
+        every: list[tuple[Part, LoadPlan]] = []
+        for plan in plans:
+            alone = replace(plan, parts=(), damaged=())  # a task needs its own parts only
+            every += ((part, alone) for part in plan.parts)
+        # Two tasks in a row have more than ``most`` bytes: with half as many tasks in mind there are at most MOST_TASKS.
+        fair = 2 * sum(part.checked.bytes for part, _ in every) // (MOST_TASKS - 1) + 1
+        most = max(min(self._table.settings.file_bytes, COMMIT_BYTES), fair)
         parts: list[tuple[Part, LoadPlan]] = []
         size = 0
-        for part, plan in [(part, of) for of in plans for part in of.parts]:
+        for part, plan in every:
             if parts and size + part.checked.bytes > most:
                 yield self._task(parts)
                 parts, size = [], 0
@@ -170,29 +187,29 @@ class TableLoad:
         table = self._table
         return PartsTask(
             table.rows, table.new_place, table.settings.file_bytes, self._run,
-            tuple((part, replace(plan, parts=(), damaged=())) for part, plan in parts),
+            tuple(parts), self._rejected.place if self._rejected else None,
         )  # fmt: skip
 
     def _add(self, task: PartsTask, found: LoadedParts) -> None:
         self._files += found.files
-        for partition, rejected in found.rejected:
-            if self._rejected:
-                self._rejected.add(partition, rejected)
-        self._next = replace(self._next, rows=self._next.rows + found.rows)
+        if self._rejected:
+            self._rejected.add(found.rejected)
+        self._rows += found.rows
         for part, plan in task.parts:
             self._set(plan, part.end)
         if sum(file.bytes for file in self._files) >= COMMIT_BYTES:
             self._commit()
 
     def _set(self, plan: LoadPlan, offset: int) -> None:
-        known = self._next.offsets.get(plan.name)
+        known = self._offsets.get(plan.name)
         topic_id = plan.topic_id or (known.topic_id if known else None)
-        self._next = replace(self._next, offsets={**self._next.offsets, plan.name: Loaded(offset, topic_id)})
+        self._offsets[plan.name] = Loaded(offset, topic_id)
 
     def _commit(self) -> None:
+        following = replace(self._committed, run=self._run, rows=self._rows, offsets=dict(self._offsets))
         if self._rejected:
-            self._rejected.commit(self._next)
+            self._rejected.commit(following)
         files, self._files = self._files, []
-        self._table.commit(files, self._committed, self._next)
-        self._committed = self._next
+        self._table.commit(files, self._committed, following)
+        self._committed = following
         self._loaded(self._committed)
