@@ -10,7 +10,7 @@ if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
 from kseg.engine import missing_library
 
 try:
-    from kseg.cli.main import main
+    from kseg.cli.main import main as main
 except ModuleNotFoundError as error:  # click is missing: an installation without its dependencies
     print(f"kseg: {missing_library(error)}", file=sys.stderr)
     sys.exit(2)

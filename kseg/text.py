@@ -201,8 +201,9 @@ def calendar_time(timestamp: int) -> str:
 
 
 #: A text that begins with one of these characters can be a formula of a spreadsheet. In CSV an apostrophe before it
-#: prevents that; so a text that begins with an apostrophe gets another one.
-FORMULA_STARTS = "=@+-\t\r'"
+#: prevents that; so a text that begins with an apostrophe gets another one. Spreadsheets skip white space and a byte order
+#: mark, and some read full-width signs as the ASCII ones.
+FORMULA_STARTS = "=@+-\t\n\r'\N{NO-BREAK SPACE}\N{ZERO WIDTH NO-BREAK SPACE}\uff1d\uff0b\uff0d\uff20"
 _WORD = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz.: "
 #: The characters after a plus or minus of numbers, words and base64, which are harmless.
 AFTER_PLUS, AFTER_MINUS = _WORD + "+/=", _WORD + "_"

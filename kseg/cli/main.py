@@ -262,11 +262,21 @@ class Commands(click.Group):
         except click.exceptions.NoArgsIsHelpError as error:
             error.show()
             return FAILED
+        except Exception as error:
+            if (signal := interrupts.signal_behind(error)) is not None:
+                return _report_signal(signal)
+            return self._failure(error)
+
+    @staticmethod
+    def _failure(error: Exception) -> int:
+        """Report why a command failed, and return its exit code. Raises the error again if KSEG_DEBUG is set."""
+        try:
+            raise error
         except click.ClickException as error:
             show_error(error)
             return FAILED
-        except click.Abort as error:
-            return _report_signal(interrupts.signal_behind(error) or interrupts.Interrupted())
+        except click.Abort:
+            return _report_signal(interrupts.Interrupted())
         except KsegError as error:
             return fail(str(error))
         except MemoryError:
@@ -274,8 +284,6 @@ class Commands(click.Group):
         except OSError as error:
             return fail(text.os_error_text(error))
         except Exception as error:
-            if (signal := interrupts.signal_behind(error)) is not None:
-                return _report_signal(signal)
             if os.environ.get("KSEG_DEBUG"):
                 raise
             if isinstance(error, ModuleNotFoundError):

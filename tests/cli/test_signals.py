@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -183,15 +184,16 @@ def test_a_caller_of_the_command_line_keeps_its_handlers(tmp_path: Path) -> None
         signal.signal(signal.SIGTERM, mine)
 
 
-def test_ctrl_c_while_modules_are_imported_leaves_no_traceback() -> None:
+@pytest.mark.parametrize("module", ["kseg", "kseg.cli.main"])
+def test_ctrl_c_while_modules_are_imported_leaves_no_traceback(module: str) -> None:
     """Before the command line handles signals, the process ends by the signal, which a shell reports as 130."""
     program = (
         "import os, signal, sys\n"
         "class Interrupting:\n"
         "    def find_spec(self, name, path, target=None):\n"
-        "        if name == 'kseg.cli.main': os.kill(os.getpid(), signal.SIGINT)\n"
+        f"        if name == {module!r}: os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Interrupting())\n"
-        "from kseg.__main__ import main\n"
+        "from kseg_script import main\n"
     )
     running = started(program=("-c", program))
     assert running.communicate(timeout=60) == ("", "")
@@ -207,6 +209,19 @@ def test_a_signal_while_python_makes_a_class_is_no_internal_error(monkeypatch: p
     monkeypatch.setattr("kseg.cli.common.check_outputs", interrupted)
     done = CliRunner().invoke(main, ["stats", str(PLAIN)])
     assert (done.exit_code, done.stderr) == (129, "kseg: ended by SIGHUP\n")
+
+
+def test_a_signal_that_compiled_code_hides_is_no_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An import in a compiled module puts an ImportError in the place of the exception of a signal."""
+
+    def hidden(*_: object) -> None:
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise ImportError("cannot import name Definition")
+
+    monkeypatch.setattr("kseg.cli.common.check_outputs", hidden)
+    done = CliRunner().invoke(main, ["stats", str(PLAIN)])
+    assert (done.exit_code, done.stderr) == (130, "kseg: interrupted\n")
 
 
 @pytest.mark.parametrize(

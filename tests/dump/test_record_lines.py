@@ -48,7 +48,7 @@ PIECES = [
     "\U00010000\U0001f600\U0010ffff".encode(), "schlüssel-☃-’".encode(), b"\x80", b"\xbf", b"\xc0\x80", b"\xc1\xbf",
     b"\xc2", b"\xe0\x80\x80", b"\xe0\x9f\xbf", b"\xe2\x80", b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xf0\x8f\xbf\xbf",
     b"\xf0\x9f\x98", b",", b"\r", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xff", b"\xe2\x28\xa1", b"\xc3\xc3",
-    b"=", b"@", b"+", b"-", b"'", b"\t", b"(1|2", b"a/+=", b"1.5_ ",
+    "\uff1d".encode(), "\ufeff".encode(), b"\xef\xbc", b"=", b"@", b"+", b"-", b"'", b"\t", b"(1|2", b"a/+=", b"1.5_ ",
 ]  # fmt: skip
 NUMBERS = [-1, 0, 1, 9, 10, 99, 100, 2**31, 2**53 - 1, 1_700_000_000_000, -2, -(10**18), 2**60]
 
@@ -192,6 +192,9 @@ def is_utf8(data: bytes) -> bool:
         ("=1+1", "'=1+1"), ("@SUM(A1)", "'@SUM(A1)"), ("+cmd|' /C calc'!A0", "'+cmd|' /C calc'!A0"), ("-1+2", "'-1+2"),
         ("=A1,B1", "\"'=A1,B1\""), ('="a"', "\"'=\"\"a\"\"\""), ("\t=1", "'\t=1"), ("'quoted'", "''quoted'"),
         ("=", "="), ("-", "-"), ("'", "'"), ("-17.5", "-17.5"), ("+49 151", "+49 151"), ("+q/8=", "+q/8="), ("a=b", "a=b"),
+        ("\n=1", "\"'\n=1\""), ("\uff1d1+1", "'\uff1d1+1"), ("\uff20A", "'\uff20A"), ("\u00a0=1", "'\u00a0=1"),
+        ("\ufeff=1", "'\ufeff=1"), ("\uff0b1", "'\uff0b1"), ("\uff0d\U0001f600", "'\uff0d\U0001f600"),
+        ("\uff1d", "\uff1d"), ("\u00a9=1", "\u00a9=1"), ("\uff21=1", "\uff21=1"),
     ],
 )  # fmt: skip
 def test_a_formula_is_text_in_csv(segment: Path, text: str, cell: str) -> None:

@@ -21,7 +21,8 @@ yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
 NAME = PLAIN.name
 
 
-PARTS = ("kseg", "packaging", "pyproject.toml", "setup.py", "pyspark_kseg.py", "README.md", "LICENSE", "MANIFEST.in")
+MODULES = ("kseg_script.py", "pyspark_kseg.py")
+PARTS = ("kseg", "packaging", "pyproject.toml", "setup.py", *MODULES, "README.md", "LICENSE", "MANIFEST.in")
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from kseg import text as texts
 from kseg.commands.dump.line_writer import (
     CELLS,
     ENCODINGS,
@@ -37,8 +38,10 @@ NONE = NO_TIMESTAMP
 MOST_HEADERS = MAX_HEADERS
 # Bytes that a cell has quotes for: quotes, commas, CR and LF.
 SPECIAL = bytes(byte in b'",\r\n' for byte in range(256))
+_FIRST_BYTES = {start.encode()[0] for start in FORMULA_STARTS}
 IS_START, IS_AFTER_PLUS, IS_AFTER_MINUS = (
-    bytes(chr(byte) in allowed for byte in range(256)) for allowed in (FORMULA_STARTS, AFTER_PLUS, AFTER_MINUS)
+    bytes(byte in allowed for byte in range(256))
+    for allowed in (_FIRST_BYTES, AFTER_PLUS.encode(), AFTER_MINUS.encode())
 )
 NOTE = b"base64"
 QUOTE, APOSTROPHE, PLUS, MINUS = 34, 39, 43, 45
@@ -139,6 +142,8 @@ def is_formula(data: Any, first: int, size: int) -> bool:
     """Return what ``kseg.text.is_formula`` returns for ``data[first : first + size]`` as text."""
     if size < 2 or not IS_START[data[first]]:
         return False
+    if data[first] >= 0x80:  # rare: a sign of two or three bytes, and the next character of up to four
+        return texts.is_formula((bytes(data[first : first + min(size, 7)]).decode("utf-8", "ignore"),))
     allowed = IS_AFTER_PLUS if data[first] == PLUS else IS_AFTER_MINUS
     if data[first] not in (PLUS, MINUS):
         return True

@@ -37,12 +37,17 @@ class Interrupted(KeyboardInterrupt):
         self.exit_code = 128 + number
 
 
+#: The signal that ``raised`` raised last. Code in C can put an exception of its own in its place: an import in a compiled
+#: module fails with "cannot import name".
+_received: list[Interrupted] = []
+
+
 def signal_behind(error: BaseException) -> Interrupted | None:
     """Return the signal that caused an exception, None if none did. Python wraps one that comes while it makes a class."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, Interrupted):
         cause = cause.__cause__
-    return cause
+    return cause or next(iter(_received), None)
 
 
 @contextmanager
@@ -51,6 +56,7 @@ def raised() -> Iterator[None]:
 
     A signal that is ignored, such as SIGHUP by nohup, stays ignored.
     """
+    _received.clear()
     taken = [number for number, handler in handlers().items() if handler != signal.SIG_IGN]
     restore(dict.fromkeys(taken, _interrupt))
     hook = sys.unraisablehook
@@ -115,7 +121,8 @@ def _interrupt(number: int, _: object) -> None:
     while error and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     if not error:
-        raise Interrupted(number)
+        _received[:] = [Interrupted(number)]
+        raise _received[0]
 
 
 def handlers() -> _Handlers:
