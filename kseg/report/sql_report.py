@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import groupby, islice
 from operator import itemgetter
@@ -17,7 +17,7 @@ from kseg.report.formats import View
 from kseg.report.row_formats import RowSet, cell
 from kseg.report.tables import TableColumn, print_cells
 from kseg.schema import Row
-from kseg.text import count_of, escape_controls
+from kseg.text import escape_controls
 
 _Batches = Iterable[Any]
 _PLAN = ["explain_key", "explain_value"]
@@ -28,6 +28,8 @@ _COLUMNS_OF_TABLES = (
     TableColumn("type", text="wrap", least=15),
     TableColumn("meaning", text="wrap", least=34),
 )
+#: Unit of a time -> its digits after the second.
+_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 _NUMBERS = ("int", "uint", "float", "double", "decimal", "halffloat")
 
 
@@ -103,22 +105,25 @@ def _time_text(value: pa.Scalar) -> str | None:
     number = value.cast(pa.int32() if pa.types.is_date32(value.type) else pa.int64()).as_py()
     if number is None:
         return None
-    largest = 2**31 - 1 if pa.types.is_date32(value.type) else 2**63 - 1
-    if abs(number) == largest:
+    if abs(number) == (2**31 - 1 if pa.types.is_date32(value.type) else 2**63 - 1):
         return "infinity" if number > 0 else "-infinity"
-    return str(value.cast(pa.string()).as_py())
+    if pa.types.is_date32(value.type):
+        return _date_text(number)
+    digits = _DIGITS[value.type.unit]
+    seconds, fraction = divmod(number, 10**digits)
+    days, seconds = divmod(seconds, 86_400)
+    fraction_text = f"{fraction:0{digits}}".ljust(3, "0") if digits else "000"
+    while len(fraction_text) > 3 and fraction_text.endswith("000"):
+        fraction_text = fraction_text[:-3]
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"{_date_text(days)}T{clock}.{fraction_text}{'Z' if value.type.tz else ''}"
 
 
-def _interval_text(value: pa.MonthDayNano) -> str:
-    """Return an interval as DuckDB prints it."""
-    seconds, nanoseconds = divmod(abs(value.nanoseconds), 10**9)
-    fraction = f".{nanoseconds // 1000:06}".rstrip("0") if nanoseconds >= 1000 else ""
-    sign = "-" if value.nanoseconds < 0 else ""
-    parts = [count_of(value.months, "month")] if value.months else []
-    parts += [count_of(value.days, "day")] if value.days else []
-    if value.nanoseconds or not parts:
-        parts.append(f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{fraction}")
-    return " ".join(parts)
+def _date_text(days: int) -> str:
+    """Return a date of any year, by days since 1970. The calendar repeats after 400 years, which have 146,097 days."""
+    cycles, days = divmod(days, 146_097)
+    found = date(1970, 1, 1) + timedelta(days)
+    return f"{found.year + 400 * cycles:04}-{found:%m-%d}"
 
 
 def _plain(value: Any) -> Any:
@@ -136,8 +141,6 @@ def _plain(value: Any) -> Any:
         return int(value) if value == value.to_integral_value() and value.as_tuple().exponent == 0 else float(value)
     if isinstance(value, (date, time)):
         return value.isoformat()
-    if isinstance(value, pa.MonthDayNano):
-        return _interval_text(value)
     if isinstance(value, dict):
         return {str(name): _plain(inner) for name, inner in value.items()}
     if isinstance(value, list) and value and isinstance(value[0], tuple):  # a map

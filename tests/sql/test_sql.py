@@ -19,6 +19,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
@@ -222,15 +223,34 @@ def test_exit_codes(tmp_path: Path) -> None:
         ("interval '-3 hours'", "-03:00:00"),
         ("timestamp '2020-01-01 00:01' - timestamp '2020-01-01'", "00:01:00"),
         ("interval '0 seconds'", "00:00:00"),
+        ("interval '1000000000 months'", "83333333 years 4 months"),
+        ("[interval '1 day']", ["1 day"]),
+        ("{'a b': interval '1 day', 'bit': '10110'::bit}", {"a b": "1 day", "bit": "10110"}),
+        ("map {'k': 340282366920938463463374607431768211455::uhugeint}", {"k": str(2**128 - 1)}),
+        ("union_value(k := 1)", "1"),
+        ("array_value(interval '1 day')", ["1 day"]),
+        ("'12:00:00+02'::timetz", "12:00:00+02"),
+        ("123456789012345678901234567890::bignum", "123456789012345678901234567890"),
+        ("date '290309-12-22 (BC)'", "-290308-12-22"),
+        ("timestamptz '294247-01-10 04:00:54.775806+00'", "294247-01-10T04:00:54.775806Z"),
+        ("timestamp_ns '2024-01-01 00:00:00.123456789'", "2024-01-01T00:00:00.123456789"),
         ("date 'infinity'", "infinity"),
         ("timestamptz '-infinity'", "-infinity"),
         ("date '12000-02-03'", "12000-02-03"),
     ],
 )
-def test_times_that_python_lacks_are_texts(expression: str, text: str) -> None:
+def test_values_that_arrow_or_python_lacks_are_texts(expression: str, text: object) -> None:
     """Differences of timestamps are usual, and Python lacks infinite times and years after 9999."""
     done = sql("--format", "jsonl", f"select {expression} as x, null as y", ROLLED)
     assert json.loads(done.stdout) == {"x": text, "y": None}
+
+
+def test_an_interval_is_text_in_parquet(tmp_path: Path) -> None:
+    """Parquet has no intervals and no unions."""
+    statement = "select interval '1 day' as i, union_value(k := 1) as u, 1 as n"
+    done = sql(statement, ROLLED, "--format", "parquet", "-o", tmp_path / "rows.parquet")
+    assert done.exit_code == 0, done.stderr
+    assert pq.read_table(tmp_path / "rows.parquet").to_pylist() == [{"i": "1 day", "u": "1", "n": 1}]
 
 
 def test_an_archive_comes_from_standard_input() -> None:

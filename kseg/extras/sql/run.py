@@ -95,7 +95,8 @@ class _Running:
 
     def _open(self) -> Any:
         try:
-            return self._connection.sql(self._statement.sql).arrow(BATCH_ROWS)
+            found = self._connection.sql(self._statement.sql)
+            return _with_texts(found).arrow(BATCH_ROWS)
         except (duckdb.BinderException, duckdb.CatalogException):
             self._connection.execute(self._statement.sql)  # raises the same error, with its position in the statement
             raise
@@ -108,6 +109,41 @@ class _Running:
         # Arrow makes an ArrowException or an OSError of DuckDB's errors while rows are read.
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             raise self._statement.error(error) from error
+
+
+#: Types without a type of Arrow that has the same values and that JSON, CSV and Parquet can have.
+_SHOWN_AS_TEXT = frozenset({"bignum", "bit", "interval", "time with time zone", "uhugeint", "union", "varint"})
+
+
+def _with_texts(relation: Any) -> Any:
+    """Return a relation with text, as DuckDB prints it, in the place of values that Arrow cannot show."""
+    types = [_shown_type(kind) for kind in relation.types]
+    if types == [str(kind) for kind in relation.types]:
+        return relation
+    columns = zip(relation.columns, types, strict=True)
+    return relation.project(
+        ", ".join(f"cast(#{n} as {kind}) as {_quoted(name)}" for n, (name, kind) in enumerate(columns, 1))
+    )
+
+
+def _shown_type(kind: Any) -> str:
+    """Return the type that a column is shown as: the type itself, or with ``varchar`` in it."""
+    if kind.id in _SHOWN_AS_TEXT:
+        return "VARCHAR"
+    if kind.id not in ("struct", "list", "map", "array"):
+        return str(kind)
+    inner = [(name, child if name == "size" else _shown_type(child)) for name, child in kind.children]
+    if [child for _, child in inner] == [str(child) for _, child in kind.children]:
+        return str(kind)
+    if kind.id == "struct":
+        return f"STRUCT({', '.join(f'{_quoted(name)} {child}' for name, child in inner)})"
+    if kind.id == "map":
+        return f"MAP({inner[0][1]}, {inner[1][1]})"
+    return f"{inner[0][1]}[{inner[1][1] if kind.id == 'array' else ''}]"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def settings_of(folder: str, memory: int) -> dict[str, Any]:
