@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 groups = $(VENV)/.compiled $(patsubst %,$(VENV)/.group-%,$(1))
 SOURCES := $(shell find kseg -name '*.py' -o -name '*.pxd')
 
-.PHONY: demo test test-kafka test-spark test-all fuzz check fixtures findings peers docs site bench bench-spark dist program test-lowest clean
+.PHONY: demo test test-kafka test-spark test-all fuzz check fixtures findings peers docs site bench bench-spark dist program sanitize test-lowest clean
 
 demo: $(VENV)/.installed
 	@KSEG_ENGINE=python sh demo.sh $(BIN)/kseg
@@ -69,13 +69,17 @@ bench: $(call groups,test lab)
 bench-spark: $(call groups,test lab spark)
 	$(BIN)/python -m bench.spark --write
 
-# The sdist and one wheel for this platform, built twice and compared, checked, installed and tested.
+# The sdist, the wheel for this platform and the one of plain Python, built twice and compared, checked, installed and tested.
 dist: $(VENV)/.group-dist
 	packaging/build-dist $(BIN)/python
 
 # A folder that runs on machines without Python, in dist/, tried in a root that has only the C library.
 program: $(VENV)/bin/python
 	packaging/build-program $(BIN)/python
+
+# The engine with AddressSanitizer and UndefinedBehaviorSanitizer, on valid and damaged segments.
+sanitize: $(VENV)/bin/python
+	packaging/test-sanitized $(BIN)/python
 
 # The lowest versions of the dependencies that pyproject.toml allows.
 test-lowest:

@@ -1,6 +1,7 @@
 """Compile the engine where a C compiler works, and install the same sources as plain Python where none does.
 
-``KSEG_BUILD=compiled`` makes a missing or failing compiler an error, ``KSEG_BUILD=python`` skips compilation.
+``KSEG_BUILD=compiled`` makes a missing or failing compiler an error, ``KSEG_BUILD=python`` skips compilation,
+``KSEG_BUILD=any`` makes a wheel of plain Python for all platforms (``py3-none-any``).
 ``KSEG_ABI3=1`` compiles against Python's stable ABI, so that one wheel serves Python 3.11 and later.
 Everything else about the package is in pyproject.toml.
 """
@@ -144,6 +145,7 @@ setup(
         "build_ext": {"parallel": os.cpu_count()},
         "bdist_wheel": {"py_limited_api": "cp311"} if ABI3 else {},
     },
+    # A distribution that names extensions is for one platform, also if BuildEngine compiles none.
     ext_modules=[
         Extension(
             name,
@@ -151,6 +153,6 @@ setup(
             py_limited_api=ABI3,
             define_macros=[("Py_LIMITED_API", "0x030B0000")] if ABI3 else [],
         )
-        for name in (SHARED_MODULE, *COMPILED_MODULES)
+        for name in (() if WANTED == "any" else (SHARED_MODULE, *COMPILED_MODULES))
     ],
 )
