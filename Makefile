@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 groups = $(VENV)/.compiled $(patsubst %,$(VENV)/.group-%,$(1))
 SOURCES := $(shell find kseg -name '*.py' -o -name '*.pxd')
 
-.PHONY: demo test test-kafka test-spark test-all fuzz check fixtures findings peers docs site bench bench-spark dist program sanitize test-lowest clean
+.PHONY: demo test test-kafka test-spark test-all fuzz check fixtures findings peers docs site bench bench-spark dist program sanitize locked lock test-lowest clean
 
 demo: $(VENV)/.installed
 	@KSEG_ENGINE=python sh demo.sh $(BIN)/kseg
@@ -92,6 +92,18 @@ clean:
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check 'pip>=25.1'  # knows --group
+
+# The dependency groups but spark, as packaging/development.txt has them: pip rejects a file whose hash is not in that list.
+LOCKED := build test lab s3 lake check docs dist program sbom
+locked: $(VENV)/bin/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r packaging/development.txt
+	@touch $(LOCKED:%=$(VENV)/.group-%)
+
+# The newest versions of today.
+lock: $(VENV)/bin/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check uv
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --upgrade --generate-hashes --no-header --no-annotate \
+	    --no-emit-index-url --no-emit-find-links pyproject.toml $(LOCKED:%=--group %) -o packaging/development.txt
 
 # Plain Python: `make demo` is for people who want to see kseg, and the compiler takes a minute.
 $(VENV)/.installed: pyproject.toml setup.py | $(VENV)/bin/python

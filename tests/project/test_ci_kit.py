@@ -1,4 +1,4 @@
-"""The GitHub action, the GitLab template and the pre-commit hook run kseg as they say."""
+"""The GitHub action, the jobs of GitLab, Jenkins and Argo, and the pre-commit hook run kseg as they say."""
 
 import os
 import re
@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,7 +20,7 @@ from tests.support.cli import DAMAGED, PLAIN, ROOT
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
 
 NAME = PLAIN.name
-
+CI = ROOT / "packaging" / "ci"
 
 MODULES = ("kseg_script.py", "pyspark_kseg.py")
 PARTS = ("kseg", "packaging", "pyproject.toml", "setup.py", *MODULES, "README.md", "LICENSE", "MANIFEST.in")
@@ -49,6 +50,17 @@ def installed(checkout: Path) -> Path:
     assert done.returncode == 0, done.stderr
     assert (checkout / "venv" / "bin" / "kseg").exists()
     return checkout
+
+
+@pytest.fixture(scope="module")
+def wheel(installed: Path) -> Path:
+    """The wheel of plain Python, as `make dist` makes it, in an environment that can install it."""
+    build = f"python -m pip wheel --quiet --no-deps --wheel-dir '{installed}/wheels' '{installed}'"
+    done = run(build, installed, installed, KSEG_BUILD="any")
+    assert done.returncode == 0, done.stderr
+    (built,) = (installed / "wheels").iterdir()
+    assert built.name.endswith("-py3-none-any.whl")
+    return built
 
 
 @pytest.fixture
@@ -149,26 +161,90 @@ class QuietHandler(SimpleHTTPRequestHandler):
         """Print nothing."""
 
 
-def gitlab(workspace: Path, checkout: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the whole job: its lines run in one shell."""
-    job: dict[str, Any] = yaml.safe_load((ROOT / "packaging" / "ci" / "gitlab.yml").read_text())["kseg-validate"]
-    return run("\n".join(job["script"]), workspace, checkout, **{**job["variables"], **variables})
+def gitlab_job() -> tuple[str, dict[str, str]]:
+    """Return the lines of the job, which run in one shell, and its variables."""
+    job: dict[str, Any] = yaml.safe_load((CI / "gitlab.yml").read_text())["kseg-validate"]
+    return "\n".join(job["script"]), job["variables"]
 
 
-def test_the_gitlab_job_installs_checks_and_writes_its_reports(workspace: Path, checkout: Path) -> None:
-    """The files that the job keeps exist also when it fails."""
-    job: dict[str, Any] = yaml.safe_load((ROOT / "packaging" / "ci" / "gitlab.yml").read_text())["kseg-validate"]
-    paths = "clicks-0\r\norders 0\r\n-clicks-1"
-    done = gitlab(workspace, checkout, KSEG_PACKAGE=str(checkout), KSEG_PATHS=paths, KSEG_OPTIONS="--deep\r\n--jobs 1")
+def jenkins_job() -> tuple[str, dict[str, str]]:
+    text = (CI / "Jenkinsfile").read_text()
+    (script,) = re.findall(r"sh '''(.+?)'''", text, re.DOTALL)
+    assert "\\" not in script  # Groovy would read it as an escape
+    return script, dict(re.findall(r"name: '(\w+)', defaultValue: '(.*?)'", text))
+
+
+def argo_job() -> tuple[str, dict[str, str]]:
+    spec: dict[str, Any] = yaml.safe_load((CI / "argo.yaml").read_text())["spec"]
+    given = {one["name"]: one.get("value", "") for one in spec["arguments"]["parameters"]}
+    script = spec["templates"][0]["script"]
+    assert "{{" not in script["source"]
+    names = {one["name"]: re.fullmatch(r"{{workflow\.parameters\.(\w+)}}", one["value"]) for one in script["env"]}
+    return script["source"], {name: given[match[1]] for name, match in names.items() if match}
+
+
+JOBS = pytest.mark.parametrize("job", [gitlab_job, jenkins_job, argo_job])
+
+
+@JOBS
+def test_a_job_installs_checks_and_writes_its_reports(
+    job: Callable[[], tuple[str, dict[str, str]]], workspace: Path, wheel: Path
+) -> None:
+    """The files that a job keeps exist also when it fails. Names with hyphens and CR LF are harmless."""
+    script, defaults = job()
+    given = {
+        "KSEG_PACKAGE": f"{wheel}\r",
+        "KSEG_PATHS": "clicks-0\r\norders 0\r\n-clicks-1",
+        "KSEG_OPTIONS": "--deep --jobs 1\r",
+    }
+    done = run(script, workspace, wheel.parents[1], **{**defaults, **given})
     assert done.returncode == 1, done.stderr
-    assert (workspace / job["artifacts"]["reports"]["junit"]).read_text().count("<testsuite ") == 3
-    assert (workspace / job["artifacts"]["paths"][0]).exists()
+    assert (workspace / "kseg.xml").read_text().count("<testsuite ") == 3
+    assert (workspace / "kseg.html").exists()
 
 
-def test_the_gitlab_job_installs_no_foreign_package(workspace: Path, checkout: Path) -> None:
+@JOBS
+def test_a_job_installs_no_foreign_package(
+    job: Callable[[], tuple[str, dict[str, str]]], workspace: Path, checkout: Path
+) -> None:
     """The name kseg in the package index could be anybody's: without an address the job fails."""
-    done = gitlab(workspace, checkout)
-    assert (done.returncode, "set KSEG_PACKAGE" in done.stdout) == (2, True)
+    script, defaults = job()
+    done = run(script, workspace, checkout, **defaults)
+    assert (done.returncode, "to a wheel" in done.stdout or "to the address" in done.stdout) == (2, True)
+
+
+def test_the_action_installs_a_given_wheel(workspace: Path, checkout: Path, tmp_path: Path) -> None:
+    """A wheel, or its URL, takes the place of the sources; a line end of an editor is no part of its name."""
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin" / "python"
+    python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    python.chmod(0o755)
+    for package, expected in (
+        ("", str(checkout)),
+        ("-kseg-0.1.0-py3-none-any.whl\r\n", "-kseg-0.1.0-py3-none-any.whl"),
+    ):
+        asked = {**variables("Install kseg", package=package), "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+        done = run(step("Install kseg"), workspace, checkout, **asked)
+        assert done.stdout.split("\n")[-4:-1] == ["--", expected, "fsspec[http]"]
+
+
+def test_each_action_of_the_workflows_is_pinned() -> None:
+    """A tag can be moved to other code; a hash can't. The version behind it is for people."""
+    files = [ROOT / "action.yml", *sorted((ROOT / ".github" / "workflows").glob("*.yml"))]
+    used = [
+        line.strip() for file in files for line in file.read_text().splitlines() if "uses:" in line and line[0] != "#"
+    ]
+    assert len(used) > 10
+    loose = [line for line in used if not re.fullmatch(r"- uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)]
+    assert loose == []
+
+
+def test_workflows_get_no_rights_that_they_do_not_need() -> None:
+    """Each workflow reads the repository only; the job that publishes names its rights."""
+    for file in (ROOT / ".github" / "workflows").glob("*.yml"):
+        workflow = yaml.safe_load(file.read_text())
+        assert workflow["permissions"] == {"contents": "read"}, file
+        assert [name for name, job in workflow["jobs"].items() if "permissions" in job] in ([], ["publish"]), file
 
 
 def test_spark_finds_an_editable_install(checkout: Path, tmp_path: Path) -> None:
@@ -180,9 +256,11 @@ def test_spark_finds_an_editable_install(checkout: Path, tmp_path: Path) -> None
 
 
 def test_the_hook_gets_the_files_of_a_log() -> None:
-    """The pattern selects what kseg reads, and nothing else."""
-    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
-    assert hook["entry"] == "kseg validate"
+    """The pattern selects what kseg reads, and nothing else. Options end before the names, which can begin with a hyphen."""
+    hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    assert len({hook["files"] for hook in hooks}) == 1
+    for hook in hooks:
+        assert (hook["entry"], hook["args"]) == ("kseg validate", ["--"])
     for name in ("a/orders-0/00000000000000000000.log", "00000000000000000012.timeindex"):
         assert re.search(hook["files"], name)
     for name in ("a/server.log", "00000000000000000012.log.py", "x00000000000000000012.log"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -169,6 +170,21 @@ def test_the_wheel_holds_the_man_pages() -> None:
     """`man kseg` works after an install only if the pages are data files of the wheel."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["tool"]["setuptools"]["data-files"]["share/man/man1"] == ["packaging/man/*.1"]
+
+
+def test_the_development_environment_is_pinned_by_hashes() -> None:
+    """`make locked` installs these files and no others; the list names no index, so it works with each mirror."""
+    text = (ROOT / "packaging" / "development.txt").read_text(encoding="utf-8")
+    entry = re.compile(
+        r"([a-z0-9][a-z0-9._-]*)(?:\[[a-z0-9,-]+\])?==\S+(?: ; [^\n]+?)?((?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n"
+    )
+    entries = entry.findall(text)
+    assert entry.sub("", text) == ""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    groups = project["dependency-groups"]
+    wanted = [*project["project"]["dependencies"], *(one for name in groups if name != "spark" for one in groups[name])]
+    names = {re.split(r"[^A-Za-z0-9._-]", one)[0].lower() for one in wanted}
+    assert names - {name for name, _ in entries} == set()
 
 
 def _environment(home: Path) -> dict[str, str]:
