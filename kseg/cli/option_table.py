@@ -169,6 +169,8 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "keep_producers": OptionRow("--keep-producers", "Keep producer ids, sequences, transactions and markers."),
         "skip_damaged": OptionRow("--skip-damaged", "Skip damaged batches. Exit code 1 if there are any."),
         "dry_run": OptionRow("--dry-run", "Write only the report. DST can be omitted."),
+        "stage": OptionRow("--stage", "End a run after this stage. Default: report.",
+            type=lambda: Choice(["list", "check", "quarantine", "load", "report"]), default="report"),
         "nodes": OptionRow("--node", "Take these log directories as those of a node. Repeatable.", "ID=DIR[,DIR]",
             lambda: Parsed(common.node_and_folders), multiple=True),
         "controllers": OptionRow("--controller", "Make a node that is only a controller. Repeatable.", "ID",

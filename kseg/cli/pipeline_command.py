@@ -6,18 +6,24 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import click
 
 from kseg.cli import common, spark_session
 from kseg.cli.messages import FOUND, fail, note
 from kseg.cli.typed_command import DetailOptions, SparkOptions, command
+from kseg.errors import UsageError
 from kseg.extras.pipeline import pipeline_preview, pipeline_reports, pipeline_settings, pipeline_verify
-from kseg.extras.pipeline.pipeline_run import Pipeline, RunOutcome
+from kseg.extras.pipeline.engine_choice import choose_engine
+from kseg.extras.pipeline.pipeline_run import STAGES, Pipeline, RunOutcome
+from kseg.extras.pipeline.pipeline_settings import AUTO
 from kseg.format.storage.process_pool import Pool, process_pool
 from kseg.report.formats import PIPELINE, destination, write
 from kseg.spark.jobs import pool as spark_jobs
 from kseg.text import count_of
+
+LAST_STAGE = list(STAGES)[-1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +34,7 @@ class PipelineOptions(SparkOptions, DetailOptions):
     config: str
     output: str | None
     jobs: int
+    stage: str
 
 
 @command(
@@ -53,26 +60,32 @@ def pipeline(asked: PipelineOptions) -> int:
     Exit codes: 0 success, 1 damage was set aside or a table differs, 2 the work could not be done, 3 fail_if is met.
     """
     settings = pipeline_settings.read_settings(asked.config)
+    if asked.stage != LAST_STAGE and asked.action != "run":
+        raise UsageError(f"--stage is for run, not for {asked.action}")
     common.check_outputs(*(path for path in settings.paths if not any(one in path for one in "*?[")))
     if asked.action == "run":
         return _run(asked, settings)
     work = Pipeline(settings, note)
     if asked.action == "verify":
-        with _workers(asked, settings) as pool:
+        with _workers(asked, settings, 0) as pool:
             found, lines = pipeline_verify.verify(work, pool)
+    elif asked.action == "plan":
+        found, lines = pipeline_preview.plan(work, asked.spark)
     else:
-        found, lines = (pipeline_preview.plan if asked.action == "plan" else pipeline_preview.status)(work)
+        found, lines = pipeline_preview.status(work)
     with destination(asked.output) as out:
         write(PIPELINE, asked.format, out, found, lines, detail=asked.detail)
     return FOUND if any(one.status == "different" for one in found) else 0
 
 
 @contextmanager
-def _workers(asked: PipelineOptions, settings: pipeline_settings.PipelineSettings) -> Iterator[Pool | None]:
-    """Yield what runs the calls that check and load: processes, the executors of Spark, or None for this process."""
-    master = asked.spark or settings.spark
-    if master:
-        with spark_session.spark_session(asked, [*settings.paths, settings.state], master) as spark:
+def _workers(asked: PipelineOptions, settings: pipeline_settings.PipelineSettings, size: int) -> Iterator[Pool | None]:
+    """Yield what runs the calls that read ``size`` bytes: processes, the executors of Spark, or None for this process."""
+    engine = choose_engine(settings, size, asked.spark)
+    if settings.engine == AUTO:
+        note(str(engine))
+    if engine.master:
+        with spark_session.spark_session(asked, [*settings.paths, settings.state], engine.master) as spark:
             yield spark_jobs.SparkPool(spark)
     elif asked.jobs == 1:
         yield None
@@ -83,8 +96,9 @@ def _workers(asked: PipelineOptions, settings: pipeline_settings.PipelineSetting
 
 def _run(asked: PipelineOptions, settings: pipeline_settings.PipelineSettings) -> int:
     work = Pipeline(settings, note)
-    with _workers(asked, settings) as pool:
-        outcome = work.run(lambda one: pipeline_reports.write_reports(settings, one), pool)
+    outcome = work.run(
+        lambda one: pipeline_reports.write_reports(settings, one), partial(_workers, asked, settings), asked.stage
+    )
     with destination(asked.output) as out:
         write(PIPELINE, asked.format, out, outcome.partitions, _lines(outcome), detail=asked.detail)
     for line in outcome.failures:
@@ -93,8 +107,12 @@ def _run(asked: PipelineOptions, settings: pipeline_settings.PipelineSettings) -
 
 
 def _lines(outcome: RunOutcome) -> list[str]:
+    if outcome.state == "LISTED":
+        return [f"run {outcome.run}: ended after the state LISTED"]
     rows = ", ".join(f"{count_of(count, 'row')} of {topic}" for topic, count in outcome.rows.items() if count)
     lines = [f"run {outcome.run}: {rows or 'no rows'} loaded in {time.time() - outcome.started:.0f} s"]
+    if outcome.state != "DONE":
+        lines.append(f"ended after the state {outcome.state}: the next run continues")
     if outcome.damage:
         lines.append(f"{count_of(len(outcome.damage), 'damaged place')} set aside")
     for table, count in outcome.rejected.items():

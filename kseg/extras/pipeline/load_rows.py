@@ -13,6 +13,7 @@ from kseg.extras.pipeline.lake_table import LakeTable, TableState
 from kseg.extras.pipeline.offset_plan import Loaded, LoadPlan, Part
 from kseg.extras.pipeline.pipeline_state import remove_file
 from kseg.extras.pipeline.rejected_load import RejectedLoad, RejectedPlace
+from kseg.extras.pipeline.source_listing import ListedSegment
 from kseg.extras.pipeline.table_rows import TableRows
 from kseg.extras.serialization.record_decoder import DecodeSettings
 from kseg.extras.views.planning import Request, SegmentRange, Split
@@ -51,12 +52,11 @@ def part_rows(
     )
     limits = RowFilter(part.first, part.end)
     yield from read(request, limits, Split(tuple(ranges)), Notices(finding=notice))
-    _check_unchanged(part)
+    check_unchanged(part.listed)
 
 
-def _check_unchanged(part: Part) -> None:
+def check_unchanged(listed: ListedSegment) -> None:
     """Raise KsegError if a local segment was replaced while it was read. Requests for objects name the version."""
-    listed = part.listed
     if not is_url(listed.path) and not listed.file.active:
         stamp = stamp_of(listed.path)
         if stamp is None or ":".join(map(str, stamp)) != listed.stamp:

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from kseg.extras.pipeline.checked_segments import Inventory
+from kseg.extras.pipeline.engine_choice import choose_engine
 from kseg.extras.pipeline.offset_plan import Loaded, needed
 from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline
 from kseg.extras.pipeline.pipeline_state import MANIFEST
-from kseg.extras.pipeline.source_listing import SourceReplica
+from kseg.extras.pipeline.source_listing import SourceReplica, partitions_by_topic
 from kseg.format.sidefiles.log_end import last_valid_batch
 from kseg.text import count_of, iso_time, size_text
 
 _Found = tuple[list[PartitionOutcome], list[str]]
 
 
-def plan(pipeline: Pipeline) -> _Found:
-    """Return the planned load by partition, and lines with the sums and the tables that it would create."""
+def plan(pipeline: Pipeline, spark: str | None = None) -> _Found:
+    """Return the planned load by partition, and lines with the sums, the engine and the tables that it would create.
+
+    ``spark`` is the master of the command line.
+    """
     inventory = Inventory(pipeline.state)
     found, lines = [], []
     known_bytes = new_bytes = new_segments = 0
-    for topic, partitions in _by_topic(pipeline).items():
+    for topic, partitions in partitions_by_topic(pipeline.listed()).items():
         table = pipeline.tables[topic]
         state = table.read_state()
         if state is None:
@@ -41,6 +45,7 @@ def plan(pipeline: Pipeline) -> _Found:
                 PartitionOutcome(topic, partition, table.settings.shown, first, max(end, first), end, status, *sizes)
             )
     lines.append(f"would check {count_of(new_segments, 'segment')}, {size_text(new_bytes)}")
+    lines.append(str(choose_engine(pipeline.settings, new_bytes + known_bytes, spark)))
     if known_bytes:
         lines.append(f"checked already: {size_text(known_bytes)}")
     return found, [*lines, *_last_run(pipeline)]
@@ -50,7 +55,7 @@ def status(pipeline: Pipeline) -> _Found:
     """Return the loaded and the missing offsets by partition, and lines about the last run."""
     inventory = Inventory(pipeline.state)
     found = []
-    for topic, partitions in _by_topic(pipeline).items():
+    for topic, partitions in partitions_by_topic(pipeline.listed()).items():
         table = pipeline.tables[topic]
         state = table.read_state()
         for partition, replicas in partitions.items():
@@ -66,13 +71,6 @@ def status(pipeline: Pipeline) -> _Found:
             )  # fmt: skip
     lag = sum(one.lag for one in found)
     return found, [f"{count_of(lag, 'offset')} not loaded", *_last_run(pipeline)]
-
-
-def _by_topic(pipeline: Pipeline) -> Mapping[str, Mapping[int, tuple[SourceReplica, ...]]]:
-    by_topic: dict[str, dict[int, tuple[SourceReplica, ...]]] = {}
-    for (topic, partition), replicas in pipeline.listed().items():
-        by_topic.setdefault(topic, {})[partition] = replicas
-    return by_topic
 
 
 def _log_end(replicas: Sequence[SourceReplica], inventory: Inventory) -> int:

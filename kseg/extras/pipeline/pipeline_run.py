@@ -9,23 +9,30 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kseg.errors import KsegError, UsageError
 from kseg.extras.pipeline.checked_segments import CheckedSegment, Inventory
+from kseg.extras.pipeline.engine_choice import wanted_segments
 from kseg.extras.pipeline.lake_table import ChangedTableError, LakeTable, TableState, open_table
 from kseg.extras.pipeline.load_rows import TableLoad
 from kseg.extras.pipeline.offset_plan import LoadPlan, PlanRules, needed, plan_partition
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings
 from kseg.extras.pipeline.pipeline_state import MANIFEST, STATES, PipelineState, new_file
-from kseg.extras.pipeline.source_listing import Listing, SourceReplica, list_source
+from kseg.extras.pipeline.quarantine_copies import SegmentCopy, copy_segment
+from kseg.extras.pipeline.source_listing import ListedSegment, Listing, Partitions, list_source, partitions_by_topic
 from kseg.findings import do_nothing
-from kseg.format.storage.process_pool import Pool
+from kseg.format.storage.process_pool import Pool, map_ordered
 
 #: Exit codes: damage was set aside; the run could not do its work; ``fail_if`` is met.
 SET_ASIDE, FAILED, FAIL_IF = 1, 2, 3
+#: The stages of a run, and the state that each one ends with.
+STAGES = dict(zip(("list", "check", "quarantine", "load", "report"), STATES, strict=False))
+#: Returns what runs the calls of a run that reads that many bytes.
+Workers = Callable[[int], AbstractContextManager[Pool | None]]
 #: How often a load begins again because another program has committed to its table.
 _TRIES = 3
 
@@ -73,6 +80,7 @@ class RunOutcome:
     started: float = 0.0
     fail_if: str | None = None
     rejected: Mapping[str, int] = field(default_factory=dict)
+    state: str = "DONE"
 
 
 @dataclass(slots=True)
@@ -106,10 +114,12 @@ class Pipeline:
             raise UsageError(f"{self.settings.path}: no partition of {', '.join(self.tables)} in the source")
         return listing
 
-    def run(self, report: Callable[[RunOutcome], object], pool: Pool | None = None) -> RunOutcome:
+    def run(
+        self, report: Callable[[RunOutcome], object], workers: Workers = lambda _: nullcontext(), until: str = "report"
+    ) -> RunOutcome:
         """Do a run, or continue the last one, and return its outcome. Raises KsegError if it could not do its work.
 
-        ``report`` writes the reports.
+        ``report`` writes the reports. The run ends after the stage ``until``; the next one continues it.
         """
         with self.state.leased():
             manifest = self.state.read(MANIFEST)
@@ -118,17 +128,19 @@ class Pipeline:
                 manifest = {"run": _new_id(number), "number": number, "started": time.time(), "damage": []}
             else:
                 self._note(f"continuing run {manifest['run']}, which ended after {manifest['state']}")
-            return _Run(self, manifest, pool).do(report)
+            return _Run(self, manifest, workers).do(report, STAGES[until])
 
 
 class _Run:
     """The states of one run, in their order."""
 
-    def __init__(self, pipeline: Pipeline, manifest: dict[str, Any], pool: Pool | None) -> None:
+    def __init__(self, pipeline: Pipeline, manifest: dict[str, Any], workers: Workers) -> None:
         self._pipeline = pipeline
         self._settings = pipeline.settings
         self._manifest = manifest
-        self._pool = pool
+        self._workers = workers
+        self._pool: Pool | None = None
+        self._listing: Listing = {}
         self._work = _Work()
         self._done: dict[str, TableState] = {}
 
@@ -142,36 +154,49 @@ class _Run:
         self._manifest |= {"state": state, "time": time.time(), "config": self._settings.digest, **facts}
         self._pipeline.state.write(MANIFEST, self._manifest)
 
-    def do(self, report: Callable[[RunOutcome], object]) -> RunOutcome:
-        listing = self._pipeline.listed()
+    def do(self, report: Callable[[RunOutcome], object], until: str) -> RunOutcome:
+        self._listing = listing = self._pipeline.listed()
         sizes = [one.size for replicas in listing.values() for replica in replicas for one in replica.segments]
+        by_topic = partitions_by_topic(listing)
+        self._work.states = {topic: self._pipeline.tables[topic].read_state() or TableState() for topic in by_topic}
         self._record("LISTED", segments=len(sizes), bytes=sum(sizes))
-        self._check(listing)
-        damage = self._damage()
-        self._record("CHECKED", damage=damage)
-        met = self._settings.fail_if is not None and self._settings.fail_if.is_met(*self._counts())
-        if not met:
-            self._place(damage)
-            self._record("PLACED")
-            self._load()
-            self._record("LOADED")
-        outcome = self._outcome(damage, met=met)
-        report(outcome)
-        self._record("REPORTED", code=outcome.code)
-        self._record("DONE", ended=time.time())
+        if until == "LISTED":
+            return self._outcome([], met=False)
+        wanted = {
+            topic: wanted_segments(topic, partitions.items(), self._work.states[topic])
+            for topic, partitions in by_topic.items()
+        }
+        with self._workers(sum(one.size for segments in wanted.values() for one in segments)) as self._pool:
+            outcome = self._work_until(until, by_topic, wanted)
+        if until == "REPORTED":
+            report(outcome)
+            self._record("REPORTED", code=outcome.code)
+            self._record("DONE", ended=time.time())
+            return replace(outcome, state="DONE")
         return outcome
 
-    def _check(self, listing: Listing) -> None:
+    def _work_until(self, until: str, by_topic: Partitions, wanted: Mapping[str, list[ListedSegment]]) -> RunOutcome:
+        """Check, set aside and load; return the outcome after the last of these states."""
+        self._check(by_topic, wanted)
+        damage = self._damage()
+        first = {plan.name: plan.first for plans in self._work.plans.values() for plan in plans}
+        self._record("CHECKED", damage=damage, first=first | self._manifest.get("first", {}))
+        met = self._settings.fail_if is not None and self._settings.fail_if.is_met(*self._counts())
+        if not met and until != "CHECKED":
+            self._place(damage)
+            self._record("PLACED")
+            if until != "PLACED":
+                self._load()
+                self._record("LOADED")
+        return self._outcome(damage, met=met)
+
+    def _check(self, by_topic: Partitions, wanted: Mapping[str, list[ListedSegment]]) -> None:
         """Check the segments that are not loaded, and plan the load of each partition."""
         inventory = Inventory(self._pipeline.state)
-        by_topic: dict[str, dict[int, tuple[SourceReplica, ...]]] = defaultdict(dict)
-        for (topic, partition), replicas in listing.items():
-            by_topic[topic][partition] = replicas
         for topic, partitions in by_topic.items():
-            state = self._work.states[topic] = self._pipeline.tables[topic].read_state() or TableState()
+            state = self._work.states[topic]
             known = {partition: state.offsets.get(f"{topic}-{partition}") for partition in partitions}
-            wanted = [one for partition, replicas in partitions.items() for one in needed(replicas, known[partition])]
-            checked = inventory.check(wanted, self._pool)
+            checked = inventory.check(wanted[topic], self._pool)
             self._work.segments |= checked
             for partition, replicas in partitions.items():
                 own = {one.path: checked[one.path] for one in needed(replicas, known[partition])}
@@ -196,10 +221,23 @@ class _Run:
         return damaged, every
 
     def _place(self, damage: Sequence[Mapping[str, Any]]) -> None:
-        """Write the quarantine list of the run."""
+        """Write the quarantine list of the run, and copies of the damaged segments if the configuration wants them."""
         if self._settings.quarantine and damage:
+            folder = f"{self._settings.quarantine}/{self._id}"
+            if self._settings.copies:
+                copies = [SegmentCopy(segment, folder, number) for number, segment in self._damaged_segments()]
+                places = dict(map_ordered(self._pool, copy_segment, copies))
+                damage = [{**row, "copy": places.get(row["file"])} for row in damage]
             with new_file(f"{self._settings.quarantine}/{self._id}.jsonl") as out:
                 out.write("".join(f"{json.dumps(row)}\n" for row in damage).encode())
+
+    def _damaged_segments(self) -> Iterator[tuple[int, ListedSegment]]:
+        """Yield the listed segments with damage, each with the number of its folder among those of the partition."""
+        for plans in self._work.plans.values():
+            for plan in plans:
+                paths = {checked.path for checked in plan.damaged}
+                for number, replica in enumerate(self._listing[plan.place], 1):
+                    yield from ((number, one) for one in replica.segments if one.path in paths)
 
     def _load(self) -> None:
         for topic, plans in self._work.plans.items():
@@ -229,12 +267,13 @@ class _Run:
         failures = self._work.failures
         rejected = {} if met else self._rejected()
         code = FAIL_IF if met else FAILED if failures else SET_ASIDE if damage or rejected else 0
-        partitions = [one for plans in self._work.plans.values() for one in map(self._partition, plans)]
+        counts = Counter((row["topic"], row["partition"]) for row in damage)
+        partitions = [self._partition(one, counts[one.place]) for plans in self._work.plans.values() for one in plans]
         rows = {topic: state.rows for topic, state in self._done.items() if state.run == self._id}
         condition = self._settings.fail_if.text if met and self._settings.fail_if else None
         return RunOutcome(
             self._id, code, partitions, damage, rows, tuple(failures), tuple(self._work.segments.values()),
-            float(self._manifest["started"]), condition, rejected,
+            float(self._manifest["started"]), condition, rejected, str(self._manifest["state"]),
         )  # fmt: skip
 
     def _rejected(self) -> dict[str, int]:
@@ -247,18 +286,22 @@ class _Run:
                 found[side.settings.shown] = state.rows
         return found
 
-    def _partition(self, plan: LoadPlan) -> PartitionOutcome:
+    def _partition(self, plan: LoadPlan, damaged: int) -> PartitionOutcome:
         topic, partition = plan.place
         state = self._done.get(topic, self._work.states[topic])
         loaded = state.offsets.get(plan.name)
         end = loaded.next_offset if loaded else plan.first
-        status = "failed" if plan.failure or end < plan.end else "waiting" if plan.waiting else "current"
-        if status == "current" and end > plan.first:
+        first = min(self._manifest.get("first", {}).get(plan.name, plan.first), end)
+        if self._manifest["state"] in ("CHECKED", "PLACED") and not plan.failure and plan.end > end:
+            status, end = "to load", plan.end
+        else:
+            status = "failed" if plan.failure or end < plan.end else "waiting" if plan.waiting else "current"
+        if status == "current" and end > first:
             status = "loaded"
         return PartitionOutcome(
-            topic, partition, self._settings.tables[topic].shown, plan.first, end, plan.log_end, status,
+            topic, partition, self._settings.tables[topic].shown, first, end, plan.log_end, status,
             len({one.listed.path for one in plan.parts}), sum(one.checked.bytes for one in plan.parts),
-            len(_rows_of(self._id, plan)), plan.failure or plan.waiting,
+            damaged, plan.failure or plan.waiting,
         )  # fmt: skip
 
 

@@ -129,6 +129,11 @@ class TableSettings:
 
 #: The engine that needs no Java, and the masters of Spark.
 PROCESSES = "processes"
+#: The engine that is Spark above ``spark_above`` bytes, and processes otherwise.
+AUTO = "auto"
+SPARK_ABOVE = 20 * 10**9
+#: How damage is set aside: rows of a list, or also copies of the damaged segments.
+QUARANTINES = ("list", "copy")
 _MASTERS = ("local", "spark://", "yarn", "k8s://")
 
 
@@ -139,7 +144,8 @@ class PipelineSettings:
     ``gaps_stop``: offsets that are in no segment stop the load of their partition before them. ``hold_segments``: a
     damaged segment is not loaded at all. ``catalogs`` has the properties of catalogs by name. ``schemas`` are the schema
     files, the paths of the registry's topic, and the URL of a registry, as in DecodeSettings. ``spark`` is the master of
-    the Spark that checks and loads; None for processes of this machine.
+    the Spark that checks and loads; None for processes of this machine. With engine AUTO it is that of runs which read more
+    than ``spark_above`` bytes.
     """
 
     path: str
@@ -158,6 +164,9 @@ class PipelineSettings:
     reports: tuple[tuple[str, str], ...] = ()
     schemas: tuple[tuple[str, ...], tuple[str, ...], str | None] = ((), (), None)
     spark: str | None = None
+    engine: str = PROCESSES
+    spark_above: int = SPARK_ABOVE
+    copies: bool = False
 
 
 def read_settings(path: str) -> PipelineSettings:
@@ -181,11 +190,7 @@ def read_settings(path: str) -> PipelineSettings:
     schemas = tuple(tuple(_schema_place(one, home) for one in source.texts(key)) for key in ("schema_files", "schemas"))
     registry = source.text("registry") or None
     typed = any(schemas) or registry is not None
-    engine = pipeline.text("engine", PROCESSES)
-    if engine != PROCESSES and not engine.startswith(_MASTERS):
-        raise UsageError(
-            f"{path}: pipeline.engine: expected {PROCESSES}, local[*], spark://…, yarn or k8s://…, got {engine!r}"
-        )
+    engine, master = _engine(pipeline)
     tables = {
         topic: _table(
             _Section(path, f'table."{topic}"' if "." in topic else f"table.{topic}", values), topic, home, typed
@@ -216,12 +221,27 @@ def read_settings(path: str) -> PipelineSettings:
         catalogs=catalogs,
         reports=tuple(_report(path, one, home) for one in report.texts("to")),
         schemas=(schemas[0], schemas[1], registry),
-        spark=None if engine == PROCESSES else engine,
+        spark=master,
+        engine=engine,
+        spark_above=int(pipeline.amount("spark_above", _SIZES, "20 GB", SPARK_ABOVE)),
+        copies=quarantine.choice("mode", QUARANTINES) == "copy",
     )
     for section in (pipeline, source, validate, quarantine, report, root):
         section.check_known()
     _check(settings)
     return settings
+
+
+def _engine(pipeline: _Section) -> tuple[str, str | None]:
+    """Return the engine, and the master of Spark. Raises UsageError."""
+    engine, master = pipeline.text("engine", PROCESSES), pipeline.text("spark") or None
+    if engine not in (PROCESSES, AUTO) and not engine.startswith(_MASTERS):
+        raise pipeline.wrong("engine", f"{PROCESSES}, {AUTO}, local[*], spark://…, yarn or k8s://…")
+    if (master is not None) != (engine == AUTO) or (master and not master.startswith(_MASTERS)):
+        raise pipeline.wrong("spark", 'a master of Spark with engine = "auto", and only there')
+    if pipeline.has("spark_above") and engine != AUTO:
+        raise pipeline.wrong("spark_above", 'engine = "auto"')
+    return engine, master if engine == AUTO else None if engine == PROCESSES else engine
 
 
 class _Section:

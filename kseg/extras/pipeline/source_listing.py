@@ -54,6 +54,16 @@ class SourceReplica:
 
 #: The replicas of each partition.
 Listing = Mapping[Place, tuple[SourceReplica, ...]]
+#: The replicas of each partition by topic and number.
+Partitions = Mapping[str, Mapping[int, tuple[SourceReplica, ...]]]
+
+
+def partitions_by_topic(listing: Listing) -> Partitions:
+    """Return the partitions of each topic."""
+    found: dict[str, dict[int, tuple[SourceReplica, ...]]] = defaultdict(dict)
+    for (topic, partition), replicas in listing.items():
+        found[topic][partition] = replicas
+    return found
 
 
 def list_source(settings: PipelineSettings) -> Listing:
