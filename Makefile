@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 groups = $(VENV)/.compiled $(patsubst %,$(VENV)/.group-%,$(1))
 SOURCES := $(shell find kseg -name '*.py' -o -name '*.pxd')
 
-.PHONY: demo test test-kafka test-spark test-all fuzz check fixtures findings peers docs site bench bench-spark dist program sanitize locked lock test-lowest clean
+.PHONY: demo test test-kafka test-spark test-all fuzz check fixtures findings peers docs site bench bench-spark dist program deb sanitize locked lock test-lowest clean
 
 demo: $(VENV)/.installed
 	@KSEG_ENGINE=python sh demo.sh $(BIN)/kseg
@@ -76,6 +76,10 @@ dist: $(VENV)/.group-dist
 # A folder that runs on machines without Python, in dist/, tried in a root that has only the C library.
 program: $(VENV)/bin/python
 	packaging/build-program $(BIN)/python
+
+# The program as a Debian package. Needs dpkg-deb and objdump.
+deb: program
+	packaging/build-deb dist/kseg-*-linux-$(shell uname -m).tar.gz
 
 # The engine with AddressSanitizer and UndefinedBehaviorSanitizer, on valid and damaged segments.
 sanitize: $(VENV)/bin/python

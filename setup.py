@@ -108,6 +108,9 @@ class BuildEngine(build_ext):
             # -g0: debug information is a third of the time. -O2 saves a quarter, but small batches take 20 % longer. -w: the
             # sources are made by Cython, and their warnings help nobody.
             flags = ["/O2"] if self.compiler.compiler_type == "msvc" else ["-O3", "-g0", "-fwrapv", "-w"]
+            # A Python that was built in a folder adds this folder to the places where a module looks for its libraries.
+            if linker := getattr(self.compiler, "linker_so", None):
+                self.compiler.linker_so = [flag for flag in linker if not flag.startswith("-Wl,-rpath")]
             for extension in self.extensions:
                 extension.sources = [sources[extension.name]]
                 extension.extra_compile_args = flags
