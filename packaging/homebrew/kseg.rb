@@ -1,12 +1,12 @@
-# Formula for a tap. `brew update-python-resources kseg` writes the resource blocks of the dependencies; replace the url
-# and the sha256 by those of the released sdist.
+# Formula for a tap. packaging/fill_recipes.py fills its places for a released sdist, and `brew update-python-resources` writes
+# the resource blocks of the dependencies.
 class Kseg < Formula
   include Language::Python::Virtualenv
 
   desc "Inspect, validate, convert and repair Apache Kafka log segments"
-  homepage "https://example.invalid/kseg"
-  url "https://example.invalid/kseg-0.1.0.tar.gz"
-  sha256 "0000000000000000000000000000000000000000000000000000000000000000"
+  homepage "@HOME@"
+  url "@URL@"
+  sha256 "@SHA256@"
   license "Apache-2.0"
 
   depends_on "rust" => :build # cramjam

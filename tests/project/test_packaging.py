@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -185,6 +187,24 @@ def test_the_development_environment_is_pinned_by_hashes() -> None:
     wanted = [*project["project"]["dependencies"], *(one for name in groups if name != "spark" for one in groups[name])]
     names = {re.split(r"[^A-Za-z0-9._-]", one)[0].lower() for one in wanted}
     assert names - {name for name, _ in entries} == set()
+
+
+@pytest.mark.parametrize("recipe", ["conda/meta.yaml", "homebrew/kseg.rb"])
+def test_a_recipe_is_filled_for_a_release(recipe: str, tmp_path: Path) -> None:
+    """A release needs no edit by hand: version, address, checksum and dependencies are those of the sdist."""
+    sdist = tmp_path / "kseg-1.2.3.tar.gz"
+    sdist.write_bytes(b"an sdist")
+    names = runpy.run_path(str(ROOT / "packaging" / "fill_recipes.py"))
+    template = (ROOT / "packaging" / recipe).read_text(encoding="utf-8")
+    text = names["filled"](template, sdist, "https://example.com/kseg/releases/download/v1.2.3/kseg-1.2.3.tar.gz")
+    assert "https://example.com/kseg/releases/download/v1.2.3/kseg-1.2.3.tar.gz" in text
+    assert hashlib.sha256(b"an sdist").hexdigest() in text
+    assert re.findall(r"@[A-Z0-9]+@|example.invalid", text) == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    if recipe.startswith("conda"):
+        required = {line.partition(">")[0] for line in project["dependencies"]}
+        assert {name for name in required if f"    - {name} >" in text} == required - {"isal"}
+        assert f"kseg = {project['scripts']['kseg']}" in text
 
 
 def _environment(home: Path) -> dict[str, str]:
