@@ -16,8 +16,6 @@ from kseg.commands.diff.replica_pairs import (
     PartitionPair,
     compare_pair,
     compare_replicas,
-    is_log_dir,
-    partition_replicas,
 )
 from kseg.commands.dump.dump_items import RecordsItem
 from kseg.commands.grep.matches import FIELDS, GrepQuery, parse_json_path
@@ -36,6 +34,7 @@ from kseg.format.record.layout import READ_COMMITTED, READ_UNCOMMITTED
 from kseg.format.segment.records_chunk import Record
 from kseg.format.segment.row_filter import HasHeader, KeyIsOneOf, RecordCondition, RowFilter
 from kseg.format.sidefiles.transaction_states import TransactionLogs
+from kseg.format.storage.replica_folders import is_log_dir, partition_replicas, replicas_of_one
 from kseg.format.storage.source import (
     STDIN,
     SegmentFile,
@@ -238,10 +237,10 @@ def stats(
 
 
 def diff(a: Path, b: Path, *others: Path, deep: bool = True, limit: int = 100) -> Iterator[PairOutcome]:
-    """Compare two replicas of a partition, or the partitions of log directories, of which there can be more than two.
+    """Compare replicas of a partition, or the partitions of log directories.
 
     Parameters:
-        a, b: segments, partition folders, or log directories like all ``others``.
+        a, b: segments, partition folders, or log directories; ``others`` are more folders or log directories.
         deep: False compares headers and CRCs, and does not open batches.
         limit: the largest number of listed differences of each kind; all are counted.
 
@@ -253,8 +252,10 @@ def diff(a: Path, b: Path, *others: Path, deep: bool = True, limit: int = 100) -
     if len(log_dirs) == len(paths):
         partitions = partition_replicas(paths)
         return (outcome for one in partitions for outcome in compare_replicas(one, limit, shallow=not deep))
-    if log_dirs or others:
-        raise UsageError("expected two partitions or segments, or two or more log directories")
+    if log_dirs:
+        raise UsageError("expected replicas of one partition, or only log directories")
+    if others:
+        return iter(compare_replicas(replicas_of_one(paths), limit, shallow=not deep))
     topic, partition = topic_partition(next(find_segments(paths[0])).path)
     outcome = compare_pair(PartitionPair(topic, partition, *paths), limit, shallow=not deep)
     if outcome.verdict == UNREAD:

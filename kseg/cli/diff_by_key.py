@@ -13,8 +13,8 @@ from kseg.cli.outcome import FindingNotes
 from kseg.cli.progress import progress_bar
 from kseg.commands.diff.key_differences import KeyComparison, compare_keys
 from kseg.commands.diff.replica import files_of
-from kseg.commands.diff.replica_pairs import partition_replicas
 from kseg.errors import KsegError, UsageError
+from kseg.format.storage.replica_folders import partition_replicas
 from kseg.format.storage.source import STDIN, is_url, local_size
 from kseg.report.diff_keys_report import KeyDiffTotal, summary_line
 from kseg.report.formats import KEY_DIFF, destination, write

@@ -21,23 +21,30 @@ from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.diff.comparison import compare
 from kseg.commands.diff.differences import SAME_CONTENT, Difference
-from kseg.commands.diff.metadata_copies import differences, is_metadata_log, read_copy
+from kseg.commands.diff.lacking_records import ExportedRecords, ExportPlace, LackingOffsets, export_lacking
+from kseg.commands.diff.metadata_copies import differences, read_copy
 from kseg.commands.diff.replica import Replica, files_of
 from kseg.commands.diff.replica_pairs import (
     UNREAD,
     PairOutcome,
-    PartitionReplicas,
     compare_replicas,
-    is_log_dir,
-    partition_replicas,
 )
 from kseg.errors import KsegError, UsageError
+from kseg.format.storage.replica_folders import (
+    PartitionReplicas,
+    is_log_dir,
+    is_metadata_log,
+    partition_named,
+    partition_replicas,
+    replicas_of_one,
+)
 from kseg.format.storage.source import STDIN, check_exists, local_size
 from kseg.report.diff_log_dirs import LogDirDiffTotal, summary_line
 from kseg.report.diff_metadata_report import ComparedCopies
 from kseg.report.diff_metadata_report import answer as metadata_answer
 from kseg.report.diff_report import DiffRows, answer, outcome_row
 from kseg.report.formats import DIFF, LOG_DIR_DIFF, METADATA_DIFF, destination, write, writer
+from kseg.text import count_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +55,7 @@ class DiffOptions(TableOptions):
     deep: bool
     by_key: bool
     allow: tuple[str, ...]
+    export_to: str | None
     limit: int
     jobs: int
 
@@ -55,10 +63,10 @@ class DiffOptions(TableOptions):
 @command(
     DiffOptions,
     results=DIFF,
-    arguments=(click.Argument(["paths"], metavar="A B [LOGDIR]...", nargs=-1, required=True, type=common.InputPath()),),
+    arguments=(click.Argument(["paths"], metavar="A B [C]...", nargs=-1, required=True, type=common.InputPath()),),
     examples=(
         "kseg diff broker1/orders-0 broker2/orders-0",
-        "kseg diff --allow ends-earlier broker1/logs broker2/logs broker3/logs",
+        "kseg diff --export lost old-leader/orders-0 new-leader/orders-0",
         "kseg diff controller1/__cluster_metadata-0 controller2/__cluster_metadata-0",
     ),
 )
@@ -69,7 +77,10 @@ def diff(asked: DiffOptions) -> int:
     diverged replicas it prints the first different offset, its leader epochs, the last common offset, and the offset to
     which a follower would truncate.
 
-    For log directories it compares each partition over all that have it, and lists the partitions that only one has.
+    For log directories, and for more than two folders of one partition, it compares each partition over all that have it,
+    and lists the partitions that only one has.
+
+    --export writes the records of A that B lacks, such as those that an unclean election lost, as segments.
 
     Folders __cluster_metadata-0 are compared by what they say of topics, brokers and configurations: which copy is newest,
     and which one a controller can load.
@@ -92,21 +103,49 @@ def diff(asked: DiffOptions) -> int:
     if all(map(is_metadata_log, paths)):
         return _diff_metadata(paths, asked)
     log_dirs = [path for path in paths if is_log_dir(path)]
-    if not log_dirs and len(paths) > 2:
-        raise UsageError("more than two paths: give log directories, which can be several")
+    export = _export(asked, paths)
     if asked.by_key and len(log_dirs) in (0, len(paths)):
         return diff_by_key(paths, asked, log_dirs=bool(log_dirs))
+    if not log_dirs and len(paths) > 2:
+        return _diff_several(
+            [os.path.dirname(os.path.abspath(path)) for path in paths], [replicas_of_one(paths)], asked
+        )
     if not log_dirs:
-        return _diff_replicas(paths[0], paths[1], asked)
+        return _diff_replicas(paths[0], paths[1], asked, export)
     if len(log_dirs) < len(paths):
         raise UsageError(f"{log_dirs[0]} is a log directory or has no segments: give two partitions or log directories")
-    return _diff_log_dirs(log_dirs, asked)
+    return _diff_several(log_dirs, partition_replicas(log_dirs), asked, export)
 
 
-def _diff_replicas(a: str, b: str, asked: DiffOptions) -> int:
+def _export(asked: DiffOptions, paths: Sequence[str]) -> ExportPlace | None:
+    """Return where records are exported, if that is asked for. Raises UsageError if it cannot be done."""
+    if asked.export_to is None:
+        return None
+    if len(paths) > 2 or asked.by_key or not asked.deep or STDIN in paths:
+        raise UsageError("--export needs two replicas or log directories on disk, without --by-key and --shallow")
+    if os.path.lexists(asked.export_to):
+        raise UsageError(f"{asked.export_to} exists: give a folder that does not")
+    return ExportPlace(asked.export_to, asked.allow)
+
+
+def _note_exported(exported: Sequence[ExportedRecords], folder: str) -> None:
+    """Say what was exported, in one line for all partitions."""
+    written = [one for one in exported if one.batches]
+    if not written:
+        note(f"{folder} is not written: B lacks no record of A")
+        return
+    records = count_of(sum(one.records for one in written), "record")
+    batches = count_of(sum(one.batches for one in written), "batch")
+    files = written[0].file if len(written) == 1 else f"{count_of(len(written), 'partition')} in {folder}"
+    note(f"{files}: {records} of A that B lacks, in {batches}")
+
+
+def _diff_replicas(a: str, b: str, asked: DiffOptions, export: ExportPlace | None) -> int:
     listed: Counter[str] = Counter()
+    lacking = LackingOffsets(asked.allow)
 
     def write_difference(difference: Difference) -> None:
+        lacking.add(difference)
         listed[difference.kind] += 1
         if listed[difference.kind] <= asked.limit:
             report.write_difference(difference)
@@ -123,6 +162,9 @@ def _diff_replicas(a: str, b: str, asked: DiffOptions) -> int:
         result = compare(left, right, write_difference, shallow=not asked.deep, progress=progress)
         report.finish(result, left.summary(), right.summary())
     note_output(asked.output, answer(outcome_row(result, left.summary(), right.summary()), result))
+    if export is not None:
+        folder = export.folder_of(*(partition_named(a) or (None, None)))
+        _note_exported([export_lacking(a, lacking, folder)], export.folder)
     return 0 if result.accepted(SAME_CONTENT | set(asked.allow)) else FOUND
 
 
@@ -135,11 +177,13 @@ def _diff_metadata(paths: Sequence[str], asked: DiffOptions) -> int:
     return FOUND if found.differences or not all(copy.whole for copy in copies) else 0
 
 
-def _diff_log_dirs(log_dirs: list[str], asked: DiffOptions) -> int:
-    partitions = partition_replicas(log_dirs)
+def _diff_several(
+    log_dirs: list[str], partitions: Sequence[PartitionReplicas], asked: DiffOptions, export: ExportPlace | None = None
+) -> int:
     size = sum(map(_size, partitions))
     notes, total = FindingNotes(each=asked.verbose), LogDirDiffTotal(log_dirs)
     different = False
+    exported: list[ExportedRecords] = []
 
     def noted(outcomes: list[PairOutcome]) -> list[PairOutcome]:
         nonlocal different
@@ -149,6 +193,7 @@ def _diff_log_dirs(log_dirs: list[str], asked: DiffOptions) -> int:
             notes(file, finding)
         for reason in dict.fromkeys(outcome.reason for outcome in outcomes if outcome.verdict == UNREAD):
             fail_after(reason)
+        exported.extend(outcome.exported for outcome in outcomes if outcome.exported)
         different |= not all(outcome.accepted(asked.allow) for outcome in outcomes)
         return outcomes
 
@@ -157,7 +202,7 @@ def _diff_log_dirs(log_dirs: list[str], asked: DiffOptions) -> int:
         progress_bar(size) as progress,
         parallel_map(asked.jobs, len(partitions), size, progress) as each,
     ):
-        outcomes = each(partial(compare_replicas, limit=asked.limit, shallow=not asked.deep), partitions)
+        outcomes = each(partial(compare_replicas, limit=asked.limit, shallow=not asked.deep, export=export), partitions)
         write(
             LOG_DIR_DIFF,
             asked.format,
@@ -168,6 +213,8 @@ def _diff_log_dirs(log_dirs: list[str], asked: DiffOptions) -> int:
             columns=asked.columns,
         )
     note_output(asked.output, summary_line(total))
+    if export is not None:
+        _note_exported(exported, export.folder)
     if total.verdicts[UNREAD]:
         return FAILED
     return FOUND if different else 0

@@ -244,6 +244,7 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
             lambda: Parsed(common.metric_label), multiple=True),
         "help_uri": OptionRow("--help-uri", "Link rules of --format sarif to URL, which has {code} or {name}.", "URL",
             lambda: Parsed(common.rule_uri)),
+        "export_to": OptionRow("--export", "Write the records of A that B lacks as segments to DIR.", "DIR", OutputFolder),
         "inventory": OptionRow("--inventory", "Write findings and segments as Parquet to DIR.", "DIR", OutputFolder),
         "export": OptionRow("--export", "Write what registers the schemas in a registry in IMPORT mode."),
         "export_records": OptionRow("--export-records", "Write the topic's records for a producer: a line with key, tab "

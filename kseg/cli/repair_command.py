@@ -16,9 +16,11 @@ from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import DetailOptions, command
 from kseg.commands.repair.repair import repair as run
 from kseg.commands.repair.repaired_segment import RepairPlan
+from kseg.commands.repair.replicated_log_dirs import repair_log_dirs
 from kseg.commands.repair.several_replicas import repair_replicas
 from kseg.errors import UsageError
 from kseg.findings import Policy
+from kseg.format.storage.replica_folders import is_log_dir
 from kseg.format.storage.source import find_segments, total_size
 from kseg.report.formats import REPAIR, destination, writer
 from kseg.report.ranking import some_text
@@ -59,7 +61,7 @@ class RepairOptions(DetailOptions):
     examples=(
         "kseg repair --dry-run kafka-logs/orders-0",
         "kseg repair kafka-logs/orders-0 repaired/orders-0",
-        "kseg repair broker1/orders-0 broker2/orders-0 repaired/orders-0",
+        "kseg repair broker1/logs broker2/logs broker3/logs repaired",
     ),
 )
 def repair(asked: RepairOptions) -> int:
@@ -69,8 +71,8 @@ def repair(asked: RepairOptions) -> int:
     byte for byte, and get new indexes. Wrong sizes and magic bytes are corrected if the CRC proves the value. SRC is never
     changed, and DST is written atomically.
 
-    Several SRC are replicas of one partition: DST has what at least one of them has. If they diverge and leader epochs do
-    not decide it, nothing is written without --prefer.
+    Several SRC are replicas of one partition, or log directories with replicas of the same partitions: DST has what at least
+    one of them has. If replicas diverge and leader epochs do not decide it, the partition is not written without --prefer.
 
     Exit codes: 0 nothing was lost, 1 data was lost, 2 the repair failed.
     """
@@ -82,7 +84,8 @@ def repair(asked: RepairOptions) -> int:
         sink = _ReportSink(out)
         report = writer(REPAIR, asked.format)(sink, asked.detail)
         if len(sources) > 1:
-            merged = repair_replicas(sources, target, plan, report.add, progress, asked.prefer)
+            repair_all = repair_log_dirs if _are_log_dirs(sources) else repair_replicas
+            merged = repair_all(sources, target, plan, report.add, progress, asked.prefer)
             result = merged.repaired
             report.add_replicas(merged)
         else:
@@ -137,6 +140,16 @@ def _sources_and_target(asked: RepairOptions) -> tuple[tuple[str, ...], str | No
     if asked.prefer is not None and len(paths) < 3:
         raise UsageError("--prefer needs several replicas")
     return paths[:-1], paths[-1]
+
+
+def _are_log_dirs(sources: tuple[str, ...]) -> bool:
+    """Return whether several sources are log directories, not replicas of one partition. Raises UsageError for both."""
+    log_dirs = [source for source in sources if is_log_dir(source)]
+    if log_dirs and len(log_dirs) < len(sources):
+        raise UsageError(
+            f"{log_dirs[0]} is no partition folder: give replicas of one partition, or only log directories"
+        )
+    return bool(log_dirs)
 
 
 def _check_report(output: str | None, sources: tuple[str, ...], target: str | None) -> None:

@@ -27,7 +27,7 @@ from kseg.format.log_loader.plan import (
     PartitionPlan,
     Step,
 )
-from kseg.format.log_loader.recovery_plan import METADATA_TOPIC, BrokerStart, plan_partition
+from kseg.format.log_loader.recovery_plan import BrokerStart, plan_partition
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
 from kseg.format.sidefiles.metadata_files import (
     CLEAN_SHUTDOWN,
@@ -38,6 +38,7 @@ from kseg.format.sidefiles.metadata_files import (
 )
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
+    CLUSTER_METADATA,
     Partition,
     base_offset_of,
     is_log,
@@ -54,7 +55,7 @@ _OF_A_LOG_DIR = {CLEAN_SHUTDOWN, RECOVERY_POINTS, META}
 # The cache of tiered storage is not a partition; the broker knows its name.
 _PASSED_OVER = frozenset({"remote-log-index-cache"})
 
-_METADATA_FOLDER = f"{METADATA_TOPIC}-0"
+_METADATA_FOLDER = f"{CLUSTER_METADATA}-0"
 #: Observed in six of eight starts of 20 s. An upgrade from before Kafka 3.7 has none.
 _NEW_ID = "directory.id is missing; if the cluster knows an earlier one, partitions can stay without a leader"
 #: Observed with a combined broker and controller. A broker fetches the log from controllers that are other nodes.
@@ -118,7 +119,7 @@ class Broker:
         if self._has_metadata or not identified or identified.version != 1:
             return []
         partitions = filter(None, map(partition_of, _entries(made.folder)[0]))
-        found = sum(each.state in (None, "-future") and each.topic != METADATA_TOPIC for each in partitions)
+        found = sum(each.state in (None, "-future") and each.topic != CLUSTER_METADATA for each in partitions)
         return (
             [Step(LOSE_METADATA, _METADATA_FOLDER, _NO_METADATA.format(count_of(found, "partition folder")))]
             if found
@@ -218,7 +219,7 @@ def plans_of(
 def _plan_partition(folder: str, start: BrokerStart) -> PartitionPlan:
     """Return the plan for a partition, with a step if the log has lost its records before the start, or may have."""
     made = plan_partition(folder, start)
-    if made.topic == METADATA_TOPIC and not made.fails:
+    if made.topic == CLUSTER_METADATA and not made.fails:
         made = replace(made, steps=(*made.steps, *_replay_steps(folder)))
     lost = lost_log(Path(folder)) if made.has_segments else None
     if lost is None:

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, TextIO
 
-from kseg.format.internal_topics.decode import CLUSTER_METADATA
 from kseg.format.internal_topics.effective_state import Effective, topic_names
 from kseg.format.internal_topics.state import Data, Item, names, status
+from kseg.format.storage.naming import CLUSTER_METADATA
 from kseg.report.row_formats import cell, is_time
 from kseg.report.tables import TableColumn, print_cells
 from kseg.schema import Column, Row, RowKind, row_maker

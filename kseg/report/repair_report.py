@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TextIO
@@ -15,7 +16,7 @@ from kseg.commands.repair.repair_losses import (
     SegmentRepair,
 )
 from kseg.commands.repair.repaired_segment import RepairPlan
-from kseg.commands.repair.several_replicas import MergeResult
+from kseg.commands.repair.several_replicas import MergeResult, TakenRange
 from kseg.report.ranking import MOST_ROWS, fold, rule_columns, some_text, times
 from kseg.report.row_formats import TextOutput, write_jsonl
 from kseg.report.spool import Spool
@@ -143,18 +144,27 @@ class RepairText:
 
     def _write_replicas(self, merged: MergeResult) -> None:
         """Write which replica each range is from, of many ranges only how many are from each replica."""
-        for file, offset in merged.truncated.items():
-            self._line(f"{file}: from offset {offset} on it has another history, which leader epochs exclude")
+        excluded = [(file, f"from offset {offset} on") for file, offset in merged.truncated.items()]
+        if not self._detail and len(excluded) > MOST_ROWS:
+            self._line(
+                f"{count_of(len(excluded), 'replica')} with another history, which leader epochs exclude; the first:"
+            )
+            excluded = excluded[:1]
+        for file, where in excluded:
+            self._line(f"{file}: {where} it has another history, which leader epochs exclude")
         if self._detail > 0 or len(merged.taken) <= MOST_ROWS:
             for one in merged.taken:
                 also = f"; the same in {', '.join(one.also_in)}" if one.also_in else ""
                 batches = count_of(one.batches, "batch")
                 self._line(f"offsets {span(one.offset, one.last_offset)} from {one.file}: {batches}{also}")
             return
-        for file in dict.fromkeys(one.file for one in merged.taken):
-            own = [one for one in merged.taken if one.file == file]
+        places: dict[str, list[TakenRange]] = {}
+        many = len({one.file for one in merged.taken}) > MOST_ROWS
+        for one in merged.taken:
+            places.setdefault(os.path.dirname(one.file) if many else one.file, []).append(one)
+        for place, own in places.items():
             batches = count_of(sum(one.batches for one in own), "batch")
-            self._line(f"{batches} in {count_of(len(own), 'range')} from {file} (-v lists them)")
+            self._line(f"{batches} in {count_of(len(own), 'range')} from {place} (-v lists them)")
 
     def finish(self, result: RepairResult, plan: RepairPlan) -> None:
         self._line(summary_line(result))

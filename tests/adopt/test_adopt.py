@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kseg.cli.main import main
-from kseg.format.internal_topics.decode import CLUSTER_METADATA
 from kseg.format.messages.message_reader import jsonable
+from kseg.format.storage.naming import CLUSTER_METADATA
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.metadata_logs import Change, broker, folder_for, write_log
 

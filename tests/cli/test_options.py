@@ -20,7 +20,10 @@ from tests.support.cli import PLAIN, ROOT, kseg
 from tools.docs import option_tables
 
 #: (command, letter) -> why it is not the letter of the other commands.
-LETTERS = {("grep", "-v"): "the letters of grep are those of grep and rg"}
+LETTERS = {
+    ("grep", "-v"): "the letters of grep are those of grep and rg",
+    ("diff", "--export"): "replicas become files of their own; what schemas exports is its output",
+}
 
 
 def commands() -> dict[str, TypedCommand]:
@@ -57,9 +60,8 @@ def test_a_name_is_in_one_row() -> None:
         for name in row.names.replace("/", " ").split():
             by_name.setdefault(name, []).append(field)
     twice = {name: fields for name, fields in by_name.items() if len(fields) > 1}
-    assert {(command, name) for name, fields in twice.items() for command in ("grep",) if "invert" in fields} == set(
-        LETTERS
-    )
+    own = {"invert": "grep", "export_to": "diff"}
+    assert {(own[field], name) for name, fields in twice.items() for field in fields if field in own} == set(LETTERS)
     assert set(twice) == {name for _, name in LETTERS}
 
 

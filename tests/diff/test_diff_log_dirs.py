@@ -158,11 +158,21 @@ def test_the_table_lists_only_partitions_that_differ(brokers: list[Path]) -> Non
     assert lines[-1] == "3 partitions: 2 identical, 1 diverged"
 
 
+def test_several_folders_of_one_partition(brokers: list[Path]) -> None:
+    """Three replicas of one partition are compared as those of three log directories are."""
+    code, pairs, summary = several(*(one / "clicks-2" for one in brokers))
+    _, known, _ = several(*brokers)
+    assert code == 1
+    assert pairs == [pair for pair in known if "clicks-2" in pair]
+    assert summary["partitions"] == 1
+
+
 def test_wrong_arguments(brokers: list[Path], tmp_path: Path) -> None:
     """A log directory and a partition cannot be compared, and a folder of several log directories is ambiguous."""
     assert "two partitions or log directories" in kseg("diff", brokers[0], brokers[0] / "orders-0").stderr
     assert "got one" in kseg("diff", brokers[0]).stderr
-    assert "more than two paths" in kseg("diff", *[brokers[0] / "orders-0"] * 3).stderr
+    other = kseg("diff", brokers[0] / "orders-0", brokers[1] / "orders-0", brokers[2] / "clicks-2")
+    assert (other.returncode, "folders with one name TOPIC-PARTITION" in other.stderr) == (2, True)
     assert "give one log directory" in kseg("diff", tmp_path, brokers[0]).stderr
     (tmp_path / "empty").mkdir()
     run = kseg("diff", tmp_path / "empty", brokers[0])

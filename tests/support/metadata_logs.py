@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kseg.format.internal_topics.decode import CLUSTER_METADATA, decode
+from kseg.format.internal_topics.decode import decode
 from kseg.format.internal_topics.metadata_replay import MetadataReplay, NotReplayableError
 from kseg.format.messages.definitions import RECORDS, MessageField, definition
+from kseg.format.storage.naming import CLUSTER_METADATA
 from kseg.format.writer.metadata_snapshot import MetadataRecord, encoded_record
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 

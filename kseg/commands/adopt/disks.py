@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kseg.errors import NotASegmentError, UnreadableError, UsageError
-from kseg.format.internal_topics.decode import CLUSTER_METADATA
 from kseg.format.log_loader.broker_starts import starts_of
 from kseg.format.log_loader.loaded_files import RefusedError
 from kseg.format.log_loader.log_dir_identity import read_identity
@@ -27,7 +26,14 @@ from kseg.format.sidefiles.metadata_files import MetaProperties, topic_id_of
 from kseg.format.sidefiles.producer_snapshot import walk_snapshot
 from kseg.format.sidefiles.side_file_reading import entries_of
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import Partition, is_in_use, is_log, partition_of, producer_snapshot_offset
+from kseg.format.storage.naming import (
+    CLUSTER_METADATA,
+    Partition,
+    is_in_use,
+    is_log,
+    partition_of,
+    producer_snapshot_offset,
+)
 from kseg.format.storage.source import open_range
 
 #: The states of folders that only ``--deleted`` adopts.

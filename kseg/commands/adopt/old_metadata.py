@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import Finding, do_nothing
-from kseg.format.internal_topics.decode import CLUSTER_METADATA
 from kseg.format.internal_topics.effective_state import effective, state_files
 from kseg.format.internal_topics.state import Item
-from kseg.format.storage.naming import is_snapshot
+from kseg.format.storage.naming import CLUSTER_METADATA, is_snapshot
 from kseg.format.writer.metadata_snapshot import MetadataRecord
 from kseg.rule_table import RULES, Severity
 

@@ -28,7 +28,6 @@ from kseg.findings import (
     Verdict,
     do_nothing,
 )
-from kseg.format.internal_topics.decode import CLUSTER_METADATA
 from kseg.format.log_loader.loaded_files import RefusedError
 from kseg.format.record.columns import BatchColumns
 from kseg.format.segment.segment_reader import SegmentReader
@@ -41,7 +40,7 @@ from kseg.format.storage import remote_files, remote_outputs
 from kseg.format.storage.atomic_write import NewFile, check_absent, whole_files, whole_folder, writing
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.local_files import check_regular, read_file
-from kseg.format.storage.naming import base_offset_of, partition_of, producer_snapshot_offset
+from kseg.format.storage.naming import CLUSTER_METADATA, base_offset_of, partition_of, producer_snapshot_offset
 from kseg.format.storage.source import STDIN, is_url, open_source
 from kseg.format.writer import written_side_files
 from kseg.format.writer.batch_runs import side_file_error

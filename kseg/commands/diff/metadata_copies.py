@@ -13,11 +13,10 @@ from dataclasses import dataclass
 
 from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding, Report, Severity
-from kseg.format.internal_topics.decode import CLUSTER_METADATA
 from kseg.format.internal_topics.effective_state import effective, state_files, topic_names
 from kseg.format.internal_topics.metadata_replay import replay_fault
 from kseg.format.internal_topics.state import Data, Item
-from kseg.format.storage.naming import is_log, is_snapshot, partition_of, snapshot_id
+from kseg.format.storage.naming import CLUSTER_METADATA, is_log, is_snapshot, snapshot_id
 
 #: The changes from one copy to another.
 CHANGES = ("changed", "appeared", "deleted")
@@ -72,12 +71,6 @@ class MetadataDifference:
     fields: tuple[str, ...]
     a: Data | None
     b: Data | None
-
-
-def is_metadata_log(path: str) -> bool:
-    """Return whether a path is a folder ``__cluster_metadata-0`` with segments or snapshots, under that name."""
-    partition = partition_of(os.path.basename(os.path.abspath(path)))
-    return partition is not None and partition.topic == CLUSTER_METADATA and os.path.isdir(path)
 
 
 def read_copy(path: str) -> MetadataCopy:

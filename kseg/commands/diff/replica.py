@@ -51,15 +51,14 @@ def files_of(path: str) -> list[SegmentFile]:
     """Return the segments of a partition folder in offset order, or the one segment at ``path``. Raises UnreadableError."""
     if not is_folder(path):
         return [SegmentFile(path)]
-    found = [file for file in segments_in(str(Path(path)), names_in(path)) if not is_snapshot(file.path)]
+    found = [
+        file
+        for file in segments_in(str(Path(path)), skip_special(path, sorted(local_files.names_in(path))))
+        if not is_snapshot(file.path)
+    ]
     if not found:
         raise UnreadableError(f"{path}: no segment found: give a partition folder or a segment")
     return found
-
-
-def names_in(folder: str) -> list[str]:
-    """Return the sorted names in a folder, without special files. Raises UnreadableError."""
-    return skip_special(folder, sorted(local_files.names_in(folder)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +109,7 @@ class Replica:
         self.end = 0
         self.records = RecordColumns(1)
         self.data: Any = b""
+        self.chunk: Chunk | None = None
         self._active = False
         self._reader: SegmentReader | None = None
         # Of the current window, the positions of batches that are out of order.
@@ -211,7 +211,7 @@ class Replica:
         """Open the current batch. Records that cannot be read are reported and counted as damage."""
         assert self.window is not None
         chunk, row = self._opener.batch(self.window, self.row)
-        self.records, self.data = chunk.records, payload_of(chunk, row)
+        self.chunk, self.records, self.data = chunk, chunk.records, payload_of(chunk, row)
         self.opened = True
         self.i = self.end = 0
         if chunk.batches.record_total[row]:
@@ -229,7 +229,7 @@ class Replica:
         if chunk is None:
             return False
         row = chunk.first
-        self.records, self.data = chunk.records, payload_of(chunk, row)
+        self.chunk, self.records, self.data = chunk, chunk.records, payload_of(chunk, row)
         self.i = chunk.batches.first_record[row]
         self.end = self.i + chunk.batches.record_total[row]
         return True

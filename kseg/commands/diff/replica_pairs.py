@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from kseg.commands.diff.comparison import compare
 from kseg.commands.diff.differences import SAME_CONTENT, Comparison, Difference
-from kseg.commands.diff.replica import Replica, ReplicaSummary, names_in
-from kseg.errors import KsegError, UnreadableError, UsageError
+from kseg.commands.diff.lacking_records import ExportedRecords, ExportPlace, LackingOffsets, export_lacking
+from kseg.commands.diff.replica import Replica, ReplicaSummary
+from kseg.errors import KsegError
 from kseg.findings import Finding
 from kseg.format.sidefiles.metadata_files import topic_id_of
-from kseg.format.storage import file_access
-from kseg.format.storage.naming import logs_among, partition_of
 from kseg.format.storage.process_pool import add_progress
-from kseg.format.storage.source import check_complete, is_folder, walk_folders
+from kseg.format.storage.replica_folders import PartitionReplicas
 from kseg.results import MAX_PER_RULE
-from kseg.text import count_of
 
 #: Verdicts of partitions that were not compared, the worst last.
 MISSING_IN_A, MISSING_IN_B, MISSING_ELSEWHERE = "missing-in-a", "missing-in-b", "missing-elsewhere"
@@ -26,15 +23,6 @@ OTHER_TOPIC, UNREAD = "other-topic-id", "unread"
 NOT_COMPARED = (MISSING_ELSEWHERE, MISSING_IN_A, MISSING_IN_B, OTHER_TOPIC, UNREAD)
 #: The difference that --allow accepts for partitions of one log directory only.
 MISSING_PARTITION = "missing-partition"
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionReplicas:
-    """The folders of a partition in the log directories, None where it is missing."""
-
-    topic: str
-    partition: int
-    folders: tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +42,7 @@ class PairOutcome:
     """The outcome for a pair. ``comparison``, ``a`` and ``b`` are None if the replicas were not compared.
 
     ``differences`` are the first ones of each kind; ``findings`` are those of the segments, with the file. ``reason``
-    says why the replicas were not compared.
+    says why the replicas were not compared. ``exported`` is what was written of A.
     """
 
     pair: PartitionPair
@@ -65,6 +53,7 @@ class PairOutcome:
     b: ReplicaSummary | None = None
     differences: Sequence[Difference] = ()
     findings: Sequence[tuple[str, Finding]] = ()
+    exported: ExportedRecords | None = None
 
     def accepted(self, allowed: Collection[str]) -> bool:
         """Return whether the replicas have the same content, apart from the ``allowed`` differences."""
@@ -73,46 +62,9 @@ class PairOutcome:
         return self.comparison.accepted(SAME_CONTENT | set(allowed))
 
 
-def is_log_dir(path: str) -> bool:
-    """Return whether ``path`` is a folder without segments: its partitions are in folders below it."""
-    return is_folder(path) and not logs_among(names_in(path))
-
-
-def partition_replicas(log_dirs: Sequence[str]) -> list[PartitionReplicas]:
-    """Return the partitions of log directories, sorted by topic and partition. Raises UnreadableError, UsageError.
-
-    Folders with the suffixes ``-delete``, ``-future`` and ``-stray`` are skipped with a warning.
-    """
-    found = [_partitions_in(log_dir) for log_dir in log_dirs]
-    return [PartitionReplicas(*key, tuple(one.get(key) for one in found)) for key in sorted(set().union(*found))]
-
-
-def _partitions_in(log_dir: str) -> dict[tuple[str, int], str]:
-    found: dict[tuple[str, int], str] = {}
-    skipped = []
-    unlisted: list[str] = []
-    logs = [folder for folder, names in walk_folders(log_dir, unlisted.append) if logs_among(names)]
-    for folder in [*logs, *map(Path, unlisted)]:  # comparing an unlisted folder fails with the reason
-        partition = partition_of(folder.name)
-        if partition is None:
-            continue
-        if partition.state is not None:
-            skipped.append(folder.name)
-            continue
-        other = found.setdefault(partition[:2], str(folder))
-        if other != str(folder):
-            raise UsageError(f"{log_dir}: {other} and {folder} are the same partition: give one log directory")
-    check_complete(log_dir)
-    if not found:
-        raise UnreadableError(f"{log_dir}: no segment found: give a log directory, a partition folder or a segment")
-    if skipped:
-        more = " and others" if len(skipped) > 1 else ""
-        count = count_of(len(skipped), "folder")
-        file_access.current().warn(f"{log_dir}: skipped {count} not in use: {skipped[0]}{more}")
-    return found
-
-
-def compare_replicas(replicas: PartitionReplicas, limit: int, shallow: bool) -> list[PairOutcome]:
+def compare_replicas(
+    replicas: PartitionReplicas, limit: int, shallow: bool, export: ExportPlace | None = None
+) -> list[PairOutcome]:
     """Compare the replicas of a partition. ``limit`` is the number of differences of each kind that are returned.
 
     Each replica is compared with the first one, and where the content differs with the others that differ from it: so the
@@ -123,11 +75,20 @@ def compare_replicas(replicas: PartitionReplicas, limit: int, shallow: bool) -> 
     if len(present) == 1:
         a, b = folders if len(folders) == 2 else (present[0], None)
         verdict = MISSING_ELSEWHERE if len(folders) > 2 else MISSING_IN_A if a is None else MISSING_IN_B
-        return [PairOutcome(PartitionPair(topic, partition, a, b), verdict, f"only {present[0]} exists")]
+        pair = PartitionPair(topic, partition, a, b)
+        exported = None
+        if export is not None and a is not None:
+            everything = LackingOffsets()
+            everything.add_all()
+            try:
+                exported = export_lacking(a, everything, export.folder_of(topic, partition))
+            except KsegError as error:
+                return [PairOutcome(pair, UNREAD, str(error))]
+        return [PairOutcome(pair, verdict, f"only {present[0]} exists", exported=exported)]
     outcomes, different = [], present[:1]
     for folder in present[1:]:
         for known in different:
-            outcomes.append(compare_pair(PartitionPair(topic, partition, known, folder), limit, shallow))
+            outcomes.append(compare_pair(PartitionPair(topic, partition, known, folder), limit, shallow, export))
             if outcomes[-1].accepted(()):
                 break
         else:
@@ -135,8 +96,11 @@ def compare_replicas(replicas: PartitionReplicas, limit: int, shallow: bool) -> 
     return outcomes
 
 
-def compare_pair(pair: PartitionPair, limit: int, shallow: bool) -> PairOutcome:
-    """Compare the folders or segments of a pair. ``limit`` is the number of differences of each kind that are returned."""
+def compare_pair(pair: PartitionPair, limit: int, shallow: bool, export: ExportPlace | None = None) -> PairOutcome:
+    """Compare the folders or segments of a pair. ``limit`` is the number of differences of each kind that are returned.
+
+    With ``export``, the records of A that B lacks are written.
+    """
     assert pair.a is not None
     assert pair.b is not None
     first, second = topic_id_of(pair.a), topic_id_of(pair.b)
@@ -145,8 +109,10 @@ def compare_pair(pair: PartitionPair, limit: int, shallow: bool) -> PairOutcome:
     seen: Counter[str] = Counter()
     differences: list[Difference] = []
     collected = _Findings()
+    lacking = LackingOffsets(export.accepted if export else ())
 
     def keep(difference: Difference) -> None:
+        lacking.add(difference)
         seen[difference.kind] += 1
         if seen[difference.kind] <= limit:
             differences.append(difference)
@@ -154,10 +120,13 @@ def compare_pair(pair: PartitionPair, limit: int, shallow: bool) -> PairOutcome:
     try:
         a, b = Replica(pair.a, collected), Replica(pair.b, collected)
         result = compare(a, b, keep, shallow=shallow, progress=add_progress)
+        exported = None
+        if export is not None:
+            exported = export_lacking(pair.a, lacking, export.folder_of(pair.topic, pair.partition))
     except KsegError as error:
         return PairOutcome(pair, UNREAD, str(error), findings=collected.kept)
     return PairOutcome(
-        pair, result.verdict, "", result, a.summary(), b.summary(), differences, collected.kept
+        pair, result.verdict, "", result, a.summary(), b.summary(), differences, collected.kept, exported
     )  # fmt: skip
 
 

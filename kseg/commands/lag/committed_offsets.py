@@ -20,13 +20,13 @@ from typing import NamedTuple
 
 from kseg.errors import KsegError, UsageError
 from kseg.findings import Finding, Report, do_nothing
-from kseg.format.internal_topics.decode import CLUSTER_METADATA, CONSUMER_OFFSETS, decode
+from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, decode
 from kseg.format.internal_topics.effective_state import Moment, effective, topic_names
 from kseg.format.internal_topics.state import Item
 from kseg.format.sidefiles.checkpoints import walk_offset_checkpoint
 from kseg.format.sidefiles.log_end import last_valid_batch
 from kseg.format.sidefiles.metadata_files import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, topic_id_of
-from kseg.format.storage.naming import base_offset_of, partition_of
+from kseg.format.storage.naming import CLUSTER_METADATA, base_offset_of, partition_of
 from kseg.format.storage.process_pool import add_progress
 from kseg.format.storage.source import SegmentFile, local_size, open_source
 

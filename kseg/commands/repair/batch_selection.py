@@ -16,7 +16,6 @@ from kseg.commands.repair.kept_batches import (
     KeptBatches,
     UnplacedBatches,
     has_readable_records,
-    repack_readable_records,
 )
 from kseg.commands.repair.repair_losses import (
     BatchFindings,
@@ -47,6 +46,7 @@ from kseg.format.storage.source import Source
 from kseg.format.writer import rewritten_rows
 from kseg.format.writer.batch_runs import mark_out_of_range, validated_chunks
 from kseg.format.writer.offset_order import OffsetOrder
+from kseg.format.writer.repacked_batch import repack
 
 EPOCH_RULES = ("leader-epoch-regression", "negative-leader-epoch")
 
@@ -143,7 +143,9 @@ class SegmentSalvage:
             elif not chunk.resumed:
                 tally.records += batches.record_sum[row]
                 if findings.leaves_readable_records(batches.position[row]):
-                    self._kept.repacked[batches.position[row]] = repack_readable_records(chunk, row)
+                    self._kept.repacked[batches.position[row]] = repack(
+                        batches, row, (chunk.record(i, None) for i in chunk.rows(row))
+                    )
             row += 1
         if tally.first_offset is None and not chunk.resumed:
             self._begin(chunk)

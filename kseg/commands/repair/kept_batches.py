@@ -38,7 +38,6 @@ from kseg.commands.repair.repair_losses import (
 )
 from kseg.commands.repair.repaired_checkpoints import EpochCorrector
 from kseg.findings import Finding
-from kseg.format.compress.codecs import codec_name
 from kseg.format.record import framing
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.crc import crc32c
@@ -47,25 +46,19 @@ from kseg.format.record.layout import (
     CODEC_MASK,
     CONTROL,
     CRC_AT,
-    DELETE_HORIZON,
     LEGACY_ATTRIBUTES_AT,
     LEGACY_CRC_AT,
-    LOG_APPEND_TIME,
     LOG_OVERHEAD,
     MAGIC_AT,
     MAX_TIMESTAMP_AT,
-    NO_TIMESTAMP,
     SIZE_AT,
-    TIMESTAMP_TYPES,
-    TRANSACTIONAL,
     V1_TIMESTAMP_AT,
 )
-from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.naming import UNPLACED
 from kseg.format.storage.source import open_source
 from kseg.format.writer import rewritten_rows
-from kseg.format.writer.records_builder import PlainRecord, build_batch, build_wrapper
+from kseg.format.writer.repacked_batch import RepackedBatch
 
 
 def unplaced_path(log: Path) -> Path:
@@ -135,16 +128,6 @@ class CopiedBatches:
 MAX_HEADERS_HELD = 500_000
 
 
-@dataclass(frozen=True, slots=True)
-class RepackedBatch:
-    """A batch that replaces another, with the number of its records and their first and last offset."""
-
-    data: bytes
-    records: int
-    offset: int
-    last_offset: int
-
-
 def has_readable_records(batches: BatchColumns, row: int) -> bool:
     """Return whether the records before the fault of a batch can be kept without the others.
 
@@ -156,43 +139,6 @@ def has_readable_records(batches: BatchColumns, row: int) -> bool:
     if batches.magic[row] >= 2:
         return not batches.attributes[row] & CONTROL
     return not batches.magic[row] and bool(batches.attributes[row] & CODEC_MASK)
-
-
-def repack_readable_records(chunk: Chunk, row: int) -> RepackedBatch:
-    """Return the readable records of a batch, whose offsets are in order, as a batch of its version and codec."""
-    batches = chunk.batches
-    records = [
-        PlainRecord(
-            one.offset, one.key, one.value, NO_TIMESTAMP if one.timestamp is None else one.timestamp, one.headers
-        )
-        for one in (chunk.record(i, None) for i in chunk.rows(row))
-    ]
-    build = _batch if batches.magic[row] >= 2 else _wrapper
-    return RepackedBatch(build(batches, row, records), len(records), records[0].offset, records[-1].offset)
-
-
-def _wrapper(batches: BatchColumns, row: int, records: list[PlainRecord]) -> bytes:
-    return build_wrapper(records, magic=0, compression=codec_name(batches.attributes[row] & CODEC_MASK))
-
-
-def _batch(batches: BatchColumns, row: int, records: list[PlainRecord]) -> bytes:
-    attributes = batches.attributes[row]
-    append_time = attributes & LOG_APPEND_TIME
-    return build_batch(
-        records,
-        base_offset=batches.base_offset[row],
-        last_offset=batches.last_offset[row],
-        compression=codec_name(attributes & CODEC_MASK),
-        timestamp_type=TIMESTAMP_TYPES[bool(append_time)],
-        base_timestamp=batches.base_timestamp[row],
-        max_timestamp=batches.max_timestamp[row] if append_time else None,
-        producer_id=batches.producer_id[row],
-        producer_epoch=batches.producer_epoch[row],
-        base_sequence=batches.base_sequence[row],
-        partition_leader_epoch=batches.partition_leader_epoch[row],
-        transactional=bool(attributes & TRANSACTIONAL),
-        delete_horizon=batches.base_timestamp[row] if attributes & DELETE_HORIZON else None,
-    )
 
 
 # The number of losses that wait for the next valid batch, which shows the lost offsets. More are reported without it.

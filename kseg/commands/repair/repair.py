@@ -92,7 +92,7 @@ def repair(
         folder, output_path, run.repair, _REPORTED_ERRORS, write=write, force=plan.force, finish=True
     )
     if write:
-        if not plan.indexes_only and write_log_starts(folder.path, output_path, result):
+        if not plan.indexes_only and write_log_starts([folder.path], output_path, result):
             others = [name for name in others if name != LOG_STARTS]
         result.left_out += others
     return result

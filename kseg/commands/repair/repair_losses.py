@@ -162,6 +162,21 @@ class RepairResult:
     renamed: int = 0
     unknown: list[str] = field(default_factory=list)
 
+    def add(self, other: RepairResult) -> None:
+        """Add the result of another partition."""
+        for name in (
+            "segments",
+            "left_out",
+            "open_transactions",
+            "failed",
+            "missing",
+            "log_starts",
+            "rebuilt",
+            "unknown",
+        ):
+            getattr(self, name).extend(getattr(other, name))
+        self.renamed += other.renamed
+
     @property
     def changes(self) -> bool:
         """Whether the result has other batches or names than the source."""

@@ -214,13 +214,15 @@ class EpochCorrector:
 _Key = tuple[str, int]
 
 
-def write_log_starts(source: Path, target: Path, result: RepairResult) -> bool:
+def write_log_starts(sources: Sequence[Path], target: Path, result: RepairResult) -> bool:
     """Write the log starts of the partitions in ``target``, and describe each in ``result``. Return whether there are any.
 
-    A line is that of the source's checkpoint. Without a readable one it is the start that the leader epochs prove. Lines of
-    other partitions that ``target`` has already are kept. Raises KsegError.
+    A line is that of the checkpoint in the log directory ``sources``, of several the highest: a follower learns last which
+    records were deleted. Without a readable one it is the start that the leader epochs prove. Lines of other partitions that
+    ``target`` has already are kept. Raises KsegError.
     """
-    stored, whole = _read(source / LOG_STARTS)
+    checkpoints = [_read(source / LOG_STARTS) for source in sources]
+    whole = all(readable for _, readable in checkpoints)
     starts: dict[_Key, int] = {}
     unproved = 0
     for folder, segments in _by_folder(result.segments).items():
@@ -229,18 +231,19 @@ def write_log_starts(source: Path, target: Path, result: RepairResult) -> bool:
             continue
         key = partition.topic, partition.partition
         end = max(filter(None, map(_end_of, segments)), default=0)
-        start, why = stored.get(key), f"from {LOG_STARTS}"
-        if start is not None and start > end:
-            result.log_starts.append(f"{folder.name}: {start} is not kept, because the log ends at {end}")
-            start = None
+        stored = [known[key] for known, _ in checkpoints if key in known]
+        start, why = max((each for each in stored if each <= end), default=None), f"from {LOG_STARTS}"
+        if start is None and stored:
+            result.log_starts.append(f"{folder.name}: {max(stored)} is not kept, because the log ends at {end}")
         if start is None and not whole:
-            start, why = _proved_start(source / folder.name, segments), "proved by the leader epochs"
+            proved = (_proved_start(source / folder.name, segments) for source in sources)
+            start, why = max(filter(None, proved), default=None), "proved by the leader epochs"
         if start is None:
             unproved += not whole
         else:
             starts[key] = start
             result.log_starts.append(f"{folder.name}: {start} ({why})")
-    if unproved and (source / META).exists():
+    if unproved and any((source / META).exists() for source in sources):
         result.log_starts.append(
             f"nothing proves that of {count_of(unproved, 'partition')}: records that were deleted from the first segment "
             "can become readable again"

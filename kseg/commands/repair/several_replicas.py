@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, ClassVar
@@ -40,10 +41,14 @@ from kseg.format.sidefiles.metadata_files import PARTITION_METADATA, topic_id_of
 from kseg.format.storage.atomic_write import scratch_folder
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of, partition_of
+from kseg.format.storage.replica_folders import is_metadata_log
 from kseg.format.storage.source import check_exists, is_url, open_range
 from kseg.format.writer.output_guards import PartitionFolder, copy_file, target_path
 from kseg.format.writer.output_rule import check_dst
 from kseg.format.writer.written_side_files import write
+
+#: Its records before the newest snapshot are deleted on each controller by itself, so copies have no common log.
+ONE_COPY = "a metadata log is not made from several copies: `kseg diff` names the newest that a controller can load"
 
 
 @dataclass(slots=True)
@@ -89,7 +94,8 @@ def repair_replicas(
 
     Raises UsageError if the replicas are not of one partition, or if they diverge, and the errors of ``repair``.
     """
-    _check(sources, target, plan, prefer)
+    check_settings(sources, target, plan, prefer)
+    _check(sources)
     goal = target_path(sources[0] if target is None else target)
     name = Path(os.path.abspath(sources[0])).name
     with scratch_folder(goal if target is not None else _temporary(name)) as scratch:
@@ -100,7 +106,8 @@ def repair_replicas(
         )
         truncated = end_other_histories(replicas)
         log = _MergedLog(scratch / "merged" / name)
-        taken, holes = _merge(replicas, log, prefer)
+        with closing(log):
+            taken, holes = _merge(replicas, log, prefer)
         _copy_side_files(replicas, log.folder)
         if replicas[0].epochs.entries:
             write(log.folder, replicas[0].epochs.entries)
@@ -129,25 +136,32 @@ def _temporary(name: str) -> Path:
     return Path(tempfile.gettempdir()) / name
 
 
-def _check(sources: Sequence[str], target: str | None, plan: RepairPlan, prefer: str | None) -> None:
-    """Raise UsageError unless the sources are replicas of one partition, and DST is none of them."""
+def check_settings(sources: Sequence[str], target: str | None, plan: RepairPlan, prefer: str | None) -> None:
+    """Raise UsageError for settings and paths that a repair of several replicas, or log directories, cannot have."""
     if prefer is not None and prefer not in sources:
-        raise UsageError(f"--prefer {prefer}: expected one of the replicas: {', '.join(sources)}")
+        raise UsageError(f"--prefer {prefer}: expected one of the sources: {', '.join(sources)}")
     if plan.indexes_only or plan.salvage_records:
         raise UsageError("several replicas are repaired as a whole: without --indexes-only and --salvage-records")
     if target is not None and is_url(target):
         raise UsageError(f"{target}: DST of several replicas is a local folder")
-    ids: dict[str, object] = {}
     for path in sources:
         check_exists(path)
-        if is_url(path) or not os.path.isdir(path) or not PartitionFolder(Path(path), finish=True).logs:
-            raise UsageError(f"{path}: expected the local folder of a partition's replica")
         if target is not None:
             check_dst(path, target_path(target), target, force=plan.force)
-        if known := topic_id_of(path):
-            ids[path] = known
     if len({os.path.realpath(path) for path in sources}) < len(sources):
         raise UsageError("a replica is given twice")
+
+
+def _check(sources: Sequence[str]) -> None:
+    """Raise UsageError unless the sources are replicas of one partition."""
+    ids: dict[str, object] = {}
+    for path in sources:
+        if is_url(path) or not os.path.isdir(path) or not PartitionFolder(Path(path), finish=True).logs:
+            raise UsageError(f"{path}: expected the local folder of a partition's replica")
+        if is_metadata_log(path):
+            raise UsageError(f"{path}: {ONE_COPY}")
+        if known := topic_id_of(path):
+            ids[path] = known
     names: dict[str, object] = {path: partition_of(Path(os.path.abspath(path)).name) for path in sources}
     for what, values in (("partition", names), ("topic id", ids)):
         if len({*values.values()}) > 1:
@@ -242,7 +256,6 @@ def _merge(
         log.append(batch, replicas[chosen].epoch_of.get((batch.path, batch.position)))
         _count(taken, replicas[chosen].path, batch, tuple(also), apart=batch.base_offset > done)
         done = batch.last_offset + 1
-    log.close()
     # What another replica lost after the end of the first one was not in the history of that one.
     beyond = max((loss.last_offset for loss in replicas[0].losses if loss.last_offset is not None), default=-1)
     return taken, [*holes, *([(done, beyond)] if beyond >= done else [])]
@@ -282,7 +295,7 @@ def _diverged(first: DamagedReplica, batch: ReplicaBatch, second: DamagedReplica
     offset = max(batch.base_offset, other.base_offset)
     return UsageError(
         f"{first.path} and {second.path} have different records at offset {offset}, and no leader epoch decides which one "
-        f"counts: look at both with `kseg diff`, then give --prefer {first.path} or --prefer {second.path}"
+        "counts: look at both with `kseg diff`, then name the SRC that counts with --prefer"
     )
 
 

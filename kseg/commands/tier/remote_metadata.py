@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import RULES, Finding, Report, Severity
-from kseg.format.internal_topics.decode import CLUSTER_METADATA, REMOTE_LOG_METADATA, decoded_record
+from kseg.format.internal_topics.decode import REMOTE_LOG_METADATA, decoded_record
 from kseg.format.internal_topics.effective_state import effective, state_files, topic_names
 from kseg.format.internal_topics.state import DELETE_STATES, SEGMENT_STATES
 from kseg.format.messages.message_reader import jsonable
@@ -21,7 +21,7 @@ from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, walk_leader_epochs, walk_offset_checkpoint
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import base_offset_of, is_log, partition_of
+from kseg.format.storage.naming import CLUSTER_METADATA, base_offset_of, is_log, partition_of
 from kseg.format.storage.source import open_source, path_in, walk_folders
 
 COPY_STARTED, COPY_FINISHED, DELETE_STARTED, DELETE_FINISHED = SEGMENT_STATES

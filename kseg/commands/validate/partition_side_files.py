@@ -13,7 +13,6 @@ from kseg.commands.validate.partition_state import PartitionState
 from kseg.commands.validate.segment_facts import EpochRun
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import Finding, Report
-from kseg.format.internal_topics.decode import CLUSTER_METADATA
 from kseg.format.internal_topics.metadata_replay import replay_fault
 from kseg.format.log_loader.loaded_files import TOPIC_ID
 from kseg.format.log_loader.producers import stray_snapshots
@@ -28,6 +27,7 @@ from kseg.format.sidefiles.producer_snapshot import (
 from kseg.format.sidefiles.side_file_reading import entries_of, positioned_entries_of
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
+    CLUSTER_METADATA,
     base_offset_of,
     is_in_use,
     is_index,

@@ -31,6 +31,7 @@ from kseg.format.messages.message_reader import (
 )
 from kseg.format.record.columns import RecordColumns
 from kseg.format.record.layout import CONTROL
+from kseg.format.storage.naming import CLUSTER_METADATA
 from kseg.format.storage.source import topic_partition
 from kseg.text import count_of, escape_json
 
@@ -39,7 +40,6 @@ if TYPE_CHECKING:  # a compiled module hides which library its import lacks
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
-CLUSTER_METADATA = "__cluster_metadata"
 SHARE_GROUP_STATE = "__share_group_state"
 REMOTE_LOG_METADATA = "__remote_log_metadata"
 #: The topics of coordinators: a record's key begins with its type.

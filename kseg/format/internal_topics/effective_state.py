@@ -19,7 +19,6 @@ from struct import Struct
 from kseg.errors import UnreadableError
 from kseg.findings import Report, do_nothing
 from kseg.format.internal_topics.decode import (
-    CLUSTER_METADATA,
     CONSUMER_OFFSETS,
     REMOTE_LOG_METADATA,
     TRANSACTION_STATE,
@@ -44,7 +43,7 @@ from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.row_filter import RecordCondition, among_rows, rows_with
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import base_offset_of, is_log, is_snapshot, snapshot_id
+from kseg.format.storage.naming import CLUSTER_METADATA, base_offset_of, is_log, is_snapshot, snapshot_id
 from kseg.format.storage.source import open_source, path_in
 from kseg.text import parse_time_or_word
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kseg.findings import Finding
-from kseg.format.internal_topics.decode import CLUSTER_METADATA, DecodedPart, DecodedRecord, decoded_record
+from kseg.format.internal_topics.decode import DecodedPart, DecodedRecord, decoded_record
 from kseg.format.internal_topics.effective_state import newest_sources
 from kseg.format.messages.message_reader import Message
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.segment_reader import SegmentReader
-from kseg.format.storage.naming import base_offset_of, is_snapshot
+from kseg.format.storage.naming import CLUSTER_METADATA, base_offset_of, is_snapshot
 from kseg.format.storage.source import open_source
 from kseg.rule_table import RULES, Severity
 

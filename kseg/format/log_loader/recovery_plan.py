@@ -55,6 +55,7 @@ from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
 from kseg.format.sidefiles.producer_snapshot import ProducerState
 from kseg.format.storage.naming import (
+    CLUSTER_METADATA,
     INDEX_SUFFIXES,
     base_offset_of,
     partition_of,
@@ -63,7 +64,6 @@ from kseg.format.storage.naming import (
 from kseg.format.storage.source import open_source
 from kseg.text import count_of
 
-METADATA_TOPIC = "__cluster_metadata"
 _SEGMENT_FILES = (".log", *INDEX_SUFFIXES)
 _DISORDER = "its offsets decrease, and an index rejects them"
 
@@ -96,14 +96,14 @@ def plan_partition(
     """
     partition = partition_of(os.path.basename(os.path.abspath(folder)))
     topic, number, state = partition or (None, None, None)
-    if topic == METADATA_TOPIC:
+    if topic == CLUSTER_METADATA:
         # KafkaMetadataLog: its log is recovered from the first byte on at every start.
         start = replace(start, clean=False, recovery_point=0, log_start=0)
     deleted = state == "-delete" and not adopted
     loading = _Loading(folder, start, deleted=deleted)
     try:
         loading.load()
-        if topic == METADATA_TOPIC:
+        if topic == CLUSTER_METADATA:
             loading.check_kraft_snapshot()
         elif not adopted:
             loading.check_topic_id(may_be_stray=state is None)

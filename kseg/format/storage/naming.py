@@ -23,6 +23,8 @@ else:
     # The reader of paths into archives. A run that meets no such path works without it.
     archive = lazy("kseg.extras.archive")
 
+#: The topic of a KRaft cluster's metadata, whose only partition is on its controllers.
+CLUSTER_METADATA = "__cluster_metadata"
 #: The first part of the name of each file of a segment: its base offset.
 OFFSET = r"(\d{20})"
 #: The name of a segment in use.

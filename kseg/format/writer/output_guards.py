@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -168,7 +168,7 @@ def each_partition(
         if not force:
             check_absent(targets)
         check_replaceable(partitions.values(), targets)
-    with _folder(target) if write else nullcontext():
+    with folder_of_results(target, write=write):
         for done, (name, partition) in enumerate(partitions.items()):
             try:
                 work(partition, target / name)
@@ -186,8 +186,14 @@ def each_partition(
 
 
 @contextmanager
-def _folder(target: Path) -> Iterator[None]:
-    """Create a folder if it does not exist, and remove it after the block if it is still empty, also on Ctrl-C."""
+def folder_of_results(target: Path, *, write: bool) -> Iterator[None]:
+    """Create a folder if it does not exist, and remove it after the block if it is still empty, also on Ctrl-C.
+
+    Without ``write``, a dry run, it does nothing.
+    """
+    if not write:
+        yield
+        return
     exists = target.is_dir()
     with writing(target):
         target.mkdir(exist_ok=True)

@@ -1,0 +1,154 @@
+"""Write the records of one replica that another lacks as a segment: ``kseg diff --export``.
+
+After an unclean election the new leader lacks the end of the old one, or has other records there. A batch that the other
+replica lacks as a whole is copied byte for byte. One of which it has some records is written with the others only, as a
+cleaner would.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from kseg.commands.diff.differences import Difference
+from kseg.commands.diff.replica import Replica
+from kseg.findings import do_nothing
+from kseg.format.segment.records_chunk import Record
+from kseg.format.storage.atomic_write import whole_file, writing
+from kseg.format.writer.repacked_batch import repack
+
+#: Differences in which one replica has records that the other lacks, or other records.
+_LACKING = ("missing", "ends-earlier", "starts-later", "damaged", "content")
+_LARGEST_OFFSET = 2**63 - 1
+
+
+@dataclass(slots=True)
+class LackingOffsets:
+    """The offsets of the records that replica B lacks of A: the first and last ones of ranges, in their order.
+
+    ``accepted`` are kinds of differences that do not count.
+    """
+
+    accepted: tuple[str, ...] = ()
+    first: array[int] = field(default_factory=lambda: array("q"))
+    last: array[int] = field(default_factory=lambda: array("q"))
+
+    def add(self, difference: Difference) -> None:
+        """Add the offsets of a difference, if A has records there."""
+        if difference.kind in _LACKING and difference.lacking != "a" and difference.kind not in self.accepted:
+            self.first.append(difference.first_offset)
+            self.last.append(difference.last_offset)
+
+    def add_all(self) -> None:
+        """Add all offsets: there is no replica B."""
+        self.first.append(0)
+        self.last.append(_LARGEST_OFFSET)
+
+    def meets(self, first: int, last: int) -> bool:
+        """Return whether some of the offsets from ``first`` to ``last`` belong to a range."""
+        n = bisect_left(self.last, first)
+        return n < len(self.first) and self.first[n] <= last
+
+    def covers(self, first: int, last: int) -> bool:
+        """Return whether all offsets from ``first`` to ``last`` belong to one range."""
+        n = bisect_left(self.last, first)
+        return n < len(self.first) and self.first[n] <= first and last <= self.last[n]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportPlace:
+    """Where the records of A that B lacks are written, in a folder per partition, and the differences that do not count."""
+
+    folder: str
+    accepted: tuple[str, ...]
+
+    def folder_of(self, topic: str | None, partition: int | None) -> Path:
+        """Return the folder for a partition. Without a name it is the folder of all."""
+        return Path(self.folder) if topic is None else Path(self.folder, f"{topic}-{partition}")
+
+
+@dataclass(slots=True)
+class ExportedRecords:
+    """What was written to ``file``; without batches there is no file."""
+
+    file: str
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+
+
+def export_lacking(path: str, lacking: LackingOffsets, folder: Path) -> ExportedRecords:
+    """Write the batches of the replica ``path`` with the records that are lacking to a new segment in ``folder``.
+
+    The folder and the segment are made only if there is such a record; its name is its first offset. It is written
+    atomically. Raises KsegError.
+    """
+    done = ExportedRecords("")
+    batches = _lacking_batches(path, lacking)
+    with closing(batches):
+        first = next(batches, None)
+        if first is None:
+            return done
+        # The offset of a v0 or v1 wrapper is that of its last record.
+        base_offset = min(lacking.first[0], int.from_bytes(first[0][:8], "big"))
+        target = folder / f"{base_offset:020}.log"
+        done.file = str(target)
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        with whole_file(target, replace=False) as out:
+            _write(out, first, done)
+            for batch in batches:
+                _write(out, batch, done)
+    return done
+
+
+def _write(out: IO[bytes], batch: tuple[memoryview | bytes, int], done: ExportedRecords) -> None:
+    data, records = batch
+    out.write(data)
+    done.batches += 1
+    done.records += records
+    done.bytes += len(data)
+
+
+def _lacking_batches(path: str, lacking: LackingOffsets) -> Generator[tuple[memoryview | bytes, int], None, None]:
+    """Yield the bytes and the number of records of each batch of the result."""
+    replica = Replica(path, do_nothing)
+    with closing(replica):
+        while replica.more():
+            if not lacking.meets(replica.low, replica.high):
+                replica.advance()
+                continue
+            assert replica.window is not None
+            batches, row = replica.batches, replica.row
+            data = replica.window.view[batches.at[row] : batches.at[row] + batches.size[row]]
+            if batches.magic[row] >= 2 and lacking.covers(replica.low, replica.high):
+                yield data, batches.record_count[row]
+                replica.advance()
+                continue
+            kept, count = _opened(replica, lacking)
+            if len(kept) == count:
+                yield data, count
+            elif kept:
+                yield repack(batches, row, kept).data, len(kept)
+            replica.advance()
+
+
+def _opened(replica: Replica, lacking: LackingOffsets) -> tuple[list[Record], int]:
+    """Open the current batch; return its records that are lacking, and the number of all."""
+    kept: list[Record] = []
+    count = 0
+    replica.open()
+    while True:
+        assert replica.chunk is not None
+        for i in range(replica.i, replica.end):
+            count += 1
+            if lacking.meets(replica.records.offset[i], replica.records.offset[i]):
+                kept.append(replica.chunk.record(i, None))
+        replica.i = replica.end
+        if not replica.next_part():
+            return kept, count

@@ -1,0 +1,85 @@
+"""All partitions of several log directories, each from its replicas: ``kseg repair LOGDIR LOGDIR... DST``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from kseg.commands.repair.repair import repair
+from kseg.commands.repair.repair_losses import RepairResult, ReportLine
+from kseg.commands.repair.repaired_checkpoints import write_log_starts
+from kseg.commands.repair.repaired_segment import RepairPlan
+from kseg.commands.repair.several_replicas import ONE_COPY, MergeResult, check_settings, repair_replicas
+from kseg.errors import KsegError
+from kseg.findings import do_nothing
+from kseg.format.sidefiles.metadata_files import LOG_STARTS
+from kseg.format.storage.atomic_write import check_absent
+from kseg.format.storage.file_access import Progress
+from kseg.format.storage.naming import CLUSTER_METADATA
+from kseg.format.storage.replica_folders import PartitionReplicas, partition_replicas
+from kseg.format.writer.output_guards import folder_of_results, target_path
+
+
+def repair_log_dirs(
+    log_dirs: Sequence[str],
+    target: str | None,
+    plan: RepairPlan,
+    report: ReportLine = do_nothing,
+    progress: Progress = do_nothing,
+    prefer: str | None = None,
+) -> MergeResult:
+    """Write a log directory with the partitions of several: those that more than one has, from all of their replicas.
+
+    Each partition folder in ``target`` is created atomically. A partition that fails, such as one whose replicas diverge, is
+    a line in ``failed``, and the others are still written. ``prefer`` is the log directory whose replicas count where
+    replicas diverge. ``report`` and ``progress`` are called as by ``repair_replicas``.
+
+    Raises UsageError, and UnreadableError for a log directory that cannot be listed.
+    """
+    check_settings(log_dirs, target, plan, prefer)
+    goal = target_path(log_dirs[0] if target is None else target)
+    whole = MergeResult(RepairResult(), [], {})
+    partitions = partition_replicas(log_dirs)
+    if metadata := next((one for one in partitions if one.topic == CLUSTER_METADATA), None):
+        partitions.remove(metadata)
+        whole.repaired.left_out.append(f"{_name(metadata)} ({ONE_COPY})")
+    write = not plan.dry_run
+    if write and not plan.force:
+        check_absent([goal / LOG_STARTS, *(goal / _name(one) for one in partitions)])
+    with folder_of_results(goal, write=write):
+        for one in partitions:
+            try:
+                done = _repair_partition(one, log_dirs, goal if write else None, plan, report, progress, prefer)
+            except KsegError as error:
+                whole.repaired.failed.append(f"{_name(one)}: {error}")
+                continue
+            whole.repaired.add(done.repaired)
+            whole.taken += done.taken
+            whole.truncated |= done.truncated
+        if write:
+            write_log_starts([Path(one) for one in log_dirs], goal, whole.repaired)
+    return whole
+
+
+def _name(one: PartitionReplicas) -> str:
+    return f"{one.topic}-{one.partition}"
+
+
+def _repair_partition(
+    one: PartitionReplicas,
+    log_dirs: Sequence[str],
+    goal: Path | None,
+    plan: RepairPlan,
+    report: ReportLine,
+    progress: Progress,
+    prefer: str | None,
+) -> MergeResult:
+    folders = [folder for folder in one.folders if folder is not None]
+    target = None if goal is None else str(goal / _name(one))
+    if len(folders) > 1:
+        chosen = None if prefer is None else one.folders[log_dirs.index(prefer)]
+        return repair_replicas(folders, target, plan, report, progress, chosen)
+    alone = repair(folders[0], target, plan, report, progress)
+    alone.left_out = [os.path.join(_name(one), name) for name in alone.left_out]
+    return MergeResult(alone, [], {})
