@@ -1,7 +1,8 @@
-"""The calls of a load: how many there are, and that each part is in one of them."""
+"""Pipelines of many segments: the number of calls, the work of a plan, and the inventory."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,12 +11,13 @@ import pytest
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 from kseg.extras.pipeline import load_rows
-from kseg.extras.pipeline.checked_segments import CheckedSegment
+from kseg.extras.pipeline.checked_segments import CheckedSegment, Inventory
 from kseg.extras.pipeline.lake_table import TableState, open_table
 from kseg.extras.pipeline.load_rows import TableLoad
-from kseg.extras.pipeline.offset_plan import LoadPlan, Part
+from kseg.extras.pipeline.offset_plan import LoadPlan, Part, PlanRules, plan_partition
 from kseg.extras.pipeline.pipeline_settings import read_settings
-from kseg.extras.pipeline.source_listing import ListedSegment
+from kseg.extras.pipeline.pipeline_state import PipelineState
+from kseg.extras.pipeline.source_listing import ListedSegment, SourceReplica
 from kseg.format.storage.source import SegmentFile
 from tests.support.pipelines import config
 
@@ -37,3 +39,42 @@ def test_a_load_of_many_segments_has_a_bounded_number_of_calls(tmp_path: Path, s
     assert len(tasks) <= load_rows.MOST_TASKS
     assert [part.first for task in tasks for part, _ in task.parts] == list(range(count))
     assert all(plan.name == f"orders-{part.first // (count // 2)}" for task in tasks for part, plan in task.parts)
+
+
+def test_a_plan_of_many_segments_looks_at_each_of_them_once() -> None:
+    """Two replicas of 10,000 segments: each offset is planned once, from the longer segment."""
+    checked, replicas = {}, []
+    for folder, step in (("a/orders-0", 10), ("b/orders-0", 20)):
+        segments = []
+        for first in range(0, 10_000 * step, step):
+            listed = ListedSegment(SegmentFile(f"{folder}/{first:020}.log"), first, 100, "")
+            checked[listed.path] = CheckedSegment(listed.path, "", first, first + step, 100, 100, 1, step, 0)
+            segments.append(listed)
+        replicas.append(SourceReplica(folder, "orders", 0, tuple(segments), None))
+    began = time.process_time()
+    plan = plan_partition(("orders", 0), replicas, checked, None, PlanRules())
+    assert time.process_time() - began < 5  # with a look at all segments at each step: minutes
+    assert (plan.end, plan.failure, len(plan.parts)) == (200_000, None, 10_000)
+    assert [part.first for part in plan.parts] == list(range(0, 200_000, 20))
+
+
+def test_the_inventory_has_the_newest_version_of_each_segment(tmp_path: Path) -> None:
+    """A version that was checked is known in the next run with all its facts; one that was replaced is not."""
+    state = PipelineState(str(tmp_path))
+    checked = CheckedSegment(
+        "a.log", "1", 0, 9, 90, 100, 3, 9, 10, [{"rule": "x"}], None, [(4, 5, 0)], [(1, 2)], True, False
+    )
+    for stamp, path in (("1", "a.log"), ("1", "b.log"), ("2", "a.log")):
+        inventory = Inventory(state)
+        inventory._add(replace(checked, path=path, stamp=stamp))
+        inventory.save()
+    inventory = Inventory(state)
+    for stamp, path, known in (
+        ("2", "a.log", True),
+        ("1", "b.log", True),
+        ("1", "a.log", False),
+        ("1", "c.log", False),
+    ):
+        listed = ListedSegment(SegmentFile(path), 0, 1, stamp)
+        assert inventory.is_known(listed) == known
+        assert inventory.known(listed) == (replace(checked, path=path, stamp=stamp) if known else None)

@@ -214,6 +214,9 @@ class _Walk:
         self.waiting: str | None = None
         self.failure: str | None = None
         self._listed = sorted(listed, key=lambda one: one.base_offset)
+        self._position = 0  # of the first segment after the current offset
+        self._newest: dict[str, ListedSegment] = {}
+        self._open: list[ListedSegment] = []  # those that have the current offset, or later ones
         self._checked = checked
         self._rules = rules
         self._thinned = any(one.thinned for one in checked.values())
@@ -226,29 +229,34 @@ class _Walk:
                 self._add(part)
                 continue
             unread = [one for one in self._at() if self._checked[one.path].unread]
-            following = [one for one in self._listed if one.base_offset > self.at]
             if unread:
                 self.failure = self._checked[unread[0].path].unread
-            elif not following:
+            elif self._position == len(self._listed):
                 return
             else:
-                self._pass_gap(following[0].base_offset)
+                self._pass_gap(self._listed[self._position].base_offset)
 
     def _at(self) -> list[ListedSegment]:
         """Return the segments that can hold the current offset by their names: the last one of each folder before it."""
-        newest: dict[str, ListedSegment] = {}
-        for one in self._listed:
-            if one.base_offset <= self.at:
-                newest[one.path.rpartition("/")[0]] = one
-        return list(newest.values())
+        self._advance()
+        return list(self._newest.values())
+
+    def _advance(self) -> None:
+        """Follow the current offset, which only increases: each segment is looked at once."""
+        while self._position < len(self._listed) and self._listed[self._position].base_offset <= self.at:
+            one = self._listed[self._position]
+            self._newest[one.path.rpartition("/")[0]] = one
+            self._open.append(one)
+            self._position += 1
+        self._open = [one for one in self._open if self.at < self._checked[one.path].next_offset]
 
     def _best(self) -> Part | None:
         """Return the best segment at the current offset: a sound one, and of these the one that ends last."""
+        self._advance()
         candidates = [
             (self._checked[one.path].is_sound, self._checked[one.path].next_offset, one)
-            for one in self._listed
-            if one.base_offset <= self.at < self._checked[one.path].next_offset
-            and self._checked[one.path].unread is None
+            for one in self._open
+            if self._checked[one.path].unread is None
         ]
         if not candidates:
             return None

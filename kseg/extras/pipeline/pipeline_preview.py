@@ -33,7 +33,7 @@ def plan(pipeline: Pipeline, spark: str | None = None) -> _Found:
             loaded = state.offsets.get(f"{topic}-{partition}") if state else None
             segments = needed(replicas, loaded)
             for one in segments:
-                if inventory.known(one):
+                if inventory.is_known(one):
                     known_bytes += one.size
                 else:
                     new_segments, new_bytes = new_segments + 1, new_bytes + one.size
