@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 groups = $(VENV)/.compiled $(patsubst %,$(VENV)/.group-%,$(1))
 SOURCES := $(shell find kseg -name '*.py' -o -name '*.pxd')
 
-.PHONY: demo test test-kafka test-spark test-all fuzz check fixtures findings peers docs site bench bench-spark dist program deb sanitize locked lock test-lowest clean
+.PHONY: demo test test-kafka test-spark test-all fuzz check fixtures findings peers docs site bench bench-spark dist program deb corpus sanitize locked lock test-lowest clean
 
 demo: $(VENV)/.installed
 	@KSEG_ENGINE=python sh demo.sh $(BIN)/kseg
@@ -80,6 +80,12 @@ program: $(VENV)/bin/python
 # The program as a Debian package. Needs dpkg-deb and objdump.
 deb: program
 	packaging/build-deb dist/kseg-*-linux-$(shell uname -m).tar.gz
+
+# The fixtures of the last commit as a data set for other readers of Kafka's files; the same commit results in the same bytes.
+corpus: version = $(shell $(PYTHON) -c 'import kseg; print(kseg.__version__)')
+corpus:
+	mkdir -p dist
+	git archive --format=tar --prefix=kseg-corpus-$(version)/ HEAD fixtures LICENSE | gzip -9n >dist/kseg-corpus-$(version).tar.gz
 
 # The engine with AddressSanitizer and UndefinedBehaviorSanitizer, on valid and damaged segments.
 sanitize: $(VENV)/bin/python

@@ -32,8 +32,8 @@ class Field:
 
 
 #: name, struct code; the layouts of Kafka's LegacyRecord and DefaultRecordBatch.
-_LEGACY = (("offset", "q"), ("size", "i"), ("crc", "I"), ("magic", "b"), ("attributes", "b"))
-_V2 = (
+LEGACY = (("offset", "q"), ("size", "i"), ("crc", "I"), ("magic", "b"), ("attributes", "b"))
+V2 = (
     ("baseOffset", "q"), ("batchLength", "i"), ("partitionLeaderEpoch", "i"), ("magic", "b"), ("crc", "I"),
     ("attributes", "h"), ("lastOffsetDelta", "i"), ("baseTimestamp", "q"), ("maxTimestamp", "q"), ("producerId", "q"),
     ("producerEpoch", "h"), ("baseSequence", "i"), ("recordCount", "i"),
@@ -43,7 +43,7 @@ _V2 = (
 def legacy_fields(data: bytes) -> Iterator[Field]:
     """Yield the fields of the v0 or v1 message at the start of ``data``."""
     magic = data[16]
-    layout = (*_LEGACY, ("timestamp", "q")) if magic else _LEGACY
+    layout = (*LEGACY, ("timestamp", "q")) if magic else LEGACY
     at = 0
     for field in _fixed(layout, data):
         at += field.size
@@ -59,7 +59,7 @@ def legacy_fields(data: bytes) -> Iterator[Field]:
 
 def v2_fields(data: bytes) -> Iterator[Field]:
     """Yield the fields of the v2 batch at the start of ``data``, and of its first record, which must be without headers."""
-    yield from _fixed(_V2, data)
+    yield from _fixed(V2, data)
     at, size = 61, 0
     for name in ("length", "attributes", "timestampDelta", "offsetDelta", "keyLength", "key", "valueLength", "value",
                  "headerCount"):  # fmt: skip
