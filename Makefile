@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 groups = $(VENV)/.compiled $(patsubst %,$(VENV)/.group-%,$(1))
 SOURCES := $(shell find kseg -name '*.py' -o -name '*.pxd')
 
-.PHONY: demo test test-kafka test-spark test-all fuzz check fixtures findings peers docs site bench bench-spark dist program deb corpus sanitize locked lock test-lowest clean
+.PHONY: demo test test-kafka test-spark test-all fuzz proof check fixtures findings peers docs site bench bench-spark dist program deb corpus sanitize locked lock test-lowest clean
 
 demo: $(VENV)/.installed
 	@KSEG_ENGINE=python sh demo.sh $(BIN)/kseg
@@ -34,6 +34,15 @@ test-all: test test-kafka test-spark
 fuzz: export KSEG_FUZZ_CASES ?= 2000
 fuzz: $(call groups,test lab)
 	$(PYTEST) --dist worksteal -m '(fuzz or hypothesis) and not spark' $(ARGS)
+	$(if $(SECONDS),$(BIN)/python -m tools.proof.fuzz $(SECONDS) $(SEED))
+
+# What kseg promises, measured: the figures of docs/reference/proof.md. Takes an hour.
+proof: $(call groups,test s3 lake)
+	$(BIN)/python -m tools.proof.limits --write
+	$(BIN)/python -m tools.proof.growth --write
+	$(BIN)/python -m tools.proof.signals --write
+	$(BIN)/python -m tools.proof.fuzz $(or $(SECONDS),120) $(or $(SEED),5000) --write
+	$(BIN)/python -m tools.proof.oracles
 
 check: $(call groups,test lab s3 spark check)
 	$(BIN)/ruff check .

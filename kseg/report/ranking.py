@@ -31,9 +31,10 @@ def fold(
     for item in items:
         equal.setdefault(key(item), []).append(item)
     keys = list(equal)
-    alone = len(keys)
-    while alone and alone + len({one[0] for one in keys[alone:]}) > MOST_GROUPS:
+    alone, ranks = len(keys), set[Hashable]()
+    while alone and alone + len(ranks) > MOST_GROUPS:
         alone -= 1
+        ranks.add(keys[alone][0])
     joined: dict[tuple[Hashable, ...], list[Item]] = {}
     for n, one in enumerate(keys):
         joined.setdefault(one if n < alone else one[:1], []).extend(equal[one])

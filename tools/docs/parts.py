@@ -28,9 +28,18 @@ from tests.support.rooms import ROOMS
 from tests.support.statements import STATEMENTS, STATEMENTS_FOLDER
 from tools.docs import benchmark_bars, option_tables
 from tools.docs.terminal import Terminal
+from tools.proof import figures
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "fixtures"
+
+
+def proof() -> str:
+    """Return the table of promises with their figures."""
+    lines = ["| promise | measured | on | shown by | command |", "|---|---|---|---|---|"]
+    for row in figures.figures():
+        lines.append(f"| {row.promise} | {row.figure} | {row.date} | `{row.test}` | `{row.command}` |")
+    return "\n".join(lines)
 
 
 def row_tables() -> str:
@@ -231,6 +240,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "dependencies": dependencies,
     "field-facts": field_facts,
     "library": library,
+    "proof": proof,
     "rooms": rooms,
     "rows": row_tables,
     "peers": peers,

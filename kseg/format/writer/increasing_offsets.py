@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.framing import clamped, increment_sequence
-from kseg.format.record.layout import CODEC_MASK, CONTROL, DELETE_HORIZON
+from kseg.format.record.layout import CODEC_MASK, CONTROL, DELETE_HORIZON, INT32_MAX
 from kseg.format.record.offset_evidence import one_bit_apart
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import Chunk
@@ -147,7 +147,7 @@ def _batch_of(header: _Header, wrapped: tuple[int, int] | None) -> LocatedBatch:
         last_time=header.max_timestamp,
         producer=producer,
         sequence=header.base_sequence,
-        next_sequence=increment_sequence(header.base_sequence, high - low + 1),
+        next_sequence=increment_sequence(header.base_sequence, (high - low + 1) & INT32_MAX),  # of 2**63 offsets, too
         first_inner=first_inner,
         inner=inner,
     )

@@ -1,0 +1,92 @@
+"""The page of proof has no figure without its test, its day and its command, and the tools that measure work."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from tools.proof import bombs, fuzz, growth, limits
+from tools.proof.figures import FILE, Figure, figures, write_figure
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("row", figures(), ids=lambda row: row.name)
+def test_each_row_of_the_page_of_proof_is_complete(row: Figure) -> None:
+    """A promise with a test that does not exist, or without a figure, proves nothing."""
+    assert all(row), row
+    assert re.search("[0-9]", row.figure)
+    assert date.fromisoformat(row.date)
+    assert (ROOT / row.test).exists()
+    words = [word for word in shlex.split(row.command) if not word.startswith("KSEG_")]
+    assert words[:2] == ["python", "-m"]
+    if words[2].startswith("tools."):
+        assert (ROOT / f"{words[2].replace('.', '/')}.py").exists()
+    else:
+        assert words[2] == "pytest"
+        assert row.test in words
+
+
+def test_a_figure_replaces_that_of_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tools write figures; a name without a row is a mistake of the tool."""
+    copy = tmp_path / FILE.name
+    copy.write_bytes(FILE.read_bytes())
+    monkeypatch.setattr("tools.proof.figures.FILE", copy)
+    before = figures()
+    write_figure(before[0].name, "1 of 1")
+    assert figures()[1:] == before[1:]
+    assert figures()[0].figure == "1 of 1"
+    with pytest.raises(KeyError):
+        write_figure("unknown", "1 of 1")
+
+
+@pytest.mark.parametrize("name", ["many-batches", "one-record-count", "lz4-zeros"])
+def test_a_hostile_file_is_small_and_its_check_cheap(name: str, tmp_path: Path) -> None:
+    """Files below 1 MB cost at most 300 MB and 10 s of CPU."""
+    path = bombs.BOMBS[name][0](tmp_path)
+    assert 0 < bombs.sizes(path) < 1.1 * bombs.SIZE
+    seconds, peak, code, messages = limits.run(["stats", str(path)], tmp_path)
+    assert (code in (0, 1), seconds < limits.MOST_SECONDS, peak < limits.MOST_BYTES) == (True, True, True), messages
+
+
+def test_a_limit_that_is_exceeded_is_seen() -> None:
+    """The tool must report a command that costs too much, and one that a limit of the system has ended."""
+    cheap = limits.Cost("bomb", "validate", 1.0, 1 << 20, 1, "")
+    assert not cheap.failed
+    dear = ({"seconds": 11.0}, {"peak": 301 << 20}, {"code": -9}, {"error": "internal error"})
+    assert all(cheap._replace(**changed).failed for changed in dear)
+
+
+def test_superlinear_growth_is_seen() -> None:
+    """Start-up time does not hide it."""
+    assert growth.Growth("batches", "validate", 1, (1.1, 1.4, 2.6), (0, 0, 0), (1, 1, 1)).superlinear
+    assert growth.Growth("batches", "validate", 1, (4.8, 14.9, 14.9), (0, -9, -9), (1, 1, 1)).superlinear
+    assert not growth.Growth("batches", "validate", 1, (1.1, 1.2, 1.4), (0, 0, 0), (1, 1, 1)).superlinear
+    assert not growth.Growth("batches", "validate", 1, (0.2, 1.2, 3.2), (0, 0, 0), (1, 1, 1)).superlinear
+
+
+@pytest.mark.parametrize("target", fuzz.TARGETS)
+def test_a_case_of_each_target_runs(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No exception, for the first case of each target."""
+    monkeypatch.setenv("KSEG_DEBUG", "1")
+    fuzz.run_case(target, 0)
+
+
+def test_an_exception_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted fault is reported with its target and its number."""
+    monkeypatch.setattr(fuzz, "TARGETS", ("codecs",))
+    monkeypatch.setattr("kseg.format.compress.codecs.decompress", lambda *_, **__: 1 / 0)
+    executed, failures = fuzz.fuzz(0.01, 7)
+    assert executed["codecs"] == len(failures) > 0
+    assert failures[0].startswith("codecs 7: ZeroDivisionError")
+
+
+@pytest.mark.parametrize("path", sorted(fuzz.REGRESSIONS.glob("*/*/*.log")), ids=lambda path: path.parts[-3])
+def test_what_once_ended_a_command_ends_none(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file of tests/regressions/TARGET-NUMBER/PARTITION gave an internal error once."""
+    monkeypatch.setenv("KSEG_DEBUG", "1")
+    fuzz.run_target(path.parts[-3].rpartition("-")[0], path)
