@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from kseg.commands.carve.carving import CarvedGroup, Carving
-from kseg.commands.carve.links import KINDS, Link
+from kseg.commands.carve.links import KINDS, STRENGTHS, Link
 from kseg.commands.carve.runs import CarvedRun, Piece
 from kseg.format.compress.codecs import CODECS
 from kseg.report.ranking import MOST_ROWS, names_text
@@ -48,7 +48,13 @@ _LINK = (
     Column("kind", "text", "link"),
     Column("group", "text?", "the group; null if the link is not used"),
     Column("evidence", "text", "what shows that two runs are of one partition", values=KINDS),
-    Column("strength", "text", "proof, or guess: used with --guess only", values=("proof", "guess")),
+    Column(
+        "strength",
+        "text",
+        "proof: by a CRC; strong: wrong only for two partitions that one producer filled alike, if each "
+        "lost what the other kept; guess: used with --guess only",
+        values=STRENGTHS,
+    ),
     Column("why", "text", "the evidence"),
     Column("before", "object", "start of the first run, or of a torn batch", of=_PLACE),
     Column("after", "object", "start of the second run, or of the rest of the batch", of=_PLACE),
@@ -146,7 +152,7 @@ def _link_row(carving: Carving, link: Link, group: str | None) -> Row:
         "kind": "link",
         "group": group,
         "evidence": link.kind,
-        "strength": "proof" if link.is_proof else "guess",
+        "strength": link.strength,
         "why": link.why,
         "before": _place(carving, link.torn[0] if link.torn else link.before),
         "after": _place(carving, link.torn[1] if link.torn else link.after),
@@ -186,7 +192,7 @@ def _errors(carving: Carving) -> list[str]:
 
 
 def _guesses(carving: Carving) -> list[Link]:
-    return [link for link in carving.unused if not link.is_proof]
+    return [link for link in carving.unused if link.is_guess]
 
 
 COLUMNS = (

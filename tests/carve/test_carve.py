@@ -156,7 +156,10 @@ def test_groups_are_valid_and_byte_equal(tmp_path: Path, twins: dict[str, bytes]
             assert batches_of(data)[0][2] == int(path.stem)
         assert CliRunner().invoke(main, ["validate", str(group)]).exit_code == 0
     evidence = [json.loads(line) for line in (tmp_path / "new" / "evidence.jsonl").read_text().splitlines()]
-    assert {row["strength"] for row in evidence if row["kind"] == "link" and row["group"]} == {"proof"}
+    assert {row["strength"] for row in evidence if row["kind"] == "link" and row["group"]} <= {"proof", "strong"}
+    assert all(
+        (row["strength"] == "proof") == (row["evidence"] == "torn batch") for row in evidence if row["kind"] == "link"
+    )
     assert carve(tmp_path / "image", "-o", tmp_path / "new").exit_code == 2
 
 
@@ -283,3 +286,19 @@ def test_a_read_error_is_named(tmp_path: Path, twins: dict[str, bytes]) -> None:
             assert found[-1]["batches"] <= whole[-1]["batches"]
         else:
             assert done.stderr.startswith("kseg: ")
+
+
+def test_a_damaged_offset_makes_no_huge_group(tmp_path: Path) -> None:
+    """No CRC covers an offset: one that no file can have beside its neighbours is a run of its own, and gaps are counted."""
+    batches = [
+        bytearray(build_batch([PlainRecord(n, None, b"v" * 50, 1_700_000_000_000)], base_offset=n)) for n in range(20)
+    ]
+    batches[9][2] ^= 2
+    (tmp_path / "image").write_bytes(b"".join(batches))
+    groups = carve(tmp_path / "image", "--format", "jsonl").stdout.splitlines()
+    found = [(row["first_offset"], row["last_offset"]) for row in map(json.loads, groups) if row["kind"] == "group"]
+    assert sorted(found) == [(0, 8), (10, 19), (9 + (2 << 40), 9 + (2 << 40))]
+    del batches[9], batches[4]
+    (tmp_path / "image").write_bytes(b"".join(batches))
+    (group, _) = map(json.loads, carve(tmp_path / "image", "--format", "jsonl").stdout.splitlines())
+    assert (group["first_offset"], group["last_offset"], group["missing_offsets"]) == (0, 19, 2)

@@ -81,9 +81,10 @@ class CarvedGroup:
 
     @property
     def missing(self) -> int:
-        """The number of offsets between the runs that no batch has."""
+        """The number of offsets between the batches that no batch has."""
         runs = [run for run, _ in self.parts]
-        return sum(max(0, after.first - before.last - 1) for before, after in itertools.pairwise(runs))
+        between = sum(max(0, after.first - before.last - 1) for before, after in itertools.pairwise(runs))
+        return between + sum(size for run, first in self.parts for at, size in run.gaps if at > first)
 
 
 @dataclass(slots=True)
@@ -122,11 +123,11 @@ def carve_images(images: list[Image], block: int, progress: Progress, *, guess: 
     torn_ends = {(image.number, head.position) for image, head in torn}
     links += [*index_links(images, own, block), *sequence_links(own, block, torn_ends), *copies.links]
     carving = Carving(images, block, runs, torn, copies)
-    proofs = [link for link in links if link.is_proof]
-    guesses = [link for link in links if not link.is_proof]
+    used = [link for link in links if not link.is_guess]
+    guesses = [link for link in links if link.is_guess]
     known = {(link.before, link.after) for link in links}
     guesses += [link for link in guessed_links(own) if (link.before, link.after) not in known]
-    _make_groups(carving, own, proofs, guesses, guess)
+    _make_groups(carving, own, used, guesses, guess)
     return carving
 
 
@@ -202,10 +203,10 @@ class _Partitions:
 
 
 def _make_groups(
-    carving: Carving, runs: Sequence[CarvedRun], proofs: list[Link], guesses: list[Link], guess: bool
+    carving: Carving, runs: Sequence[CarvedRun], used: list[Link], guesses: list[Link], guess: bool
 ) -> None:
     partitions = _Partitions(runs)
-    for link in proofs + guesses * guess:
+    for link in used + guesses * guess:
         partitions.join(link)
     members: dict[CarvedRun, list[CarvedRun]] = {}
     for run in runs:
@@ -218,8 +219,8 @@ def _make_groups(
     for number, group in enumerate(groups, 1):
         group.name = f"group-{number:03d}"
         group_of |= dict.fromkeys((run for run, _ in group.parts), group)
-    for link in proofs + guesses:
-        if group_of[link.before] is group_of[link.after] and (link.is_proof or guess):
+    for link in used + guesses:
+        if group_of[link.before] is group_of[link.after] and (guess or not link.is_guess):
             group_of[link.before].links.append(link)
         else:
             carving.unused.append(link)

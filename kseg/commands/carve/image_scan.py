@@ -15,7 +15,7 @@ from kseg.errors import UsageError
 from kseg.findings import Finding
 from kseg.format.record import framing
 from kseg.format.record.columns import BatchColumns
-from kseg.format.record.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, SIZE_AT
+from kseg.format.record.layout import INT32_MAX, LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, SIZE_AT
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.segment.resync_search import ScanBudget
 from kseg.format.storage.file_access import Progress
@@ -186,11 +186,12 @@ class _Scan:
     def _continues(self, run: CarvedRun, row: int) -> bool:
         """Return whether a batch directly after a run is of the same file.
 
-        At the start of a block another file can begin, if a file ends there by chance.
+        At the start of a block another file can begin, if a file ends there by chance. The offsets of a segment fit into 31
+        bits behind its first one (``LogSegment.canConvertToRelativeOffset``): a larger one is damaged, as no CRC covers it.
         """
         batches = self._batches
         base = batches.base_offset[row]
-        if base <= run.last:
+        if base <= run.last or batches.last_offset[row] - run.first > INT32_MAX:
             return False
         if batches.position[row] % self._block:
             return True

@@ -1,9 +1,10 @@
 """Which runs are of the same partition: a batch names neither its topic nor its partition.
 
-Equal offsets prove nothing: each partition of a topic has the same ones. Proofs are, the strongest first: a batch that was
-torn between two runs; a damaged batch that fills the gap between two runs exactly; an offset index whose entries are the
-batch ends of both runs; and sequences of an idempotent producer that continue, which count per partition (KIP-98). A
-sequence that equals the offset says no more than the offset: then the second run must begin a file where the first one ends.
+Equal offsets prove nothing: each partition of a topic has the same ones. Evidence is, the strongest first: a batch that was
+torn between two runs, which its CRC proves; a damaged batch that fills the gap between two runs exactly; an offset index
+whose entries are the batch ends of both runs; and sequences of an idempotent producer that continue, which count per
+partition (KIP-98). A sequence that equals the offset says no more than the offset: then the second run must begin a file
+where the first one ends.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ TORN, DAMAGED, INDEX, SEQUENCE, COPY, WEAK_SEQUENCE, OFFSETS = KINDS = (
     "torn batch", "damaged batch", "index", "sequence", "same batches", "sequence that equals the offset", "next offset",
 )  # fmt: skip
 GUESSES = (WEAK_SEQUENCE, OFFSETS)
+#: The strengths of links.
+PROOF, STRONG, GUESS = STRENGTHS = ("proof", "strong", "guess")
 # Batches of one producer follow each other within this time, in milliseconds, for a guess.
 _SOON = 10 * 60 * 1000
 # Two entries of an index prove a place in a segment.
@@ -41,9 +44,18 @@ class Link:
     torn: tuple[Piece, Piece] | None = None
 
     @property
-    def is_proof(self) -> bool:
-        """Whether it is used without ``--guess``."""
-        return self.kind not in GUESSES
+    def is_guess(self) -> bool:
+        """Whether it is used only with ``--guess``."""
+        return self.kind in GUESSES
+
+    @property
+    def strength(self) -> str:
+        """What the evidence is worth.
+
+        Only a torn batch is a proof, by its CRC. The others hold but for two partitions that got the same numbers of records
+        from the same producer, if each lost what the other kept.
+        """
+        return PROOF if self.kind == TORN else GUESS if self.is_guess else STRONG
 
 
 @dataclass(slots=True)
@@ -113,10 +125,10 @@ def sequence_links(runs: Sequence[CarvedRun], block: int, torn_ends: set[tuple[i
             and min(one.records / len(one.marks), other.records / len(other.marks)) >= 2
         )
         own = distance == start.keys[0] != 0 and (producers[0], distance) not in shared
-        proof = len(producers) > 1 or own or is_roll
+        strong = len(producers) > 1 or own or is_roll
         id_, epoch = producers[0]
         why = f"sequence {start.first_sequence:,} of producer {id_} epoch {epoch} and offset {other.first:,} follow"
-        links.append(Link(SEQUENCE if proof else WEAK_SEQUENCE, one, other, why))
+        links.append(Link(SEQUENCE if strong else WEAK_SEQUENCE, one, other, why))
     return links
 
 

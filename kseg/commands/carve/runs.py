@@ -61,6 +61,7 @@ class CarvedRun:
     lasts: array[int] = field(default_factory=lambda: array("q"))
     starts: array[int] = field(default_factory=lambda: array("q"))
     marks: array[int] = field(default_factory=lambda: array("q"))
+    gaps: list[tuple[int, int]] = field(default_factory=list)
     size: int = 0
     records: int = 0
     joined: int = 0
@@ -97,6 +98,10 @@ class CarvedRun:
         """Append the batch of a row; the caller extends ``pieces``."""
         base, last, size = batches.base_offset[row], batches.last_offset[row], batches.size[row]
         mark = hash((base, batches.crc[row], size))
+        # The header of a v0 or v1 message set has only its last offset.
+        is_set = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
+        if self.lasts and base > self.last + 1 and not is_set:
+            self.gaps.append((len(self.lasts), base - self.last - 1))
         self.lasts.append(last)
         self.starts.append(self.size)
         self.marks.append(mark)
@@ -122,6 +127,8 @@ class CarvedRun:
     def extend(self, other: CarvedRun) -> None:
         """Append the batches of another run."""
         self.pieces += other.pieces
+        between = [(0, other.first - self.last - 1)] if other.first > self.last + 1 else []
+        self.gaps += [(len(self.lasts) + at, size) for at, size in (*between, *other.gaps)]
         self.lasts += other.lasts
         self.starts.extend(start + self.size for start in other.starts)
         self.marks += other.marks
