@@ -21,6 +21,8 @@ from kseg.format.storage.source import is_url
 from kseg.format.writer.output_guards import target_path
 from kseg.report.adopt_report import Adoption
 from kseg.report.formats import ADOPTION, destination, write
+from kseg.report.ranking import some_text
+from kseg.text import count_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +96,9 @@ def _planned(asked: AdoptOptions, homes: dict[str, int], target: Path | None) ->
         raise UsageError(f"no folder of a partition in {', '.join(disk.path for disk in disks)}{hint}")
     plan: AdoptionPlan = plan_of(disks, found, old)
     plan.left_out += unread
+    if plan.new_ids:
+        count = count_of(len(plan.new_ids), "topic")
+        note(f"{count} without a readable partition.metadata: a new topic id for {some_text(plan.new_ids)}")
     identity = Identity.of(asked.cluster_id, asked.release, old)
     return Adoption(plan, new_disks(disks, asked.controllers), identity, old, str(target) if target else None)
 

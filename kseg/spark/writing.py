@@ -39,6 +39,7 @@ from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.checkpoints import LeaderEpoch
 from kseg.format.sidefiles.indexes import IndexBuilder
 from kseg.format.storage.atomic_write import check_absent, mark_results, sync_folder, writing
+from kseg.format.storage.naming import is_topic_name
 from kseg.format.storage.source import open_source
 from kseg.format.writer import written_side_files
 from kseg.format.writer.output_guards import check_earlier_result, index_paths
@@ -62,8 +63,6 @@ _OVERWRITE = "overwrite=True"
 _HEADERS = "array<struct<key:string,value:binary>>"
 # A Windows drive has one letter.
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:")
-# Topic.validate: the name becomes a folder's.
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def write_segments(
@@ -308,7 +307,7 @@ class _Partition:
 
 
 def _check_place(topic: str | None, partition: int | None) -> None:
-    if topic is None or topic in (".", "..") or not _TOPIC.fullmatch(topic):
+    if topic is None or not is_topic_name(topic):
         raise UsageError(f"{topic!r} is not a valid topic name")
     if partition is None or partition < 0:
         raise UsageError(f"{topic}: {partition} is not a valid partition number")

@@ -119,6 +119,15 @@ def test_a_replica_without_an_id_gets_that_of_the_others(tmp_path: Path, disks: 
     assert written == {f"version: 0\ntopic_id: {ID}\n"}
 
 
+def test_a_new_topic_id_is_named(disks: list[Path]) -> None:
+    """No folder has a readable id: the plan says that the topic gets another one, which brokers elsewhere do not know."""
+    replica(disks[0], "orders-0", 5)
+    (disks[0] / "orders-0" / "partition.metadata").write_bytes(b"\0garbage")
+    done = adopt(*nodes(disks[:1]))
+    assert done.exit_code == 0
+    assert "1 topic without a readable partition.metadata: a new topic id for orders" in done.stderr
+
+
 def test_deleted_and_stray_folders_wait_to_be_asked_for(disks: list[Path]) -> None:
     replica(disks[0], "orders-0", 5)
     replica(disks[0], f"orders-0.{'a' * 32}-delete", 7, topic_id=OTHER_ID)
@@ -238,6 +247,7 @@ def test_producer_ids_are_not_given_out_twice(tmp_path: Path, disks: list[Path])
         (("--node", "1={disk}", "--node", "2={disk}"), "is given twice"),
         (("--node", "1={disk}", "--controller", "99999999999"), "a whole number from 0 to 2147483647"),
         (("--node", "1={disk}", "--metadata", "{disk}", "--no-metadata"), "cannot be combined"),
+        (("--node", "1={disk}", "--metadata", "{disk}/orders-0"), "no record of a cluster's metadata found"),
     ],
 )
 def test_a_wrong_argument_has_one_line(arguments: tuple[str, ...], message: str, disks: list[Path]) -> None:
@@ -274,10 +284,10 @@ def test_two_names_of_one_topic_id_are_no_cluster(tmp_path: Path, disks: list[Pa
 def test_each_folder_that_stays_out_is_named(disks: list[Path]) -> None:
     """Exit code 0 means that all data is in the new cluster."""
     replica(disks[0], "orders-0", 3)
-    for name in ("clicks", "clicks-99999999999", "lost+found", ".trash"):
+    for name in ("clicks", "clicks-99999999999", "my clicks-0", "lost+found", ".trash"):
         (disks[0] / name).mkdir()
     left_out = of_kind(plan(*nodes(disks[:1])), "left_out")
-    assert {Path(row["folder"]).name for row in left_out} == {"clicks", "clicks-99999999999"}
+    assert {Path(row["folder"]).name for row in left_out} == {"clicks", "clicks-99999999999", "my clicks-0"}
     assert adopt(*nodes(disks[:1])).exit_code == 1
 
 

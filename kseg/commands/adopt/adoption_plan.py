@@ -76,12 +76,16 @@ class AdoptedTopic:
 
 @dataclass(slots=True)
 class AdoptionPlan:
-    """The new cluster. ``left_out`` are folders with the reason, ``blocked`` what keeps it from being written."""
+    """The new cluster. ``left_out`` are folders with the reason, ``blocked`` what keeps it from being written.
+
+    ``new_ids`` are topics of which neither a folder nor the old metadata has the id.
+    """
 
     disks: Sequence[Disk]
     topics: list[AdoptedTopic] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
     blocked: list[tuple[str, str]] = field(default_factory=list)
+    new_ids: list[str] = field(default_factory=list)
 
     @property
     def replicas(self) -> Iterator[tuple[AdoptedTopic, AdoptedPartition, AdoptedReplica]]:
@@ -127,7 +131,7 @@ def _cleaned(disk: Disk) -> list[CheckpointOffset]:
 def _topics(
     replicas: Iterable[AdoptedReplica], old: OldMetadata, made: AdoptionPlan
 ) -> Iterator[tuple[str, str, list[AdoptedReplica]]]:
-    """Yield the name, the id and the replicas of each topic. A folder without an id has that of the others."""
+    """Yield the name, the id and the replicas of each topic. A folder without an id gets that of the others."""
     by_name: defaultdict[str, defaultdict[str | None, list[AdoptedReplica]]] = defaultdict(lambda: defaultdict(list))
     for replica in replicas:
         by_name[replica.partition.topic][replica.topic_id].append(replica)
@@ -135,7 +139,10 @@ def _topics(
         unnamed = by_id.pop(None, [])
         ranked = sorted(by_id, key=lambda topic_id: _rank(by_id[topic_id or ""], topic_id or "", old), reverse=True)
         main = next((one for one in ranked if any(_is_live(each) for each in by_id[one])), None)
-        main = main or (ranked[0] if ranked else random_id())
+        main = main or (ranked[0] if ranked else next((id_ for id_, known in old.names.items() if known == name), None))
+        if main is None:
+            main = random_id()
+            made.new_ids.append(name)
         by_id[main] += unnamed
         for topic_id in [main, *(one for one in ranked if one not in (main, None))]:
             members = by_id[topic_id]

@@ -31,6 +31,7 @@ from kseg.format.storage.naming import (
     Partition,
     is_in_use,
     is_log,
+    is_topic_name,
     partition_of,
     producer_snapshot_offset,
 )
@@ -193,6 +194,9 @@ def replicas_of(disk: Disk, unread: list[tuple[str, str]], *, deleted: bool) -> 
                 unread.append((path, "its name is not that of a partition: TOPIC-NUMBER"))
             continue
         if partition.topic == CLUSTER_METADATA:
+            continue
+        if not is_topic_name(partition.topic):
+            unread.append((path, "Kafka has no topic of this name: letters, digits, dots, _ and -, at most 249"))
             continue
         if partition.state == "-future":
             unread.append((path, "a copy for another disk that was not complete"))

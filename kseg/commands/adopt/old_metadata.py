@@ -78,6 +78,8 @@ def read_metadata(path: str) -> OldMetadata:
         found.faults.append(str(error))
         return found
     _fill(found, [item for item in state.items() if not item.pending])
+    if not (found.faults or found.features or found.names):
+        raise UnreadableError(f"{path}: no record of a cluster's metadata found: give a folder {METADATA_FOLDER}")
     return found
 
 

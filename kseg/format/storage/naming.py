@@ -25,6 +25,7 @@ else:
 
 #: The topic of a KRaft cluster's metadata, whose only partition is on its controllers.
 CLUSTER_METADATA = "__cluster_metadata"
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 #: The first part of the name of each file of a segment: its base offset.
 OFFSET = r"(\d{20})"
 #: The name of a segment in use.
@@ -250,3 +251,8 @@ def is_in_use(log_dir: str) -> bool:
     finally:
         os.close(handle)
     return bool(kind != fcntl.F_UNLCK)
+
+
+def is_topic_name(name: str) -> bool:
+    """Return whether Kafka allows a topic of this name (``Topic.validate``)."""
+    return name not in (".", "..") and _TOPIC_NAME.fullmatch(name) is not None
