@@ -31,7 +31,7 @@ from kseg.format.segment.framed_files import ReadSettings, RecordSet, framing
 from kseg.format.segment.segment_reader import Window
 from kseg.format.sidefiles.producer_snapshot import STORED_FIELDS, StoredFields
 from kseg.format.sidefiles.registry import Recognised, recognise
-from kseg.format.storage.naming import base_offset_of, is_snapshot
+from kseg.format.storage.naming import BOOTSTRAP, base_offset_of, is_snapshot
 from kseg.format.storage.source import STDIN, SegmentFile, Source, check_complete, open_range, open_source, walk_folders
 from kseg.results import FileResult, FindingCollector, Settings
 from kseg.schema import Row
@@ -278,7 +278,7 @@ _OTHER = ("file of another kind", "")
 def _kind_of(name: str) -> tuple[str, str]:
     if base_offset_of(name) is not None:
         return _SEGMENT
-    if is_snapshot(name) or name == "bootstrap.checkpoint":
+    if is_snapshot(name) or name == BOOTSTRAP:
         return _SNAPSHOT
     known = recognise(name)
     return (known.side.title, FILES[known.side.kind].purpose) if known else _OTHER

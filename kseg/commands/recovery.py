@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kseg.errors import KsegError, UnreadableError
-from kseg.format.internal_topics.metadata_replay import replay_fault
+from kseg.format.internal_topics.metadata_replay import names_topics, replay_fault
 from kseg.format.log_loader.broker_starts import CHECKPOINTS, starts_of
 from kseg.format.log_loader.loaded_files import OfflineError, RefusedError
 from kseg.format.log_loader.log_dir_identity import conflicts, owner_of, read_identity
@@ -38,6 +38,7 @@ from kseg.format.sidefiles.metadata_files import (
 )
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
+    BOOTSTRAP,
     CLUSTER_METADATA,
     Partition,
     base_offset_of,
@@ -330,9 +331,14 @@ def places_of(path: str) -> list[str]:
 
 
 def _has_metadata_log(log_dir: str) -> bool:
-    """Return whether a folder has a metadata log with a record or a snapshot."""
-    folder = os.path.join(log_dir, _METADATA_FOLDER)
+    """Return whether a folder has a metadata log with a record or a snapshot, or topics for an empty one to begin with.
+
+    A controller whose log is empty appends the records of ``bootstrap.checkpoint``: ``kseg adopt`` writes the topics there.
+    """
+    folder, bootstrap = os.path.join(log_dir, _METADATA_FOLDER), os.path.join(log_dir, BOOTSTRAP)
     try:
+        if local_files.exists(bootstrap) and names_topics(bootstrap):
+            return True
         names = [name for name, kind in local_files.entries(folder) if kind != "folder"]
         return any(
             is_snapshot(name) or (is_log(name) and os.path.getsize(os.path.join(folder, name))) for name in names

@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 from kseg.cli.main import main
 from kseg.format.messages.message_reader import jsonable
 from kseg.format.storage.naming import CLUSTER_METADATA
+from kseg.format.writer.metadata_snapshot import MetadataRecord, write_snapshot
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.metadata_logs import Change, broker, folder_for, write_log
 
@@ -325,3 +326,16 @@ def test_holes_of_preallocated_indexes_stay_holes(tmp_path: Path, disks: list[Pa
     assert adopt(*nodes(disks[:1]), "-o", tmp_path / "new").exit_code == 0
     copy = next((tmp_path / "new").rglob("*.index")).stat()
     assert (copy.st_size, copy.st_blocks) == (10 << 20, 0)
+
+
+def test_the_prediction_knows_where_the_topics_are(tmp_path: Path, disks: list[Path]) -> None:
+    """A controller takes the topics from bootstrap.checkpoint, so no folder becomes stray. One without topics saves none."""
+    replica(disks[0], "orders-0", 3)
+    assert adopt(*nodes(disks[:1]), "-o", tmp_path / "new").exit_code == 0
+    (bootstrap,) = (tmp_path / "new").rglob("bootstrap.checkpoint")
+    predicted = CliRunner().invoke(main, ["recovery", str(bootstrap.parent)])
+    assert (predicted.exit_code, "metadata log is missing" in predicted.stdout) == (0, False)
+    feature = MetadataRecord("FeatureLevelRecord", 0, {"name": "metadata.version", "featureLevel": 21})
+    with bootstrap.open("wb") as out:
+        write_snapshot([feature], out)
+    assert "metadata log is missing" in CliRunner().invoke(main, ["recovery", str(bootstrap.parent)]).stdout

@@ -24,8 +24,8 @@ from kseg.format.sidefiles.metadata_files import CLEAN_SHUTDOWN, META, PARTITION
 from kseg.format.storage import local_files
 from kseg.format.storage.atomic_write import NewFile, sync_folder, whole_folder, writing
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.naming import is_log
-from kseg.format.writer.metadata_snapshot import BOOTSTRAP, MetadataRecord, write_snapshot
+from kseg.format.storage.naming import BOOTSTRAP, is_log
+from kseg.format.writer.metadata_snapshot import MetadataRecord, write_snapshot
 from kseg.format.writer.output_guards import copy_file
 
 _NEW_FEATURES = {"group.version": 1, "transaction.version": 2}

@@ -26,7 +26,7 @@ from kseg.format.internal_topics import topic_lines as internal_text
 from kseg.format.record import layout
 from kseg.format.record.control_records import ControlRecord
 from kseg.format.segment.records_chunk import Record, RecordBatch
-from kseg.format.storage.naming import snapshot_id
+from kseg.format.storage.naming import BOOTSTRAP, snapshot_id
 from kseg.text import escape_json
 
 #: Write bytes as a JSON value. A note on their encoding, if one is needed, follows under the given name.
@@ -112,7 +112,6 @@ def _noted(name: str) -> str:
     return f',"{name}_encoding":"base64"'
 
 
-_BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 _SLASHES = re.compile(r"/{2,}")
 # A surrogate in UTF-8 becomes one U+FFFD in Java's String (measured with Java 17), two or three in Python.
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
@@ -145,7 +144,7 @@ def header_lines(path: str, log_start_offset: int | None) -> Iterator[str]:
     checkpoint = snapshot_id(name)
     if checkpoint is not None:
         yield f"Snapshot end offset: {checkpoint[0]}, epoch: {checkpoint[1]}"
-    elif name == _BOOTSTRAP_CHECKPOINT:
+    elif name == BOOTSTRAP:
         yield "KRaft bootstrap snapshot"
     elif log_start_offset is not None:
         yield f"Log starting offset: {log_start_offset}"

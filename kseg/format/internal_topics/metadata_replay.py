@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from dataclasses import dataclass, field
 from typing import Any
 
+from kseg.errors import NotASegmentError
 from kseg.findings import Finding
 from kseg.format.internal_topics.decode import DecodedPart, DecodedRecord, decoded_record
 from kseg.format.internal_topics.effective_state import newest_sources
@@ -344,6 +345,14 @@ def replay_fault(paths: Iterable[str]) -> ReplayFault | None:
     except _Damaged:
         pass
     return None
+
+
+def names_topics(path: str) -> bool:
+    """Return whether a snapshot, such as ``bootstrap.checkpoint``, has a topic before any damage. Raises UnreadableError."""
+    try:
+        return any(decoded.value is not None and decoded.value.name == "Topic" for _, _, decoded in _records(path))
+    except (_Damaged, NotASegmentError):
+        return False
 
 
 def _records(path: str) -> Iterator[tuple[tuple[int, int], int, DecodedRecord]]:

@@ -25,6 +25,7 @@ from kseg.format.sidefiles import (
 from kseg.format.sidefiles.indexes import AbortedTxn, OffsetEntry, TimeEntry
 from kseg.format.sidefiles.producer_snapshot import ProducerState
 from kseg.format.storage.naming import (
+    BOOTSTRAP,
     ID,
     INDEX_SUFFIXES,
     OFFSET,
@@ -251,7 +252,7 @@ _SEGMENT_SUFFIXES = (".deleted", ".cleaned", ".swap")
 _PARTITION_SUFFIXES = (".tmp",)
 _KRAFT_SUFFIXES = (".deleted",)
 # Kafka's files that are neither logs nor side files: KRaft's bootstrap snapshot, the lock of a log dir.
-_OTHERS = ("bootstrap.checkpoint", ".lock")
+_OTHERS = (BOOTSTRAP, ".lock")
 # The files of a remote segment: <offset>-<id>.<kind> in a tiered storage, <offset>_<id>.<kind> in a broker's cache.
 _TIERED = r"\d{1,20}[-_][a-z0-9_-]{22}\.(?:log|[a-z]*index|indexes|snapshot|leader[_-]epoch[_-]checkpoint|rsm-manifest)"
 

@@ -25,6 +25,8 @@ else:
 
 #: The topic of a KRaft cluster's metadata, whose only partition is on its controllers.
 CLUSTER_METADATA = "__cluster_metadata"
+#: The records that a controller appends to its metadata log if that is empty (``BootstrapDirectory``).
+BOOTSTRAP = "bootstrap.checkpoint"
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 #: The first part of the name of each file of a segment: its base offset.
 OFFSET = r"(\d{20})"

@@ -19,7 +19,6 @@ from kseg.format.messages.message_writer import encode, uvarint
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 
 #: The name of the snapshot whose records a controller appends to an empty metadata log.
-BOOTSTRAP = "bootstrap.checkpoint"
 # ControlRecordType, and the message of each.
 _HEADER, _FOOTER = (3, "SnapshotHeaderRecord"), (4, "SnapshotFooterRecord")
 _CONTROL_KEY = struct.Struct(">hh")
