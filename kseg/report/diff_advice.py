@@ -13,6 +13,8 @@ from kseg.text import count_of
 _NAMED = 3
 _OTHER = {"a": "b", "b": "a"}
 _REPLACE = "stop its broker, move its partition folder away and start the broker: it fetches the log from the leader."
+_EXPORT = "write what only it has to files (`kseg diff --export DIR OTHER KEPT`),"
+_MERGE = "`kseg repair A B NEW` writes a partition with the valid batches of both, as far as they have one history."
 _CAUSES = {
     "starts-later": "retention deleted the first records of {}",
     "ends-earlier": "{} is a follower that lags",
@@ -34,7 +36,7 @@ def advice(row: Row, result: Comparison) -> Iterator[str]:
         if len(damaged) == 2:
             yield f"{look} decide which replica has the right ones."
         else:
-            yield f"{look} keep the replica with the right ones. To replace the other one, {_REPLACE}"
+            yield f"{look} keep the replica with the right ones. To replace the other one, {_EXPORT} {_REPLACE}"
     if len(damaged) == 2:
         yield from _both_damaged(row, result)
     elif damaged and result.first_difference is None:
@@ -50,8 +52,8 @@ def _one_damaged(name: str, result: Comparison) -> Iterator[str]:
     yield f"Replace {name}: {_REPLACE} Without a valid replica, `kseg repair` keeps the valid batches of {name}."
     if only_here := _lacked(result, _OTHER[name]):
         yield (
-            f"{_OTHER[name]} lacks {count_of(only_here, 'record')} that {name} has: do not replace {name} by a copy of "
-            f"{_OTHER[name]} if they are needed."
+            f"{_OTHER[name]} lacks {count_of(only_here, 'record')} that {name} has: if they are needed, do not replace {name} by "
+            f"a copy of {_OTHER[name]}. {_MERGE}"
         )
 
 
@@ -70,7 +72,7 @@ def _both_damaged(row: Row, result: Comparison) -> Iterator[str]:
         fewer = min(_OTHER, key=lambda name: lacked[name])
         few = lacked[fewer], lacked[_OTHER[fewer]]
         least = f" {fewer} lacks fewer records: {few[0]:,}, {_OTHER[fewer]} {few[1]:,}." if few[0] < few[1] else ""
-        yield f"`kseg repair` keeps the valid batches of each replica. kseg has no command that merges them.{least}"
+        yield f"{_MERGE}{least}"
         for name in _OTHER:
             if row["together"][f"only_in_{_OTHER[name]}"]:
                 yield _where(row, name)
