@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
+from pathlib import Path
 
 import click
 
@@ -39,6 +40,7 @@ from kseg.format.storage.replica_folders import (
     replicas_of_one,
 )
 from kseg.format.storage.source import STDIN, check_exists, local_size
+from kseg.format.writer.output_guards import folder_of_results
 from kseg.report.diff_log_dirs import LogDirDiffTotal, summary_line
 from kseg.report.diff_metadata_report import ComparedCopies
 from kseg.report.diff_metadata_report import answer as metadata_answer
@@ -128,11 +130,14 @@ def _export(asked: DiffOptions, paths: Sequence[str]) -> ExportPlace | None:
     return ExportPlace(asked.export_to, asked.allow)
 
 
-def _note_exported(exported: Sequence[ExportedRecords], folder: str) -> None:
-    """Say what was exported, in one line for all partitions."""
+def _note_exported(exported: Sequence[ExportedRecords], folder: str, unread: int = 0) -> None:
+    """Say what was exported, in one line for all partitions; ``unread`` partitions could not be compared or written."""
     written = [one for one in exported if one.batches]
-    if not written:
+    if unread:
+        note(f"{folder} is not complete: {count_of(unread, 'partition')} could not be compared or written")
+    elif not written:
         note(f"{folder} is not written: B lacks no record of A")
+    if not written:
         return
     records = count_of(sum(one.records for one in written), "record")
     batches = count_of(sum(one.batches for one in written), "batch")
@@ -164,7 +169,8 @@ def _diff_replicas(a: str, b: str, asked: DiffOptions, export: ExportPlace | Non
     note_output(asked.output, answer(outcome_row(result, left.summary(), right.summary()), result))
     if export is not None:
         folder = export.folder_of(*(partition_named(a) or (None, None)))
-        _note_exported([export_lacking(a, lacking, folder)], export.folder)
+        with folder_of_results(Path(export.folder), write=True):
+            _note_exported([export_lacking(a, lacking, folder)], export.folder)
     return 0 if result.accepted(SAME_CONTENT | set(asked.allow)) else FOUND
 
 
@@ -198,6 +204,7 @@ def _diff_several(
         return outcomes
 
     with (
+        folder_of_results(Path(export.folder), write=True) if export else nullcontext(),
         destination(asked.output) as out,
         progress_bar(size) as progress,
         parallel_map(asked.jobs, len(partitions), size, progress) as each,
@@ -214,7 +221,7 @@ def _diff_several(
         )
     note_output(asked.output, summary_line(total))
     if export is not None:
-        _note_exported(exported, export.folder)
+        _note_exported(exported, export.folder, total.verdicts[UNREAD])
     if total.verdicts[UNREAD]:
         return FAILED
     return FOUND if different else 0

@@ -21,7 +21,7 @@ from kseg.commands.repair.several_replicas import repair_replicas
 from kseg.errors import UsageError
 from kseg.findings import Policy
 from kseg.format.storage.replica_folders import is_log_dir
-from kseg.format.storage.source import find_segments, total_size
+from kseg.format.storage.source import check_exists, find_segments, total_size
 from kseg.report.formats import REPAIR, destination, writer
 from kseg.report.ranking import some_text
 from kseg.report.repair_report import summary_line
@@ -144,6 +144,8 @@ def _sources_and_target(asked: RepairOptions) -> tuple[tuple[str, ...], str | No
 
 def _are_log_dirs(sources: tuple[str, ...]) -> bool:
     """Return whether several sources are log directories, not replicas of one partition. Raises UsageError for both."""
+    for source in sources:
+        check_exists(source)
     log_dirs = [source for source in sources if is_log_dir(source)]
     if log_dirs and len(log_dirs) < len(sources):
         raise UsageError(

@@ -52,8 +52,8 @@ def _one_damaged(name: str, result: Comparison) -> Iterator[str]:
     yield f"Replace {name}: {_REPLACE} Without a valid replica, `kseg repair` keeps the valid batches of {name}."
     if only_here := _lacked(result, _OTHER[name]):
         yield (
-            f"{_OTHER[name]} lacks {count_of(only_here, 'record')} that {name} has: if they are needed, do not replace {name} by "
-            f"a copy of {_OTHER[name]}. {_MERGE}"
+            f"{_OTHER[name]} lacks {count_of(only_here, 'record')} that {name} has: if they are needed, do not replace "
+            f"{name} by a copy of {_OTHER[name]}. {_MERGE}"
         )
 
 

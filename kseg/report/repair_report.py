@@ -140,18 +140,20 @@ class RepairText:
             self._groups.setdefault((_kind(what), what.rule), _Group(what)).add(what)
 
     def add_replicas(self, merged: MergeResult) -> None:
-        self._merged = merged if self._detail >= 0 else None
+        self._merged = merged
 
     def _write_replicas(self, merged: MergeResult) -> None:
         """Write which replica each range is from, of many ranges only how many are from each replica."""
         excluded = [(file, f"from offset {offset} on") for file, offset in merged.truncated.items()]
-        if not self._detail and len(excluded) > MOST_ROWS:
+        if self._detail <= 0 and len(excluded) > MOST_ROWS:
             self._line(
                 f"{count_of(len(excluded), 'replica')} with another history, which leader epochs exclude; the first:"
             )
             excluded = excluded[:1]
         for file, where in excluded:
             self._line(f"{file}: {where} it has another history, which leader epochs exclude")
+        if self._detail < 0:
+            return
         if self._detail > 0 or len(merged.taken) <= MOST_ROWS:
             for one in merged.taken:
                 also = f"; the same in {', '.join(one.also_in)}" if one.also_in else ""
@@ -229,9 +231,12 @@ def _kind(what: LostRange) -> str:
 
 def summary_line(result: RepairResult) -> str:
     """Return the losses and corrections as one line of text."""
-    unread = f"; {count_of(len(result.failed), 'partition')} unreadable" if result.failed else ""
     verdict = _verdict(_total(result), result) if result.segments else "no segment was read"
-    return verdict + unread
+    if not result.failed:
+        return verdict
+    return (
+        f"{count_of(len(result.failed), 'partition')} not repaired; {'in the others ' * bool(result.segments)}{verdict}"
+    )
 
 
 def _is_whole(one: SegmentRepair) -> bool:

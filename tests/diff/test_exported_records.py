@@ -89,6 +89,19 @@ def test_log_directories_have_a_folder_for_each_partition(tmp_path: Path, jobs: 
     assert sorted(_read(tmp_path / "more" / "orders-0")) == [*range(40, 48)]
 
 
+def test_what_is_not_known_is_said(tmp_path: Path) -> None:
+    """A partition that cannot be compared can lack records: the export is called incomplete, and leaves no folder."""
+    a, b, _ = make(tmp_path)
+    shutil.rmtree(b)
+    shutil.copytree(a, b)
+    (b / "orders-0" / f"{24:020}.log").write_text("a text in the place of a segment")
+    done = invoke("diff", "-q", "--export", tmp_path / "lost", a, b)
+    assert done.exit_code == 2
+    assert "is not complete: 1 partition could not be compared or written" in done.stderr
+    assert "B lacks no record" not in done.stderr
+    assert not (tmp_path / "lost").exists()
+
+
 def test_what_cannot_be_exported(tmp_path: Path) -> None:
     """Headers alone, keys, three replicas, a folder that exists, and one inside the replica."""
     brokers = make(tmp_path)

@@ -72,13 +72,14 @@ def test_the_stages_of_the_option_are_those_of_a_run(tmp_path: Path) -> None:
     assert (done.returncode, "--stage is for run, not for plan" in done.stderr) == (2, True)
 
 
-def test_copies_of_damaged_segments_are_in_the_quarantine(tmp_path: Path) -> None:
-    """The segment and its indexes, byte by byte; sound segments are not copied."""
+@pytest.mark.parametrize("stages", [("report",), ("check", "quarantine", "load", "report")])
+def test_copies_of_damaged_segments_are_in_the_quarantine(tmp_path: Path, stages: tuple[str, ...]) -> None:
+    """The segment and its indexes, byte by byte; sound segments are not copied. The list names the copies at each stage."""
     logs = [damaged_source(tmp_path / broker) for broker in ("one", "two")]
     path = config(tmp_path, source="*/source")
     text = path.read_text().replace("[quarantine]\n", '[quarantine]\nmode = "copy"\n')
     path.write_text(text)
-    assert run_in_process(path).returncode == 1
+    assert [run_in_process(path, "run", "--stage", stage).returncode for stage in stages][-1] == 1
     (listed,) = (tmp_path / "quarantine").glob("*.jsonl")
     found = [json.loads(line) for line in listed.read_text().splitlines()]
     copies = sorted((tmp_path / "quarantine" / listed.stem).rglob("*.*"))

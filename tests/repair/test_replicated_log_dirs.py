@@ -52,6 +52,25 @@ def test_partitions_are_in_some_log_dirs_only(tmp_path: Path, brokers: list[Path
     assert invoke("validate", "-q", tmp_path / "new").exit_code == 0
 
 
+def test_a_replica_without_a_valid_batch_adds_nothing(tmp_path: Path, brokers: list[Path]) -> None:
+    """A log of which a part of one batch is left does not keep the others from being put together."""
+    log = brokers[1] / "clicks-2" / f"{0:020}.log"
+    log.write_bytes(log.read_bytes()[:100])
+    done = invoke("repair", *brokers, tmp_path / "new")
+    assert done.exit_code == 0, done.stderr
+    assert invoke("diff", brokers[0] / "clicks-2", tmp_path / "new" / "clicks-2").exit_code == 0
+
+
+def test_the_lost_history_is_named_without_details(tmp_path: Path, brokers: list[Path]) -> None:
+    """-q leaves out where batches are from, not that records of a replica are left out; another cluster gives a warning."""
+    for number, one in enumerate(brokers):
+        (one / "meta.properties").write_text(f"version=1\ncluster.id=cluster{number // 2}\nnode.id={number}\n")
+    done = invoke("repair", "-q", *brokers, tmp_path / "new")
+    assert "from offset 30 on it has another history" in done.stdout
+    assert "offsets 0..29" not in done.stdout
+    assert "of different clusters" in done.stderr
+
+
 def test_a_diverged_partition_does_not_stop_the_others(tmp_path: Path, brokers: list[Path]) -> None:
     """Replicas with one epoch and other records: a line, exit code 2; one log directory can be preferred."""
     stale, log = brokers[2] / "clicks-2" / f"{0:020}.log", brokers[0] / "clicks-2" / f"{0:020}.log"
@@ -66,6 +85,7 @@ def test_a_diverged_partition_does_not_stop_the_others(tmp_path: Path, brokers: 
     assert failed.exit_code == 2
     assert "clicks-2: " in failed.stderr
     assert "name the SRC that counts with --prefer" in failed.stderr
+    assert failed.stdout.startswith("1 partition not repaired; in the others no data lost")
     assert sorted(one.name for one in (tmp_path / "new").iterdir()) == ["orders-0", "payments-1"]
     chosen = invoke("repair", "--prefer", brokers[2], *brokers, tmp_path / "other")
     assert chosen.exit_code == 0, chosen.stderr
@@ -118,6 +138,8 @@ def test_what_is_no_set_of_log_dirs_is_refused(tmp_path: Path, brokers: list[Pat
         ((brokers[0], brokers[0], tmp_path / "new"), "twice"),
         ((*brokers, brokers[0], tmp_path / "new"), "twice"),
         ((*brokers[:2], brokers[0] / "new"), ""),
+        ((brokers[0], tmp_path / "absent", tmp_path / "new"), "absent"),
+        ((brokers[0] / "orders-0", brokers[0] / "payments-1", tmp_path / "new"), "(payments-1)"),
     ):
         done = invoke("repair", *sources)
         assert done.exit_code == 2, sources

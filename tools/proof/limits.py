@@ -5,8 +5,8 @@ Each command runs under RLIMIT_AS and RLIMIT_CPU. ``--write`` keeps the figures 
 
 from __future__ import annotations
 
+import json
 import os
-import resource
 import shlex
 import shutil
 import subprocess
@@ -46,27 +46,36 @@ class Cost(NamedTuple):
         )
 
 
+#: Starts the command from a small process: what a process has in memory when it forks counts as its child's peak.
+_LAUNCHER = f"""
+import json, resource, subprocess, sys
+
+def limited():
+    resource.setrlimit(resource.RLIMIT_AS, ({_ADDRESS_SPACE}, {_ADDRESS_SPACE}))
+    resource.setrlimit(resource.RLIMIT_CPU, ({CPU_SECONDS}, {CPU_SECONDS}))
+
+code = subprocess.call(sys.argv[1:], preexec_fn=limited)
+usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+with open("usage", "w") as out:
+    json.dump([usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10, code], out)
+"""
+
+
 def run(line: list[str], folder: Path) -> tuple[float, int, int, str]:
     """Run kseg under limits; return its CPU seconds, its peak resident bytes, its exit code and its messages.
 
     Child processes count.
     """
-
-    def limited() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE, _ADDRESS_SPACE))
-        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-
     with (folder / "messages").open("w+b") as messages, (folder / "output").open("wb") as out:
-        started = subprocess.Popen(
-            [sys.executable, "-m", "kseg", *line],
-            stdout=out, stderr=messages, cwd=_ROOT, preexec_fn=limited, env={**os.environ, "TMPDIR": str(folder)},
+        subprocess.run(
+            [sys.executable, "-c", _LAUNCHER, sys.executable, "-m", "kseg", *line], check=True, stdout=out, stderr=messages,
+            cwd=folder, env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(_ROOT)},
         )  # fmt: skip
-        _, status, usage = os.wait4(started.pid, 0)
-        started.returncode = os.waitstatus_to_exitcode(status)
         messages.seek(0)
         text = messages.read().decode(errors="replace")
     (folder / "output").unlink()
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10, started.returncode, text
+    seconds, peak, code = json.loads((folder / "usage").read_text())
+    return seconds, peak, code, text
 
 
 def costs(names: list[str]) -> Iterator[Cost]:

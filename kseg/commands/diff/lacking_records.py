@@ -19,7 +19,8 @@ from kseg.commands.diff.differences import Difference
 from kseg.commands.diff.replica import Replica
 from kseg.findings import do_nothing
 from kseg.format.segment.records_chunk import Record
-from kseg.format.storage.atomic_write import whole_file, writing
+from kseg.format.storage.atomic_write import whole_file
+from kseg.format.writer.output_guards import folder_of_results
 from kseg.format.writer.repacked_batch import repack
 
 #: Differences in which one replica has records that the other lacks, or other records.
@@ -85,8 +86,8 @@ class ExportedRecords:
 def export_lacking(path: str, lacking: LackingOffsets, folder: Path) -> ExportedRecords:
     """Write the batches of the replica ``path`` with the records that are lacking to a new segment in ``folder``.
 
-    The folder and the segment are made only if there is such a record; its name is its first offset. It is written
-    atomically. Raises KsegError.
+    The segment is made only if there is such a record, and its folder, in one that exists. Its name is its first offset. It
+    is written atomically. Raises KsegError.
     """
     done = ExportedRecords("")
     batches = _lacking_batches(path, lacking)
@@ -98,9 +99,7 @@ def export_lacking(path: str, lacking: LackingOffsets, folder: Path) -> Exported
         base_offset = min(lacking.first[0], int.from_bytes(first[0][:8], "big"))
         target = folder / f"{base_offset:020}.log"
         done.file = str(target)
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        with whole_file(target, replace=False) as out:
+        with folder_of_results(folder, write=True), whole_file(target, replace=False) as out:
             _write(out, first, done)
             for batch in batches:
                 _write(out, batch, done)

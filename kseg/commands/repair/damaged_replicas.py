@@ -104,6 +104,7 @@ def repaired_replica(path: str, folder: Path, plan: RepairPlan, progress: Progre
             replica.losses.append(row)
 
     done = repair(path, str(folder), replace(plan, dry_run=False), keep, progress)
+    folder.mkdir(exist_ok=True)  # none of its batches is valid
     ends = [one.last_offset + 1 for one in done.segments if one.last_offset is not None]
     replica.end = max(ends, default=0)
     replica.start = min(

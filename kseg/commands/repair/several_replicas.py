@@ -125,7 +125,8 @@ def repair_replicas(
     for segment in done.segments:
         segment.source = segment.source.replace(str(log.folder), str(goal))
     for loss in known:
-        before = (one for one in reversed(done.segments) if (one.first_offset or 0) <= (loss.offset or 0))
+        at = base_offset_of(loss.file) or 0 if loss.offset is None else loss.offset
+        before = (one for one in reversed(done.segments) if (one.first_offset or 0) <= at)
         segment = next(before, done.segments[0])
         segment.lost_ranges += 1
         segment.lost_bytes += loss.end - loss.position
@@ -162,11 +163,14 @@ def _check(sources: Sequence[str]) -> None:
             raise UsageError(f"{path}: {ONE_COPY}")
         if known := topic_id_of(path):
             ids[path] = known
-    names: dict[str, object] = {path: partition_of(Path(os.path.abspath(path)).name) for path in sources}
+    names: dict[str, object] = {}
+    for path in sources:
+        named = partition_of(Path(os.path.abspath(path)).name)
+        names[path] = f"{named.topic}-{named.partition}{named.state or ''}" if named else None
     for what, values in (("partition", names), ("topic id", ids)):
         if len({*values.values()}) > 1:
             each = ", ".join(f"{path} ({value})" for path, value in values.items())
-            raise UsageError(f"expected replicas of one partition, but each has its {what}: {each}")
+            raise UsageError(f"expected replicas of one partition, but not all have the same {what}: {each}")
 
 
 # --- the merge ---

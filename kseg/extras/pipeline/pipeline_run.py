@@ -183,8 +183,7 @@ class _Run:
         self._record("CHECKED", damage=damage, first=first | self._manifest.get("first", {}))
         met = self._settings.fail_if is not None and self._settings.fail_if.is_met(*self._counts())
         if not met and until != "CHECKED":
-            self._place(damage)
-            self._record("PLACED")
+            self._record("PLACED", copies=self._place(damage))
             if until != "PLACED":
                 self._load()
                 self._record("LOADED")
@@ -220,16 +219,21 @@ class _Run:
                 damaged += Counter(bytes=one.lost_bytes, segments=1)
         return damaged, every
 
-    def _place(self, damage: Sequence[Mapping[str, Any]]) -> None:
-        """Write the quarantine list of the run, and copies of the damaged segments if the configuration wants them."""
+    def _place(self, damage: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+        """Write the quarantine list of the run, and copies of the damaged segments if the configuration wants them.
+
+        Returns the copies by their segments: a run that continues after the load no longer reads these.
+        """
+        places: dict[str, str] = dict(self._manifest.get("copies", {}))
         if self._settings.quarantine and damage:
             folder = f"{self._settings.quarantine}/{self._id}"
             if self._settings.copies:
                 copies = [SegmentCopy(segment, folder, number) for number, segment in self._damaged_segments()]
-                places = dict(map_ordered(self._pool, copy_segment, copies))
+                places |= map_ordered(self._pool, copy_segment, copies)
                 damage = [{**row, "copy": places.get(row["file"])} for row in damage]
             with new_file(f"{self._settings.quarantine}/{self._id}.jsonl") as out:
                 out.write("".join(f"{json.dumps(row)}\n" for row in damage).encode())
+        return places
 
     def _damaged_segments(self) -> Iterator[tuple[int, ListedSegment]]:
         """Yield the listed segments with damage, each with the number of its folder among those of the partition."""

@@ -26,7 +26,7 @@ class PartitionReplicas:
 
 def is_log_dir(path: str) -> bool:
     """Return whether ``path`` is a folder without segments: its partitions are in folders below it."""
-    return is_folder(path) and not logs_among(skip_special(path, local_files.names_in(path)))
+    return is_folder(path) and not logs_among(skip_special(path, sorted(local_files.names_in(path))))
 
 
 def partition_replicas(log_dirs: Sequence[str]) -> list[PartitionReplicas]:
