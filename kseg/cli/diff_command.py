@@ -102,10 +102,10 @@ def diff(asked: DiffOptions) -> int:
         if STDIN not in (a, b) and os.path.realpath(a) == os.path.realpath(b):
             note(f"{a} and {b} are the same files: they are compared with themselves")
     common.check_outputs()
+    export = _export(asked, paths)
     if all(map(is_metadata_log, paths)):
         return _diff_metadata(paths, asked)
     log_dirs = [path for path in paths if is_log_dir(path)]
-    export = _export(asked, paths)
     if asked.by_key and len(log_dirs) in (0, len(paths)):
         return diff_by_key(paths, asked, log_dirs=bool(log_dirs))
     if not log_dirs and len(paths) > 2:
@@ -123,8 +123,10 @@ def _export(asked: DiffOptions, paths: Sequence[str]) -> ExportPlace | None:
     """Return where records are exported, if that is asked for. Raises UsageError if it cannot be done."""
     if asked.export_to is None:
         return None
-    if len(paths) > 2 or asked.by_key or not asked.deep or STDIN in paths:
-        raise UsageError("--export needs two replicas or log directories on disk, without --by-key and --shallow")
+    if len(paths) > 2 or asked.by_key or not asked.deep or STDIN in paths or all(map(is_metadata_log, paths)):
+        raise UsageError(
+            "--export needs two replicas or log directories, no metadata logs, without --by-key and --shallow"
+        )
     if os.path.lexists(asked.export_to):
         raise UsageError(f"{asked.export_to} exists: give a folder that does not")
     return ExportPlace(asked.export_to, asked.allow)
@@ -136,7 +138,7 @@ def _note_exported(exported: Sequence[ExportedRecords], folder: str, unread: int
     if unread:
         note(f"{folder} is not complete: {count_of(unread, 'partition')} could not be compared or written")
     elif not written:
-        note(f"{folder} is not written: B lacks no record of A")
+        note(f"{folder} is not written: B lacks no readable record of A")
     if not written:
         return
     records = count_of(sum(one.records for one in written), "record")

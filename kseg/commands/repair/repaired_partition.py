@@ -79,11 +79,12 @@ class PartitionRepair:
             segments = self._repair_logs(partition, folder, target)
             for name, why in partition.deleted.items():
                 self._leave_out(partition.path / name, why)
+            logs = set(partition.logs)
             for name in partition.names:
                 path = partition.path / name
-                if name in partition.logs or handling_of(name).repair == REBUILD:
+                if name in logs or handling_of(name).repair == REBUILD:
                     continue
-                if name.endswith(".swap") and f"{name[:20]}.log.swap" in partition.logs:
+                if name.endswith(".swap") and f"{name[:20]}.log.swap" in logs:
                     continue  # its indexes are rebuilt
                 kept = _is_copied(name) and not plan.indexes_only
                 if kept and not (why := _error(path)):
@@ -130,6 +131,7 @@ class PartitionRepair:
         last_epoch = floor = -1
         places = _places(partition, self.plan)
         named = {place.target for place in places if place.order is not None}
+        names = set(partition.names)
         for n, place in enumerate(places):
             if place.order is None and place.target in named and not (partition.path / place.name).stat().st_size:
                 self._leave_out(
@@ -159,7 +161,7 @@ class PartitionRepair:
                 for written in (path, *index_paths(path), txn_index_path(path)):
                     written.unlink(missing_ok=True)
             index = txn_index_path(path)
-            if index.exists() and index.name not in partition.names:
+            if index.exists() and index.name not in names:
                 self.result.rebuilt.append(f"{target.name}/{index.name}")
             segment.target = str(target / place.target)
             self._report_missing(place, segment, segments, partition)
