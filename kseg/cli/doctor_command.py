@@ -17,7 +17,7 @@ from kseg.cli.progress import progress_bar
 from kseg.cli.this_run import this_run
 from kseg.cli.typed_command import TableOptions, command
 from kseg.cli.validate_command import files_of
-from kseg.commands.next_steps import METADATA_LOG, steps_of
+from kseg.commands.next_steps import steps_of
 from kseg.commands.recovery import RecoveryRequest, plans_of
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repaired_segment import RepairPlan
@@ -39,7 +39,7 @@ from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
 from kseg.format.log_loader.start_harm import harm_of, is_affected
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.local_files import entries
-from kseg.format.storage.naming import base_offset_of, leftover_of
+from kseg.format.storage.naming import METADATA_FOLDER, base_offset_of, leftover_of
 from kseg.format.storage.source import SegmentFile, is_url, total_size
 from kseg.report import recovery_report, transactions_report
 from kseg.report.doctor_report import Diagnosis
@@ -242,7 +242,7 @@ def _add_log_dir(found: Diagnosis, log_dir: str) -> None:
     """Add the facts of a log directory itself: its metadata log, and folders that no broker uses."""
     found.log_dirs.add(os.path.normpath(log_dir))
     for name, _ in entries(log_dir):
-        if name == METADATA_LOG:
+        if name == METADATA_FOLDER:
             found.metadata = "the metadata log is here"
         if (kind := leftover_of(name)) is not None:
             found.leftovers[f"{kind} folder"] += 1

@@ -19,7 +19,7 @@ from kseg.consequences import Consequence
 from kseg.findings import RULES
 from kseg.format.log_loader.start_harm import REMEDIES, Harm
 from kseg.format.sidefiles.metadata_files import META
-from kseg.format.storage.naming import is_log, partition_of
+from kseg.format.storage.naming import METADATA_FOLDER, is_log, partition_of
 from kseg.remedies import Action, Remedy
 
 _NAME = re.compile(r"\b[A-Z][A-Z_]+\b")
@@ -36,7 +36,6 @@ STRAY = "partition.metadata"
 _LOST_BEFORE = ("missing-batches", "segment-gap", "offset-gap", "orphaned-index")
 _LOST_BEFORE_REPAIR = "# exit code 1 of repair and validate: what was lost before (missing-batches)"
 _LOST_AND_FOUND = "lost+found"
-METADATA_LOG = "__cluster_metadata-0"
 _METADATA_REMEDY = (
     "a repaired metadata log has a gap, so controllers cannot load it. Move the folder away if the other controllers have a "
     "majority: this one fetches it. Otherwise restore a backup, or make a new cluster with `kseg adopt`."
@@ -118,7 +117,7 @@ def steps_of(
     found = [FoundRule(rule, os.path.join(place, os.path.basename(file)), kind) for (rule, file), kind in worst_first]
     steps = _steps_of(place, found, try_repair, harm)
     moves = any(line.startswith("mv ") for line in steps.commands)
-    if os.path.basename(place) == METADATA_LOG and (moves or not steps.commands):
+    if os.path.basename(place) == METADATA_FOLDER and (moves or not steps.commands):
         return PartitionSteps(folder, decisions=(_METADATA_REMEDY,))
     if harm and "mark-stray" in harm.causes and not steps.commands:
         stray = _stray_steps(place)

@@ -40,6 +40,7 @@ from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
     BOOTSTRAP,
     CLUSTER_METADATA,
+    METADATA_FOLDER,
     Partition,
     base_offset_of,
     is_log,
@@ -56,7 +57,6 @@ _OF_A_LOG_DIR = {CLEAN_SHUTDOWN, RECOVERY_POINTS, META}
 # The cache of tiered storage is not a partition; the broker knows its name.
 _PASSED_OVER = frozenset({"remote-log-index-cache"})
 
-_METADATA_FOLDER = f"{CLUSTER_METADATA}-0"
 #: Observed in six of eight starts of 20 s. An upgrade from before Kafka 3.7 has none.
 _NEW_ID = "directory.id is missing; if the cluster knows an earlier one, partitions can stay without a leader"
 #: Observed with a combined broker and controller. A broker fetches the log from controllers that are other nodes.
@@ -122,16 +122,16 @@ class Broker:
         partitions = filter(None, map(partition_of, _entries(made.folder)[0]))
         found = sum(each.state in (None, "-future") and each.topic != CLUSTER_METADATA for each in partitions)
         return (
-            [Step(LOSE_METADATA, _METADATA_FOLDER, _NO_METADATA.format(count_of(found, "partition folder")))]
+            [Step(LOSE_METADATA, METADATA_FOLDER, _NO_METADATA.format(count_of(found, "partition folder")))]
             if found
             else []
         )
 
     def _of_log_dir(self, folder: str) -> list[Step]:
         steps: list[Step] = []
-        if local_files.exists(os.path.join(folder, _METADATA_FOLDER)):
+        if local_files.exists(os.path.join(folder, METADATA_FOLDER)):
             if self._metadata_dir is not None:
-                steps.append(Step("refuse", _METADATA_FOLDER, f"{self._metadata_dir} has it, too"))
+                steps.append(Step("refuse", METADATA_FOLDER, f"{self._metadata_dir} has it, too"))
             self._metadata_dir = self._metadata_dir or folder
         try:
             identity = read_identity(folder)
@@ -276,8 +276,8 @@ def _check_identity(log_dir: str, steps: list[Step]) -> bool:
             steps.append(Step("write-directory-id", META, _NEW_ID))
     except OfflineError as error:
         # KafkaRaftServer needs the ids of the log directory that has the metadata log.
-        ends = local_files.exists(os.path.join(log_dir, _METADATA_FOLDER))
-        why = f"{error.why}; the log directory has {_METADATA_FOLDER}" if ends else error.why
+        ends = local_files.exists(os.path.join(log_dir, METADATA_FOLDER))
+        why = f"{error.why}; the log directory has {METADATA_FOLDER}" if ends else error.why
         steps.append(Step("refuse" if ends else "offline", META, why))
         return True
     except RefusedError as error:
@@ -335,7 +335,7 @@ def _has_metadata_log(log_dir: str) -> bool:
 
     A controller whose log is empty appends the records of ``bootstrap.checkpoint``: ``kseg adopt`` writes the topics there.
     """
-    folder, bootstrap = os.path.join(log_dir, _METADATA_FOLDER), os.path.join(log_dir, BOOTSTRAP)
+    folder, bootstrap = os.path.join(log_dir, METADATA_FOLDER), os.path.join(log_dir, BOOTSTRAP)
     try:
         if local_files.exists(bootstrap) and names_topics(bootstrap):
             return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +26,13 @@ def figures() -> list[Figure]:
     """Return all figures, in the order of the file."""
     lines = FILE.read_text(encoding="utf-8").splitlines()
     return [Figure(**json.loads(line)) for line in lines]
+
+
+def report(name: str, figure: str) -> None:
+    """Print the figure of a tool, and keep it if the command line has ``--write``."""
+    print(figure)
+    if "--write" in sys.argv:
+        write_figure(name, figure)
 
 
 def write_figure(name: str, figure: str) -> None:

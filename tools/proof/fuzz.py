@@ -27,7 +27,7 @@ from click.testing import CliRunner
 from kseg.cli.main import main as kseg_main
 from kseg.format.compress import codecs
 from tests.support import damage
-from tools.proof.figures import write_figure
+from tools.proof.figures import report
 
 ROOT = Path(__file__).parents[2]
 REGRESSIONS = ROOT / "tests" / "regressions"
@@ -208,9 +208,7 @@ def main() -> None:
     executed, failures = fuzz(seconds, seed)
     each = ", ".join(f"{target} {count:,}" for target, count in executed.items())
     figure = f"{executed.total():,} executions in {seconds:g} s from seed {seed} ({each}): {len(failures)} failures"
-    print(figure)
-    if "--write" in sys.argv:
-        write_figure("fuzz", figure)
+    report("fuzz", figure)
     sys.exit(bool(failures))
 
 

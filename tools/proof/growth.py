@@ -18,7 +18,7 @@ from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.commits import write_commits
 from tests.support.metadata_logs import encoded
 from tools.proof.bombs import LOG
-from tools.proof.figures import write_figure
+from tools.proof.figures import report
 from tools.proof.limits import CPU_SECONDS, run
 
 #: The exponent above which growth counts as superlinear, and the time below which nothing is concluded.
@@ -163,9 +163,7 @@ def main() -> None:
         f"{len(found)} pairs of a command and a dimension at n, 2n and 4n: "
         f"{len(above)} grow faster than n^{MOST_EXPONENT}, failed or took more than {CPU_SECONDS} s{said}; at most {peak} MB"
     )
-    print(figure)
-    if "--write" in sys.argv:
-        write_figure("growth", figure)
+    report("growth", figure)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tools.proof.bombs import BOMBS, LOG
-from tools.proof.figures import write_figure
+from tools.proof.figures import report
 
 #: What no command may take for a file below 1 MB.
 MOST_BYTES, MOST_SECONDS = 300 << 20, 10
@@ -124,9 +124,7 @@ def main() -> None:
         f"{len(failed)} above {MOST_SECONDS} s or {MOST_BYTES >> 20} MB"
     )
     figure += "".join(f", {count} of {name}" for name, count in Counter(cost.bomb for cost in failed).items())
-    print(figure)
-    if "--write" in sys.argv:
-        write_figure("limits", figure)
+    report("limits", figure)
 
 
 if __name__ == "__main__":

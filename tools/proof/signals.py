@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tools.proof.figures import write_figure
+from tools.proof.figures import report
 
 _SEGMENT = Path(__file__).parents[2] / "fixtures" / "segments" / "4.3.0-v2-lz4-compacted" / "00000000000000000000.log"
 _COMMANDS = (["--version"], ["validate", str(_SEGMENT)])
@@ -49,9 +49,7 @@ def main() -> None:
         f"{found['complete']} came after its end, {found['python']} came before Python had read a line of kseg, "
         f"{found['fault']} gave a traceback of kseg or another exit code"
     )
-    print(figure)
-    if "--write" in sys.argv:
-        write_figure("signals", figure)
+    report("signals", figure)
 
 
 if __name__ == "__main__":

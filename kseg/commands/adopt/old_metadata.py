@@ -13,11 +13,10 @@ from kseg.errors import KsegError, UnreadableError
 from kseg.findings import Finding, do_nothing
 from kseg.format.internal_topics.effective_state import effective, state_files
 from kseg.format.internal_topics.state import Item
-from kseg.format.storage.naming import CLUSTER_METADATA, is_snapshot
+from kseg.format.storage.naming import CLUSTER_METADATA, METADATA_FOLDER, is_snapshot
 from kseg.format.writer.metadata_snapshot import MetadataRecord
 from kseg.rule_table import RULES, Severity
 
-METADATA_FOLDER = f"{CLUSTER_METADATA}-0"
 METADATA_VERSION = "metadata.version"
 #: With it, the first start of a broker counts as an unclean one: it leaves the replicas in sync (KIP-966).
 ELR = "eligible.leader.replicas.version"

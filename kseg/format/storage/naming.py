@@ -25,6 +25,7 @@ else:
 
 #: The topic of a KRaft cluster's metadata, whose only partition is on its controllers.
 CLUSTER_METADATA = "__cluster_metadata"
+METADATA_FOLDER = f"{CLUSTER_METADATA}-0"
 #: The records that a controller appends to its metadata log if that is empty (``BootstrapDirectory``).
 BOOTSTRAP = "bootstrap.checkpoint"
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
