@@ -34,12 +34,11 @@ from kseg.errors import KsegError, UsageError
 from kseg.format.storage.replica_folders import (
     PartitionReplicas,
     is_log_dir,
-    is_metadata_log,
     partition_named,
     partition_replicas,
     replicas_of_one,
 )
-from kseg.format.storage.source import STDIN, check_exists, local_size
+from kseg.format.storage.source import STDIN, check_exists, is_metadata_log, local_size
 from kseg.format.writer.output_guards import folder_of_results
 from kseg.report.diff_log_dirs import LogDirDiffTotal, summary_line
 from kseg.report.diff_metadata_report import ComparedCopies
@@ -102,8 +101,9 @@ def diff(asked: DiffOptions) -> int:
         if STDIN not in (a, b) and os.path.realpath(a) == os.path.realpath(b):
             note(f"{a} and {b} are the same files: they are compared with themselves")
     common.check_outputs()
-    export = _export(asked, paths)
-    if all(map(is_metadata_log, paths)):
+    metadata = all(os.path.isdir(path) and is_metadata_log(path) for path in paths)
+    export = _export(asked, paths, metadata=metadata)
+    if metadata:
         return _diff_metadata(paths, asked)
     log_dirs = [path for path in paths if is_log_dir(path)]
     if asked.by_key and len(log_dirs) in (0, len(paths)):
@@ -119,11 +119,11 @@ def diff(asked: DiffOptions) -> int:
     return _diff_several(log_dirs, partition_replicas(log_dirs), asked, export)
 
 
-def _export(asked: DiffOptions, paths: Sequence[str]) -> ExportPlace | None:
+def _export(asked: DiffOptions, paths: Sequence[str], *, metadata: bool) -> ExportPlace | None:
     """Return where records are exported, if that is asked for. Raises UsageError if it cannot be done."""
     if asked.export_to is None:
         return None
-    if len(paths) > 2 or asked.by_key or not asked.deep or STDIN in paths or all(map(is_metadata_log, paths)):
+    if metadata or len(paths) > 2 or asked.by_key or not asked.deep or STDIN in paths:
         raise UsageError(
             "--export needs two replicas or log directories, no metadata logs, without --by-key and --shallow"
         )

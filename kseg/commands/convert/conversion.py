@@ -40,8 +40,8 @@ from kseg.format.storage import remote_files, remote_outputs
 from kseg.format.storage.atomic_write import NewFile, check_absent, whole_files, whole_folder, writing
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.local_files import check_regular, read_file
-from kseg.format.storage.naming import CLUSTER_METADATA, base_offset_of, partition_of, producer_snapshot_offset
-from kseg.format.storage.source import STDIN, is_url, open_source
+from kseg.format.storage.naming import base_offset_of, producer_snapshot_offset
+from kseg.format.storage.source import STDIN, is_metadata_log, is_url, open_source
 from kseg.format.writer import written_side_files
 from kseg.format.writer.batch_runs import side_file_error
 from kseg.format.writer.output_guards import (
@@ -188,7 +188,7 @@ def convert(
 
 def convert_by(work: ConvertSegments, source: str, target: str, plan: ConversionPlan, report: Report) -> ConvertResult:
     """Convert like ``convert``, with ``work`` for the segments of a folder, which raises the same errors."""
-    if plan.another_cluster and _is_metadata(Path(source)):
+    if plan.another_cluster and is_metadata_log(source):
         raise UsageError(f"{source} is the metadata of its cluster, which no other cluster can have")
     if source == STDIN:
         raise UsageError("convert cannot read standard input: give a file or a folder")
@@ -248,7 +248,7 @@ class _ConvertRun:
 
     def convert_partition(self, partition: PartitionFolder, target: Path) -> None:
         plan, result = self.plan, self.result
-        if plan.another_cluster and _is_metadata(partition.path):
+        if plan.another_cluster and is_metadata_log(str(partition.path)):
             result.left_out.append(partition.path.name)
             return
         if not plan.force:
@@ -329,11 +329,6 @@ class _ConvertRun:
                 self.report(segment.source, finding)
             if segment.last_offset is not None:
                 end, before = max(end, segment.last_offset + 1), segment.source
-
-
-def _is_metadata(folder: Path) -> bool:
-    partition = partition_of(folder.name)
-    return partition is not None and partition.topic == CLUSTER_METADATA
 
 
 def _handling(name: str, plan: ConversionPlan) -> str:

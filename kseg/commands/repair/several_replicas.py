@@ -41,8 +41,7 @@ from kseg.format.sidefiles.metadata_files import PARTITION_METADATA, topic_id_of
 from kseg.format.storage.atomic_write import scratch_folder
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of, partition_of
-from kseg.format.storage.replica_folders import is_metadata_log
-from kseg.format.storage.source import check_exists, is_url, open_range
+from kseg.format.storage.source import check_exists, is_metadata_log, is_url, open_range
 from kseg.format.writer.output_guards import PartitionFolder, copy_file, target_path
 from kseg.format.writer.output_rule import check_dst
 from kseg.format.writer.written_side_files import write

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kseg.commands.validate.partition_checks import AFTER_THE_END, PartitionChecks
-from kseg.commands.validate.partition_side_files import check_metadata_log, is_being_deleted, is_metadata_log
+from kseg.commands.validate.partition_side_files import check_metadata_log, is_being_deleted
 from kseg.commands.validate.partition_state import Extent
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import (
@@ -39,7 +39,7 @@ from kseg.format.sidefiles.registry import belongs_to_partition
 from kseg.format.sidefiles.side_file_reading import entries_of, positioned_entries_of
 from kseg.format.storage import local_files, remote_files
 from kseg.format.storage.naming import INDEX_SUFFIXES, base_offset_of, is_in_use, is_snapshot, is_url, partition_of
-from kseg.format.storage.source import LATELY, SegmentFile, topic_partition
+from kseg.format.storage.source import LATELY, SegmentFile, is_metadata_log, topic_partition
 from kseg.results import FileResult, Settings, Summary
 from kseg.text import count_of
 

@@ -27,7 +27,6 @@ from kseg.format.sidefiles.producer_snapshot import (
 from kseg.format.sidefiles.side_file_reading import entries_of, positioned_entries_of
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
-    CLUSTER_METADATA,
     base_offset_of,
     is_in_use,
     is_index,
@@ -36,7 +35,6 @@ from kseg.format.storage.naming import (
     producer_snapshot_offset,
     snapshot_id,
 )
-from kseg.format.storage.source import topic_partition
 
 
 class PartitionSideFiles:
@@ -271,11 +269,6 @@ def _epoch_contradiction(entries: list[LeaderEpoch], run: EpochRun) -> str | Non
     if at + 1 < len(entries) and last >= entries[at + 1].start_offset:
         return f"it ends before offset {entries[at + 1].start_offset}, but has batches up to offset {last}"
     return None
-
-
-def is_metadata_log(folder: str) -> bool:
-    """Return whether a folder is named like that of the metadata log."""
-    return topic_partition(os.path.join(folder, "x"))[0] == CLUSTER_METADATA
 
 
 def check_metadata_log(folder: str, given: Collection[str]) -> list[tuple[str, Finding]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from kseg.errors import UnreadableError, UsageError
 from kseg.format.storage import file_access, local_files
 from kseg.format.storage.local_files import skip_special
-from kseg.format.storage.naming import CLUSTER_METADATA, logs_among, partition_of
+from kseg.format.storage.naming import logs_among, partition_of
 from kseg.format.storage.source import check_complete, is_folder, walk_folders
 from kseg.text import count_of
 
@@ -80,9 +80,3 @@ def _partitions_in(log_dir: str) -> dict[tuple[str, int], str]:
             more = " and others" if len(names) > 1 else ""
             file_access.current().warn(f"{log_dir}: skipped {count_of(len(names), 'folder')} {what}: {names[0]}{more}")
     return found
-
-
-def is_metadata_log(path: str) -> bool:
-    """Return whether a path is a folder ``__cluster_metadata-0`` with segments or snapshots, under that name."""
-    partition = partition_of(os.path.basename(os.path.abspath(path)))
-    return partition is not None and partition.topic == CLUSTER_METADATA and os.path.isdir(path)

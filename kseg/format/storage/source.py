@@ -25,6 +25,7 @@ from kseg.format.storage import (
 )
 from kseg.format.storage.local_files import open_file, skip_special
 from kseg.format.storage.naming import (
+    CLUSTER_METADATA,
     archive,
     base_offset_of,
     has_manifests,
@@ -252,6 +253,11 @@ def topic_partition(path: str) -> tuple[str | None, int | None]:
     name = os.path.basename(folder)
     partition = partition_of(name) or remote_partition_of(name)
     return partition[:2] if partition and path != STDIN else (None, None)
+
+
+def is_metadata_log(folder: str) -> bool:
+    """Return whether a folder has the name of a metadata log's folder, such as ``__cluster_metadata-0``."""
+    return topic_partition(f"{folder}/x")[0] == CLUSTER_METADATA
 
 
 def open_range(path: str, start: int, end: int) -> Source:
