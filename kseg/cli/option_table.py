@@ -416,7 +416,12 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
         "completion": _NO_FILES,
         "demo": _NO_FILES,
     },
-    **{field: dict.fromkeys(("rules", "completion", "demo"), _NO_FILES) for field in ("max_rate", "kek")},
+    "max_rate": dict.fromkeys(("rules", "completion", "demo"), _NO_FILES),
+    "kek": {
+        **dict.fromkeys(("adopt", "recovery", "repair", "lag"), "it reads the log directories of brokers"),
+        "carve": "it reads a disk",
+        OTHERS: _NO_FILES,
+    },
     **{
         field: {OTHERS: "the views of Spark and the functions of the library have the rest"}
         for field in ("spark", "spark_conf", "packages")

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from kseg.cli import common, settings_file
 from kseg.cli.option_rules import check_rules
-from kseg.cli.option_table import CELLS, ROWS, group_of
+from kseg.cli.option_table import ABSENT, CELLS, ROWS, group_of
 from kseg.format.storage.file_access import file_access
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class ReadOptions:
     paths: tuple[str, ...]
     output: str | None
     max_rate: float | None
-    kek: tuple[str, ...]
+    kek: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class DetailOptions:
     verbose: bool
     quiet: bool
     max_rate: float | None
-    kek: tuple[str, ...]
+    kek: tuple[str, ...] = ()
 
     @property
     def detail(self) -> int:
@@ -112,13 +112,15 @@ def command(
 ) -> Callable[[Callable[[_Asked], int | None]], TypedCommand]:
     """Return the decorator that makes a command of a function with one parameter, an object of ``options``.
 
-    The options are the fields of the class but the ``arguments``. ``results`` has the choices of ``--format``, the first
+    The options are the fields of the class but the ``arguments`` and those that ``ABSENT`` has with a reason for this
+    command, whose default stays. ``results`` has the choices of ``--format``, the first
     one is the default. With ``settings`` a settings file can set options, too.
     """
 
     def decorate(function: Callable[[_Asked], int | None]) -> TypedCommand:
         name = function.__name__
         own = {field.name for field in dataclasses.fields(options)} - {one.name for one in arguments}  # type: ignore[arg-type]
+        own -= {field for field in own if name in ABSENT.get(field, ())}
         made = [option_of(name, field, results) for field in ROWS if field in own]
         assert len(made) == len(own), own - {one.name for one in made}
 
@@ -137,7 +139,7 @@ def command(
             asked = options(**given)
             check_rules(name, asked, set_by_user)
             if given.get("max_rate") is not None or given.get("kek"):
-                context.with_resource(file_access(max_rate=given["max_rate"], keys=given["kek"]))
+                context.with_resource(file_access(max_rate=given["max_rate"], keys=given.get("kek", ())))
             return function(asked)
 
         return TypedCommand(name, options, examples, callback=run, params=[*arguments, *made], help=function.__doc__)
