@@ -221,9 +221,9 @@ def scan(
     first, end = offset_range(offsets)
     paths = tuple(paths_of(path))
     decoding = decode_settings(schemas, key_as, value_as)
-    if decoding is not None:
-        record_decoder.record_decoder(decoding)  # raises UsageError for names and sources that are wrong
-        decoding = record_decoder.with_types(decoding, lambda: planning.topics_in(paths))
+    decoder = None
+    if decoding is not None:  # raises UsageError for names and sources that are wrong
+        decoding, decoder = record_decoder.typed_decoder(decoding, lambda: planning.topics_in(paths))
     names = [columns] if isinstance(columns, str) else columns
     wanted = view_table.columns_of(view, names, contents=decoding.columns if decoding else ())
     asked = planning.Request(
@@ -232,6 +232,7 @@ def scan(
         view_table.as_text(wanted) if text else wanted,
         decode_as=BY_FOLDER,
         decoding=decoding,
+        decoder=decoder,
         mode="dropmalformed",
         isolation=isolation,
         control=control,

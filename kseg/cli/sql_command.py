@@ -135,10 +135,9 @@ def _read(file: str) -> str:
 def _scans(given: SqlOptions, paths: list[str], outcome: _Outcome) -> dict[str, scan.Scan]:
     """Return the tables. Raises UnreadableError for a path that is missing, and UsageError for standard input."""
     notices = split_rows.Notices(outcome.finding, outcome.unread, outcome.encoded.add)
-    settings = given.decoding
-    if settings:
-        record_decoder.record_decoder(settings)  # names and sources that are wrong end the run here
-        settings = record_decoder.with_types(settings, lambda: planning.topics_in(paths))
+    settings, decoder = given.decoding, None
+    if settings:  # names and sources that are wrong end the run here
+        settings, decoder = record_decoder.typed_decoder(settings, lambda: planning.topics_in(paths))
     decoded = settings.columns if settings else ()
     asked = {
         name: planning.Request(
@@ -147,6 +146,7 @@ def _scans(given: SqlOptions, paths: list[str], outcome: _Outcome) -> dict[str, 
             (*columns, *decoded) if name == RECORDS else columns,
             decode_as=BY_FOLDER,
             decoding=settings,
+            decoder=decoder,
             mode="dropmalformed",
             isolation=READ_UNCOMMITTED if name == MARKERS else given.isolation,
             control=name == MARKERS,

@@ -203,6 +203,19 @@ def test_schemas_decode_what_registry_clients_wrote() -> None:
             kseg.Schemas(*arguments)
 
 
+def test_scan_reads_the_schemas_once(tmp_path: Path) -> None:
+    """Each stream of a scan has them, although their source is gone; a copy in another process reads its own."""
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    pytest.importorskip("fastavro", reason="fastavro is not installed")
+    source = shutil.copytree(SERIALIZED / "_schemas-0", tmp_path / "_schemas-0")
+    found = kseg.scan(SERIALIZED / "orders-0", columns=["value_decoded"], schemas=source)
+    shutil.rmtree(source)
+    rows = found.to_table().to_pylist()
+    assert any(row["value_decoded"] for row in rows)
+    assert found.to_table().to_pylist() == rows
+    assert found.__reduce__()[1][0].decoder is None
+
+
 def test_scan_decodes() -> None:
     """``schemas`` adds the columns of ``kseg sql``, and ``decoded`` is returned on request."""
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")

@@ -237,7 +237,21 @@ def record_decoder(
 
     ``report`` returns the report callback for a segment of the topic with schemas. Raises UsageError and UnreadableError.
     """
+    return _decoder(settings, SchemaSources(_sources(settings, report)))
+
+
+def typed_decoder(
+    settings: DecodeSettings,
+    topics: Callable[[], Iterable[str]],
+    report: Callable[[str], Report] = lambda path: do_nothing,
+) -> tuple[DecodeSettings, RecordDecoder | None]:
+    """Return what ``with_types`` returns, and the decoder with these types. The sources are read once. Raises as both."""
     source = SchemaSources(_sources(settings, report))
+    typed = _typed(settings, lambda: source, topics)
+    return typed, _decoder(typed, source)
+
+
+def _decoder(settings: DecodeSettings, source: SchemaSource) -> RecordDecoder | None:
     others = _others(settings, source)
     key, value = (
         FieldDecoder(side, name, source) if name is not None else others(side) if others else None
@@ -255,14 +269,19 @@ def with_types(settings: DecodeSettings, topics: Callable[[], Iterable[str]]) ->
 
     ``topics`` returns the topics that are read. Raises UsageError without a schema of them, or with different ones.
     """
+    return _typed(settings, lambda: SchemaSources(_sources(settings, lambda path: do_nothing)), topics)
+
+
+def _typed(
+    settings: DecodeSettings, source: Callable[[], SchemaSource], topics: Callable[[], Iterable[str]]
+) -> DecodeSettings:
     types: dict[str, Any] = {}
     for side, name in (("key", settings.key_as), ("value", settings.value_as)):
         kind, _, argument = (name or "").partition(":")
         if kind == STRUCT:
             if settings.unwrap:
                 raise UsageError(f"--unwrap: the columns of --{side}-as {STRUCT} are those of the whole value")
-            source = SchemaSources(_sources(settings, lambda path: do_nothing))
-            types[f"{side}_type"] = _type_of(side, argument, source, topics)
+            types[f"{side}_type"] = _type_of(side, argument, source(), topics)
     return replace(settings, **types)
 
 

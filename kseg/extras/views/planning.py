@@ -35,7 +35,7 @@ from kseg.format.storage.source import (
 from kseg.schema import Column
 
 if TYPE_CHECKING:
-    from kseg.extras.serialization.record_decoder import DecodeSettings
+    from kseg.extras.serialization.record_decoder import DecodeSettings, RecordDecoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class Request:
     """A checked request. ``columns`` are the requested columns of the view in order.
 
     ``decode_as`` is the argument of ``internal_topic``; ``decoding`` has the deserializers of keys and values, for the
-    columns of CONTENT_COLUMNS. ``mode`` is what damage becomes: a row (permissive), nothing (dropmalformed) or an error
-    (failfast). ``control`` True is only control records, False none of them, None both. ``split_bytes`` None adapts to the
-    input.
+    columns of CONTENT_COLUMNS. ``decoder`` is theirs in this process; without it each split makes its own. ``mode`` is
+    what damage becomes: a row (permissive), nothing (dropmalformed) or an error (failfast). ``control`` True is only
+    control records, False none of them, None both. ``split_bytes`` None adapts to the input.
     """
 
     paths: tuple[str, ...]
@@ -53,6 +53,7 @@ class Request:
     columns: tuple[Column, ...] = ()
     decode_as: str | None = None
     decoding: DecodeSettings | None = None
+    decoder: RecordDecoder | None = field(default=None, compare=False)
     framing: str | None = None
     requests: str | None = None
     mode: str = "permissive"

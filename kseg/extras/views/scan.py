@@ -122,7 +122,7 @@ class Scan(InMemoryDataset):  # type: ignore[misc]
         return f"<kseg.scan of {self._request.view} in {', '.join(self._request.paths)}>"
 
     def __reduce__(self) -> Any:
-        return Scan, (self._request, self._notices)
+        return Scan, (replace(self._request, decoder=None), self._notices)
 
 
 @dataclass(frozen=True, slots=True)

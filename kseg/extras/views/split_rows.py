@@ -152,7 +152,7 @@ def read_records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
     gathered.encoded = task.notices.encoded
     decoder = None
     if task.request.decoding and not set(task.request.decoding.columns).isdisjoint(wanted):
-        decoder = record_decoder.record_decoder(task.request.decoding)
+        decoder = task.request.decoder or record_decoder.record_decoder(task.request.decoding)
     logs = TransactionLogs({os.path.dirname(piece.file.path): piece.stable_offset for piece in split.pieces})
     for piece in split.pieces:
         damage = DamagePolicy(piece, task)
