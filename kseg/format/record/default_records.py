@@ -3,7 +3,7 @@
 Compiled with the types of ``default_records.pxd``. Faults of the bytes are appended to ``faults`` as tuples (rule, row of
 the batch, index of the record, detail). ``segment.deep_reader`` makes findings of them.
 
-The headers of records (KIP-82). Compiled without bounds checks: each function checks its range once.
+The headers of records (KIP-82).
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from kseg.format.record.framing import (
 )
 from kseg.format.record.legacy_records import split_messages
 from kseg.format.record.memory import is_utf8
-
-# cython: boundscheck=False
 
 
 def skip_headers(data: Any, at: int, stop: int, count: int) -> tuple[int, bool]:

@@ -16,9 +16,6 @@ from kseg.format.record.columns import CRC_BAD, CRC_GOOD, CRC_UNCHECKED, BatchCo
 from kseg.format.record.crc import crc32_of, crc32c_of
 from kseg.format.record.memory import find_header_bytes
 
-# cython: boundscheck=False
-
-
 # C constants when compiled.
 SIZE_AT = layout.SIZE_AT
 LOG_OVERHEAD = layout.LOG_OVERHEAD
