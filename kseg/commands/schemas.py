@@ -11,9 +11,8 @@ from dataclasses import asdict, dataclass, field
 from kseg.extras.serialization.schema_ids import GLUE_END, SchemaId, header_of, read_header_id, read_schema_id
 from kseg.extras.serialization.schema_set import Schema, SchemaError, SchemaSet, referenced
 from kseg.findings import Report
-from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.deep_reader import chunks_of
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.source import open_source
 from kseg.schema import Row
 
@@ -62,11 +61,8 @@ class IdCounter:
     def read(self, path: str, topic: str | None, report: Report) -> None:
         """Count the ids of a segment. Raises UnreadableError and NotASegmentError."""
         key, value = (self._used.setdefault((topic, side), UsedIds(topic, side)) for side in ("key", "value"))
-        opener = DeepIterator(report)
-        with SegmentReader(open_source(path), report=report) as reader:
-            for window in reader.windows():
-                for chunk in opener.chunks(window):
-                    _count(chunk, key, value)
+        for chunk in chunks_of(open_source(path), report):
+            _count(chunk, key, value)
 
 
 def _count(chunk: Chunk, key: UsedIds, value: UsedIds) -> None:

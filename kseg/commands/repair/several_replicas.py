@@ -35,8 +35,7 @@ from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.errors import UsageError
 from kseg.findings import do_nothing
 from kseg.format.record.layout import INT32_MAX, PARTITION_LEADER_EPOCH_AT
-from kseg.format.segment.deep_reader import DeepIterator
-from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.segment.deep_reader import chunks_of
 from kseg.format.sidefiles.metadata_files import PARTITION_METADATA, topic_id_of
 from kseg.format.storage.atomic_write import scratch_folder
 from kseg.format.storage.file_access import Progress
@@ -285,12 +284,10 @@ def _agree(left: ReplicaBatch, right: ReplicaBatch) -> bool:
 def _records(batch: ReplicaBatch) -> dict[int, object]:
     """Return the content of the records of a batch by offset."""
     found: dict[int, object] = {}
-    with SegmentReader(open_range(str(batch.path), batch.position, batch.position + batch.size)) as reader:
-        for window in reader.windows():
-            for chunk in DeepIterator().chunks(window):
-                for i in range(chunk.records.count):
-                    record = chunk.record(i, None)
-                    found[record.offset] = record.timestamp, record.key, record.value, record.headers
+    for chunk in chunks_of(open_range(str(batch.path), batch.position, batch.position + batch.size)):
+        for i in range(chunk.records.count):
+            record = chunk.record(i, None)
+            found[record.offset] = record.timestamp, record.key, record.value, record.headers
     return found
 
 

@@ -20,8 +20,7 @@ from kseg.extras.serialization.schema_set import (
     schema_of,
 )
 from kseg.findings import Report, do_nothing
-from kseg.format.segment.deep_reader import DeepIterator
-from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.segment.deep_reader import chunks_of
 from kseg.format.storage.source import find_segments, open_source, topic_partition
 
 #: The name of the topic, unless the registry's setting ``kafkastore.topic`` says otherwise.
@@ -166,14 +165,11 @@ def applied_records(
     returns the report callback for a path. Raises UnreadableError and NotASegmentError.
     """
     for path in _segments(paths):
-        opener = DeepIterator(report(path))
-        with SegmentReader(open_source(path), report=report(path)) as reader:
-            for window in reader.windows():
-                for chunk in opener.chunks(window):
-                    for i in range(chunk.records.count):
-                        key, value = chunk.key(i), chunk.value(i)
-                        if chunk.control(i) is None and state.apply(chunk.lists.offset[i], key, value):
-                            yield key or b"", value
+        for chunk in chunks_of(open_source(path), report(path)):
+            for i in range(chunk.records.count):
+                key, value = chunk.key(i), chunk.value(i)
+                if chunk.control(i) is None and state.apply(chunk.lists.offset[i], key, value):
+                    yield key or b"", value
 
 
 def _segments(paths: Iterable[str]) -> Iterator[str]:

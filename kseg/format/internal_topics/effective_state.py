@@ -17,7 +17,7 @@ from hashlib import blake2b
 from struct import Struct
 
 from kseg.errors import UnreadableError
-from kseg.findings import Report, do_nothing
+from kseg.findings import Report
 from kseg.format.internal_topics.decode import (
     CONSUMER_OFFSETS,
     REMOTE_LOG_METADATA,
@@ -38,10 +38,9 @@ from kseg.format.internal_topics.state import (
 from kseg.format.messages.message_reader import jsonable
 from kseg.format.record.layout import INT32_MAX, TRANSACTIONAL
 from kseg.format.record.memory import Needle
-from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.deep_reader import chunks_of
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.row_filter import RecordCondition, among_rows, rows_with
-from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import CLUSTER_METADATA, base_offset_of, is_log, is_snapshot, snapshot_id
 from kseg.format.storage.source import open_source, path_in
@@ -368,16 +367,14 @@ def effective(
     found = Effective(topic, owner)
     for path, first_offset in newest_sources(paths, at):
         report = report_of(path)
-        opener, ends = DeepIterator(report), SnapshotEnds()
+        ends = SnapshotEnds()
         # The records of a snapshot have offsets of their own.
         until = None if is_snapshot(path) else at
         source = open_source(path)
         size = source.size or 0
-        with SegmentReader(source, report=report) as reader:
-            for window in reader.windows():
-                for chunk in opener.chunks(window):
-                    found.apply(chunk, first_offset, until)
-                    ends.append(chunk)
+        for chunk in chunks_of(source, report):
+            found.apply(chunk, first_offset, until)
+            ends.append(chunk)
         if is_snapshot(path):
             ends.check(size, report)  # without its end it lacks a part of the state
     return found
@@ -420,11 +417,8 @@ def _is_after(snapshot: str, at: Moment) -> bool:
     """Return whether a snapshot has records later than ``at``, or may have them: its header has their last timestamp."""
     if at.offset is not None:
         return _end_of(snapshot) > at.offset + 1
-    opener = DeepIterator(do_nothing)
-    with SegmentReader(open_source(snapshot)) as reader:
-        for window in reader.windows():
-            for chunk in opener.chunks(window):
-                header = chunk.control(0)
-                last = header.fields.get("last_contained_log_timestamp") if header else None
-                return not isinstance(last, int) or at.is_before(0, last)
+    for chunk in chunks_of(open_source(snapshot)):
+        header = chunk.control(0)
+        last = header.fields.get("last_contained_log_timestamp") if header else None
+        return not isinstance(last, int) or at.is_before(0, last)
     return True

@@ -26,7 +26,8 @@ from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.segment import input_buffer
 from kseg.format.segment.input_buffer import Buffers
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.segment.segment_reader import Window
+from kseg.format.segment.segment_reader import SegmentReader, Window
+from kseg.format.storage.source import Source
 from kseg.text import count_of
 
 #: The bytes that one batch may decompress to. A 1 MiB batch of zeros makes 1 GiB; real ratios seldom exceed 1:20.
@@ -353,6 +354,17 @@ class DeepIterator:
                 mixed = {"index": index, "codec": codecs.codec_name(detail), "wrapper": codec}
                 self._report(Finding("mixed-wrapper-codecs", **location, facts=mixed))
         self._faults.clear()
+
+
+def chunks_of(source: Source, report: Report = do_nothing) -> Iterator[Chunk]:
+    """Yield the records of a segment in columns, and close it. A chunk is valid until the next one is requested.
+
+    Raises UnreadableError and NotASegmentError.
+    """
+    opener = DeepIterator(report)
+    with SegmentReader(source, report=report) as reader:
+        for window in reader.windows():
+            yield from opener.chunks(window)
 
 
 def _has_signature(compressed: memoryview, codec: int) -> bool:

@@ -27,7 +27,7 @@ from kseg.findings import fail_on_read_error
 from kseg.format.internal_topics.decode import TRANSACTION_STATE
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import ABORTED, COMMITTED, CONTROL, INT64_MAX, OPEN, TRANSACTIONAL, UNKNOWN
-from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.deep_reader import DeepIterator, chunks_of
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.segment.transaction_events import log_events, transaction_events
 from kseg.format.sidefiles.checkpoints import walk_offset_checkpoint
@@ -371,16 +371,11 @@ class TransactionalIds:
 
 def _ids_in(path: str) -> Iterator[tuple[int, str]]:
     """Yield the producer ids of a segment of ``__transaction_state``, each with its transactional id."""
-    opener = DeepIterator()
-    with (
-        suppress(VanishedError, NotASegmentError),
-        SegmentReader(open_source(path, listed=True), report=fail_on_read_error(path)) as reader,
-    ):
-        for window in reader.windows():
-            for chunk in opener.chunks(window):
-                for i in range(chunk.records.count):
-                    if found := _producer_of(*chunk.key_and_value(i)):
-                        yield found
+    with suppress(VanishedError, NotASegmentError):
+        for chunk in chunks_of(open_source(path, listed=True), fail_on_read_error(path)):
+            for i in range(chunk.records.count):
+                if found := _producer_of(*chunk.key_and_value(i)):
+                    yield found
 
 
 def _producer_of(key: bytes | None, value: bytes | None) -> tuple[int, str] | None:
