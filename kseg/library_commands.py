@@ -10,13 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from kseg.commands import recovery as recovery_plans
-from kseg.commands.diff.replica_pairs import (
-    UNREAD,
-    PairOutcome,
-    PartitionPair,
-    compare_pair,
-    compare_replicas,
-)
+from kseg.commands.diff.replica_pairs import UNREAD, PairOutcome, PartitionPair, compare_pair, compare_replicas
 from kseg.commands.dump.dump_items import RecordsItem
 from kseg.commands.grep.matches import FIELDS, GrepQuery, parse_json_path
 from kseg.commands.grep.text_patterns import MatchClock

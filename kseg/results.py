@@ -8,16 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kseg.errors import UsageError
-from kseg.findings import (
-    READ_ERROR,
-    RULES,
-    Finding,
-    Policy,
-    Severity,
-    Verdict,
-    range_of_all,
-    unreadable,
-)
+from kseg.findings import READ_ERROR, RULES, Finding, Policy, Severity, Verdict, range_of_all, unreadable
 
 if TYPE_CHECKING:
     from kseg.commands.validate.segment_facts import SegmentFacts

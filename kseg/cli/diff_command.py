@@ -25,11 +25,7 @@ from kseg.commands.diff.differences import SAME_CONTENT, Difference
 from kseg.commands.diff.lacking_records import ExportedRecords, ExportPlace, LackingOffsets, export_lacking
 from kseg.commands.diff.metadata_copies import differences, read_copy
 from kseg.commands.diff.replica import Replica, files_of
-from kseg.commands.diff.replica_pairs import (
-    UNREAD,
-    PairOutcome,
-    compare_replicas,
-)
+from kseg.commands.diff.replica_pairs import UNREAD, PairOutcome, compare_replicas
 from kseg.errors import KsegError, UsageError
 from kseg.format.storage.replica_folders import (
     PartitionReplicas,

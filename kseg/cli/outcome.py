@@ -12,16 +12,7 @@ import click
 from kseg.cli.messages import FAILED, FOUND, note, note_after
 from kseg.commands.dump.dump_items import EmptyFile, FileStart, Item, row_count
 from kseg.errors import KsegError, UsageError, VanishedError
-from kseg.findings import (
-    READ_ERROR,
-    RULES,
-    Finding,
-    Policy,
-    Severity,
-    Verdict,
-    is_noted,
-    unreadable,
-)
+from kseg.findings import READ_ERROR, RULES, Finding, Policy, Severity, Verdict, is_noted, unreadable
 from kseg.format.checks.run_checks import policy_for
 from kseg.format.storage.source import SegmentFile
 from kseg.results import MAX_PER_RULE, Settings

@@ -8,13 +8,7 @@ from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, fail, note
 from kseg.cli.outcome import FindingNotes
 from kseg.cli.typed_command import ReadOptions, command
-from kseg.commands.schemas import (
-    IdCounter,
-    SchemasTotal,
-    exported,
-    listed,
-    record_lines,
-)
+from kseg.commands.schemas import IdCounter, SchemasTotal, exported, listed, record_lines
 from kseg.errors import KsegError
 from kseg.extras.serialization.schema_set import SchemaError
 from kseg.extras.serialization.schema_sources import Registry

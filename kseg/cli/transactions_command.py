@@ -10,9 +10,7 @@ from kseg.cli.messages import FAILED, FOUND, fail_after, note_output
 from kseg.cli.outcome import FindingNotes
 from kseg.cli.this_run import this_run
 from kseg.cli.typed_command import TableOptions, command
-from kseg.commands.transactions import (
-    items_of,
-)
+from kseg.commands.transactions import items_of
 from kseg.errors import KsegError
 from kseg.format.storage.source import SegmentFile, find_segments, once_each
 from kseg.report.formats import TRANSACTIONS, destination, write

@@ -18,12 +18,7 @@ from kseg.errors import UnreadableError
 from kseg.extras.wire.frame_fields import FramePart, set_parts
 from kseg.findings import do_nothing
 from kseg.format.checks.record_set_checks import RecordSetChecks, check_record_set
-from kseg.format.checks.run_checks import (
-    internal_topic_of,
-    new_collector,
-    run_checks,
-    side_file_of,
-)
+from kseg.format.checks.run_checks import internal_topic_of, new_collector, run_checks, side_file_of
 from kseg.format.record import layout
 from kseg.format.record.field_facts import FILES
 from kseg.format.record.fields import StoredFieldReader, UnexpectedBytesError, describe_time

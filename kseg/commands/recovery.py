@@ -29,13 +29,7 @@ from kseg.format.log_loader.plan import (
 )
 from kseg.format.log_loader.recovery_plan import BrokerStart, plan_partition
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
-from kseg.format.sidefiles.metadata_files import (
-    CLEAN_SHUTDOWN,
-    LOG_STARTS,
-    META,
-    RECOVERY_POINTS,
-    MetaProperties,
-)
+from kseg.format.sidefiles.metadata_files import CLEAN_SHUTDOWN, LOG_STARTS, META, RECOVERY_POINTS, MetaProperties
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
     BOOTSTRAP,

@@ -16,15 +16,7 @@ from kseg.format.record.layout import TIMESTAMP_TYPES, TRANSACTIONAL, UNKNOWN
 from kseg.format.segment.records_chunk import ENCODERS, Chunk
 from kseg.format.segment.transaction_events import has_transactions
 from kseg.report import arrow_gather
-from kseg.report.arrow_table import (
-    BATCH_ROWS,
-    ColumnPlace,
-    arrow_schema,
-    arrow_types,
-    arrow_value,
-    pa,
-    pc,
-)
+from kseg.report.arrow_table import BATCH_ROWS, ColumnPlace, arrow_schema, arrow_types, arrow_value, pa, pc
 from kseg.schema import Column
 from kseg.text import to_json
 

@@ -8,14 +8,7 @@ from dataclasses import replace
 from typing import TextIO
 
 from kseg.commands.diff.comparison import truncations
-from kseg.commands.diff.differences import (
-    COUNTED,
-    KINDS,
-    VERDICTS,
-    Comparison,
-    Difference,
-    DifferencePlace,
-)
+from kseg.commands.diff.differences import COUNTED, KINDS, VERDICTS, Comparison, Difference, DifferencePlace
 from kseg.commands.diff.replica import ReplicaSummary
 from kseg.commands.diff.replica_pairs import NOT_COMPARED
 from kseg.report.diff_advice import advice, together_text

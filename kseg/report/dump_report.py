@@ -20,12 +20,7 @@ from kseg.format.storage.source import topic_partition
 from kseg.report import row_formats as report_rows
 from kseg.report.formats import View, binary
 from kseg.report.row_formats import Pieces, RowSet
-from kseg.text import (
-    encoded,
-    escape_controls,
-    to_json,
-    unknown_name,
-)
+from kseg.text import encoded, escape_controls, to_json, unknown_name
 
 Rows = Iterable[SegmentItem]
 

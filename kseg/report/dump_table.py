@@ -22,12 +22,7 @@ from kseg.report.formats import View
 from kseg.report.row_formats import RowSet, cell, text_rows
 from kseg.report.tables import TableColumn, print_cells
 from kseg.schema import BATCH_COLUMNS, PLACE_COLUMNS, RECORD_COLUMNS, Row
-from kseg.text import (
-    escape_controls,
-    iso_time,
-    to_json,
-    unknown_name,
-)
+from kseg.text import escape_controls, iso_time, to_json, unknown_name
 
 _BATCH_COLUMNS = (
     TableColumn("position", right=True),

@@ -9,12 +9,7 @@ from kseg.commands.dump.dump_items import Item, WireRow
 from kseg.format.segment.records_chunk import ENCODERS, encoded
 from kseg.report.dump_table import CellContent, content_text
 from kseg.report.formats import View
-from kseg.report.row_formats import (
-    NUMBERS,
-    RowSet,
-    cell,
-    pages,
-)
+from kseg.report.row_formats import NUMBERS, RowSet, cell, pages
 from kseg.report.tables import TableColumn, print_cells
 from kseg.schema import Column, Row
 from kseg.text import escape_controls, text_or_json

@@ -8,13 +8,7 @@ from typing import TextIO
 
 from kseg.commands.lag.committed_offsets import STATUSES
 from kseg.commands.lag.group_events import MINUTE
-from kseg.commands.lag.history import (
-    GroupHistory,
-    GroupMinute,
-    Growth,
-    PartitionHistory,
-    PartitionMinute,
-)
+from kseg.commands.lag.history import GroupHistory, GroupMinute, Growth, PartitionHistory, PartitionMinute
 from kseg.report.row_formats import RowSet, table_of
 from kseg.report.tables import TableColumn, bar_lines, cells_of, print_pages, print_text
 from kseg.schema import Column, RowKind, names_of, row_maker

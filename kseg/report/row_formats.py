@@ -15,14 +15,7 @@ from kseg.report import tables
 from kseg.report.formats import View
 from kseg.results import FileResult, Summary, result_rows
 from kseg.schema import FINDING_COLUMNS, Column, Row, names_of
-from kseg.text import (
-    escape_controls,
-    is_formula,
-    iso_time,
-    row_to_json,
-    to_json,
-    unknown_name,
-)
+from kseg.text import escape_controls, is_formula, iso_time, row_to_json, to_json, unknown_name
 
 if TYPE_CHECKING:
     from kseg.report.tables import TableColumn

@@ -13,16 +13,7 @@ from kseg.extras.wire.produce_verdict import VERDICT_COLUMNS
 from kseg.format.sidefiles.registry import COMMON, SIDE_FILES
 from kseg.report import row_formats
 from kseg.results import COUNTS
-from kseg.schema import (
-    BATCH_COLUMNS,
-    CONTENT_COLUMNS,
-    DECODED,
-    RECORD_COLUMNS,
-    SEARCH_COLUMNS,
-    Column,
-    Row,
-    RowKind,
-)
+from kseg.schema import BATCH_COLUMNS, CONTENT_COLUMNS, DECODED, RECORD_COLUMNS, SEARCH_COLUMNS, Column, Row, RowKind
 from kseg.text import one_of
 
 #: Raise it with each change of the rows, and name the change in CHANGES.md.

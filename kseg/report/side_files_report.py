@@ -15,12 +15,7 @@ from kseg.commands.dump.dump_log_lines import header_lines
 from kseg.errors import UsageError
 from kseg.format.sidefiles.registry import COMMON, recognise
 from kseg.report.formats import DUMP, SIDE_FILES, View, check_format, write
-from kseg.report.row_formats import (
-    NUMBERS,
-    RowSet,
-    cell,
-    pages,
-)
+from kseg.report.row_formats import NUMBERS, RowSet, cell, pages
 from kseg.report.tables import TableColumn, print_cells
 from kseg.text import escape_controls, to_json
 

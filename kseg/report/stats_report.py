@@ -18,15 +18,7 @@ from kseg.report.tables import Row as CellRow
 from kseg.report.tables import TableColumn, bar_lines, print_cells, print_text
 from kseg.report.wording import Prose
 from kseg.schema import Row
-from kseg.text import (
-    count_of,
-    duration,
-    escape_controls,
-    excerpt,
-    inclusive_range,
-    iso_time,
-    span,
-)
+from kseg.text import count_of, duration, escape_controls, excerpt, inclusive_range, iso_time, span
 
 _TABLE_PAGE = 500
 _EPOCHS_SHOWN = 20

@@ -17,13 +17,7 @@ from kseg.format.segment.records_chunk import ENCODERS, Record, header_rows
 from kseg.format.storage.source import topic_partition
 from kseg.report.formats import View, binary
 from kseg.schema import RECORD_COLUMNS
-from kseg.text import (
-    encoded,
-    escape_controls,
-    iso_time,
-    to_json,
-    unknown_name,
-)
+from kseg.text import encoded, escape_controls, iso_time, to_json, unknown_name
 
 #: Mark -> meaning, for the help text and the documentation.
 MARKS = {

@@ -15,12 +15,7 @@ from kseg.report.spool import Spool
 from kseg.report.tables import FOLDED, Row, TableColumn, cells_of, print_cells, print_command, print_text
 from kseg.schema import TRANSACTION_TABLE, Column, RowKind, names_of, row_maker
 from kseg.schema import Row as JsonRow
-from kseg.text import (
-    count_of,
-    escape_controls,
-    inclusive_range,
-    iso_time,
-)
+from kseg.text import count_of, escape_controls, inclusive_range, iso_time
 
 Items = Iterable[Transaction | PartitionTransactions]
 

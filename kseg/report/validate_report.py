@@ -13,12 +13,7 @@ from kseg.report.partition_damage import COLUMNS, DamagedPartitions
 from kseg.report.ranking import MOST_ROWS, rule_columns, times
 from kseg.report.spool import Spool
 from kseg.report.tables import FOLDED, TableColumn, print_cells, print_note, print_text
-from kseg.report.wording import (
-    STYLES,
-    advice,
-    produced_text,
-    summary_text,
-)
+from kseg.report.wording import STYLES, advice, produced_text, summary_text
 from kseg.results import FileResult, Summary
 from kseg.schema import Row
 from kseg.text import count_of, escape_controls, shortened, span

@@ -10,13 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from kseg.findings import (
-    RULES,
-    Finding,
-    Rule,
-    Severity,
-    Verdict,
-)
+from kseg.findings import RULES, Finding, Rule, Severity, Verdict
 from kseg.results import COUNTS, FileResult, Summary
 from kseg.text import count_of
 

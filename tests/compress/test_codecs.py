@@ -17,12 +17,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kseg.format.compress import (
-    codecs,
-    gzip_streams,
-    lz4_frames,
-    zstd_frames,
-)
+from kseg.format.compress import codecs, gzip_streams, lz4_frames, zstd_frames
 from kseg.format.compress.codecs import CODECS, Buffer, CodecError, DecompressionLimit, codec_name, compress
 from tests.support.fuzzing import cases
 

@@ -29,12 +29,7 @@ from kseg.format.segment.records_chunk import Chunk, Header, Record
 from kseg.format.storage.source import SegmentFile
 from kseg.format.writer import records_builder
 from kseg.format.writer.output_guards import DamagedError, index_paths
-from kseg.format.writer.records_builder import (
-    PlainRecord,
-    build_batch,
-    build_message,
-    build_wrapper,
-)
+from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 from kseg.results import Settings
 from tests.support.fixtures import FOLDERS, expected
 from tests.support.fuzzing import cases

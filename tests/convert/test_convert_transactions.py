@@ -20,12 +20,7 @@ from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.errors import KsegError, LimitError
 from kseg.format.segment import split_points
 from kseg.format.sidefiles.indexes import AbortedTxn
-from kseg.format.writer.records_builder import (
-    PlainRecord,
-    build_batch,
-    build_message,
-    build_wrapper,
-)
+from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 from tests.support import damage
 from tests.support.fixtures import FOLDERS, SEGMENTS
 from tests.support.fuzzing import cases

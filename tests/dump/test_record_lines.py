@@ -28,12 +28,7 @@ from kseg.extras.serialization.record_decoder import RecordDecoder
 from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.segment import records_chunk
 from kseg.format.segment.records_chunk import Header, timestamp_type
-from kseg.format.writer.records_builder import (
-    PlainRecord,
-    build_batch,
-    build_message,
-    build_wrapper,
-)
+from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 from kseg.report import dump_report as report_dump
 from kseg.report import row_formats as report_rows
 from kseg.report.formats import DUMP, View, write

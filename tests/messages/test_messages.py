@@ -23,21 +23,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kseg.format.messages.definitions import (
-    APIS,
-    RECORDS,
-    Definition,
-    MessageField,
-    Versions,
-    definition,
-)
-from kseg.format.messages.message_reader import (
-    UNKNOWN_TAGS,
-    MalformedMessage,
-    decode,
-    jsonable,
-    known,
-)
+from kseg.format.messages.definitions import APIS, RECORDS, Definition, MessageField, Versions, definition
+from kseg.format.messages.message_reader import UNKNOWN_TAGS, MalformedMessage, decode, jsonable, known
 from kseg.format.messages.message_writer import encode
 from tools.lab import maven
 

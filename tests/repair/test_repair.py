@@ -23,12 +23,7 @@ from kseg.commands.repair.repair_losses import CorrectedBatch, DuplicateBatch, L
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.validate.validate import validate_segment
 from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError
-from kseg.findings import (
-    RULES,
-    Finding,
-    Policy,
-    Severity,
-)
+from kseg.findings import RULES, Finding, Policy, Severity
 from kseg.format.compress.codecs import codec_name
 from kseg.format.log_loader.recovery_plan import plan_partition
 from kseg.format.record.layout import CODEC_MASK, LOG_OVERHEAD

@@ -11,12 +11,7 @@ from click.testing import CliRunner
 
 from kseg.cli.main import main
 from kseg.commands.repair.repair import repair
-from kseg.commands.repair.repair_losses import (
-    CorrectedBatch,
-    LostOffsets,
-    LostRange,
-    RepairResult,
-)
+from kseg.commands.repair.repair_losses import CorrectedBatch, LostOffsets, LostRange, RepairResult
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import UnreadableError

@@ -15,12 +15,7 @@ from kseg.cli.main import main
 from kseg.extras.html import collected
 from kseg.extras.html.page import bars, columns
 from kseg.extras.html.validation_page import write_html
-from kseg.findings import (
-    RULES,
-    Finding,
-    Severity,
-    Verdict,
-)
+from kseg.findings import RULES, Finding, Severity, Verdict
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.report import wording
 from kseg.report.spool import Run

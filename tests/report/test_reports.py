@@ -19,13 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kseg.extras.html import validation_page as html
-from kseg.findings import (
-    RULES,
-    Finding,
-    Policy,
-    Severity,
-    Verdict,
-)
+from kseg.findings import RULES, Finding, Policy, Severity, Verdict
 from kseg.report import ci_formats, prometheus, wording
 from kseg.report.tables import TableColumn, print_cells, print_note
 from kseg.report.validate_report import write_table

@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kseg.findings import Finding
-from kseg.text import (
-    count_of,
-    inclusive_range,
-    iso_time,
-    one_of,
-    unknown_name,
-)
+from kseg.text import count_of, inclusive_range, iso_time, one_of, unknown_name
 
 
 @pytest.mark.parametrize(

@@ -11,21 +11,8 @@ import fastavro
 import pytest
 
 from kseg.errors import UsageError
-from kseg.extras.serialization.decoding import (
-    NAMES,
-    NOT_DECODED,
-    DecodedValue,
-    FieldDecoder,
-)
-from kseg.extras.serialization.schema_set import (
-    AVRO,
-    JSON,
-    MOST_BYTES,
-    Reference,
-    Schema,
-    SchemaSet,
-    guid_of,
-)
+from kseg.extras.serialization.decoding import NAMES, NOT_DECODED, DecodedValue, FieldDecoder
+from kseg.extras.serialization.schema_set import AVRO, JSON, MOST_BYTES, Reference, Schema, SchemaSet, guid_of
 
 ORDER: dict[str, Any] = {
     "type": "record",

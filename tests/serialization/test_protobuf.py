@@ -13,12 +13,7 @@ from google.protobuf import descriptor_pb2
 
 from kseg.extras.serialization.decoding import DecodedValue, FieldDecoder
 from kseg.extras.serialization.protobuf import ProtobufSchema
-from kseg.extras.serialization.schema_set import (
-    PROTOBUF,
-    Reference,
-    Schema,
-    SchemaSet,
-)
+from kseg.extras.serialization.schema_set import PROTOBUF, Reference, Schema, SchemaSet
 from kseg.extras.serialization.schema_sources import schemas_of_file
 
 TEXT = """

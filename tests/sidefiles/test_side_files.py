@@ -20,12 +20,7 @@ from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding
 from kseg.format.sidefiles.checkpoints import walk_leader_epochs, walk_offset_checkpoint
 from kseg.format.sidefiles.index_walks import walk_offset_index, walk_time_index
-from kseg.format.sidefiles.indexes import (
-    OFFSET_ENTRY,
-    TIME_ENTRY,
-    OffsetEntry,
-    TimeEntry,
-)
+from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, TimeEntry
 from kseg.format.sidefiles.metadata_files import properties
 from kseg.format.sidefiles.producer_snapshot import ENTRY, HEADER, read_snapshot
 from kseg.format.sidefiles.registry import SIDE_FILES, SideFile, recognise

@@ -19,12 +19,7 @@ from kseg.findings import RULES
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.indexes import IndexBuilder
 from kseg.format.storage.source import open_source
-from kseg.format.writer.records_builder import (
-    PlainRecord,
-    build_batch,
-    build_message,
-    build_wrapper,
-)
+from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 from tests.support import damage
 from tests.support.fuzzing import cases
 

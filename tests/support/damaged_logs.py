@@ -8,12 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kseg.format.writer.records_builder import (
-    PlainRecord,
-    build_batch,
-    build_message,
-    build_wrapper,
-)
+from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 from tests.support import damage
 
 SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"

@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 
 from kseg.findings import Finding
 from kseg.format.segment import deep_reader
-from kseg.format.segment.records_chunk import (
-    Header,
-    Record,
-    RecordBatch,
-    record_batch,
-)
+from kseg.format.segment.records_chunk import Header, Record, RecordBatch, record_batch
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.source import open_source
 from kseg.format.writer.records_builder import PlainRecord

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kseg.format.writer.records_builder import (
-    PlainRecord,
-    build_batch,
-    build_message,
-    build_wrapper,
-)
+from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 from tests.support.damage import entries, put
 
 NAME = f"{0:020}.log"

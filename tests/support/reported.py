@@ -7,12 +7,7 @@ import string
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
-from kseg.findings import (
-    RULES,
-    Finding,
-    Policy,
-    Rule,
-)
+from kseg.findings import RULES, Finding, Policy, Rule
 from kseg.results import MAX_PER_RULE, FileResult, FindingCollector, Summary
 from kseg.rule_table import RANGES
 

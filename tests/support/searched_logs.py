@@ -10,12 +10,7 @@ from typing import Any
 from kseg.commands.grep.matches import FIELDS, GrepQuery, parse_json_path
 from kseg.format.segment.records_chunk import Header
 from kseg.format.segment.row_filter import HasHeader, KeyIsOneOf, ValueIsNull
-from kseg.format.writer.records_builder import (
-    PlainRecord,
-    build_batch,
-    build_message,
-    build_wrapper,
-)
+from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 
 WORDS = (
     "alpha",

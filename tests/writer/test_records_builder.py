@@ -14,12 +14,7 @@ from kseg.format.compress.codecs import CodecError
 from kseg.format.record import layout
 from kseg.format.segment import records_chunk
 from kseg.format.segment.records_chunk import Header, Record
-from kseg.format.writer.records_builder import (
-    PlainRecord,
-    build_batch,
-    build_message,
-    build_wrapper,
-)
+from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 from tests.support import fuzzing
 from tests.support.fixtures import add_batch_fields
 from tests.support.records import CODECS, LEGACY_CODECS, NOW, plain, read, record_lists

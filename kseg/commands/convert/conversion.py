@@ -22,12 +22,7 @@ from kseg.commands.convert.convert_ranges import Pair, convert_segments
 from kseg.commands.convert.converted_segment import Report
 from kseg.commands.convert.transcode import Conversion, WrongVersionError
 from kseg.errors import NotASegmentError, UnreadableError, UsageError
-from kseg.findings import (
-    Finding,
-    Severity,
-    Verdict,
-    do_nothing,
-)
+from kseg.findings import Finding, Severity, Verdict, do_nothing
 from kseg.format.log_loader.loaded_files import RefusedError
 from kseg.format.record.columns import BatchColumns
 from kseg.format.segment.segment_reader import SegmentReader

@@ -16,12 +16,7 @@ from kseg.commands.convert.another_cluster import last_batch
 from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.convert.transcode import Conversion, Transcoder
 from kseg.errors import KsegError, UnreadableError
-from kseg.findings import (
-    RULES,
-    Finding,
-    Severity,
-    Verdict,
-)
+from kseg.findings import RULES, Finding, Severity, Verdict
 from kseg.format.checks.batch_checks import CheckState
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import INT32_MAX
@@ -36,12 +31,7 @@ from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source, open_range, open_source
 from kseg.format.writer import rewritten_rows
 from kseg.format.writer.batch_runs import OffsetRangeFilter, ReadBackError, SourceChecks, compare, validated_chunks
-from kseg.format.writer.offset_order import (
-    IN_ORDER,
-    OffsetOrder,
-    ceiling_of,
-    find_order,
-)
+from kseg.format.writer.offset_order import IN_ORDER, OffsetOrder, ceiling_of, find_order
 from kseg.format.writer.output_guards import DamagedError, index_paths
 from kseg.format.writer.written_side_files import append_runs
 

@@ -12,13 +12,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 
-from kseg.commands.diff.differences import (
-    SAME_CONTENT,
-    Comparison,
-    Difference,
-    DifferencePlace,
-    ReadableRange,
-)
+from kseg.commands.diff.differences import SAME_CONTENT, Comparison, Difference, DifferencePlace, ReadableRange
 from kseg.commands.diff.replica import Replica, ReplicaSummary
 from kseg.findings import do_nothing
 from kseg.format.compress.codecs import codec_name

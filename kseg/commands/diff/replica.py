@@ -11,13 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kseg.errors import UnreadableError
-from kseg.findings import (
-    RULES,
-    Finding,
-    Report,
-    Severity,
-    do_nothing,
-)
+from kseg.findings import RULES, Finding, Report, Severity, do_nothing
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.log_loader.loaded_files import LeaderEpochCache
 from kseg.format.record import columns, framing

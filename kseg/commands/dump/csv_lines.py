@@ -21,12 +21,7 @@ from kseg.commands.dump.line_writer import (
 from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.record.layout import NO_TIMESTAMP
-from kseg.format.record.memory import (
-    copy_bytes,
-    is_ascii,
-    is_utf8,
-    put_number,
-)
+from kseg.format.record.memory import copy_bytes, is_ascii, is_utf8, put_number
 from kseg.text import AFTER_MINUS, AFTER_PLUS, FORMULA_STARTS
 
 # C constants when compiled.

@@ -17,12 +17,7 @@ from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.record.default_records import MAX_HEADERS, header_field
 from kseg.format.record.encoder import headers_end
 from kseg.format.record.framing import increment_sequence
-from kseg.format.record.memory import (
-    copy_bytes,
-    decode_point,
-    is_ascii,
-    put_number,
-)
+from kseg.format.record.memory import copy_bytes, decode_point, is_ascii, put_number
 
 COMPILED = not __file__.endswith(".py")
 

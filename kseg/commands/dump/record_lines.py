@@ -17,12 +17,7 @@ from kseg import schema
 from kseg.commands.dump import dump_log_lines, line_writer
 from kseg.commands.dump.csv_lines import write_csv_lines
 from kseg.commands.dump.dump_items import RecordsItem
-from kseg.commands.dump.dump_log_lines import (
-    JSON_WRITERS,
-    PIECE_BYTES,
-    json_header_pieces,
-    json_pieces,
-)
+from kseg.commands.dump.dump_log_lines import JSON_WRITERS, PIECE_BYTES, json_header_pieces, json_pieces
 from kseg.commands.dump.line_writer import MARK, STEERING_END, Escapes, Layout, LineBuffer, write_lines
 from kseg.format.internal_topics import decode
 from kseg.format.record.default_records import MAX_HEADERS

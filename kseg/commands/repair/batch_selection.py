@@ -11,34 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import IO
 
-from kseg.commands.repair.kept_batches import (
-    CopiedBatches,
-    KeptBatches,
-    UnplacedBatches,
-    has_readable_records,
-)
-from kseg.commands.repair.repair_losses import (
-    BatchFindings,
-    Errors,
-    ReportLine,
-    SegmentRepair,
-)
+from kseg.commands.repair.kept_batches import CopiedBatches, KeptBatches, UnplacedBatches, has_readable_records
+from kseg.commands.repair.repair_losses import BatchFindings, Errors, ReportLine, SegmentRepair
 from kseg.commands.repair.repaired_checkpoints import NO_EVIDENCE, EpochCorrector, EpochEvidence
 from kseg.commands.repair.segment_places import SegmentPlace
-from kseg.findings import (
-    RULES,
-    Policy,
-    Severity,
-    do_nothing,
-)
+from kseg.findings import RULES, Policy, Severity, do_nothing
 from kseg.format.checks.batch_checks import CheckSettings, CheckState
 from kseg.format.checks.run_checks import BATCH_CHECKS, RECORD_CHECKS
 from kseg.format.record import framing
 from kseg.format.record.columns import BatchColumns
-from kseg.format.record.layout import (
-    INT32_MAX,
-    LOG_OVERHEAD,
-)
+from kseg.format.record.layout import INT32_MAX, LOG_OVERHEAD
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.file_access import Progress

@@ -7,13 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from kseg.errors import UnreadableError
-from kseg.findings import (
-    RULES,
-    Finding,
-    Policy,
-    Severity,
-    Verdict,
-)
+from kseg.findings import RULES, Finding, Policy, Severity, Verdict
 
 #: Errors after which a batch is kept: the right value is known, or does not matter.
 PROVED = frozenset({"invalid-size", "unknown-magic"})

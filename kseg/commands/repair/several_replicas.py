@@ -25,12 +25,7 @@ from kseg.commands.repair.damaged_replicas import (
     settle_epochs,
 )
 from kseg.commands.repair.repair import repair
-from kseg.commands.repair.repair_losses import (
-    LostRange,
-    OffsetGap,
-    RepairResult,
-    ReportLine,
-)
+from kseg.commands.repair.repair_losses import LostRange, OffsetGap, RepairResult, ReportLine
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.errors import UsageError
 from kseg.findings import do_nothing

@@ -25,12 +25,7 @@ from kseg.commands.stats.totals import (
     bound_epochs,
 )
 from kseg.errors import KsegError, NotASegmentError, VanishedError
-from kseg.findings import (
-    Finding,
-    Report,
-    Severity,
-    do_nothing,
-)
+from kseg.findings import Finding, Report, Severity, do_nothing
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.checks.run_checks import new_collector
 from kseg.format.compress import codecs

@@ -16,12 +16,7 @@ from kseg.commands.validate.partition_checks import AFTER_THE_END, PartitionChec
 from kseg.commands.validate.partition_side_files import check_metadata_log, is_being_deleted
 from kseg.commands.validate.partition_state import Extent
 from kseg.errors import KsegError, UnreadableError
-from kseg.findings import (
-    RULES,
-    Finding,
-    Report,
-    do_nothing,
-)
+from kseg.findings import RULES, Finding, Report, do_nothing
 from kseg.format.checks.offset_checks import gap_finding
 from kseg.format.checks.run_checks import new_collector, policy_for
 from kseg.format.log_loader.loaded_files import RefusedError
@@ -29,12 +24,7 @@ from kseg.format.log_loader.log_segment import DEFAULT_LIMITS, complete_swaps, d
 from kseg.format.log_loader.partition_files import Files
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.checkpoints import HARMLESS, walk_offset_checkpoint
-from kseg.format.sidefiles.metadata_files import (
-    CLEAN_SHUTDOWN,
-    CLEANER_OFFSETS,
-    HIGH_WATERMARKS,
-    LOG_STARTS,
-)
+from kseg.format.sidefiles.metadata_files import CLEAN_SHUTDOWN, CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS
 from kseg.format.sidefiles.registry import belongs_to_partition
 from kseg.format.sidefiles.side_file_reading import entries_of, positioned_entries_of
 from kseg.format.storage import local_files, remote_files

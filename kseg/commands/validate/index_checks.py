@@ -24,13 +24,7 @@ from kseg.format.record.offset_evidence import LIMIT
 from kseg.format.segment.segment_reader import Window
 from kseg.format.sidefiles.index_columns import Columns
 from kseg.format.sidefiles.index_walks import IndexRun, offset_runs, time_runs
-from kseg.format.sidefiles.indexes import (
-    OFFSET_ENTRY,
-    TIME_ENTRY,
-    OffsetEntry,
-    StaleEntries,
-    TimeEntry,
-)
+from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, StaleEntries, TimeEntry
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import SegmentFile, Source, local_size, open_source
 from kseg.text import iso_time

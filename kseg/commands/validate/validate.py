@@ -17,13 +17,7 @@ from kseg.findings import Finding, do_nothing
 from kseg.format.checks.batch_checks import CheckState
 from kseg.format.checks.offset_checks import MAX_GAPS
 from kseg.format.checks.record_set_checks import check_record_set
-from kseg.format.checks.run_checks import (
-    AfterChunk,
-    internal_topic_of,
-    new_collector,
-    run_checks,
-    side_file_of,
-)
+from kseg.format.checks.run_checks import AfterChunk, internal_topic_of, new_collector, run_checks, side_file_of
 from kseg.format.segment.framed_files import LOSING, PRODUCE_KIND, UNDECODED, ReadSettings, RecordSet, framing
 from kseg.format.segment.segment_reader import Window
 from kseg.format.storage.file_access import Progress

@@ -9,14 +9,7 @@ from kseg.commands.stats.levels import Level
 from kseg.extras.html import page
 from kseg.extras.html.page import PageSection, bars, columns, table
 from kseg.report.spool import Run
-from kseg.report.stats_report import (
-    COLUMNS,
-    Extremes,
-    by_hour,
-    details,
-    level_cells,
-    outstanding,
-)
+from kseg.report.stats_report import COLUMNS, Extremes, by_hour, details, level_cells, outstanding
 from kseg.report.stats_rows import stats_row
 from kseg.report.tables import TableColumn
 from kseg.schema import Row

@@ -13,23 +13,9 @@ from typing import TextIO
 
 from kseg.consequences import Consequence, consequence_of
 from kseg.extras.html import page
-from kseg.extras.html.collected import (
-    DAMAGED,
-    LEVELS,
-    UNDETERMINED,
-    VALID,
-    Collected,
-    Group,
-    PartitionTotal,
-)
+from kseg.extras.html.collected import DAMAGED, LEVELS, UNDETERMINED, VALID, Collected, Group, PartitionTotal
 from kseg.extras.html.page import PageSection, table
-from kseg.findings import (
-    RULES,
-    Finding,
-    Rule,
-    Severity,
-    range_of_all,
-)
+from kseg.findings import RULES, Finding, Rule, Severity, range_of_all
 from kseg.report.partition_damage import Damage, around
 from kseg.report.ranking import common_text, fold, names_text
 from kseg.report.spool import Run

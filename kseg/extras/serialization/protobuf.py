@@ -22,12 +22,7 @@ from typing import Any
 
 from kseg.errors import UsageError
 from kseg.extras.serialization.json_values import MOST_ITEMS, TooManyItemsError
-from kseg.extras.serialization.libraries import (
-    descriptor_pb2,
-    descriptor_pool,
-    json_format,
-    message_factory,
-)
+from kseg.extras.serialization.libraries import descriptor_pb2, descriptor_pool, json_format, message_factory
 from kseg.extras.serialization.schema_set import Schema, SchemaError, one_line
 
 _TIMEOUT = 30

@@ -12,13 +12,7 @@ from typing import Any
 
 from kseg.errors import UnreadableError
 from kseg.extras.serialization.json_values import parse_json
-from kseg.extras.serialization.schema_set import (
-    Schema,
-    field_number,
-    field_text,
-    one_line,
-    schema_of,
-)
+from kseg.extras.serialization.schema_set import Schema, field_number, field_text, one_line, schema_of
 from kseg.findings import Report, do_nothing
 from kseg.format.segment.deep_reader import chunks_of
 from kseg.format.storage.source import find_segments, open_source, topic_partition

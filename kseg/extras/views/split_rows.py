@@ -16,15 +16,7 @@ from kseg.errors import KsegError, LimitError, NotASegmentError, UnreadableError
 from kseg.extras.serialization import record_decoder
 from kseg.extras.views.planning import Request, SegmentRange, Split, reads_committed
 from kseg.extras.views.view_table import DAMAGE, FINDINGS, VIEWS
-from kseg.findings import (
-    READ_ERROR,
-    RULES,
-    Finding,
-    Severity,
-    Verdict,
-    do_nothing,
-    unreadable,
-)
+from kseg.findings import READ_ERROR, RULES, Finding, Severity, Verdict, do_nothing, unreadable
 from kseg.format.checks.run_checks import policy_for
 from kseg.format.internal_topics.decode import internal_topic
 from kseg.format.segment.deep_reader import DeepIterator

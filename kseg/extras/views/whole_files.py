@@ -18,12 +18,7 @@ from kseg.commands.validate.validate import validate_segment
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import KsegError, NotASegmentError, UnreadableError
 from kseg.extras.views.planning import Split
-from kseg.extras.views.split_rows import (
-    Damaged,
-    DamagePolicy,
-    Task,
-    as_arrow,
-)
+from kseg.extras.views.split_rows import Damaged, DamagePolicy, Task, as_arrow
 from kseg.findings import Finding, do_nothing
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.compress.codecs import codec_name

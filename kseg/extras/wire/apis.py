@@ -18,12 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from kseg.format.messages.definitions import (
-    APIS,
-    Definition,
-    definition,
-    named,
-)
+from kseg.format.messages.definitions import APIS, Definition, definition, named
 from kseg.format.messages.message_reader import ByteRange, Cursor, MalformedMessage, jsonable, read
 from kseg.schema import Row
 

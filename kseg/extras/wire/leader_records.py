@@ -18,12 +18,7 @@ from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.record.crc import crc32_of
 from kseg.format.record.default_records import split_records
 from kseg.format.record.encoder import write_varint
-from kseg.format.record.framing import (
-    read_header,
-    read_int32,
-    read_int64,
-    read_uint32,
-)
+from kseg.format.record.framing import read_header, read_int32, read_int64, read_uint32
 from kseg.format.record.layout import (
     CODEC_MASK,
     LEGACY_ATTRIBUTES_AT,

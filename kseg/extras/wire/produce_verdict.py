@@ -28,12 +28,7 @@ from kseg.extras.wire.set_validation import SetValidation, SetVerdict, TopicSett
 from kseg.format.compress.codecs import CODECS
 from kseg.format.record.crc import crc32_of, crc32c_of
 from kseg.format.record.framing import read_int64
-from kseg.format.record.layout import (
-    ATTRIBUTES_AT,
-    MAGIC_AT,
-    NO_PRODUCER_ID,
-    RECORD_BATCH_OVERHEAD,
-)
+from kseg.format.record.layout import ATTRIBUTES_AT, MAGIC_AT, NO_PRODUCER_ID, RECORD_BATCH_OVERHEAD
 from kseg.format.segment.framed_files import PRODUCE_KIND
 from kseg.schema import Column, Row
 from kseg.text import count_of

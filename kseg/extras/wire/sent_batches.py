@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kseg.extras.wire.leader_records import (
-    CORRUPT_MESSAGE,
-    UNKNOWN_SERVER_ERROR,
-    RejectedSetError,
-)
+from kseg.extras.wire.leader_records import CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR, RejectedSetError
 from kseg.format.compress.codecs import CODECS
 from kseg.format.record.framing import read_int32
 from kseg.format.record.layout import (

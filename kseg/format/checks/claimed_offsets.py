@@ -7,12 +7,7 @@ from __future__ import annotations
 
 from kseg.findings import Finding, Report
 from kseg.format.checks.batch_checks import CheckSettings, CheckState
-from kseg.format.checks.offset_checks import (
-    UNEXPLAINED_GAP,
-    check_file_name,
-    check_offsets,
-    gap_finding,
-)
+from kseg.format.checks.offset_checks import UNEXPLAINED_GAP, check_file_name, check_offsets, gap_finding
 from kseg.format.record.columns import BatchColumns
 from kseg.format.storage.naming import base_offset_of
 

@@ -16,13 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kseg.errors import KsegError
-from kseg.findings import (
-    Finding,
-    Policy,
-    Report,
-    Severity,
-    do_nothing,
-)
+from kseg.findings import Finding, Policy, Report, Severity, do_nothing
 from kseg.format.checks import batch_checks, offset_checks, record_checks
 from kseg.format.checks.batch_checks import FUTURE_TOLERANCE_MS, CheckSettings, CheckState
 from kseg.format.checks.offset_checks import check_offsets, gap_before_part

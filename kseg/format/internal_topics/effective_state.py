@@ -27,14 +27,7 @@ from kseg.format.internal_topics.decode import (
     SnapshotEnds,
     decode,
 )
-from kseg.format.internal_topics.state import (
-    CLUSTER,
-    REMOTE,
-    Data,
-    Item,
-    RecordPlace,
-    State,
-)
+from kseg.format.internal_topics.state import CLUSTER, REMOTE, Data, Item, RecordPlace, State
 from kseg.format.messages.message_reader import jsonable
 from kseg.format.record.layout import INT32_MAX, TRANSACTIONAL
 from kseg.format.record.memory import Needle

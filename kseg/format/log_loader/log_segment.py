@@ -10,12 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kseg.format.log_loader import recovered_rows
-from kseg.format.log_loader.broker_reader import (
-    BrokerReader,
-    base_offset_of,
-    last_offset,
-    position_of,
-)
+from kseg.format.log_loader.broker_reader import BrokerReader, base_offset_of, last_offset, position_of
 from kseg.format.log_loader.loaded_files import LeaderEpochCache, RefusedError
 from kseg.format.log_loader.partition_files import (
     AddStep,

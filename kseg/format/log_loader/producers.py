@@ -17,24 +17,12 @@ from kseg.format.compress.codecs import CodecError, DecompressionLimit
 from kseg.format.log_loader import recovered_rows
 from kseg.format.log_loader.broker_reader import BrokerReader
 from kseg.format.log_loader.loaded_files import RefusedError
-from kseg.format.log_loader.partition_files import (
-    SNAPSHOT_SUFFIX,
-    File,
-    Files,
-    file_name,
-)
+from kseg.format.log_loader.partition_files import SNAPSHOT_SUFFIX, File, Files, file_name
 from kseg.format.record import framing, layout
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.crc import crc32c
 from kseg.format.record.layout import timestamp_or_none
-from kseg.format.sidefiles.producer_snapshot import (
-    CRC_BEGINS_AT,
-    ENTRY,
-    HEADER,
-    VERSION,
-    ProducerState,
-    decoded,
-)
+from kseg.format.sidefiles.producer_snapshot import CRC_BEGINS_AT, ENTRY, HEADER, VERSION, ProducerState, decoded
 
 #: The most open transactions that are kept. A broker has a few, but damage can create one per batch.
 MAX_OPEN = 100_000

@@ -8,15 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from kseg.format.record.columns import CRC_GOOD, BatchColumns
-from kseg.format.record.layout import (
-    CODEC_MASK,
-    CONTROL,
-    INT32_MAX,
-    INT64_MAX,
-    NO_TIMESTAMP,
-    SUM_LIMIT,
-    TRANSACTIONAL,
-)
+from kseg.format.record.layout import CODEC_MASK, CONTROL, INT32_MAX, INT64_MAX, NO_TIMESTAMP, SUM_LIMIT, TRANSACTIONAL
 
 # C constants when compiled.
 CODEC = CODEC_MASK

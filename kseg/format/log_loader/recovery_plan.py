@@ -40,27 +40,14 @@ from kseg.format.log_loader.partition_files import (
     file_name,
     offset_of,
 )
-from kseg.format.log_loader.plan import (
-    FORGET,
-    NOTHING_LOST,
-    Lost,
-    PartitionPlan,
-    Step,
-    loss_of_range,
-)
+from kseg.format.log_loader.plan import FORGET, NOTHING_LOST, Lost, PartitionPlan, Step, loss_of_range
 from kseg.format.log_loader.producers import Producers
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
 from kseg.format.sidefiles.producer_snapshot import ProducerState
-from kseg.format.storage.naming import (
-    CLUSTER_METADATA,
-    INDEX_SUFFIXES,
-    base_offset_of,
-    partition_of,
-    snapshot_id,
-)
+from kseg.format.storage.naming import CLUSTER_METADATA, INDEX_SUFFIXES, base_offset_of, partition_of, snapshot_id
 from kseg.format.storage.source import open_source
 from kseg.text import count_of
 

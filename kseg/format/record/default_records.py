@@ -12,13 +12,7 @@ from typing import Any
 
 from kseg.format.record import layout
 from kseg.format.record.columns import BatchColumns, PartialBatch, RecordColumns
-from kseg.format.record.framing import (
-    clamped,
-    delta_fault,
-    finish_varint,
-    length_fault,
-    wrapped_sum,
-)
+from kseg.format.record.framing import clamped, delta_fault, finish_varint, length_fault, wrapped_sum
 from kseg.format.record.legacy_records import split_messages
 from kseg.format.record.memory import is_utf8
 

@@ -11,13 +11,7 @@ from typing import Any
 from kseg.format.record import layout
 from kseg.format.record.columns import BatchColumns, PartialBatch, RecordColumns
 from kseg.format.record.crc import crc32_of
-from kseg.format.record.framing import (
-    clamped,
-    length_fault,
-    read_int32,
-    read_int64,
-    read_uint32,
-)
+from kseg.format.record.framing import clamped, length_fault, read_int32, read_int64, read_uint32
 
 # C constants when compiled.
 SIZE_AT = layout.SIZE_AT

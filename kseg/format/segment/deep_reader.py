@@ -15,13 +15,7 @@ from typing import Any
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.compress import codecs
 from kseg.format.compress.codecs import CodecError, DecompressionLimit
-from kseg.format.record import (
-    columns,
-    default_records,
-    framing,
-    layout,
-    legacy_records,
-)
+from kseg.format.record import columns, default_records, framing, layout, legacy_records
 from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.segment import input_buffer
 from kseg.format.segment.input_buffer import Buffers

@@ -18,12 +18,7 @@ from kseg.errors import KsegError, UnreadableError
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK
 from kseg.format.segment.segment_reader import SegmentReader, batch_at, read_range
-from kseg.format.sidefiles.indexes import (
-    OFFSET_ENTRY,
-    TIME_ENTRY,
-    OffsetEntry,
-    TimeEntry,
-)
+from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, TimeEntry
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import local_size, open_range, stored_size
 

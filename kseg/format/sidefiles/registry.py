@@ -16,12 +16,7 @@ from kseg.errors import NotASegmentError, UnreadableError
 from kseg.findings import Report
 from kseg.format.record.framing import increment_sequence
 from kseg.format.record.layout import NO_TIMESTAMP
-from kseg.format.sidefiles import (
-    checkpoints,
-    index_walks,
-    metadata_files,
-    producer_snapshot,
-)
+from kseg.format.sidefiles import checkpoints, index_walks, metadata_files, producer_snapshot
 from kseg.format.sidefiles.indexes import AbortedTxn, OffsetEntry, TimeEntry
 from kseg.format.sidefiles.producer_snapshot import ProducerState
 from kseg.format.storage.naming import (

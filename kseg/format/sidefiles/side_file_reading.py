@@ -7,14 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import TypeVar
 
-from kseg.findings import (
-    READ_ERROR,
-    Finding,
-    Report,
-    Severity,
-    Verdict,
-    unreadable,
-)
+from kseg.findings import READ_ERROR, Finding, Report, Severity, Verdict, unreadable
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.storage.source import Source, open_source
 

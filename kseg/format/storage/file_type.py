@@ -11,12 +11,7 @@ import sys
 from typing import Any
 
 from kseg.errors import UnreadableError
-from kseg.format.compress.gzip_streams import (
-    SIGNATURE_SIZE,
-    Prefixed,
-    compression_of,
-    decompressed,
-)
+from kseg.format.compress.gzip_streams import SIGNATURE_SIZE, Prefixed, compression_of, decompressed
 from kseg.format.messages.definitions import APIS, definition, named
 from kseg.format.record import bare_message, wide_message
 from kseg.format.storage.naming import archive

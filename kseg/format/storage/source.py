@@ -17,12 +17,7 @@ from typing import Any, BinaryIO
 
 from kseg.errors import UnreadableError, UsageError, VanishedError
 from kseg.format.compress import gzip_streams
-from kseg.format.storage import (
-    file_access,
-    file_type,
-    local_files,
-    remote_files,
-)
+from kseg.format.storage import file_access, file_type, local_files, remote_files
 from kseg.format.storage.local_files import open_file, skip_special
 from kseg.format.storage.naming import (
     CLUSTER_METADATA,

@@ -8,14 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kseg.errors import KsegError
-from kseg.findings import (
-    RULES,
-    Finding,
-    Report,
-    Severity,
-    Verdict,
-    do_nothing,
-)
+from kseg.findings import RULES, Finding, Report, Severity, Verdict, do_nothing
 from kseg.format.checks.batch_checks import CheckState
 from kseg.format.checks.offset_checks import (
     MUST_INCREASE,
