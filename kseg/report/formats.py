@@ -52,241 +52,112 @@ class ResultKind(NamedTuple):
     writers: dict[str, str]
 
 
+def _kind(title: str, module: str, *, rows: str = "rows", **writers: str) -> ResultKind:
+    """Return a kind of results; functions are those of ``module`` below ``kseg.report``, or of "another:function"."""
+
+    def place(name: str) -> str:
+        if not name or name.startswith("kseg."):
+            return name
+        return f"kseg.report.{name}" if ":" in name else f"kseg.report.{module}:{name}"
+
+    return ResultKind(title, place(rows), {form: place(name) for form, name in writers.items()})
+
+
 # (items, view)
-DUMP = ResultKind(
-    "batches and records",
-    "kseg.report.dump_report:rows",
-    {
-        "table": "kseg.report.dump_table:write_table",
-        "jsonl": "kseg.report.dump_report:write_jsonl",
-        "csv": "kseg.report.dump_report:write_csv",
-        "text": "kseg.report.dump_report:write_text",
-        "hex": "kseg.report.hex:write_hex",
-        "parquet": "kseg.report.parquet:write_parquet",
-    },
-)
+DUMP = _kind(
+    "batches and records", "dump_report", table="dump_table:write_table", jsonl="write_jsonl", csv="write_csv",
+    text="write_text", hex="hex:write_hex", parquet="parquet:write_parquet",
+)  # fmt: skip
 # (items, view)
-MATCHES = ResultKind(
-    "records that a search found",
-    "kseg.report.dump_report:rows",
-    {
-        "text": "kseg.report.grep_report:write_text",
-        "table": "kseg.report.dump_table:write_table",
-        "jsonl": "kseg.report.dump_report:write_jsonl",
-        "csv": CSV,
-        "parquet": "kseg.report.parquet:write_parquet",
-    },
-)
+MATCHES = _kind(
+    "records that a search found", "dump_report", text="grep_report:write_text", table="dump_table:write_table",
+    jsonl="write_jsonl", csv=CSV, parquet="parquet:write_parquet",
+)  # fmt: skip
 # (items, view)
-SIDE_FILES = ResultKind(
-    "side files",
-    "kseg.report.side_files_report:rows",
-    {
-        "table": "kseg.report.side_files_report:write_table",
-        "jsonl": "kseg.report.side_files_report:write_jsonl",
-        "csv": CSV,
-        "text": "kseg.report.side_files_report:write_text",
-        "hex": "kseg.report.hex:write_side_files",
-        "parquet": PARQUET,
-    },
-)
+SIDE_FILES = _kind(
+    "side files", "side_files_report", table="write_table", jsonl="write_jsonl", csv=CSV, text="write_text",
+    hex="hex:write_side_files", parquet=PARQUET,
+)  # fmt: skip
 # Files read with --as: (items, columns, view)
-FRAMED = ResultKind(
-    "requests, responses and single messages",
-    "kseg.report.framed_report:rows",
-    {
-        "table": "kseg.report.framed_report:write_table",
-        "jsonl": JSON_LINES,
-        "csv": CSV,
-        "text": "kseg.report.framed_report:write_text",
-        "hex": "kseg.report.hex:write_frames",
-        "parquet": PARQUET,
-    },
-)
+FRAMED = _kind(
+    "requests, responses and single messages", "framed_report", table="write_table", jsonl=JSON_LINES, csv=CSV,
+    text="write_text", hex="hex:write_frames", parquet=PARQUET,
+)  # fmt: skip
 # (lesson, view)
-LESSON = ResultKind("explanations", "", {"text": "kseg.report.explain_report:write_lesson"})
+LESSON = _kind("explanations", "explain_report", rows="", text="write_lesson")
 # (path, kinds, view)
-FOLDER = ResultKind("explanations of folders", "", {"text": "kseg.report.explain_report:write_folder"})
+FOLDER = _kind("explanations of folders", "explain_report", rows="", text="write_folder")
 # (results, total): ``total`` is complete after the last result
-VALIDATION = ResultKind(
-    "findings",
-    "kseg.report.row_formats:finding_rows",
-    {
-        "table": "kseg.report.validate_report:write_table",
-        "jsonl": JSON_LINES,
-        "csv": CSV,
-        "junit": "kseg.report.ci_formats:write_junit",
-        "sarif": "kseg.report.ci_formats:write_sarif",
-        "github": "kseg.report.ci_formats:write_github",
-        "html": "kseg.extras.html.validation_page:write_html",
-        "markdown": "kseg.report.ci_formats:write_markdown",
-        "prometheus": "kseg.report.prometheus:write_prometheus",
-    },
-)
+VALIDATION = _kind(
+    "findings", "ci_formats", rows="row_formats:finding_rows", table="validate_report:write_table", jsonl=JSON_LINES,
+    csv=CSV, junit="write_junit", sarif="write_sarif", github="write_github",
+    html="kseg.extras.html.validation_page:write_html", markdown="write_markdown",
+    prometheus="prometheus:write_prometheus",
+)  # fmt: skip
 # (partitions)
-EFFECTIVE = ResultKind(
-    "the effective state",
-    "kseg.report.effective_report:rows",
-    {"table": "kseg.report.effective_report:write_table", "jsonl": JSON_LINES},
-)
+EFFECTIVE = _kind("the effective state", "effective_report", table="write_table", jsonl=JSON_LINES)
 # (levels, top)
-STATS = ResultKind(
-    "statistics",
-    "kseg.report.stats_rows:rows",
-    {
-        "table": "kseg.report.stats_report:write_table",
-        "jsonl": JSON_LINES,
-        "csv": CSV,
-        "html": "kseg.extras.html.stats_page:write_html",
-    },
-)
+STATS = _kind(
+    "statistics", "stats_rows", table="stats_report:write_table", jsonl=JSON_LINES, csv=CSV,
+    html="kseg.extras.html.stats_page:write_html",
+)  # fmt: skip
 # (plans, total)
-RECOVERY = ResultKind(
-    "recovery plans",
-    "kseg.report.recovery_report:rows",
-    {
-        "table": "kseg.report.recovery_report:write_table",
-        "jsonl": JSON_LINES,
-        "csv": CSV,
-        "html": "kseg.extras.html.recovery_page:write_html",
-    },
-)
+RECOVERY = _kind(
+    "recovery plans", "recovery_report", table="write_table", jsonl=JSON_LINES, csv=CSV,
+    html="kseg.extras.html.recovery_page:write_html",
+)  # fmt: skip
 # (diagnosis)
-DOCTOR = ResultKind(
-    "diagnoses",
-    "kseg.report.doctor_report:rows",
-    {
-        "table": "kseg.report.doctor_report:write_table",
-        "jsonl": JSON_LINES,
-        "html": "kseg.extras.html.incident:write_html",
-    },
-)
+DOCTOR = _kind(
+    "diagnoses", "doctor_report", table="write_table", jsonl=JSON_LINES, html="kseg.extras.html.incident:write_html",
+)  # fmt: skip
 # (items, total, states)
-TRANSACTIONS = ResultKind(
-    "transactions",
-    "kseg.report.transactions_report:rows",
-    {
-        "table": "kseg.report.transactions_report:write_table",
-        "jsonl": JSON_LINES,
-        "csv": CSV,
-        "html": "kseg.extras.html.transactions_page:write_html",
-    },
-)
+TRANSACTIONS = _kind(
+    "transactions", "transactions_report", table="write_table", jsonl=JSON_LINES, csv=CSV,
+    html="kseg.extras.html.transactions_page:write_html",
+)  # fmt: skip
 # (rows, total)
-SCHEMAS = ResultKind(
-    "schemas",
-    "kseg.report.schemas_report:rows",
-    {"table": "kseg.report.schemas_report:write_table", "jsonl": JSON_LINES, "csv": CSV},
-)
+SCHEMAS = _kind("schemas", "schemas_report", table="write_table", jsonl=JSON_LINES, csv=CSV)
 # (schema, batches)
-SQL = ResultKind(
-    "the rows of a statement",
-    "kseg.report.sql_report:rows",
-    {
-        "table": "kseg.report.sql_report:write_table",
-        "jsonl": JSON_LINES,
-        "csv": CSV,
-        "parquet": "kseg.report.sql_report:write_parquet",
-    },
-)
+SQL = _kind(
+    "the rows of a statement", "sql_report", table="write_table", jsonl=JSON_LINES, csv=CSV, parquet="write_parquet",
+)  # fmt: skip
 # (result)
-CONVERSION = ResultKind(
-    "conversions",
-    "kseg.report.convert_report:rows",
-    {"text": "kseg.report.convert_report:write_text", "jsonl": JSON_LINES},
-)
+CONVERSION = _kind("conversions", "convert_report", text="write_text", jsonl=JSON_LINES)
 # (an Adoption)
-ADOPTION = ResultKind(
-    "adopted clusters",
-    "kseg.report.adopt_report:rows",
-    {"table": "kseg.report.adopt_report:write_table", "jsonl": JSON_LINES},
-)
+ADOPTION = _kind("adopted clusters", "adopt_report", table="write_table", jsonl=JSON_LINES)
 # (a Fetched)
-TIER_FETCH = ResultKind(
-    "fetched partitions",
-    "kseg.report.tier_report:fetched_rows",
-    {"table": "kseg.report.tier_report:write_fetched", "jsonl": JSON_LINES, "csv": CSV},
-)
+TIER_FETCH = _kind(
+    "fetched partitions", "tier_report", rows="fetched_rows", table="write_fetched", jsonl=JSON_LINES, csv=CSV,
+)  # fmt: skip
 # (a TierCheck)
-TIER_CHECK = ResultKind(
-    "problems of tiered storage",
-    "kseg.report.tier_report:check_rows",
-    {"table": "kseg.report.tier_report:write_check", "jsonl": JSON_LINES, "csv": CSV},
-)
+TIER_CHECK = _kind(
+    "problems of tiered storage", "tier_report", rows="check_rows", table="write_check", jsonl=JSON_LINES, csv=CSV,
+)  # fmt: skip
 # (a CarveResult)
-CARVING = ResultKind(
-    "carved images",
-    "kseg.report.carve_report:rows",
-    {"table": "kseg.report.carve_report:write_table", "jsonl": JSON_LINES},
-)
+CARVING = _kind("carved images", "carve_report", table="write_table", jsonl=JSON_LINES)
 # (name of a rule, or None for all)
-RULES = ResultKind(
-    "rules",
-    "kseg.report.rules_report:rows",
-    {"text": "kseg.report.rules_report:write_text", "jsonl": JSON_LINES, "csv": CSV},
-)
+RULES = _kind("rules", "rules_report", text="write_text", jsonl=JSON_LINES, csv=CSV)
 # Written while they are found, with a class of (out, detail).
-DIFF = ResultKind(
-    "differences",
-    "",
-    {
-        "table": "kseg.report.diff_report:DiffTable",
-        "jsonl": "kseg.report.diff_report:DiffJsonLines",
-        "csv": "kseg.report.diff_report:DiffRows",
-    },
-)
+DIFF = _kind("differences", "diff_report", rows="", table="DiffTable", jsonl="DiffJsonLines", csv="DiffRows")
 # (found, total)
-LAG = ResultKind(
-    "lags",
-    "kseg.report.lag_report:rows",
-    {
-        "table": "kseg.report.lag_report:write_table",
-        "jsonl": JSON_LINES,
-        "csv": CSV,
-        "html": "kseg.extras.html.lag_page:write_html",
-        "reset-csv": "kseg.report.lag_report:write_reset",
-    },
-)
+LAG = _kind(
+    "lags", "lag_report", table="write_table", jsonl=JSON_LINES, csv=CSV, html="kseg.extras.html.lag_page:write_html",
+    **{"reset-csv": "write_reset"},
+)  # fmt: skip
 # (history)
-LAG_HISTORY = ResultKind(
-    "histories of groups",
-    "kseg.report.lag_history_report:rows",
-    {
-        "table": "kseg.report.lag_history_report:write_table",
-        "jsonl": JSON_LINES,
-        "csv": CSV,
-        "html": "kseg.extras.html.lag_page:write_history",
-    },
-)
+LAG_HISTORY = _kind(
+    "histories of groups", "lag_history_report", table="write_table", jsonl=JSON_LINES, csv=CSV,
+    html="kseg.extras.html.lag_page:write_history",
+)  # fmt: skip
 # (outcomes, total)
-LOG_DIR_DIFF = ResultKind(
-    "differences of log directories",
-    "kseg.report.diff_log_dirs:rows",
-    {"table": "kseg.report.diff_log_dirs:write_table", "jsonl": JSON_LINES, "csv": CSV},
-)
+LOG_DIR_DIFF = _kind("differences of log directories", "diff_log_dirs", table="write_table", jsonl=JSON_LINES, csv=CSV)
 # (comparisons, total)
-KEY_DIFF = ResultKind(
-    "differences of keys",
-    "kseg.report.diff_keys_report:rows",
-    {"table": "kseg.report.diff_keys_report:write_table", "jsonl": JSON_LINES, "csv": CSV},
-)
-METADATA_DIFF = ResultKind(
-    "differences of metadata",
-    "kseg.report.diff_metadata_report:rows",
-    {"table": "kseg.report.diff_metadata_report:write_table", "jsonl": JSON_LINES, "csv": CSV},
-)
+KEY_DIFF = _kind("differences of keys", "diff_keys_report", table="write_table", jsonl=JSON_LINES, csv=CSV)
+METADATA_DIFF = _kind("differences of metadata", "diff_metadata_report", table="write_table", jsonl=JSON_LINES, csv=CSV)
 # (partitions, lines)
-PIPELINE = ResultKind(
-    "runs of a pipeline",
-    "kseg.report.pipeline_report:rows",
-    {"table": "kseg.report.pipeline_report:write_table", "jsonl": JSON_LINES, "csv": CSV},
-)
+PIPELINE = _kind("runs of a pipeline", "pipeline_report", table="write_table", jsonl=JSON_LINES, csv=CSV)
 # Written while they are found, with a class of (out).
-REPAIR = ResultKind(
-    "repairs",
-    "",
-    {"text": "kseg.report.repair_report:RepairText", "jsonl": "kseg.report.repair_report:RepairJsonLines"},
-)
+REPAIR = _kind("repairs", "repair_report", rows="", text="RepairText", jsonl="RepairJsonLines")
 
 
 def check_format(kind: ResultKind, name: str) -> None:
