@@ -37,6 +37,7 @@ from kseg.report import sql_report as results
 from kseg.report.formats import SQL, destination, write
 from kseg.results import Settings
 from kseg.spark import sql as spark_sql
+from kseg.spark.jobs import pool as spark_jobs
 
 _USAGE = "expected kseg sql STATEMENT PATH..."
 
@@ -164,6 +165,8 @@ def _on_spark(
 ) -> Iterator[tuple[Any, Any]]:
     with spark_runs.spark_session(asked, paths) as session:
         options = {"verifyCrc": str(not asked.no_crc).lower(), "isolation": asked.isolation}
+        if asked.max_rate:
+            options["maxRate"] = f"{max(asked.max_rate / spark_jobs.slots(session), 1):.0f}"
         yield spark_sql.run_on_spark(session, statement, paths, options, report)
 
 

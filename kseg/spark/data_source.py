@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from kseg.extras.views.planning import Split, check_paths, plan
 from kseg.extras.views.split_rows import read
 from kseg.format.segment.row_filter import RowFilter
-from kseg.format.storage import remote_files
+from kseg.format.storage import file_access, remote_files
 from kseg.spark import options as reader_options
 from kseg.spark.options import Options, apply_filters, ddl
 from kseg.spark.streaming import KsegStreamReader
@@ -101,4 +101,5 @@ class KsegReader(DataSourceReader):
             _freezes += 1
             gc.freeze()
         remote_files.forget()  # the worker may have run a task of an earlier query
-        return read(self.options, self.limits, partition.value or Split(), self.options.notices)
+        with file_access.file_access(max_rate=self.options.max_rate):
+            yield from read(self.options, self.limits, partition.value or Split(), self.options.notices)

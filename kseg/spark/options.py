@@ -37,6 +37,7 @@ from kseg.format.record.layout import ISOLATIONS, READ_UNCOMMITTED
 from kseg.format.segment.framed_files import FRAMINGS
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage import remote_files
+from kseg.format.storage.file_access import parse_rate
 from kseg.format.storage.source import STDIN, is_url
 from kseg.schema import DECODED, Column
 from kseg.text import milliseconds, parse_offsets, parse_time, unknown_name
@@ -109,11 +110,13 @@ class Options(Request):
 
     ``pushdown`` is opt-in. Spark (seen up to 4.3) keeps the filtered reader of a source for later queries of the same
     DataFrame, and lets all scans of one plan read with the filters of the last one: rows would be missing.
-    ``ignore_unreadable`` continues without the bytes that could not be read; by default the task fails.
+    ``ignore_unreadable`` continues without the bytes that could not be read; by default the task fails. ``max_rate`` is the
+    number of bytes per second that each task reads at most.
     """
 
     pushdown: bool = False
     ignore_unreadable: bool = False
+    max_rate: float | None = None
     stream: Streaming = field(default_factory=Streaming)
 
     @property
@@ -180,6 +183,7 @@ def parse(given: Mapping[str, str], schema: Sequence[tuple[str, str]] | None = N
         split_bytes=_size("splitbytes", options),
         pushdown=_flag("pushdown", options),
         ignore_unreadable=_flag("ignoreunreadable", options),
+        max_rate=_parsed("maxrate", options, parse_rate),
         stream=Streaming(
             _choice("startingoffsets", options, STARTS, STARTS[0]),
             _flag("failondataloss", options, default="true"),
@@ -245,7 +249,7 @@ def _refuse_beside_a_framing(options: Mapping[str, str], framing: str, view: str
 
 _KNOWN = (
     "path", "paths", "view", "columns", "as", "requests", *_OF_LOGS, "mode", "verifycrc", "splitbytes", "pushdown",
-    "ignoreunreadable",
+    "ignoreunreadable", "maxrate",
     "startingoffsets", "failondataloss", "maxoffsetspertrigger", "maxbytespertrigger",
 )  # fmt: skip
 

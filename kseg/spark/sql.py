@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: The places of damage in a table that are listed.
 MOST_REPORTED = 100
+_EXCLUDED_RULES = "spark.sql.adaptive.optimizer.excludedRules"
+_EMPTY_PLANS = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
 #: Bytes as text: UTF-8 as it is, other bytes in base64.
 _TEXT = "coalesce(try_validate_utf8(cast({0} as string)), base64({0}))"
 _ENCODING = "if({0} is not null and try_validate_utf8(cast({0} as string)) is null, 'base64', null)"
@@ -95,6 +97,7 @@ def run_on_spark(
     ``report`` gets a line for each place of damage in the bytes that the statement read, up to MOST_REPORTED per table.
     """
     with one_line_errors():
+        _keep_counts(spark)
         rows, damage = _query(spark, statement, paths, options)
         found = rows.toArrow()
         observed = rows._jdf.queryExecution().observedMetrics()
@@ -103,6 +106,15 @@ def run_on_spark(
             if seen.isDefined() and seen.get().getLong(0):  # it is read again: damage is rare
                 _report_damage(places, report)
     return found.schema, found.to_batches()
+
+
+def _keep_counts(spark: SparkSession) -> None:
+    """Have Spark keep the counts of damage of a statement without rows.
+
+    Its adaptive optimizer replaces a plan that turns out to be empty, and the counts of the tables that it has read.
+    """
+    rules = {one.strip() for one in (spark.conf.get(_EXCLUDED_RULES, "") or "").split(",")} - {""}
+    spark.conf.set(_EXCLUDED_RULES, ",".join(sorted(rules | {_EMPTY_PLANS})))
 
 
 def _report_damage(places: DataFrame, report: Callable[[str], object]) -> None:

@@ -1,4 +1,4 @@
-"""An executor that is killed while it works: Spark repeats its tasks, and the rows are those of one machine."""
+"""An executor that is killed while it works: Spark repeats its tasks, and the output is that of one machine."""
 
 from __future__ import annotations
 
@@ -7,75 +7,148 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
+import pyarrow.parquet as pq
+
 from tests.support import pipelines
 from tests.support.cli import ROOT, kseg
+from tests.support.damage import flip
 
 pytestmark = pytest.mark.spark
-_CLUSTER = "local-cluster[2,1,1024]"
+_SPARK = ("--spark", "local-cluster[2,1,1024]", "--spark-conf", "spark.speculation=true",
+          "--spark-conf", "spark.driver.memory=700m")  # fmt: skip
+_LIMIT = 200
 
 
-def executors_of(parent: int) -> list[int]:
-    """Return the executors among the descendants of a process."""
+def children_of(pid: int) -> list[int]:
+    """Return the children of a process that still exist."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += [int(one) for one in task.read_text().split()]
+        except OSError:
+            continue
+    return found
+
+
+def line_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def working_executors(parent: int) -> list[int]:
+    """Return the executors among the descendants of a process whose Python runs a task or has run one."""
     found, waiting = [], [parent]
     while waiting:
         pid = waiting.pop()
-        for task in Path(f"/proc/{pid}/task").glob("*/children"):
-            try:
-                children = [int(one) for one in task.read_text().split()]
-            except OSError:
-                continue
-            waiting += children
-            for child in children:
-                try:
-                    line = Path(f"/proc/{child}/cmdline").read_bytes()
-                except OSError:
-                    continue
-                if b"CoarseGrainedExecutorBackend" in line and b"java" in line.split(b"\0")[0]:
-                    found.append(child)
-    return sorted(set(found))
+        children = children_of(pid)
+        waiting += children
+        is_executor = b"CoarseGrainedExecutorBackend" in (line := line_of(pid)) and b"java" in line.split(b"\0")[0]
+        if is_executor and any(b"pyspark.daemon" in line_of(child) for child in children):
+            found.append(pid)
+    return sorted(found)
 
 
-def run_with_a_killed_executor(path: Path) -> tuple[int, int]:
-    """Run a pipeline on a cluster, kill an executor once it reads, and return the exit code and the number of kills."""
-    command = [sys.executable, "-m", "kseg", "pipeline", "run", "--spark", _CLUSTER, "--max-rate", "16K",
-               "--spark-conf", "spark.speculation=true", str(path)]  # fmt: skip
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    output: list[str] = []
-    reader = threading.Thread(target=lambda: output.extend(process.stdout or ()), daemon=True)
-    reader.start()
-    kills, until, known = 0, time.monotonic() + 200, 0.0
+def run_and_kill(
+    output: Path, arguments: Sequence[object], moments: Sequence[Callable[[], bool]]
+) -> tuple[int, str, str, int]:
+    """Run a command on a cluster, and kill an executor that works at each of the moments.
+
+    Returns the exit code, stdout, stderr and the number of kills.
+    """
+    output.mkdir()
+    command = [sys.executable, "-m", "kseg", *map(str, arguments), *_SPARK]
+    with (output / "out").open("w") as out, (output / "err").open("w") as err:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=err)
+    kills, until, before = 0, time.monotonic() + _LIMIT, 0
     while process.poll() is None and time.monotonic() < until:
-        alive = executors_of(process.pid)
-        known = known or (time.monotonic() if len(alive) >= 2 else 0.0)
-        if known and not kills and time.monotonic() - known > 9 and alive:
-            os.kill(alive[0], signal.SIGKILL)
+        working = [pid for pid in working_executors(process.pid) if pid != before]
+        if kills < len(moments) and working and moments[kills]():
+            time.sleep(1)
+            before = working[-1]
+            os.kill(before, signal.SIGKILL)
             kills += 1
-        time.sleep(0.3)
+        time.sleep(0.2)
     process.kill()
-    reader.join(5)
-    if process.stdout:
-        process.stdout.close()
-    print("".join(output[-4:]), "kills", kills)
-    return process.wait(), kills
+    return process.wait(), (output / "out").read_text(), (output / "err").read_text(), kills
 
 
-def test_a_load_with_a_killed_executor_has_each_row_once(tmp_path: Path) -> None:
-    """With speculation, which can run a task twice, too."""
+def copies(folder: Path, damaged: int | None = None) -> Path:
+    """Write 30 partitions with transactions, one of them with damage."""
+    for partition in range(30):
+        ignored = shutil.ignore_patterns("ORIGIN", "expect*")
+        shutil.copytree(pipelines.TRANSACTIONS, folder / f"orders-{partition}", ignore=ignored)
+    if damaged is not None:
+        log = min((folder / f"orders-{damaged}").glob("*.log"))
+        log.write_bytes(flip(log.read_bytes(), 300))
+    return folder
+
+
+_QUERY = "select topic, partition, offset, value, control from {} order by partition, offset"
+
+
+@pytest.mark.parametrize(
+    ("command", "rate"),
+    [
+        (("validate", "--format", "jsonl"), "96K"),
+        (("sql", "--format", "jsonl", _QUERY.format("records")), "256K"),
+        (("sql", "--format", "jsonl", "--recipe", "gaps"), "512K"),
+    ],
+)
+def test_a_killed_executor_changes_no_row_and_no_verdict(tmp_path: Path, command: tuple[str, ...], rate: str) -> None:
+    """With speculation, which can run a task twice, too: the same output, the same damage, the same exit code."""
+    source = copies(tmp_path / "logs", damaged=7)
+    alone = kseg(*command, source)
+    code, out, err, kills = run_and_kill(tmp_path / "spark", [*command, "--max-rate", rate, source], [lambda: True])
+    assert kills == 1
+    assert (code, out) == (alone.returncode, alone.stdout)
+    assert [line for line in err.splitlines() if "orders-7" in line] == [
+        line for line in alone.stderr.splitlines() if "orders-7" in line
+    ]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the bytes of the files of a folder that are no hidden ones."""
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths if "_kseg" not in path.parts}
+
+
+@pytest.mark.parametrize("command", [("convert", "any-to-v2", "--compression", "lz4"), ("dump", "--format", "jsonl")])
+def test_a_killed_executor_leaves_whole_files(tmp_path: Path, command: tuple[str, ...]) -> None:
+    """Files of ``convert`` and ``dump``: the same names and bytes as without loss, and no temporary file."""
+    source = copies(tmp_path / "logs")
+    targets = [tmp_path / "whole", tmp_path / "lost"]
+    places = [[source, target] if command[0] == "convert" else [source, "-o", target] for target in targets]
+    if command[0] == "convert":
+        assert kseg(*command, *places[0]).returncode == 0
+    else:
+        assert kseg(*command, *places[0], "--spark", "local[2]").returncode == 0
+    code, _, err, kills = run_and_kill(tmp_path / "spark", [*command, *places[1], "--max-rate", "96K"], [lambda: True])
+    assert (code, kills) == (0, 1), err
+    assert contents(targets[1]) == contents(targets[0])
+    assert len(contents(targets[0])) >= 30
+
+
+def test_a_load_with_killed_executors_has_each_row_once(tmp_path: Path) -> None:
+    """One is killed while segments are checked, one while rows are loaded; speculation is on."""
     homes = tmp_path / "processes", tmp_path / "spark"
     for home in homes:
-        for partition in range(30):
-            ignored = shutil.ignore_patterns("ORIGIN", "expect*")
-            shutil.copytree(pipelines.TRANSACTIONS, home / "source" / f"orders-{partition}", ignore=ignored)
+        copies(home / "source")
     paths = [pipelines.config(home, table='file_size = "20 KB"') for home in homes]
     assert kseg("pipeline", "run", "--jobs", 1, paths[0]).returncode == 0
-    assert run_with_a_killed_executor(paths[1]) == (0, 1)
+    loads = [lambda: True, lambda: any((homes[1] / "lake").rglob("*.parquet"))]
+    code, _, err, kills = run_and_kill(tmp_path / "run", ["pipeline", "run", "--max-rate", "64K", paths[1]], loads)
+    assert (code, kills) == (0, 2), err
     assert pipelines.rows(homes[1], "parquet") == pipelines.rows(homes[0], "parquet")
     assert kseg("pipeline", "verify", "--jobs", 1, paths[1]).returncode == 0
+    for file in (homes[1] / "lake").rglob("*.parquet"):
+        assert pq.read_metadata(file).num_rows

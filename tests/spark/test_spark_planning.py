@@ -258,6 +258,7 @@ def test_splits_are_as_large_as_there_is_to_read() -> None:
             "option since: expected ISO 8601, such as 2024-05-01T12:00:00Z, or epoch milliseconds, got 'yesterday'",
         ),
         ({"partitions": "one"}, "option partitions: expected a number, got 'one'"),
+        ({"maxRate": "fast"}, "option maxrate: 'fast': expected bytes per second, such as 50M"),
         ({"splitBytes": "0"}, "option splitbytes: expected at least 1, got 0"),
         (
             {"as": "frames"},

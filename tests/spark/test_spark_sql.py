@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from kseg.extras.sql.recipes import RECIPES
 from tests.support import fleet
 from tests.support.cli import DAMAGED, SEGMENTS, kseg
+from tests.support.damage import flip
 from tests.support.spark_jobs import on_spark, run
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
@@ -80,3 +82,25 @@ def test_damage_is_reported_as_on_one_machine(table: str) -> None:
     on_spark, here = kseg(*arguments, "--spark", "local[1]"), kseg(*arguments)
     assert (on_spark.stdout, on_spark.stderr, on_spark.returncode) == (here.stdout, here.stderr, 1)
     assert "crc-mismatch at byte 475" in here.stderr
+
+
+@pytest.mark.usefixtures("spark")
+def test_damage_is_counted_without_rows(tmp_path: Path) -> None:
+    """Spark drops the plan of an empty result, and must not drop the count of damage with it."""
+    log = tmp_path / "orders-0" / f"{0:020}.log"
+    log.parent.mkdir()
+    log.write_bytes(flip((SEGMENTS / "4.3.0-v2-none-transactions" / log.name).read_bytes(), 300))
+    here, there = (one("sql", "--recipe", "gaps", "--format", "jsonl", log.parent) for one in (run, on_spark))
+    assert (here.exit_code, here.stdout) == (1, "")
+    assert (there.exit_code, there.stdout) == (here.exit_code, here.stdout)
+    assert sorted(there.stderr.splitlines()) == sorted(here.stderr.splitlines())
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_tasks_obey_the_rate() -> None:
+    """As the processes of one machine do."""
+    log = SEGMENTS / "4.3.0-v2-none-segments"
+    size, begin = sum(path.stat().st_size for path in log.glob("*.log")), time.monotonic()
+    done = on_spark("sql", "select count(*) from records", log.absolute(), "--max-rate", max(size // 3, 1))
+    assert done.exit_code == 0
+    assert time.monotonic() - begin > 2.5

@@ -53,7 +53,7 @@ class SparkPool:
     """
 
     def __init__(self, spark: SparkSession, progress: Progress = do_nothing, size: int = 0, calls: int = 0) -> None:
-        self.jobs = _slots(spark)
+        self.jobs = slots(spark)
         self.ahead = AHEAD
         self._spark = spark
         self._waiting: list[tuple[Call, _Result]] = []
@@ -166,7 +166,7 @@ def one_line_errors() -> Iterator[None]:
         raise KsegError(f"Spark: {_reason(error)}") from error
 
 
-def _slots(spark: SparkSession) -> int:
+def slots(spark: SparkSession) -> int:
     """Return the number of concurrent tasks; Spark Connect does not report it."""
     try:
         return int(spark.sparkContext.defaultParallelism)
