@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,13 +15,13 @@ import click
 
 from kseg.cli import common
 from kseg.cli.common import parallel_map
-from kseg.cli.diff_by_key import diff_by_key
-from kseg.cli.messages import FAILED, FOUND, fail_after, note, note_output
+from kseg.cli.messages import FAILED, FOUND, fail_after, note, note_after, note_output
 from kseg.cli.outcome import FindingNotes
 from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.diff.comparison import compare
 from kseg.commands.diff.differences import SAME_CONTENT, Difference
+from kseg.commands.diff.key_differences import KeyComparison, compare_keys
 from kseg.commands.diff.lacking_records import ExportedRecords, ExportPlace, LackingOffsets, export_lacking
 from kseg.commands.diff.metadata_copies import differences, read_copy
 from kseg.commands.diff.replica import Replica, files_of
@@ -34,13 +34,15 @@ from kseg.format.storage.replica_folders import (
     partition_replicas,
     replicas_of_one,
 )
-from kseg.format.storage.source import STDIN, check_exists, is_metadata_log, local_size
+from kseg.format.storage.source import STDIN, check_exists, is_metadata_log, is_url, local_size
 from kseg.format.writer.output_guards import folder_of_results
+from kseg.report.diff_keys_report import KeyDiffTotal
+from kseg.report.diff_keys_report import summary_line as key_summary_line
 from kseg.report.diff_log_dirs import LogDirDiffTotal, summary_line
 from kseg.report.diff_metadata_report import ComparedCopies
 from kseg.report.diff_metadata_report import answer as metadata_answer
 from kseg.report.diff_report import DiffRows, answer, outcome_row
-from kseg.report.formats import DIFF, LOG_DIR_DIFF, METADATA_DIFF, destination, write, writer
+from kseg.report.formats import DIFF, KEY_DIFF, LOG_DIR_DIFF, METADATA_DIFF, destination, write, writer
 from kseg.text import count_of
 
 
@@ -184,7 +186,7 @@ def _diff_metadata(paths: Sequence[str], asked: DiffOptions) -> int:
 def _diff_several(
     log_dirs: list[str], partitions: Sequence[PartitionReplicas], asked: DiffOptions, export: ExportPlace | None = None
 ) -> int:
-    size = sum(map(_size, partitions))
+    size = sum(_size(_compared(one)) for one in partitions)
     notes, total = FindingNotes(each=asked.verbose), LogDirDiffTotal(log_dirs)
     different = False
     exported: list[ExportedRecords] = []
@@ -225,10 +227,63 @@ def _diff_several(
     return FOUND if different else 0
 
 
-def _size(replicas: PartitionReplicas) -> int:
-    """Return the bytes of segments that are compared if the replicas are equal, 0 for folders that cannot be listed."""
+def _compared(replicas: PartitionReplicas) -> list[str]:
+    """Return the folders that are read if the replicas are equal: the first one again with each other one."""
     first, *others = [folder for folder in replicas.folders if folder is not None]
+    return [folder for other in others for folder in (first, other)]
+
+
+def _size(paths: Iterable[str]) -> int:
+    """Return the bytes of segments, 0 if a folder cannot be listed."""
     with suppress(KsegError):
-        compared = [folder for other in others for folder in (first, other)]
-        return sum(local_size(file.path) or 0 for folder in compared for file in files_of(folder))
+        return sum(local_size(file.path) or 0 for path in paths for file in files_of(path))
     return 0
+
+
+def diff_by_key(paths: tuple[str, ...], asked: DiffOptions, *, log_dirs: bool) -> int:
+    """Compare two partitions or log directories by key; return the exit code."""
+    if len(paths) > 2:
+        raise UsageError("--by-key compares two backups")
+    for path in paths:
+        if path == STDIN or is_url(path):
+            raise UsageError(f"{path}: --by-key reads local files only")
+    pairs, missing = _pairs(paths) if log_dirs else ([(paths[0], paths[1])], [])
+    notes, total = FindingNotes(each=asked.verbose), KeyDiffTotal()
+    failed = False
+
+    def noted(found: Iterable[KeyComparison]) -> Iterator[KeyComparison]:
+        nonlocal failed
+        for one in found:
+            for file, finding in one.findings:
+                notes(file, finding)
+            if one.unread:
+                failed = bool(fail_after(one.unread))
+            else:
+                yield one
+
+    size = sum(map(_size, pairs))
+    with (
+        destination(asked.output) as out,
+        progress_bar(size) as progress,
+        parallel_map(asked.jobs, len(pairs), size, progress) as each,
+    ):
+        found = total.counted(noted(each(partial(compare_keys, limit=asked.limit), pairs)))
+        write(KEY_DIFF, asked.format, out, found, total, detail=asked.detail, columns=asked.columns)
+    note_output(asked.output, key_summary_line(total))
+    for folder in missing:
+        note_after(f"only {folder} exists")
+    if failed:
+        return FAILED
+    return FOUND if total.counts.total() or missing or notes.errors else 0
+
+
+def _pairs(log_dirs: tuple[str, ...]) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return the partitions of both log directories, and the folders that only one has."""
+    pairs, missing = [], []
+    for one in partition_replicas(log_dirs):
+        a, b = one.folders
+        if a is not None and b is not None:
+            pairs.append((a, b))
+        else:
+            missing += [folder for folder in one.folders if folder is not None]
+    return pairs, missing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from kseg.cli import common, dump_modes, spark_session
-from kseg.cli.dump_jobs import has_parts, jobs_of, write_parts
 from kseg.cli.messages import FAILED, note, note_output, until_reader_closes
 from kseg.cli.outcome import DumpOutcome, FindingNotes
 from kseg.cli.record_options import RecordOptions, files_of, transaction_logs
 from kseg.cli.typed_command import SparkOptions, command
-from kseg.commands.dump import follow
-from kseg.commands.dump.dump_items import Item, at_position, first_rows
+from kseg.commands.dump import dump_ranges, follow
+from kseg.commands.dump.dump_items import Item, at_position, first_rows, from_position
+from kseg.commands.dump.dump_ranges import Output
 from kseg.commands.dump.dumped_rows import dump_side_file
 from kseg.commands.dump.last_rows import last_rows, without_first
 from kseg.commands.dump.request import DumpRequest
@@ -31,7 +31,7 @@ from kseg.format.segment.row_filter import RowFilter
 from kseg.format.sidefiles.registry import Recognised
 from kseg.format.storage.source import SegmentFile, find_segments, local_size, once_each, open_source, topic_partition
 from kseg.report import side_files_report, template
-from kseg.report.formats import DUMP, View, destination, write
+from kseg.report.formats import DUMP, View, binary, destination, write
 from kseg.spark.jobs import written_files
 from kseg.text import count_of
 
@@ -261,3 +261,58 @@ def _check_follow(paths: Iterable[str]) -> None:
         if local_size(path) is None:
             open_source(path).close()  # raises if it cannot be read, with the reason
             raise UsageError(f"{path}: --follow accepts local files only")
+
+
+#: Writes rows to an output with a view.
+WriteRows = Callable[[Iterable[Item], TextIO, View], None]
+
+#: The formats that several processes write.
+FORMATS = ("jsonl", "csv", "text", "template")
+#: The format that another thread encodes: pyarrow leaves Python's lock to the thread that reads the records.
+ENCODED = "parquet"
+# Fewer bytes are not worth the import of a module and the measuring.
+_FEW_BYTES = 8 * 1024 * 1024
+
+
+def jobs_of(asked: DumpOptions) -> int:
+    """Return how many processes or threads dump."""
+    alone = asked.follow or asked.registry is not None or asked.function is not None
+    limited = any(one is not None for one in (asked.limit, asked.last, asked.position))
+    shared = asked.reads_records and asked.format_name in (*FORMATS, ENCODED)
+    return asked.jobs if shared and not (alone or limited) else 1
+
+
+def has_parts(files: Sequence[SegmentFile]) -> bool:
+    """Return whether several processes could dump these files in less time than one."""
+    return sum(local_size(file.path) or 0 for file in files) > _FEW_BYTES and dump_ranges.can_share_memory()
+
+
+def write_parts(
+    files: Sequence[SegmentFile],
+    request: DumpRequest,
+    write: WriteRows,
+    result: tuple[TextIO, View],
+    outcome: DumpOutcome,
+    jobs: int,
+) -> None:
+    """Write the rows of segments with several processes. ``result`` is the output and the view of the rows."""
+    out, view = result
+    write((), out, view)  # the names of columns
+    view = replace(view, continued=True)
+    sink = binary(out)
+
+    def write_on(rows: Iterable[Item], into: TextIO) -> None:
+        write(rows, into, view)
+
+    def show(output: Output, lines: memoryview) -> None:
+        sink.write(lines)
+        outcome.written += output.rows
+        outcome.rows |= output.shown
+
+    with dump_ranges.dumped_files(files, request, write_on, jobs) as (dump, by_file):
+        for file, parts in by_file:
+            outcome.begin(file)
+            start = dump.show(parts, show)
+            if start is not None:
+                rows = outcome.attempt(request.items(file, outcome), listed=file.listed)
+                write_on(outcome.counted(from_position(rows, start)), out)

@@ -13,10 +13,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from kseg.cli import grep_run
-from kseg.cli.main import main
 from kseg.commands.convert.conversion import convert
 from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.convert.transcode import Conversion
@@ -34,6 +33,7 @@ from kseg.format.sidefiles.registry import find_files
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.source import SegmentFile, Source, open_source
 from kseg.results import MAX_PER_RULE, FileResult, Settings
+from tests.support.cli import invoke
 from tests.support.damaged_cases import Case, chunks, damaged, rules_setting, seeds, written
 from tests.support.processes import ImmediatePool
 
@@ -233,7 +233,7 @@ def test_dump(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for name, size in sizes.items():
         monkeypatch.setattr(dump_jobs, name, size)
     monkeypatch.setattr(several_processes, "BEGIN_ALONE", False)
-    monkeypatch.setattr("kseg.cli.dump_jobs._FEW_BYTES", 0)
+    monkeypatch.setattr("kseg.cli.dump_command._FEW_BYTES", 0)
     monkeypatch.setattr("kseg.format.storage.process_pool.process_pool", _pool_of)
     parts: Counter[str] = Counter()
     shown = dump_jobs.ParallelDump.show
@@ -262,7 +262,7 @@ def test_dump(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         results = []
         for jobs in ("1", "3"):
             command = ["dump", "--deep", "--format", name, *options, *output, "--jobs", jobs, str(log_dir)]
-            found = CliRunner().invoke(main, command)
+            found = invoke(*command)
             assert found.exit_code in _codes(found), (seed, found.output, found.exception)
             results.append((found.exit_code, found.stdout, found.stderr, output and (tmp_path / "out").read_bytes()))
         assert results[0] == results[1], (seed, name, options)
@@ -304,7 +304,7 @@ def test_grep(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         results = []
         for jobs in ("1", "3"):
             command = ["grep", *options, "--jobs", jobs, *pattern, str(log_dir)]
-            found = CliRunner().invoke(main, command)
+            found = invoke(*command)
             assert found.exception is None or isinstance(found.exception, SystemExit), (seed, found.exception)
             # How much is read after the last match that is shown depends on the ranges.
             stops = {"-m", "-l", "-q"}.intersection(options)
@@ -354,7 +354,7 @@ def test_commands(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             ["recovery"],
         ):
             command = [*arguments, "--format", "jsonl", str(log_dir)]
-            one, three = (CliRunner().invoke(main, [*command, "--jobs", jobs]) for jobs in ("1", "3"))
+            one, three = (invoke(*command, "--jobs", jobs) for jobs in ("1", "3"))
             assert one.exit_code in _codes(one), (seed, one.output, one.exception)
             assert (three.exit_code, three.stdout, three.stderr) == (one.exit_code, one.stdout, one.stderr), seed
             codes.add(one.exit_code)

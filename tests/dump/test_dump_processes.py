@@ -24,12 +24,12 @@ pytestmark = pytest.mark.skipif(not dump_ranges.can_share_memory(), reason="proc
 
 #: Starts processes at once, for small files and ranges.
 EAGER = """
-from kseg.cli import dump_jobs
+from kseg.cli import dump_command
 from kseg.commands.dump import dump_ranges
 from kseg.commands.dump.request import DumpRequest
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.segment import several_processes
-dump_jobs._FEW_BYTES = 0
+dump_command._FEW_BYTES = 0
 several_processes.BEGIN_ALONE = False
 dump_ranges.FIRST_RANGE, dump_ranges.LARGEST_RANGE = 20_000, 40_000
 from kseg.cli.main import main

@@ -211,7 +211,7 @@ def open_source(path: str | os.PathLike[str] | BinaryIO, *, listed: bool = False
     """Open a local path, ``-`` (standard input), an fsspec URL, or a binary file object for reading.
 
     ``listed``: the path was found in a folder or derived from another one. It must then be a regular file; a named path
-    can also be a pipe or another special file with an end (``special.open_file``). Raises UnreadableError.
+    can also be a pipe or another special file with an end (``local_files.open_file``). Raises UnreadableError.
     """
     if not isinstance(path, (str, os.PathLike)):
         return Source(getattr(path, "name", "<stream>"), path, None)
