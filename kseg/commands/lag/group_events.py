@@ -24,7 +24,7 @@ from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import CONTROL, INT64_MAX, TRANSACTIONAL
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.process_pool import add_progress
 from kseg.format.storage.source import local_size, open_source
 
@@ -102,22 +102,44 @@ class GroupState:
 
 
 @dataclass(slots=True)
-class GroupEvents:
+class PartitionRead:
+    """The folder of a partition that is read, its findings with their files, and why not all of it was read."""
+
+    folder: str
+    findings: list[tuple[str, Finding]] = field(default_factory=list)
+    unread: str = ""
+
+    def read(self, replica: PartitionReplica, look: Callable[[Window, DeepIterator], None]) -> None:
+        """Call ``look`` with each window of a replica's segments and what opens its records."""
+
+        def report_of(path: str) -> Report:
+            return lambda finding: self.findings.append((path, finding))
+
+        try:
+            for path in replica.segments:
+                opener = DeepIterator(report_of(path))
+                with SegmentReader(open_source(path), report=report_of(path)) as reader:
+                    for window in reader.windows():
+                        look(window, opener)
+                add_progress(local_size(path) or 0)
+        except KsegError as error:
+            self.unread = str(error)
+
+
+@dataclass(slots=True)
+class GroupEvents(PartitionRead):
     """What one partition of an internal topic has of a group.
 
     ``states`` counts changes of the generation. ``complete_since`` is the time (epoch milliseconds) of the first record
     after which no record was removed, None without one. ``unreadable`` counts records of newer versions and damaged ones.
     """
 
-    folder: str
     width: int = MINUTE
     commits: dict[Place, Timeline[Committed]] = field(default_factory=dict)
     states: Timeline[GroupState] = field(default_factory=Timeline)
     protocol: str | None = None
     complete_since: int | None = None
     unreadable: int = 0
-    findings: list[tuple[str, Finding]] = field(default_factory=list)
-    unread: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.commits or self.protocol)
@@ -144,20 +166,12 @@ def read_group(
     events = GroupEvents(replica.folder)
     reading = _GroupReader(events, Owner(topic, group), INT64_MAX if until is None else until, topics)
 
-    def report_of(path: str) -> Report:
-        return lambda finding: events.findings.append((path, finding))
+    def look(window: Window, opener: DeepIterator) -> None:
+        reading.note_holes(window.batches, replica.cleaned)
+        for chunk in opener.chunks(window):
+            reading.apply(chunk)
 
-    try:
-        for path in replica.segments:
-            opener = DeepIterator(report_of(path))
-            with SegmentReader(open_source(path), report=report_of(path)) as reader:
-                for window in reader.windows():
-                    reading.note_holes(window.batches, replica.cleaned)
-                    for chunk in opener.chunks(window):
-                        reading.apply(chunk)
-            add_progress(local_size(path) or 0)
-    except KsegError as error:
-        events.unread = str(error)
+    events.read(replica, look)
     return events
 
 

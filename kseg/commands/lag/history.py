@@ -11,15 +11,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kseg.commands.lag.committed_offsets import PartitionReplica, Place
-from kseg.commands.lag.group_events import MINUTE, MOST_CELLS, Committed, GroupEvents, GroupState, Timeline
-from kseg.errors import KsegError
-from kseg.findings import Finding
+from kseg.commands.lag.group_events import (
+    MINUTE,
+    MOST_CELLS,
+    Committed,
+    GroupEvents,
+    GroupState,
+    PartitionRead,
+    Timeline,
+)
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import CONTROL
 from kseg.format.segment.deep_reader import DeepIterator
-from kseg.format.segment.segment_reader import SegmentReader
-from kseg.format.storage.process_pool import add_progress
-from kseg.format.storage.source import local_size, open_source
+from kseg.format.segment.segment_reader import Window
 
 #: The fewest slots of a partition, also of groups with very many partitions.
 _FEWEST_SLOTS = 240
@@ -28,19 +32,16 @@ _NORMAL_PART = 10
 
 
 @dataclass(slots=True)
-class LogHistory:
+class LogHistory(PartitionRead):
     """The log ends of a partition over time; counts are appended offsets. ``times`` has timestamps by committed offset.
 
     A time is that of the first record at or after the offset. ``first_offset`` is that of the first batch.
     """
 
-    folder: str
     ends: Timeline[int] = field(default_factory=Timeline)
     times: dict[int, int] = field(default_factory=dict)
     first_offset: int | None = None
     log_end: int | None = None
-    findings: list[tuple[str, Finding]] = field(default_factory=list)
-    unread: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +60,14 @@ def read_log(asked: LogRequest) -> LogHistory:
     """Read the log ends of a partition over time, and the timestamps of the records at committed offsets."""
     found = LogHistory(asked.replica.folder)
     reading = _LogReader(found, asked)
-    try:
-        for path in asked.replica.segments:
 
-            def report(finding: Finding, path: str = path) -> None:
-                found.findings.append((path, finding))
+    def look(window: Window, opener: DeepIterator) -> None:
+        reading.update(window.batches)
+        if reading.select(window.batches):
+            for chunk in opener.chunks(window):
+                reading.find_times(chunk.lists.offset, chunk.lists.timestamp)
 
-            opener = DeepIterator(report)
-            with SegmentReader(open_source(path), report=report) as reader:
-                for window in reader.windows():
-                    reading.update(window.batches)
-                    if reading.select(window.batches):
-                        for chunk in opener.chunks(window):
-                            reading.find_times(chunk.lists.offset, chunk.lists.timestamp)
-            add_progress(local_size(path) or 0)
-    except KsegError as error:
-        found.unread = str(error)
+    found.read(asked.replica, look)
     return found
 
 
