@@ -17,7 +17,7 @@ from kseg.findings import Report
 from kseg.format.record.framing import increment_sequence
 from kseg.format.record.layout import NO_TIMESTAMP
 from kseg.format.sidefiles import checkpoints, index_walks, metadata_files, producer_snapshot
-from kseg.format.sidefiles.indexes import AbortedTxn, OffsetEntry, TimeEntry
+from kseg.format.sidefiles.indexes import AbortedTxn
 from kseg.format.sidefiles.producer_snapshot import ProducerState
 from kseg.format.storage.naming import (
     BOOTSTRAP,
@@ -106,14 +106,6 @@ def _aborted_line(txn: AbortedTxn) -> str:
     )
 
 
-def _offset_line(entry: OffsetEntry) -> str:
-    return f"offset: {entry.offset} position: {entry.log_position}"
-
-
-def _time_line(entry: TimeEntry) -> str:
-    return f"timestamp: {entry.timestamp} offset: {entry.offset}"
-
-
 # In the cache of a tiered log the offset is not padded, and the remote segment's id follows (RemoteIndexCache).
 # In remote storage the id follows a dash (LocalTieredStorage).
 _OF_INDEX = OFFSET.replace(")", r"|\d{1,19}(?=_))") + f"(?:[_-]{ID})?"
@@ -128,7 +120,8 @@ SIDE_FILES = (
             Column("offset", "int", "last offset of the batch at log_position"),
             Column("log_position", "int", "first byte of that batch in the log"),
         ),
-        _offset_line, reports_empty_file=True, suffix=".index", handling=_REBUILT,
+        lambda entry: f"offset: {entry.offset} position: {entry.log_position}",
+        reports_empty_file=True, suffix=".index", handling=_REBUILT,
     ),
     SideFile(
         "time index", "time_index_entry", _OF_INDEX + r"\.timeindex", index_walks.walk_time_index,
@@ -136,7 +129,7 @@ SIDE_FILES = (
             Column("timestamp", "int", "largest timestamp so far, epoch ms"),
             Column("offset", "int", "offset of that timestamp"),
         ),
-        _time_line, suffix=".timeindex", handling=_REBUILT,
+        lambda entry: f"timestamp: {entry.timestamp} offset: {entry.offset}", suffix=".timeindex", handling=_REBUILT,
     ),
     SideFile(
         "transaction index", "aborted_transaction", _OF_INDEX + r"\.txnindex", index_walks.walk_txn_index,
@@ -168,10 +161,7 @@ SIDE_FILES = (
     SideFile(
         "leader epoch checkpoint", "leader_epoch", rf"leader-epoch-checkpoint|\d{{20}}-{ID}\.leader_epoch_checkpoint",
         _nameless(checkpoints.walk_leader_epochs),
-        (
-            Column("epoch", "int", "the leader epoch"),
-            Column("start_offset", "int", "first offset of the epoch"),
-        ),
+        (Column("epoch", "int", "the leader epoch"), Column("start_offset", "int", "first offset of the epoch")),
         in_partition=True, handling=Handling(upgrade=REBUILD, repair=REBUILD),
     ),
     SideFile(
@@ -186,10 +176,7 @@ SIDE_FILES = (
     SideFile(
         "partition metadata", "partition_metadata", r"partition\.metadata",
         _nameless(metadata_files.walk_partition_metadata),
-        (
-            Column("version", "int", "version of the file"),
-            Column("topic_id", "text", "id of the topic"),
-        ),
+        (Column("version", "int", "version of the file"), Column("topic_id", "text", "id of the topic")),
         in_partition=True, handling=Handling(COPY, COPY, COPY),
     ),
     SideFile(

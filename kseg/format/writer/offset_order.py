@@ -177,10 +177,7 @@ def find_order(
         pieces = arranged_pieces(found.moved, found.size)
         again = find_order(lambda: open_segment().rearranged(pieces), ceiling, floor, neighbours)
         return replace(again, moved=tuple(found.moved), pieces=pieces)
-    return OffsetOrder(
-        found.misplaced, found.corrected, found.head, found.tail, found.size, found.beyond,
-        found.ended,
-    )  # fmt: skip
+    return OffsetOrder(found.misplaced, found.corrected, found.head, found.tail, found.size, found.beyond, found.ended)
 
 
 def _ascends(reader: SegmentReader, ceiling: int | None, floor: int, ends: list[LocatedBatch]) -> bool:
@@ -192,7 +189,7 @@ def _ascends(reader: SegmentReader, ceiling: int | None, floor: int, ends: list[
         if not ascends:
             return False
         if not ends:
-            ends += _first_valid(window)
+            ends += _valid(window, range(window.batches.count), 1)
         _keep_last(window, ends)
     return True
 
@@ -206,16 +203,15 @@ def _leaps(reader: SegmentReader, floor: int, ends: list[LocatedBatch]) -> bool:
     return too_high(ends[-1], before, lost + reader.position - ends[-1].end, 0, _DENSE * lost)
 
 
-def _first_valid(window: Window) -> list[LocatedBatch]:
-    """Return the first batch of a window with a good CRC, if there is one."""
-    rows = (row for row in range(window.batches.count) if window.batches.crc_state[row] != CRC_BAD)
-    return [batch_at(window, row, None) for row in islice(rows, 1)]
+def _valid(window: Window, rows: range, most: int) -> list[LocatedBatch]:
+    """Return the first batches of a window's rows with a good CRC."""
+    valid = (row for row in rows if window.batches.crc_state[row] != CRC_BAD)
+    return [batch_at(window, row, None) for row in islice(valid, most)]
 
 
 def _keep_last(window: Window, ends: list[LocatedBatch]) -> None:
     """Put the last two batches of a window with a good CRC at the end of ``ends``, which holds three at most."""
-    rows = (row for row in range(window.batches.count - 1, -1, -1) if window.batches.crc_state[row] != CRC_BAD)
-    last = [batch_at(window, row, None) for row in islice(rows, 2)][::-1]
+    last = _valid(window, range(window.batches.count - 1, -1, -1), 2)[::-1]
     others = [one for one in ends if not last or one.position < last[0].position]
     ends[:] = [*others[:1], *[*others[1:], *last][-2:]]
 
@@ -253,8 +249,7 @@ class _Found:
         evidence = self._evidence(moved, limit)
         corrected = {}
         for n, batch in enumerate(moved):
-            proved = evidence.is_proved(n)
-            if proved is not None:
+            if (proved := evidence.is_proved(n)) is not None:
                 moved[n] = proved
                 corrected[n] = proved.stored - batch.stored
         staying, faults = self._select(moved, limit, floor)
@@ -269,8 +264,7 @@ class _Found:
             self.ended = block[-1].position
         following = _next_staying(moved, staying)
         bodies = {_body(moved[n]) for n in staying}
-        for n in range(stop):
-            batch = moved[n]
+        for n, batch in enumerate(moved[:stop]):
             if batch.high >= limit:
                 self.beyond = True
                 continue  # reported as such
@@ -391,8 +385,7 @@ def _doubtful(block: list[LocatedBatch], kept: list[int], floor: int, name: int 
     """Return the doubtful batches of those that are ``kept``, without those that join the batch before or after."""
     found = set()
     for at, n in enumerate(kept):
-        batch = block[n]
-        if not batch.doubtful:
+        if not (batch := block[n]).doubtful:
             continue
         if at:
             begins = block[kept[at - 1]].high + 1
