@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from kseg.cli.main import main
 from kseg.commands.carve.links import GUESSES
 from kseg.format.record import framing
 from kseg.format.record.crc import crc32c
 from kseg.format.writer.records_builder import PlainRecord, build_batch
+from tests.support.cli import invoke
 from tests.support.cut_images import BLOCK, CutImage, batches_of, cut, unpack_twins
 from tests.support.read_faults import local_faults
 
@@ -28,7 +28,7 @@ SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
 
 
 def carve(*arguments: object) -> Result:
-    return CliRunner().invoke(main, ["carve", *map(str, arguments)])
+    return invoke("carve", *arguments)
 
 
 def rows(*arguments: object) -> list[dict[str, Any]]:
@@ -154,7 +154,7 @@ def test_groups_are_valid_and_byte_equal(tmp_path: Path, twins: dict[str, bytes]
             data = path.read_bytes()
             assert data in whole
             assert batches_of(data)[0][2] == int(path.stem)
-        assert CliRunner().invoke(main, ["validate", str(group)]).exit_code == 0
+        assert invoke("validate", group).exit_code == 0
     evidence = [json.loads(line) for line in (tmp_path / "new" / "evidence.jsonl").read_text().splitlines()]
     assert {row["strength"] for row in evidence if row["kind"] == "link" and row["group"]} <= {"proof", "strong"}
     assert all(

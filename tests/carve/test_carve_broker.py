@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cli import invoke
+
 pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 
-from click.testing import CliRunner
 
-from kseg.cli.main import main
 from tests.support.cluster_content import produce, read_all, strays
 from tests.support.cut_images import cut, unpack_twins
 from tools.lab.carve_fixtures import TOPICS, batches
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.kafka
 
 
 def run(*arguments: object) -> int:
-    return CliRunner().invoke(main, [*map(str, arguments)]).exit_code
+    return invoke(*arguments).exit_code
 
 
 def test_carved_groups_are_partitions_of_a_broker(tmp_path: Path) -> None:

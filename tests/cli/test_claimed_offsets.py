@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from kseg.cli.main import main
+from tests.support.cli import invoke
 from tests.support.damage import entries
 from tests.support.damaged_logs import SEGMENTS
 from tests.support.fuzzing import cases
@@ -38,7 +39,7 @@ def test_validate_does_not_state_offsets_of_broken_headers(tmp_path: Path) -> No
         if dice.random() < 0.3:
             data[place.at + 40] ^= 16
         log.write_bytes(data)
-        done = CliRunner().invoke(main, ["validate", "--format", "jsonl", str(folder)])
+        done = invoke("validate", "--format", "jsonl", folder)
         for row in map(json.loads, done.stdout.splitlines()):
             stated = [row[name] for name in ("offset", "last_offset") if (row.get(name) or 0) > HIGHEST]
             numbers = [word for word in row.get("message", "").replace(",", "").split() if word.isdigit()]

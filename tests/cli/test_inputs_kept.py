@@ -6,19 +6,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from kseg.cli.main import main
-from tests.support.cli import SEGMENTS
+from tests.support.cli import SEGMENTS, invoke
 from tests.support.repairing import FIRST, SOUND, digests
 
 STEM = FIRST.removesuffix(".log")
 TRANSACTIONS = SEGMENTS / "4.3.0-v2-none-transactions"
 ABORTED = "00000000000000000017"
-
-
-def run(*args: object) -> Result:
-    return CliRunner().invoke(main, list(map(str, args)))
 
 
 @pytest.fixture
@@ -50,7 +44,7 @@ def log_dir(tmp_path: Path) -> Path:
 def test_a_source_that_links_lead_to_is_not_replaced(verb: list[str], source: str, target: str, log_dir: Path) -> None:
     """--force allows a command to replace DST, but never the only original."""
     before = digests(log_dir)
-    done = run(*verb, log_dir / source, log_dir / target, "--force")
+    done = invoke(*verb, log_dir / source, log_dir / target, "--force")
     assert (done.exit_code, digests(log_dir)) == (2, before)
     assert "source" in done.stderr
 
@@ -74,7 +68,7 @@ def test_no_report_lands_on_or_among_the_inputs(verb: str, source: str, name: st
     shutil.copytree(TRANSACTIONS, folder)
     before = digests(tmp_path)
     second = [str(TRANSACTIONS)] if verb == "diff" else ["--dry-run"] if verb == "repair" else []
-    done = run(verb, folder / source, *second, "-o", folder / name)
+    done = invoke(verb, folder / source, *second, "-o", folder / name)
     assert (done.exit_code, digests(tmp_path)) == (2, before)
     assert "inputs are never changed" in done.stderr
 
@@ -82,7 +76,7 @@ def test_no_report_lands_on_or_among_the_inputs(verb: str, source: str, name: st
 def test_a_repair_s_report_is_none_of_its_results(tmp_path: Path) -> None:
     """The report must not replace a file of the result."""
     for name in (FIRST, f"{STEM}.index"):
-        done = run("repair", SOUND, tmp_path / FIRST, "-o", tmp_path / name)
+        done = invoke("repair", SOUND, tmp_path / FIRST, "-o", tmp_path / name)
         assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
 
 
@@ -92,7 +86,7 @@ def test_what_only_begins_as_a_segment_s_name_is_not_removed(name: str, tmp_path
     target = tmp_path / "dst-0"
     target.mkdir()
     (target / name).write_bytes(b"mine")
-    done = run("repair", SOUND.parent, target, "--force")
+    done = invoke("repair", SOUND.parent, target, "--force")
     assert (done.exit_code, (target / name).read_bytes()) == (2, b"mine")
     assert name in done.stderr
 
@@ -105,7 +99,7 @@ def test_new_indexes_leave_that_of_aborted_transactions(tmp_path: Path) -> None:
     before = own.read_bytes()
     assert before
     assert (
-        run(
+        invoke(
             "repair", TRANSACTIONS / own.with_suffix(".log").name, own.with_suffix(".log"), "--indexes-only", "--force"
         ).exit_code
         == 0
@@ -122,7 +116,7 @@ def test_building_indexes_does_not_replace_segments(tmp_path: Path) -> None:
         if not path.name.startswith(STEM):
             path.unlink()
     before = digests(tmp_path)
-    assert run("repair", TRANSACTIONS, target, "--indexes-only", "--force").exit_code == 2
+    assert invoke("repair", TRANSACTIONS, target, "--indexes-only", "--force").exit_code == 2
     assert digests(tmp_path) == before
 
 
@@ -134,10 +128,10 @@ def test_a_single_segment_keeps_its_transaction_index(tmp_path: Path) -> None:
         tmp_path / f"{ABORTED}.txnindex",
     )
     copy.write_bytes(b"of another log")
-    assert run("convert", "any-to-v2", source, target).exit_code == 2
-    done = run("convert", "any-to-v2", source, target, "--force")
+    assert invoke("convert", "any-to-v2", source, target).exit_code == 2
+    done = invoke("convert", "any-to-v2", source, target, "--force")
     assert done.exit_code == 0, done.output
     assert copy.read_bytes() == source.with_suffix(".txnindex").read_bytes()
-    done = run("convert", "v2-to-v1", "--lossy", source, target, "--force")
+    done = invoke("convert", "v2-to-v1", "--lossy", source, target, "--force")
     assert not copy.exists()
     assert f"not copied: {copy.name}" in done.stderr

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from kseg.cli import option_rules
 from kseg.cli.main import COMMANDS, main
 from kseg.cli.option_rules import OLD_NAMES, RULES, Excludes, Needs, field_of
 from kseg.cli.option_table import ABSENT, CELLS, GROUPS, OTHERS, ROWS, OptionRow, group_of
 from kseg.cli.typed_command import TypedCommand, option_of
-from tests.support.cli import PLAIN, ROOT, kseg
+from tests.support.cli import PLAIN, ROOT, invoke, kseg
 from tools.docs import option_tables
 
 #: (command, letter) -> why it is not the letter of the other commands.
@@ -167,7 +166,7 @@ def test_a_broken_rule_is_one_line(rule: Excludes | Needs, tmp_path: Path) -> No
     first = {"convert": ["any-to-v2"], "pipeline": ["plan"], "tier": ["check"]}
     for name, words, message in broken:
         paths = [str(tmp_path / "missing"), *([str(tmp_path / "new")] if name in ("convert", "repair") else [])]
-        done = CliRunner().invoke(main, [name, *words, *first.get(name, []), *paths])
+        done = invoke(name, *words, *first.get(name, []), *paths)
         assert done.exit_code == 2, (name, words)
         lines = [line for line in done.stderr.splitlines() if "no PATH" not in line]
         assert len(lines) == 1, (name, words, done.stderr)

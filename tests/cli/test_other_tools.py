@@ -9,12 +9,11 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from kseg.cli.main import COMMANDS, main
 from kseg.cli.option_rules import option_names
 from kseg.cli.other_tools import OTHER_COMMANDS, TOOLS
-from tests.support.cli import PLAIN, kseg
+from tests.support.cli import PLAIN, invoke, kseg
 
 FOLDER = PLAIN.parent
 #: A value for each pattern of a value.
@@ -74,13 +73,13 @@ def test_the_answer_is_a_command_line_that_works(
         before = []
     path = [] if words[0] in ("--files", ".tables", ".schema") else [str(FOLDER)]
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(main, [home, *words, *before, *path])
+    done = invoke(home, *words, *before, *path)
     assert done.exit_code == 2, done.stdout
     assert f"no option {words[0][:2]}" in done.stderr
     ours = line_of(done.stderr)
     parse(ours)
     if ours[0] != "lag" and not {"--follow", "--registry"} & {*ours}:
-        again = CliRunner().invoke(main, ours)
+        again = invoke(*ours)
         assert again.exit_code in (0, 1), (ours, again.stderr)
 
 
@@ -126,7 +125,7 @@ def test_no_word_hides_an_option() -> None:
 )
 def test_a_whole_line_is_answered_at_once(words: str, line: str) -> None:
     """Several words of one tool, or of several, and what kseg has of them itself."""
-    done = CliRunner().invoke(main, shlex.split(words))
+    done = invoke(*shlex.split(words))
     assert done.exit_code == 2
     assert f": write\n  kseg {line}\n" in done.stderr
 
@@ -135,7 +134,7 @@ def test_a_command_of_another_tool(tmp_path: Path) -> None:
     """Also a path alone: the answer is the command that one begins with."""
     for word, ours in OTHER_COMMANDS.items():
         assert word not in COMMANDS
-        assert line_of(CliRunner().invoke(main, [word, "A"]).stderr)[: len(ours.split())] == ours.split()
+        assert line_of(invoke(word, "A").stderr)[: len(ours.split())] == ours.split()
         parse(ours.split())
     assert line_of(kseg(FOLDER).stderr) == ["doctor", str(FOLDER)]
     assert line_of(kseg(PLAIN).stderr) == ["dump", str(PLAIN)]

@@ -14,15 +14,14 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner, Result
 
 from kseg.cli import common
-from kseg.cli.main import COMMANDS, main
+from kseg.cli.main import COMMANDS
 from kseg.commands.convert.conversion import convert
 from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.engine import imported
 from kseg.errors import UsageError
-from tests.support.cli import ROOT, SEGMENTS
+from tests.support.cli import ROOT, SEGMENTS, invoke
 from tests.support.repairing import FIRST, SOUND, digests
 
 #: Arguments with which each command reaches its work; ``{in}`` is a segment that is not below the log directory.
@@ -84,15 +83,11 @@ def test_a_backup_copy_is_not_replaced(name: str, tmp_path: Path) -> None:
     """The bytes of an index do not show what it is, so its name protects a copy. A new file can have such a name."""
     output = tmp_path / name
     output.write_bytes(bytes(12))
-    done = run("dump", "-o", output, SEGMENTS / "4.3.0-v2-none")
+    done = invoke("dump", "-o", output, SEGMENTS / "4.3.0-v2-none")
     assert (done.exit_code, output.read_bytes()) == (2, bytes(12))
     assert "backup copy" in done.stderr
     output.unlink()
-    assert run("dump", "-o", output, SEGMENTS / "4.3.0-v2-none").exit_code == 0
-
-
-def run(*args: object) -> Result:
-    return CliRunner().invoke(main, list(map(str, args)))
+    assert invoke("dump", "-o", output, SEGMENTS / "4.3.0-v2-none").exit_code == 0
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
@@ -228,7 +223,7 @@ def test_no_option_touches_a_file_of_kafka(name: str, parameter: click.Parameter
     # A folder is never replaced by a file, with a broker's files in it or with the input.
     targets += [log_dir, log_dir / "t-4", top / "in", top / "in" / "t-5", top / "kafka-link"]
     for target in targets:
-        done = run(*arguments(name, parameter, target, top))
+        done = invoke(*arguments(name, parameter, target, top))
         assert (done.exit_code, digests(top)) == (2, before), (target, done.output)
         assert "internal error" not in done.stderr
 
@@ -242,7 +237,7 @@ def test_no_option_writes_into_an_input_folder(name: str, parameter: click.Param
     for target in (log_dir / "t-4" / "notes.txt", top / "way" / "notes.txt"):
         given = [text.replace(str(top / "in" / "t-5" / FIRST), str(log_dir / "t-4")).replace(
             str(top / "in" / "t-5"), str(log_dir / "t-4")) for text in arguments(name, parameter, target, top)]  # fmt: skip
-        done = run(*given)
+        done = invoke(*given)
         assert (done.exit_code, digests(top)) == (2, before), done.output
 
 
@@ -250,7 +245,7 @@ def test_a_forgotten_output_name_is_explained(log_dir: Path) -> None:
     """The shell expands ``-o t-4/*.log`` to all segments: the first would be replaced by a table of the others."""
     logs = sorted(map(str, (log_dir / "t-4").glob("*.log")))
     before = digests(log_dir)
-    done = run("dump", "--deep", "-o", *logs)
+    done = invoke("dump", "--deep", "-o", *logs)
     assert (done.exit_code, digests(log_dir)) == (2, before)
     assert "If its name was forgotten, the shell has put the first file of *.log in its place" in done.stderr
 
@@ -261,9 +256,9 @@ def test_names_that_no_broker_reads_are_allowed_next_to_an_input_file(tmp_path: 
     shutil.copy(SEGMENTS / "0.8.2.2-v0-none" / FIRST, log)
     before = log.read_bytes()
     for force in ([], ["--force"]):
-        assert run("dump", log, "-o", tmp_path / "file.txt").exit_code == 0
-        assert run("convert", "v0-to-v2", log, tmp_path / "new.log", *force).exit_code == 0
-    assert run("repair", log, tmp_path / "kept.log").exit_code == 0
+        assert invoke("dump", log, "-o", tmp_path / "file.txt").exit_code == 0
+        assert invoke("convert", "v0-to-v2", log, tmp_path / "new.log", *force).exit_code == 0
+    assert invoke("repair", log, tmp_path / "kept.log").exit_code == 0
     assert log.read_bytes() == before
     names = {
         "file.log",
@@ -280,7 +275,7 @@ def test_force_replaces_an_earlier_result_only(verb: list[str], log_dir: Path) -
     source = top / "in" / "t-5" / FIRST
     (top / "new").mkdir()
     for _ in range(2):
-        assert run(*verb, source, top / "new" / FIRST, "--force").exit_code == 0
+        assert invoke(*verb, source, top / "new" / FIRST, "--force").exit_code == 0
     shutil.copy(source, top / "new" / "00000000000000000100.log")
     before = digests(top)
     for target in (
@@ -290,7 +285,7 @@ def test_force_replaces_an_earlier_result_only(verb: list[str], log_dir: Path) -
         top / "in" / "t-5" / "00000000000000000100.log",
     ):
         given = source if target.suffix else source.parent
-        assert (run(*verb, given, target, "--force").exit_code, digests(top)) == (2, before), target
+        assert (invoke(*verb, given, target, "--force").exit_code, digests(top)) == (2, before), target
 
 
 @pytest.mark.parametrize("kind", ["fifo", "null"])
@@ -301,7 +296,7 @@ def test_a_pipe_or_a_device_is_written(kind: str, tmp_path: Path) -> None:
         target = tmp_path / "pipe"
         os.mkfifo(target)
         reader = os.open(target, os.O_RDONLY | os.O_NONBLOCK)
-    assert run("dump", SOUND, "-o", target).exit_code == 0
+    assert invoke("dump", SOUND, "-o", target).exit_code == 0
     if kind == "fifo":
         assert b"base_offset" in os.read(reader, 1 << 16).lower().replace(b" ", b"_")
         os.close(reader)
@@ -315,7 +310,7 @@ def test_an_earlier_report_is_not_taken_for_a_file_of_kafka(name: str, tmp_path:
     target, ran = tmp_path / "out", 0
     for verb in ("validate", "dump", "stats", "recovery", "transactions"):
         for _ in range(2):
-            done = run(verb, SEGMENTS / "4.3.0-v2-none-transactions", "--format", name, "-o", target)
+            done = invoke(verb, SEGMENTS / "4.3.0-v2-none-transactions", "--format", name, "-o", target)
             ran += done.exit_code < 2
             assert "of Kafka" not in done.stderr
     assert ran or name in ("arrow",)
@@ -334,9 +329,9 @@ def test_completion_is_installed_atomically(tmp_path: Path, monkeypatch: pytest.
 
     with monkeypatch.context() as disk:
         disk.setattr(os, "fsync", full)
-        assert "nothing was written" in run("completion", "bash", "--install").stderr
+        assert "nothing was written" in invoke("completion", "bash", "--install").stderr
     assert (tmp_path / "real").read_bytes() == b"alias x=y # \xff"
-    assert run("completion", "bash", "--install").exit_code == 0
+    assert invoke("completion", "bash", "--install").exit_code == 0
     assert (tmp_path / ".bashrc").is_symlink()
     assert (tmp_path / "real").read_bytes().startswith(b"alias x=y # \xff\n[ ! -r ")
     assert stat.S_IMODE((tmp_path / "real").stat().st_mode) == 0o600

@@ -6,10 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from kseg.cli import progress, validate_command
-from kseg.cli.main import main
+from tests.support.cli import invoke
 from tests.support.fixtures import SEGMENTS
 
 pytest.importorskip("pty", reason="a pseudo-terminal needs POSIX")
@@ -52,7 +51,7 @@ def test_the_bytes_of_all_files_are_counted(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(progress, "_is_shown", lambda: True)
     folder = SEGMENTS / "4.3.0-v2-none-segments"
     for jobs in ("1", "2"):
-        CliRunner().invoke(main, ["validate", "--jobs", jobs, str(folder)])
+        invoke("validate", "--jobs", jobs, folder)
     names = [path for path in folder.iterdir() if path.suffix in (".log", ".index", ".timeindex", ".snapshot")]
     assert totals[0] == totals[1] == sum(counted) // 2
     assert sum(path.stat().st_size for path in names) <= (totals[0] or 0)

@@ -12,13 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from kseg.cli.main import main
 from kseg.errors import KsegError
 from kseg.format.storage import interrupts
 from kseg.format.writer.output_guards import PartitionFolder, each_partition
-from tests.support.cli import MIXED, PLAIN, ROOT
+from tests.support.cli import MIXED, PLAIN, ROOT, invoke
 from tests.support.interrupted import write_log
 from tests.support.writer import Writer
 
@@ -178,7 +176,7 @@ def test_a_caller_of_the_command_line_keeps_its_handlers(tmp_path: Path) -> None
     try:
         before = [signal.getsignal(number) for number in numbers]
         for path in (MIXED, tmp_path / "missing.log"):
-            CliRunner().invoke(main, ["validate", str(path)])
+            invoke("validate", path)
             assert [signal.getsignal(number) for number in numbers] == before
     finally:
         signal.signal(signal.SIGTERM, mine)
@@ -207,7 +205,7 @@ def test_a_signal_while_python_makes_a_class_is_no_internal_error(monkeypatch: p
         raise RuntimeError("Error calling __set_name__") from interrupts.Interrupted(signal.SIGHUP)
 
     monkeypatch.setattr("kseg.cli.common.check_outputs", interrupted)
-    done = CliRunner().invoke(main, ["stats", str(PLAIN)])
+    done = invoke("stats", PLAIN)
     assert (done.exit_code, done.stderr) == (129, "kseg: ended by SIGHUP\n")
 
 
@@ -220,7 +218,7 @@ def test_a_signal_that_compiled_code_hides_is_no_internal_error(monkeypatch: pyt
         raise ImportError("cannot import name Definition")
 
     monkeypatch.setattr("kseg.cli.common.check_outputs", hidden)
-    done = CliRunner().invoke(main, ["stats", str(PLAIN)])
+    done = invoke("stats", PLAIN)
     assert (done.exit_code, done.stderr) == (130, "kseg: interrupted\n")
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from kseg.cli.main import main
+from tests.support.cli import invoke
 from tests.support.fixtures import SEGMENTS
 
 NAME = f"{0:020}.log"
@@ -35,7 +34,7 @@ def run(command: str, path: Path, folder: Path) -> tuple[int, str]:
         each.replace("{}", str(path)) if each != "out" else str(folder / f"out-{path.name}")
         for each in COMMANDS[command]
     ]
-    done = CliRunner().invoke(main, given)
+    done = invoke(*given)
     return done.exit_code, done.output
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from kseg.cli.main import main
+from tests.support.cli import invoke
 from tests.support.repairing import SOUND
 
 pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
@@ -30,7 +29,7 @@ def test_a_broker_and_unknown_names(tmp_path: Path) -> None:
         folder / name for name in ("out.txt", ".out.txt.a1b2c3d4.tmp", ".00000000000000000000.log.a1b2c3d4e5f6.old")
     ]
     for path in allowed:
-        assert CliRunner().invoke(main, ["dump", str(copy), "-o", str(path)]).exit_code == 0
+        assert invoke("dump", copy, "-o", path).exit_code == 0
     with broker:
         pass
     assert all(path.exists() for path in allowed)
@@ -40,7 +39,7 @@ def test_a_broker_and_unknown_names(tmp_path: Path) -> None:
         (folder, broker.log_dir / ".repaired.a1b2c3d4.tmp"),
     ]
     for source, path in refused:
-        done = CliRunner().invoke(main, ["repair", str(source), str(path)])
+        done = invoke("repair", source, path)
         assert done.exit_code == 2
         assert not path.exists()
         if source.is_dir():

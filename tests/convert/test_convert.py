@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from crc32c import crc32c
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -31,6 +31,7 @@ from kseg.format.writer import records_builder
 from kseg.format.writer.output_guards import DamagedError, index_paths
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 from kseg.results import Settings
+from tests.support.cli import invoke
 from tests.support.fixtures import FOLDERS, expected
 from tests.support.fuzzing import cases
 from tests.support.index_entries import read_offset_index, read_time_index
@@ -62,7 +63,7 @@ def records_of(path: Path) -> list[Record]:
 
 
 def run(*args: object) -> Result:
-    return CliRunner().invoke(main, ["convert", *map(str, args)])
+    return invoke("convert", *args)
 
 
 def test_fixtures_of_both_old_versions_are_there() -> None:

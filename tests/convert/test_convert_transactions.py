@@ -8,9 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from click.testing import CliRunner
 
-from kseg.cli.main import main
 from kseg.commands.convert import conversion as convert_module
 from kseg.commands.convert.conversion import convert
 from kseg.commands.convert.conversion_plan import ConversionPlan
@@ -22,6 +20,7 @@ from kseg.format.segment import split_points
 from kseg.format.sidefiles.indexes import AbortedTxn
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 from tests.support import damage
+from tests.support.cli import invoke
 from tests.support.fixtures import FOLDERS, SEGMENTS
 from tests.support.fuzzing import cases
 from tests.support.index_entries import read_txn_index
@@ -111,7 +110,7 @@ def indexes(folder: Path) -> dict[str, bytes]:
 
 def errors_of(path: Path) -> list[str]:
     """Return the errors that ``kseg validate`` reports."""
-    done = CliRunner().invoke(main, ["validate", "--format", "jsonl", str(path)])
+    done = invoke("validate", "--format", "jsonl", path)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert rows[-1]["kind"] == "summary"
     return [f"{row['file']}: {row['message']}" for row in rows if row.get("severity") in ("error", "fatal")]

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from kseg.cli.main import main
 from kseg.format.segment import split_points
 from tests.support import fleet
-from tests.support.cli import kseg
+from tests.support.cli import invoke, kseg
 
 TOPIC_IDS = "version: 0\ntopic_id: {}\n"
 
@@ -25,7 +23,7 @@ def brokers(tmp_path: Path) -> list[Path]:
 
 def diff(a: Path, b: Path, *options: object) -> tuple[int, dict[str, dict[str, Any]], dict[str, Any]]:
     """Return exit code, the outcome rows by partition, and the summary."""
-    run = CliRunner().invoke(main, ["diff", "--format", "jsonl", *map(str, (*options, a, b))])
+    run = invoke("diff", "--format", "jsonl", *(*options, a, b))
     rows = [json.loads(line) for line in run.stdout.splitlines()]
     outcomes = {f"{row['topic']}-{row['partition']}": row for row in rows if row["kind"] == "diff"}
     return run.exit_code, outcomes, rows[-1]
@@ -65,7 +63,7 @@ def test_a_missing_partition_is_a_difference_unless_allowed(brokers: list[Path])
 
 def several(*log_dirs: Path, jobs: int = 1) -> tuple[int, list[tuple[str, str, str, str]], dict[str, Any]]:
     """Return exit code, partition, brokers and verdict of each pair, and the summary."""
-    run = CliRunner().invoke(main, ["diff", "--format", "jsonl", "--jobs", str(jobs), *map(str, log_dirs)])
+    run = invoke("diff", "--format", "jsonl", "--jobs", jobs, *log_dirs)
     rows = [json.loads(line) for line in run.stdout.splitlines()]
     pairs = [row for row in rows if row["kind"] == "diff"]
     names = [[row[name] and Path(row[name]["path"]).parent.name for name in "ab"] for row in pairs]

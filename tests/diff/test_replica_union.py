@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from click.testing import CliRunner
 
-from kseg.cli.main import main
 from tests.support import damage
-from tests.support.cli import SEGMENTS
+from tests.support.cli import SEGMENTS, invoke
 
 # Offsets without holes: the range of a compressed message set begins after the previous batch.
 PARTITIONS = (
@@ -80,7 +78,7 @@ def hurt(folder: Path, batches: list[Written], kept: int, chance: random.Random)
 
 
 def outcome(a: Path, b: Path, *options: str) -> tuple[int, dict[str, Any]]:
-    run = CliRunner().invoke(main, ["diff", "--format", "jsonl", *options, str(a), str(b)])
+    run = invoke("diff", "--format", "jsonl", *options, a, b)
     rows = [json.loads(line) for line in run.stdout.splitlines()]
     return run.exit_code, next(row for row in rows if row["kind"] == "diff")
 
@@ -138,7 +136,7 @@ def damaged_pair(tmp_path: Path, of_a: list[int], of_b: list[int]) -> tuple[Path
 
 
 def advice(a: Path, b: Path) -> str:
-    return CliRunner().invoke(main, ["diff", str(a), str(b)]).stdout
+    return invoke("diff", a, b).stdout
 
 
 def test_two_replicas_that_are_whole_together_are_both_kept(tmp_path: Path) -> None:
@@ -151,7 +149,7 @@ def test_two_replicas_that_are_whole_together_are_both_kept(tmp_path: Path) -> N
     assert "Replace" not in shown
     assert "together the replicas have all offsets" in advice(tmp_path / "a", tmp_path / "b")
     command = shown.split("b has the offsets that a has lost")[1].split("`")[1].split()
-    run = CliRunner().invoke(main, [*command[1:], "--format", "jsonl"])
+    run = invoke(*command[1:], "--format", "jsonl")
     offsets = [row["offset"] for row in map(json.loads, run.stdout.splitlines()) if row["kind"] == "record"]
     assert offsets == list(range(56, 64))
 

@@ -7,13 +7,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from click.testing import CliRunner
 
-from kseg.cli.main import main
 from kseg.format.segment.records_chunk import Header
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message
 from tests.support import searched_logs
-from tests.support.cli import DAMAGED, kseg
+from tests.support.cli import DAMAGED, invoke, kseg
 from tests.support.conditions import Place, random_condition
 from tests.support.fuzzing import cases
 
@@ -54,7 +52,7 @@ def written(folder: Path, random: Random) -> list[Place]:
 def found(command: str, condition: str, folder: Path, *more: str) -> list[tuple[int, int]]:
     """Return partition and offset of the records that a command shows."""
     arguments = [command, "--where", condition, str(folder), "--format", "jsonl", "--jobs", "1", *more]
-    done = CliRunner().invoke(main, [one for one in arguments if command == "grep" or one not in ("--jobs", "1")])
+    done = invoke(*[one for one in arguments if command == "grep" or one not in ("--jobs", "1")])
     assert done.exit_code in (0, 1), done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     return sorted((int(Path(row["file"]).parent.name.rpartition("-")[2]), row["offset"]) for row in rows)

@@ -24,6 +24,7 @@ from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, decode
 from kseg.format.internal_topics.effective_state import LatestValues, effective
 from kseg.format.internal_topics.state import RecordPlace, State
 from kseg.report.effective_report import EffectivePartition, write_table
+from tests.support.cli import invoke
 from tests.support.damage import entries, fix_crc, flip, get
 from tests.support.internal_topics import FOLDERS, SEGMENTS, placed
 from tools.lab.oracle import ANSWERS
@@ -32,7 +33,7 @@ FIRST = f"{0:020}.log"
 
 
 def dump(*arguments: object) -> Result:
-    return CliRunner().invoke(main, ["dump", "--effective", *map(str, arguments)])
+    return invoke("dump", "--effective", *arguments)
 
 
 def rows(folder: Path, *options: object) -> list[dict[str, Any]]:

@@ -15,16 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kseg.cli.main import main
 from kseg.commands.dump.dump_items import RecordsItem
 from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.format.internal_topics.decode import TOPICS, decode
 from kseg.format.internal_topics.state import CLUSTER, RecordPlace, State
 from kseg.format.internal_topics.topic_lines import decoded_parts, jackson
+from tests.support.cli import invoke
 from tests.support.internal_topics import FOLDERS, SEGMENTS, placed
 
 
@@ -35,7 +34,7 @@ def partition(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def dump(*arguments: object) -> str:
-    done = CliRunner().invoke(main, ["dump", "--deep", *map(str, arguments)])
+    done = invoke("dump", "--deep", *arguments)
     assert done.exit_code == 0, done.output
     return done.stdout
 
@@ -187,7 +186,7 @@ def test_doubles_are_written_as_java_writes_them(number: float) -> None:
 )
 def test_options_that_make_no_sense_are_refused(arguments: list[str], line: str) -> None:
     """Contradicting options are one line."""
-    done = CliRunner().invoke(main, ["dump", str(SEGMENTS / "4.3.0-v2-none"), *arguments])
+    done = invoke("dump", SEGMENTS / "4.3.0-v2-none", *arguments)
     assert done.exit_code == 2
     assert line in done.stderr
 

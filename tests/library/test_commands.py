@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import kseg
-from kseg.cli.main import main
 from kseg.format.writer.records_builder import PlainRecord, build_batch
+from tests.support.cli import invoke
 from tests.support.commits import commit_value, write_commits
 from tests.support.fixtures import SEGMENTS
 
@@ -27,7 +26,7 @@ LOG = f"{0:020}.log"
 
 
 def rows(command: str, *arguments: object) -> list[dict[str, Any]]:
-    done = CliRunner().invoke(main, [command, "--format", "jsonl", *map(str, arguments)])
+    done = invoke(command, "--format", "jsonl", *arguments)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import kseg
-from kseg.cli.main import main
 from kseg.commands.transactions import Transaction, transactions_of
 from kseg.errors import UnreadableError
 from kseg.extras.views import planning
 from kseg.format.storage.source import find_segments
 from kseg.report import arrow_rows
+from tests.support.cli import invoke
 from tests.support.fixtures import FOLDERS, SEGMENTS
 from tests.support.interrupted import failing_disk
 
@@ -262,6 +261,6 @@ def test_a_read_error_in_the_middle_of_a_file_is_never_fewer_rows(view: str, tmp
     kseg.scan(url, view, unread=unread.append).scanner().to_table()
     assert unread
     assert all("byte 600" in line for line in unread)
-    done = CliRunner().invoke(main, ["sql", f"select count(*) from {view}", url])
+    done = invoke("sql", f"select count(*) from {view}", url)
     assert done.exit_code == 2
     assert "byte 600" in done.stderr

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from kseg.cli.main import COMMANDS, main
+from kseg.cli.main import COMMANDS
 from kseg.report import formats
+from tests.support.cli import invoke
 from tests.support.fixtures import SEGMENTS
 
 ROOT = SEGMENTS.parents[1]
@@ -53,7 +53,7 @@ def test_every_format_writes_every_kind_of_rows_or_rejects_it_by_name(
     # diff, like all commands, writes to a file if it has the option, and else to stdout.
     if kind not in ("differences", "plans", "transactions"):
         arguments += ["-o", str(target)]
-    done = CliRunner().invoke(main, arguments)
+    done = invoke(*arguments)
     if done.exit_code == 2:
         assert "internal error" not in done.stderr
         assert format_name in done.stderr
@@ -67,9 +67,9 @@ def test_every_format_writes_every_kind_of_rows_or_rejects_it_by_name(
 def test_a_command_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """The group, its help and the shell completion read one table."""
     monkeypatch.setitem(COMMANDS, "again", ("kseg.cli.rules_command:rules", "List the rules again.", "Look"))
-    listed = CliRunner().invoke(main, ["--help"])
+    listed = invoke("--help")
     assert "List the rules again." in listed.stdout
-    assert CliRunner().invoke(main, ["again"]).stdout == CliRunner().invoke(main, ["rules"]).stdout
+    assert invoke("again").stdout == invoke("rules").stdout
 
 
 ADD_FORMAT = """

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from click.testing import CliRunner
 
-from kseg.cli.main import main
 from kseg.errors import UsageError
 from kseg.text import parse_offsets, parse_time, parse_time_or_word
+from tests.support.cli import invoke
 
 NOON = 1714564800000  # 2024-05-01T12:00:00Z
 
@@ -53,7 +52,7 @@ def test_only_the_command_line_has_words() -> None:
     with pytest.raises(ValueError, match="expected ISO 8601"):
         parse_time("2h")
     assert parse_time_or_word("2024-05-01 12:00") == NOON
-    done = CliRunner().invoke(main, ["dump", "--since", "2h", "--until", "now", "missing"])
+    done = invoke("dump", "--since", "2h", "--until", "now", "missing")
     assert "missing: No such file" in done.stderr
 
 
@@ -77,6 +76,6 @@ def test_the_same_texts_are_rejected_with_the_same_words(option: str, text: str)
     with pytest.raises(UsageError) as by_spark:
         options.parse({"path": "x", option: text})
     assert str(by_spark.value) == f"option {option}: {raised.value}"
-    by_command = CliRunner().invoke(main, ["dump", f"--{option}={text}", "x"])
+    by_command = invoke("dump", f"--{option}={text}", "x")
     assert by_command.exit_code == 2
     assert f"'--{option}': {by_words.value}" in by_command.stderr

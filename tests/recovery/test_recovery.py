@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from kseg.cli.main import main
 from kseg.format.log_loader.plan import (
     ACTIONS,
     EMPTIED,
@@ -26,6 +25,7 @@ from kseg.format.log_loader.plan import (
 from kseg.format.log_loader.recovery_plan import BrokerStart, plan_partition
 from kseg.format.segment import split_points
 from tests.support import damage
+from tests.support.cli import invoke
 from tests.support.fixtures import SEGMENTS
 from tools.lab.recovery_scenes import INDEX_INTERVAL, OFFLINE, REFUSED, SCENES, SOUND, TRANSACTIONS, Scene, log
 
@@ -52,7 +52,7 @@ def placed(scene: Scene, tmp_path: Path) -> Path:
 
 
 def run(*args: object) -> Result:
-    return CliRunner().invoke(main, ["recovery", *map(str, args)])
+    return invoke("recovery", *args)
 
 
 def rows(*args: object) -> list[dict[str, Any]]:

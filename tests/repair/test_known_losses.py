@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from kseg.cli.main import main
 from tests.support import damage
+from tests.support.cli import invoke
 from tests.support.damaged_logs import SEGMENTS, DamagedLog, cut, flip_bit, insert, overwrite, truncate, zero
 from tests.support.fuzzing import cases
 
@@ -37,10 +37,6 @@ PARTITIONS = tuple(
 CHUNKS = 4
 
 
-def run(*args: object) -> Result:
-    return CliRunner().invoke(main, [*map(str, args)])
-
-
 def copied(partition: Path, folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     source = folder / "in" / "t-0"
@@ -52,7 +48,7 @@ def copied(partition: Path, folder: Path) -> Path:
 def repaired(source: Path, target: Path) -> Path:
     """Repair a partition; return the report."""
     report = target.with_suffix(".jsonl")
-    result = run("repair", "--format", "jsonl", "-o", report, source, target)
+    result = invoke("repair", "--format", "jsonl", "-o", report, source, target)
     assert result.exit_code in (0, 1), result.output
     return report
 
@@ -75,7 +71,7 @@ def case(seed: int, folder: Path) -> list[str]:
     report = repaired(source, target)
     if not list(target.glob("*.log")):
         return []
-    result = run("validate", "--format", "jsonl", "--baseline", report, target)
+    result = invoke("validate", "--format", "jsonl", "--baseline", report, target)
     if result.exit_code == 0:
         return []
     found = [json.loads(line) for line in result.stdout.splitlines()]
@@ -107,16 +103,16 @@ def test_other_losses_are_not_accepted(tmp_path: Path) -> None:
     target = tmp_path / "out" / "t-0"
     target.parent.mkdir()
     report = repaired(source, target)
-    assert run("validate", target).exit_code == 1
-    assert run("validate", "--baseline", report, target).exit_code == 0
+    assert invoke("validate", target).exit_code == 1
+    assert invoke("validate", "--baseline", report, target).exit_code == 0
     for name in target.glob(f"{72:020d}.*"):
         name.unlink()
-    result = run("validate", "--format", "jsonl", "--baseline", report, target)
+    result = invoke("validate", "--format", "jsonl", "--baseline", report, target)
     assert result.exit_code == 1
     assert [row["rule"] for row in errors_of(result)] == ["segment-gap"]
     cut_report = tmp_path / "cut.jsonl"
     cut_report.write_text(report.read_text().splitlines()[0] + "\n")
-    assert run("validate", "--baseline", cut_report, target).exit_code == 2
+    assert invoke("validate", "--baseline", cut_report, target).exit_code == 2
 
 
 @pytest.mark.parametrize("moved", ["t-0", "other-3"])
@@ -129,7 +125,7 @@ def test_a_report_belongs_to_a_partition(moved: str, tmp_path: Path) -> None:
     report = repaired(source, target)
     place = tmp_path / "logs" / moved
     shutil.copytree(target, place)
-    assert run("validate", "--baseline", report, place).exit_code == (0 if moved == "t-0" else 1)
+    assert invoke("validate", "--baseline", report, place).exit_code == (0 if moved == "t-0" else 1)
 
 
 @pytest.mark.parametrize("lost", [True, False])
@@ -146,8 +142,8 @@ def test_offsets_after_an_empty_first_segment_are_in_the_report(lost: bool, tmp_
     rows = [json.loads(line) for line in report.read_text().splitlines()]
     ranges = [(row["offset"], row["last_offset"]) for row in rows if row["kind"] in ("lost", "missing")]
     assert set(ranges) == ({(24, 47), (48, 71)} if lost else {(24, 71)})  # the emptied and the cut file each have a row
-    assert run("validate", target).exit_code == 1
-    assert run("validate", "--baseline", report, target).exit_code == 0
+    assert invoke("validate", target).exit_code == 1
+    assert invoke("validate", "--baseline", report, target).exit_code == 0
 
 
 @pytest.mark.parametrize("how", ["the log is zeros", "its tail is zeros", "the log is gone"])
@@ -169,10 +165,10 @@ def test_a_lost_end_that_a_side_file_proves_is_a_loss(how: str, tmp_path: Path) 
     target = tmp_path / "out" / "t-0"
     target.parent.mkdir()
     report = tmp_path / "report.jsonl"
-    assert run("repair", source, target, "--format", "jsonl", "-o", report).exit_code == 1
+    assert invoke("repair", source, target, "--format", "jsonl", "-o", report).exit_code == 1
     rows = [json.loads(line) for line in report.read_text().splitlines()]
     assert [(row["offset"], row["last_offset"]) for row in rows if row["kind"] == "lost"] == [lost]
-    assert run("validate", "--baseline", report, target).exit_code == 0
+    assert invoke("validate", "--baseline", report, target).exit_code == 0
 
 
 def test_an_empty_segment_gives_its_name_to_the_file_with_its_batches(tmp_path: Path) -> None:
@@ -185,4 +181,4 @@ def test_an_empty_segment_gives_its_name_to_the_file_with_its_batches(tmp_path: 
     target.parent.mkdir()
     report = repaired(source, target)
     assert (target / f"{96:020}.log").read_bytes() == kept
-    assert run("validate", "--baseline", report, target).exit_code == 0
+    assert invoke("validate", "--baseline", report, target).exit_code == 0

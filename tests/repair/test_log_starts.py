@@ -6,9 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from kseg.cli.main import main
+from tests.support.cli import invoke
 from tests.support.fixtures import SEGMENTS
 
 NAME = "log-start-offset-checkpoint"
@@ -45,7 +44,7 @@ def test_a_log_start_is_kept_where_it_is_known(
 ) -> None:
     """It comes from the checkpoint or a leader epoch that starts inside a batch; a guess could hide records."""
     log_dir, target = make_log_dir(tmp_path, text, epochs), tmp_path / "new"
-    done = CliRunner().invoke(main, ["repair", str(log_dir), str(target)])
+    done = invoke("repair", log_dir, target)
     assert done.exit_code == 0, done.output
     stderr = " ".join(done.stderr.split())
     assert (said in stderr) if said else ("log start" not in stderr)
@@ -53,8 +52,8 @@ def test_a_log_start_is_kept_where_it_is_known(
     if line:
         assert (target / NAME).read_text() == f"0\n1\n{line}\n"
         assert NAME not in stderr.partition("not copied:")[2].partition("kseg:")[0]
-        assert CliRunner().invoke(main, ["validate", str(target)]).exit_code == 0
-        done = CliRunner().invoke(main, ["recovery", "--format", "jsonl", str(target)])
+        assert invoke("validate", target).exit_code == 0
+        done = invoke("recovery", "--format", "jsonl", target)
         assert done.exit_code == 0, done.output
         assert '"log_start":12,' in done.stdout
 
@@ -64,8 +63,8 @@ def test_log_starts_of_other_partitions_stay(tmp_path: Path) -> None:
     log_dir, target = make_log_dir(tmp_path, "0\n1\norders 0 12\n"), tmp_path / "new"
     target.mkdir()
     (target / NAME).write_text("0\n2\norders 0 1\nother 3 7\n")
-    refused = CliRunner().invoke(main, ["repair", str(log_dir), str(target)])
+    refused = invoke("repair", log_dir, target)
     assert refused.exit_code == 2
     assert (target / NAME).read_text() == "0\n2\norders 0 1\nother 3 7\n"
-    assert CliRunner().invoke(main, ["repair", "--force", str(log_dir), str(target)]).exit_code == 0
+    assert invoke("repair", "--force", log_dir, target).exit_code == 0
     assert (target / NAME).read_text() == "0\n2\norders 0 12\nother 3 7\n"

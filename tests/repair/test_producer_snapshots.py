@@ -6,9 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from kseg.cli.main import main
 from kseg.commands.convert.conversion import convert
 from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.repair.repair import repair
@@ -16,6 +14,7 @@ from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.format.log_loader.recovery_plan import BrokerStart, plan_partition
 from kseg.format.sidefiles.producer_snapshot import ProducerState, read_snapshot
 from tests.support import damage
+from tests.support.cli import invoke
 from tests.support.fuzzing import cases
 
 SOURCE = Path(__file__).parents[2] / "fixtures" / "segments" / "4.3.0-v2-none-transactions"
@@ -102,8 +101,8 @@ def test_a_missing_index_of_aborted_transactions_is_named(tmp_path: Path) -> Non
     source, target = tmp_path / "topic-0", tmp_path / "out" / "topic-0"
     target.parent.mkdir()
     shutil.copytree(SOURCE, source, ignore=shutil.ignore_patterns("*.txnindex", "ORIGIN", "expect.jsonl"))
-    done = CliRunner().invoke(main, ["repair", str(source), str(target)])
+    done = invoke("repair", source, target)
     missing = sorted(path.name for path in target.glob("*.txnindex"))
     assert missing
     assert all(f"topic-0/{name} is written from the log: the source lacks it" in done.stderr for name in missing)
-    assert "txn-index-mismatch" in CliRunner().invoke(main, ["validate", str(source)]).stdout
+    assert "txn-index-mismatch" in invoke("validate", source).stdout

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from kseg.cli.main import main
 from kseg.commands.convert import conversion_plan
 from kseg.commands.convert.conversion import convert
 from kseg.commands.repair.repair import repair
@@ -37,7 +36,7 @@ from kseg.format.writer.output_guards import DamagedError, PartitionFolder, each
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message
 from kseg.results import Settings
 from tests.support import damage
-from tests.support.cli import kseg
+from tests.support.cli import invoke, kseg
 from tests.support.damage import entries, get, put
 from tests.support.fixtures import FOLDERS, SEGMENTS, add_batch_fields, dumped, expected
 from tests.support.index_entries import read_offset_index, read_txn_index
@@ -81,7 +80,7 @@ def errors_in(path: Path, policy: Policy | None = None) -> list[Any]:
 
 
 def run(*args: object) -> Result:
-    return CliRunner().invoke(main, ["repair", *map(str, args)])
+    return invoke("repair", *args)
 
 
 def repaired_bytes(data: bytes, folder: Path, name: str = FIRST) -> tuple[bytes, list[LostRange]]:
@@ -666,7 +665,7 @@ def test_zeros_in_front_of_a_later_segment_are_a_loss(segments: Path) -> None:
     assert repair(str(segments), None, RepairPlan(dry_run=True), reported.append).lost
     assert [(what.kind, what.rule, what.position, what.offset, what.last_offset) for what in reported] == [
         ("lost", "zero-tail", 357, 8, 23)]  # fmt: skip
-    seen = CliRunner().invoke(main, ["validate", "--fail-on", "warning", "--format", "jsonl", str(segments)])
+    seen = invoke("validate", "--fail-on", "warning", "--format", "jsonl", segments)
     assert seen.exit_code == 1
     (gap,) = [row for row in map(json.loads, seen.stdout.splitlines()) if row.get("rule") == "segment-gap"]
     assert (gap["offset"], gap["last_offset"]) == (8, 23)
@@ -696,7 +695,7 @@ def test_side_files_are_no_logs_whatever_their_bytes(tmp_path: Path) -> None:
     """An index is not repaired as a segment."""
     index = SEGMENTS / "2.8.2-v1-none" / f"{0:020}.index"
     for verb in (["repair"], ["convert", "any-to-v2"]):
-        result = CliRunner().invoke(main, [*verb, str(index), str(tmp_path / "x.log")])
+        result = invoke(*verb, index, tmp_path / "x.log")
         assert result.exit_code == 2
         assert "offset index" in result.stderr
 
@@ -887,7 +886,7 @@ def test_a_waiting_swap_is_finished(scene: Scene, tmp_path: Path) -> None:
     plan = plan_partition(str(folder), replace(scene.start(), clean=True))
     logs = {int(path.name[:20]): path.stat().st_size for path in (tmp_path / "out-0").glob("*.log")}
     assert sorted(logs.items()) == list(plan.segments)
-    assert CliRunner().invoke(main, ["validate", str(tmp_path / "out-0")]).exit_code == 0
+    assert invoke("validate", tmp_path / "out-0").exit_code == 0
     assert digests(folder) == before
 
 

@@ -7,9 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from kseg.cli.main import main
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repair_losses import CorrectedBatch, LostOffsets, LostRange, RepairResult
 from kseg.commands.repair.repaired_segment import RepairPlan
@@ -18,6 +16,7 @@ from kseg.errors import UnreadableError
 from kseg.findings import Severity
 from kseg.format.storage.source import find_segments
 from kseg.results import Settings
+from tests.support.cli import invoke
 from tests.support.damage import entries
 
 SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
@@ -313,7 +312,7 @@ def test_an_emptied_segment_is_a_loss_wherever_it_is(partition: Path, base: int)
     alone: list[LostRange] = []
     assert repair(str(partition / log(base)), str(partition.with_name(log(base))), RepairPlan(), alone.append).lost
     assert [(one.kind, one.offset, one.last_offset) for one in alone] == [("lost", base, last)]
-    assert CliRunner().invoke(main, ["validate", str(partition)]).exit_code == 1
+    assert invoke("validate", partition).exit_code == 1
 
 
 @pytest.mark.parametrize("bit", [11, 17, 29])

@@ -22,6 +22,7 @@ from kseg.report.spool import Run
 from kseg.results import FileResult
 from kseg.text import size_text
 from tests.support.browser import Browser
+from tests.support.cli import invoke
 from tests.support.fixtures import SEGMENTS
 from tests.support.reported import HOSTILE, SOUND, UNREAD, WORST, every_rule, facts_for, finding_for, result_of, written
 
@@ -311,9 +312,7 @@ def test_a_segment_shows_where_findings_are_that_are_not_listed(opened: Any) -> 
 def test_a_segment_shows_its_codecs_batches_and_times(browser: Browser, tmp_path: Path) -> None:
     """The page of a real segment has its plots, and those of the whole run."""
     page = tmp_path / "report.html"
-    done = CliRunner().invoke(
-        main, ["validate", str(SEGMENTS / "2.8.2-v0v1v2-mixed"), "--format", "html", "-o", str(page)]
-    )
+    done = invoke("validate", SEGMENTS / "2.8.2-v0v1v2-mixed", "--format", "html", "-o", page)
     assert done.exit_code == 0
     browser.open(page)
     text = browser.value("document.getElementById('content').textContent")
@@ -339,7 +338,7 @@ def test_captures_and_standard_input_are_files(browser: Browser, tmp_path: Path)
     """A capture is neither a segment nor a side file."""
     page = tmp_path / "report.html"
     stream = SEGMENTS.parent / "streams" / "4.3.0-java" / "06.requests"
-    CliRunner().invoke(main, ["validate", "--as", "requests", str(stream), "--format", "html", "-o", str(page)])
+    invoke("validate", "--as", "requests", stream, "--format", "html", "-o", page)
     browser.open(page)
     assert browser.value("document.querySelector('#segments h2').textContent") == "Files"
     assert browser.value("document.querySelectorAll('.partitions .side').length") == 0
@@ -358,7 +357,7 @@ def test_damaged_timestamps_are_shown_as_numbers(browser: Browser, tmp_path: Pat
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(b"".join(build_batch([record]) for record in records))
     page = tmp_path / "report.html"
-    CliRunner().invoke(main, ["validate", str(path), "--report", f"html={page}"])
+    invoke("validate", path, "--report", f"html={page}")
     browser.open(page)
     browser.click(".partitions .cell")
     assert "1,700,000,000,000,000,000" in browser.value("document.getElementById('segment').textContent")

@@ -12,12 +12,11 @@ from typing import Any
 
 import jsonschema
 import pytest
-from click.testing import CliRunner
 
-from kseg.cli.main import main
 from kseg.format.sidefiles.registry import recognise
 from kseg.report.row_schema import VERSION, row_kinds, row_schema
 from kseg.schema import RowKind
+from tests.support.cli import invoke
 from tests.support.cut_images import BLOCK, cut, unpack_twins
 from tools.docs import sandbox
 from tools.docs.parts import output_formats
@@ -129,7 +128,7 @@ def written(command: str, home: Path) -> list[dict[str, Any]]:
     """Return the rows that a command writes."""
     rows: list[dict[str, Any]] = []
     for arguments in runs(command, home):
-        done = CliRunner().invoke(main, [command, "--format", "jsonl", *arguments])
+        done = invoke(command, "--format", "jsonl", *arguments)
         assert done.stdout or done.stderr.startswith("kseg: "), done.output
         rows += [json.loads(line) for line in done.stdout.split("\n") if line]
     return rows

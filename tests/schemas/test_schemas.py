@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from kseg.cli.main import main
 from kseg.extras.serialization.schemas_topic import RegistryState
 from kseg.format.segment.records_chunk import Header
 from kseg.format.writer.records_builder import PlainRecord, build_batch
+from tests.support.cli import invoke
 from tests.support.schema_registry import Registry
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "serialized"
@@ -21,7 +21,7 @@ Topic = list[tuple[Any, Any]]
 
 
 def schemas(*arguments: object) -> Result:
-    return CliRunner().invoke(main, ["schemas", *map(str, arguments)])
+    return invoke("schemas", *arguments)
 
 
 def rows(*arguments: object, code: int = 0) -> list[dict[str, Any]]:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from kseg.cli.main import main
+from tests.support.cli import invoke
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "serialized"
 
@@ -31,7 +31,7 @@ def deep(topic, side, data, headers):
 
 
 def dump(topic: str, *arguments: str) -> Result:
-    return CliRunner().invoke(main, ["dump", str(FIXTURE / f"{topic}-0"), "--format", "jsonl", *arguments])
+    return invoke("dump", FIXTURE / f"{topic}-0", "--format", "jsonl", *arguments)
 
 
 def rows(topic: str, *arguments: str) -> list[dict[str, Any]]:

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from kseg.cli.main import main
 from kseg.errors import UsageError
 from kseg.extras.serialization import schema_sources as client
 from kseg.extras.serialization.schema_set import SchemaError
+from tests.support.cli import invoke
 from tests.support.schema_registry import Registry
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "serialized"
@@ -38,7 +37,7 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def dump(topic: str, url: str) -> list[dict[str, object]]:
-    done = CliRunner().invoke(main, ["dump", str(FIXTURE / f"{topic}-0"), "--registry", url, "--format", "jsonl"])
+    done = invoke("dump", FIXTURE / f"{topic}-0", "--registry", url, "--format", "jsonl")
     assert done.exit_code == 0, done.output
     return [json.loads(line) for line in done.stdout.splitlines()]
 

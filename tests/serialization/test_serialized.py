@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from kseg.cli.main import main
+from tests.support.cli import invoke
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "serialized"
 EXPECTED = [json.loads(line) for line in (FIXTURE / "expect.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -23,7 +23,7 @@ KEYS = {"orders": "string", "users": "int32", "events": "auto"}
 def dump(topic: str, *arguments: str) -> Result:
     """Run ``kseg dump`` on a topic of the fixture, with the schemas of the fixture."""
     schemas = ["--schemas", str(FIXTURE / "_schemas-0"), "--key-as", KEYS[topic]]
-    return CliRunner().invoke(main, ["dump", str(FIXTURE / f"{topic}-0"), *schemas, *arguments])
+    return invoke("dump", FIXTURE / f"{topic}-0", *schemas, *arguments)
 
 
 def expected(topic: str) -> list[dict[str, Any]]:
@@ -80,14 +80,14 @@ def test_tables_and_text_show_the_decoded_value() -> None:
 
 def test_a_value_that_does_not_decode_stays_with_the_reason() -> None:
     """Nothing is lost and nothing fails: the stored bytes are there, and next to them the reason."""
-    done = CliRunner().invoke(main, ["dump", str(FIXTURE / "orders-0"), "--value-as", "auto", "--format", "jsonl"])
+    done = invoke("dump", FIXTURE / "orders-0", "--value-as", "auto", "--format", "jsonl")
     row = json.loads(done.stdout.splitlines()[0])
     assert (row["value_decoded"], row["value_error"], row["value_schema_id"]) == (None, "schema 2 is not known", 2)
     assert row["value"]
-    done = CliRunner().invoke(main, ["dump", str(FIXTURE / "orders-0"), "--value-as", "int64"])
+    done = invoke("dump", FIXTURE / "orders-0", "--value-as", "int64")
     assert "[expected 8 bytes, got 15] 0x00000000020080" in done.stdout
     assert done.exit_code == 0
-    done = CliRunner().invoke(main, ["dump", str(FIXTURE / "orders-0"), "--value-as", "int64", "--format", "text"])
+    done = invoke("dump", FIXTURE / "orders-0", "--value-as", "int64", "--format", "text")
     assert "payload: \0\0\0\0\2" in done.stdout
 
 
@@ -114,7 +114,7 @@ def test_sources_without_schemas_end_the_run(
     monkeypatch.chdir(tmp_path)
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    done = CliRunner().invoke(main, ["dump", str(FIXTURE / "orders-0"), *arguments])
+    done = invoke("dump", FIXTURE / "orders-0", *arguments)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert message in done.stderr
 
@@ -124,7 +124,7 @@ def test_damage_of_the_topic_with_schemas_is_reported(tmp_path: Path) -> None:
     data = bytearray((FIXTURE / "_schemas-0" / f"{0:020}.log").read_bytes())
     data[500] ^= 1
     (tmp_path / f"{0:020}.log").write_bytes(data)
-    done = CliRunner().invoke(main, ["dump", str(FIXTURE / "orders-0"), "--schemas", str(tmp_path)])
+    done = invoke("dump", FIXTURE / "orders-0", "--schemas", tmp_path)
     assert "crc-mismatch" in done.stderr
     assert (done.exit_code, done.stdout) == (2, "")
     assert f"--schemas {tmp_path}: there are no schemas\n" in done.stderr
@@ -152,7 +152,7 @@ def test_damage_of_the_topic_with_schemas_is_reported(tmp_path: Path) -> None:
 )
 def test_wrong_options_have_one_clear_line(arguments: list[str], message: str) -> None:
     """Contradictions end before the first row, with exit code 2."""
-    done = CliRunner().invoke(main, ["dump", str(FIXTURE / "orders-0"), *arguments])
+    done = invoke("dump", FIXTURE / "orders-0", *arguments)
     assert done.exit_code == 2
     assert message in done.output
     assert "Traceback" not in done.output

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from tests.support.cli import invoke
+
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from click.testing import CliRunner, Result
 
 import kseg as library
-from kseg.cli.main import main
 from kseg.errors import UsageError
 from kseg.extras.serialization.schema_set import AVRO, JSON, PROTOBUF, Schema, SchemaError, SchemaSet
 from kseg.extras.serialization.struct_types import column_of, united
@@ -29,10 +29,6 @@ COLUMNS = ["offset", "value", "value_decoded", "value_error"]
 
 def scan(topic: Topic, **options: Any) -> Any:
     return library.scan(topic.log, schemas=topic.schemas, value_as="struct", **options)
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(one) for one in arguments])
 
 
 def check_rows(topic: Topic, rows: list[dict[str, Any]]) -> None:
@@ -62,13 +58,13 @@ def test_parquet_and_sql_have_the_same_columns(tmp_path: Path, kind: str) -> Non
     """``kseg dump --format parquet`` and ``kseg sql`` return the structs of ``kseg.scan``."""
     topic = write_topic(tmp_path, kind, count=60)
     options = ["--schemas", topic.schemas, "--value-as", "struct"]
-    done = run("dump", topic.log, *options, "--format", "parquet", "-o", tmp_path / "x.parquet")
+    done = invoke("dump", topic.log, *options, "--format", "parquet", "-o", tmp_path / "x.parquet")
     assert done.exit_code == 0, done.output
     found = pq.ParquetFile(tmp_path / "x.parquet").read(columns=COLUMNS)
     assert found.schema.field("value_decoded").type == scan(topic).schema.field("value_decoded").type
     check_rows(topic, found.to_pylist())
     statement = "select count(*) n, sum(value_decoded.id::hugeint)::varchar s from records where value_error is null"
-    done = run("sql", statement, topic.log, *options, "--format", "jsonl")
+    done = invoke("sql", statement, topic.log, *options, "--format", "jsonl")
     assert done.exit_code == 0, done.output
     ids = [row["id"] for row in topic.truth.values() if row and row["id"] is not None]
     assert json.loads(done.stdout) == {"n": len(topic.truth), "s": str(sum(ids))}
@@ -160,6 +156,6 @@ def test_topics_without_a_common_schema_are_one_clear_line(tmp_path: Path) -> No
     assert both.to_table().column(0).to_pylist() == [None] * 3 + [None]
     write_schemas(tmp_path / "more" / "_schemas-0", "JSON", ['{"type":"integer"}'], "users-value")
     options = ["--value-as", "struct", "--schemas", topic.schemas, "--schemas", tmp_path / "more"]
-    done = run("sql", "select 1", tmp_path / "source", *options)
+    done = invoke("sql", "select 1", tmp_path / "source", *options)
     assert done.exit_code == 2
     assert "orders-value, users-value have different schemas: read one topic at a time" in done.stderr

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kseg.cli.main import main
 from kseg.commands.dump.dump_items import FileStart, SideFileItem
 from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding
@@ -29,7 +27,7 @@ from kseg.library import side_entries
 from kseg.report.formats import View
 from kseg.report.side_files_report import rows
 from tests.support import damage
-from tests.support.cli import MIXED, kseg
+from tests.support.cli import MIXED, invoke, kseg
 from tests.support.fixtures import FOLDERS
 from tests.support.fuzzing import cases
 from tests.support.side_files import REAL, SMALL, walked
@@ -322,7 +320,7 @@ def test_a_folder_is_validated_with_its_side_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["table", "jsonl", "csv", "text"])
 def test_every_kind_is_dumped_in_every_format(kind: str, name: str) -> None:
     """No combination of kind and format fails."""
-    done = CliRunner().invoke(main, ["dump", "--format", name, str(SMALL[kind])])
+    done = invoke("dump", "--format", name, SMALL[kind])
     assert done.exit_code == 0
     entries, _ = walked(SMALL[kind], SMALL[kind].read_bytes())
     assert len(done.stdout.splitlines()) >= len(entries)

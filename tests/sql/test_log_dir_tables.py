@@ -10,11 +10,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import kseg
-from kseg.cli.main import main
 from kseg.format.writer.records_builder import PlainRecord, build_batch
+from tests.support.cli import invoke
 from tests.support.commits import commit_value, write_commits
 from tests.support.fixtures import SEGMENTS
 from tests.support.internal_topics import placed
@@ -27,7 +26,7 @@ LOG = f"{0:020}.log"
 
 
 def run(command: str, *arguments: object) -> list[dict[str, Any]]:
-    done = CliRunner().invoke(main, [command, "--format", "jsonl", *map(str, arguments)])
+    done = invoke(command, "--format", "jsonl", *arguments)
     assert done.exit_code == 0, done.output
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -57,7 +56,7 @@ def test_lags_are_the_differences(tmp_path: Path) -> None:
     of_orders = run("sql", f"select {names} from groups where topic = 'orders' and lag >= 0", tmp_path)
     assert of_orders == [row for row in wanted if row["topic"] == "orders"]
     assert kseg.scan(tmp_path, "groups").count_rows() == len(places)
-    done = CliRunner().invoke(main, ["sql", "select * from groups", str(SEGMENTS / "missing")])
+    done = invoke("sql", "select * from groups", SEGMENTS / "missing")
     assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
 
 
@@ -90,9 +89,7 @@ def test_topics_are_those_of_the_metadata_and_the_folders(tmp_path: Path) -> Non
     """A topic without a folder is listed, and so is one that the metadata does not have: it was deleted."""
     placed("__cluster_metadata", tmp_path)
     shutil.copytree(SEGMENTS / "4.3.0-v2-none-segments", tmp_path / "left-over-3")
-    done = CliRunner().invoke(
-        main, ["dump", "--effective", "--format", "jsonl", str(tmp_path / "__cluster_metadata-0")]
-    )
+    done = invoke("dump", "--effective", "--format", "jsonl", tmp_path / "__cluster_metadata-0")
     state = [row for row in map(json.loads, done.stdout.splitlines()) if row["kind"] == "state" and not row["pending"]]
     names = {row["key"]["topicId"]: row["data"]["name"] for row in state if row["entity"] == "topic"}
     configs = [row for row in state if row["entity"] == "config" and row["key"]["resourceName"] in names.values()]

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from kseg.cli.main import main
 from kseg.extras.sql.recipes import RECIPES
 from kseg.format.writer.records_builder import PlainRecord, build_batch
-from tests.support.cli import MIXED, SEGMENTS, kseg
+from tests.support.cli import MIXED, SEGMENTS, invoke, kseg
 from tests.support.fuzzing import cases
 
 pytest.importorskip("duckdb", reason="duckdb is not installed")
@@ -26,7 +25,7 @@ ONE: Row = {"producer_id": 7, "producer_epoch": 0}
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main, ["sql", *map(str, arguments)])
+    return invoke("sql", *arguments)
 
 
 def recipe(name: str, *paths: object, code: int = 0) -> list[Row]:

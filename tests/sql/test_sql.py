@@ -26,6 +26,7 @@ from click.testing import CliRunner, Result
 import kseg
 from kseg.cli.main import main
 from kseg.extras.sql.statement import TABLES, TYPES
+from tests.support.cli import invoke
 from tests.support.fixtures import SEGMENTS
 from tests.support.internal_topics import FOLDERS, placed
 
@@ -52,7 +53,7 @@ def rows(statement: str, *paths: Path, note: str = "") -> list[dict[str, Any]]:
 
 def test_statements_return_the_rows_of_dump() -> None:
     """Columns, times, keys and values are those of ``kseg dump``."""
-    done = CliRunner().invoke(main, ["dump", "--deep", "--format", "jsonl", str(ROLLED)])
+    done = invoke("dump", "--deep", "--format", "jsonl", ROLLED)
     dumped = [json.loads(line) for line in done.stdout.splitlines()]
     names = ("file", "position", "offset", "timestamp_type", "sequence", "key", "value", "headers")
     found = rows(f"select {', '.join(names)}, timestamp_ms from records", ROLLED)
@@ -392,7 +393,7 @@ def test_null_is_not_an_empty_text() -> None:
 def test_records_of_internal_topics_are_decoded(topic: str, tmp_path: Path) -> None:
     """``decoded`` is that of ``kseg dump``, whose truth is kafka-dump-log; records of other topics have none."""
     folder = placed(topic, tmp_path)
-    done = CliRunner().invoke(main, ["dump", "--deep", "--format", "jsonl", str(folder)])
+    done = invoke("dump", "--deep", "--format", "jsonl", folder)
     dumped = [row for row in map(json.loads, done.stdout.splitlines()) if row["control"] is None]
     found = rows("select decoded from records", folder)
     assert [json.loads(row["decoded"]) for row in found] == [row["decoded"] for row in dumped]

@@ -18,12 +18,10 @@ from typing import Any
 
 import pytest
 import zstandard
-from click.testing import CliRunner
 
-from kseg.cli.main import main
 from kseg.format.segment import split_points
 from tests.support import fleet, fuzzing
-from tests.support.cli import SEGMENTS, kseg
+from tests.support.cli import SEGMENTS, invoke, kseg
 
 LOG = "00000000000000000000.log"
 SEGMENT = SEGMENTS / "4.3.0-v2-none" / LOG
@@ -102,7 +100,7 @@ def test_an_archive_has_the_rows_of_its_folder(name: str, brokers: Path, monkeyp
     archive = ARCHIVES[name](brokers, brokers.parent / name)
     for command in COMMANDS:
         paths = [folder / "broker-2" for folder in (brokers, archive / brokers.name)]
-        on_disk, in_archive = (CliRunner().invoke(main, [*command, str(path)]) for path in paths)
+        on_disk, in_archive = (invoke(*command, path) for path in paths)
         assert in_archive.exit_code == on_disk.exit_code, in_archive.stderr
         assert in_archive.stdout.replace(str(paths[1]), str(paths[0])) == on_disk.stdout, command
         assert on_disk.stdout
@@ -229,7 +227,7 @@ def test_compressed_archives_are_limited(tmp_path: Path, monkeypatch: pytest.Mon
     with zipfile.ZipFile(tmp_path / "c.zip", "w", zipfile.ZIP_DEFLATED) as out:
         out.writestr(f"orders-0/{LOG}", zeros)
     for name in (*bombs, "c.zip"):
-        done = CliRunner().invoke(main, ["validate", str(tmp_path / name)])
+        done = invoke("validate", tmp_path / name)
         assert (done.exit_code, "expands to more than" in done.stderr) == (2, True), (name, done.stderr)
 
 
@@ -237,7 +235,7 @@ def test_many_members_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """The index of an archive is in memory."""
     monkeypatch.setattr("kseg.extras.archive_formats.MOST_MEMORY", 5_000)
     archive = write_tar(tmp_path / "x.tar", *(member(f"orders-0/{number}") for number in range(20)))
-    done = CliRunner().invoke(main, ["validate", str(archive)])
+    done = invoke("validate", archive)
     assert (done.exit_code, "too many members" in done.stderr) == (2, True)
 
 
@@ -259,7 +257,7 @@ def test_damaged_archives_end_with_a_message(seed: int, tmp_path: Path) -> None:
     if draw.random() < 0.4:
         del data[draw.randrange(len(data)) :]
     path.write_bytes(data)
-    done = CliRunner().invoke(main, ["validate", str(path)])
+    done = invoke("validate", path)
     assert done.exit_code in (0, 1, 2), done.exception
     assert "internal error" not in done.stderr
 
@@ -316,7 +314,7 @@ def test_wrong_extended_headers(headers: dict[str, str], tmp_path: Path) -> None
     info.pax_headers = headers
     other = member(f"orders-1/{LOG}", SEGMENT.read_bytes())
     archive = write_tar(tmp_path / "x.tar", (info, data), other, format=tarfile.PAX_FORMAT)
-    done = CliRunner().invoke(main, ["validate", str(archive)])
+    done = invoke("validate", archive)
     assert done.exit_code in (0, 1, 2)
     assert "internal error" not in done.stderr
 
@@ -326,7 +324,7 @@ def test_an_archive_without_members_is_not_called_damaged(tmp_path: Path) -> Non
     zipfile.ZipFile(tmp_path / "empty.zip", "w").close()
     tarfile.open(tmp_path / "empty.tar", "w").close()
     for name in ("empty.zip", "empty.tar"):
-        done = CliRunner().invoke(main, ["validate", "--format", "jsonl", str(tmp_path / name)])
+        done = invoke("validate", "--format", "jsonl", tmp_path / name)
         row, summary = map(json.loads, done.stdout.splitlines())
         why = "no segment found (a .log file named by 20 digits), and no side file"
         assert (row["kind"], row["rule"], row["facts"]) == ("finding", "read-error", {"why": why})

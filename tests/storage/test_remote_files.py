@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from kseg.cli.main import main
+from tests.support.cli import invoke
 from tests.support.fixtures import SEGMENTS
 
 pytest.importorskip("fsspec", reason="fsspec is not installed")
@@ -28,7 +27,7 @@ URL = "faulty:///logs"
 
 
 def validate(path: object) -> tuple[int, list[dict[str, Any]]]:
-    done = CliRunner().invoke(main, ["validate", "--format", "jsonl", str(path)])
+    done = invoke("validate", "--format", "jsonl", path)
     assert done.exception is None or isinstance(done.exception, SystemExit)
     lines = done.stdout.replace(str(path), "logs").splitlines()
     return done.exit_code, [json.loads(line) for line in lines]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import NoReturn
 
 import pytest
-from click.testing import CliRunner
 
-from kseg.cli.main import main
 from kseg.errors import VanishedError
 from kseg.format.sidefiles import indexes
+from tests.support.cli import invoke
 from tests.support.fixtures import SEGMENTS
 
 
@@ -20,6 +19,6 @@ def test_an_index_that_is_deleted_at_the_end_of_its_check_is_no_error(monkeypatc
         raise VanishedError(f"{path}: No such file or directory")
 
     monkeypatch.setattr(indexes, "open_range", gone)
-    done = CliRunner().invoke(main, ["validate", str(SEGMENTS / "4.3.0-v2-none-segments")])
+    done = invoke("validate", SEGMENTS / "4.3.0-v2-none-segments")
     assert done.exit_code == 0, done.output
     assert "a broker deleted" in done.stderr

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from kseg.cli.main import main
 from kseg.format.segment import several_processes, split_points
+from tests.support.cli import invoke
 
 pytestmark = pytest.mark.kafka
 
@@ -56,7 +55,7 @@ def test_a_live_log_dir_has_no_false_findings(live: tuple[Path, float], monkeypa
         in_ranges = runs // len(COMMANDS) % 2 == 1
         monkeypatch.setattr(split_points, "RANGE_SIZE", 64 * 1024 if in_ranges else whole)
         monkeypatch.setattr(several_processes, "BEGIN_ALONE", not in_ranges)
-        done = CliRunner().invoke(main, [*command, str(folder)])
+        done = invoke(*command, folder)
         rows = [json.loads(line) for line in done.stdout.splitlines()]
         reported = [row for row in rows if row["kind"] == "finding" and row["severity"] != "info"]
         assert (done.exit_code, reported[:2]) == (0, []), f"{command}: {reported[:2]} {done.stderr}"

@@ -12,9 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from kseg.cli.main import main
 from kseg.commands.validate.result_store import ResultStore
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.findings import Policy, Severity
@@ -23,6 +22,7 @@ from kseg.format.sidefiles.registry import find_files
 from kseg.format.storage.file_access import parse_rate
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.results import Settings
+from tests.support.cli import invoke
 from tools.make_findings import settings_of
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -50,7 +50,7 @@ def logs(tmp_path: Path) -> Path:
 
 
 def sweep(logs: Path, *options: str) -> Result:
-    return CliRunner().invoke(main, ["validate", "--format", "jsonl", *options, str(logs)])
+    return invoke("validate", "--format", "jsonl", *options, logs)
 
 
 def test_a_run_from_the_state_finds_the_same_as_a_full_run(logs: Path, tmp_path: Path) -> None:

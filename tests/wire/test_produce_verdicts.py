@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kseg import results
-from kseg.cli.main import main
 from kseg.extras.wire.produce_verdict import COMPRESSION_TYPES, judge_request
 from kseg.extras.wire.set_validation import TopicSettings
+from tests.support.cli import invoke
 from tests.support.fuzzing import cases
 from tools import make_findings, statement_bytes
 from tools.lab import produce_oracle
@@ -26,7 +26,7 @@ TOPIC = TopicSettings(now=1_700_000_000_000)
 
 
 def kseg(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, ["validate", "--as", "requests", *(str(argument) for argument in arguments)])
+    return invoke("validate", "--as", "requests", *(str(argument) for argument in arguments))
 
 
 def verdicts(*arguments: str | Path) -> list[dict[str, Any]]:
