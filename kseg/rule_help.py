@@ -349,6 +349,24 @@ CAUSES: Mapping[str, str] = {
         "The metadata log begins after offset 0, but the snapshot with the records before it is missing. The file was "
         "deleted, or the copy is incomplete."
     ),
+    "stray-folder": (
+        "The metadata log next to the folder does not place the partition on this broker: its topic was deleted, or created "
+        "again with another id, or moved to other brokers, or the folder was copied from another cluster."
+    ),
+    "unregistered-directory": (
+        "A broker registers its log directories at each start. This one was added, restored or offline since."
+    ),
+    "last-replica-fenced": (
+        "At the end of the log the broker did not answer the controllers, others did, and only it had all records of some "
+        "partitions."
+    ),
+    "ghost-controller": (
+        "The controller was removed from the voters, or it never was one. A controller registers at each start, and stays "
+        "registered."
+    ),
+    "upgrade-blocked": (
+        "The node registered with an older Kafka than others. It was not upgraded yet, or it is gone and still registered."
+    ),
     "missing-batches": (
         "Offsets inside a segment, or at its start, are missing. Batches were lost, or the cleaner removed them."
     ),

@@ -380,6 +380,27 @@ _TABLE = (
          "the log begins at offset {offset}, and no snapshot has the records before it",
          "Does not start.",
          "Stop the node, and copy the newest snapshot (.checkpoint) of another controller into the folder."),
+    Rule("K703", "stray-folder", _W, "partition folder {folder}: {why}",
+         "Renames the folder to -stray at its next start, and creates an empty log if it has a partition of this name.",
+         "Nothing if the topic was deleted, or moved to other brokers. If the folder is a copy whose records are to be in "
+         "use, `kseg convert any-to-v2 --for-another-cluster` makes one for the topic that exists now: give it the "
+         "partition.metadata of that topic."),
+    Rule("K704", "unregistered-directory", _I,
+         "broker {node} has not registered this log directory, {directory}, which has {folders}",
+         "Registers it at its next start, and tells the controllers which partitions it has.",
+         "Nothing if the directory is new, or was offline at the end of this log."),
+    Rule("K705", "last-replica-fenced", _I,
+         "broker {node} is fenced, and no other replica of {partitions:partition} is in sync",
+         "No broker leads these partitions until this one is back; an unclean election would lose records.",
+         "Nothing if the cluster was stopped. Otherwise start the broker. If its disks are lost, compare the other "
+         "replicas: `kseg diff`."),
+    Rule("K706", "ghost-controller", _I, "controller {node} is registered, but is no voter",
+         "Counts the controller where all nodes have to support a feature: an old one blocks an upgrade.",
+         "Nothing if the controller is new, or only observes. Removed ones can be unregistered as of Kafka 4.4 (KIP-1312)."),
+    Rule("K707", "upgrade-blocked", _I, "{node} supports less than other nodes: {what}",
+         "Refuses to raise these features as long as the node is registered.",
+         "Upgrade the node. If it no longer exists: `kafka-cluster unregister` for a broker; a controller as of Kafka 4.4 "
+         "(KIP-1312)."),
     # K8: wire
     Rule("K801", "frame-size", _E, "frame size {size}: {why}",
          "Closes the connection: a request has at most socket.request.max.bytes.",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 import shutil
 import tarfile
 import tempfile
 from pathlib import Path
 
 from kseg.format.writer.records_builder import PlainRecord, build_batch
-from tests.support import damage, fleet
+from tests.support import damage, fleet, metadata_logs
 from tests.support.group_histories import MINUTE, Simulated, generation_record
 
 ROOT = Path(__file__).parents[1]
@@ -49,6 +50,8 @@ path = "lake/payments"
 [report]
 to = ["reports/{run}.html", "reports/night.prom"]
 """
+#: The log end of the fixture's metadata log, and the log directory that its broker registered.
+_METADATA_END, _DIRECTORY = 27, "GnUZZBsEQ0Kx67wm-uGRaw"
 _ENDS = {"orders-0": 121, "payments-1": 88, "clicks-2": 26, "__consumer_offsets-3": 62}
 
 
@@ -121,7 +124,10 @@ def _kafka_logs(home: Path) -> None:
     """
     for partition, fixture in {**PARTITIONS, "__cluster_metadata-0": "4.3.0-v2-none-kraft-metadata"}.items():
         copy(SEGMENTS / fixture, home / partition)
-    shutil.copyfile(SEGMENTS / "4.3.0-v2-none-log-dir" / "meta.properties", home / "meta.properties")
+    _place(home)
+    ids = (SEGMENTS / "4.3.0-v2-none-log-dir" / "meta.properties").read_text()
+    registered = re.sub(r"directory.id=.*", f"directory.id={_DIRECTORY}", ids)
+    (home / "meta.properties").write_text(registered)
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
         ends = {**_ENDS, "orders-0": 24, "payments-1": 77} if name.startswith("recovery") else _ENDS
         lines = [
@@ -133,6 +139,16 @@ def _kafka_logs(home: Path) -> None:
     torn = home / "payments-1" / "00000000000000000077.log"
     torn.write_bytes(torn.read_bytes()[:-40])
     (home / "clicks-2" / "leader-epoch-checkpoint").write_bytes(b"0\n2\n0 0\n" + bytes(4))
+
+
+def _place(home: Path) -> None:
+    """Let the metadata log have the other partitions, as that of the broker that wrote them."""
+    folder = metadata_logs.folder_for(home)
+    log = folder / "00000000000000000000.log"
+    changes = metadata_logs.placements(home, 1)
+    log.write_bytes(metadata_logs.appended(log.read_bytes(), *changes))
+    snapshot = folder / f"{_METADATA_END:020}.snapshot"
+    snapshot.rename(folder / f"{_METADATA_END + len(changes):020}.snapshot")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from kseg.format.sidefiles.registry import find_files
 from kseg.format.storage.source import SegmentFile
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.results import Settings, Summary
-from tests.support import damage
+from tests.support import damage, metadata_logs
 from tests.support import framed_files as framed
 from tests.support.damage import alter, entries, fix_crc, get, inflated, put, stored, with_inflated, with_payload
 
@@ -47,7 +47,7 @@ class Case:
     """The recipe of one rule's file. ``what`` describes it, ``settings`` are those of ``kseg validate``.
 
     ``beside`` are files that are checked with the file, as rules across files need: of the same folder, or of the
-    fixture ``of``, copied to a folder ``within``.
+    fixture ``of``, copied to a folder ``within``; ``written`` are others by their names, with their text.
     """
 
     def __init__(
@@ -60,6 +60,7 @@ class Case:
         of: str | None = None,
         within: str | None = None,
         exchanged: Mapping[str, str] | None = None,
+        written: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> None:
         folder, _, file = segment.partition("/")
@@ -68,6 +69,7 @@ class Case:
         self.beside = {(f"{within}/{other}" if within else other): f"{of or folder}/{other}" for other in beside}
         # Others of the folder under a name that is not theirs.
         self.beside |= {name: f"{folder}/{other}" for name, other in (exchanged or {}).items()}
+        self.written = {name: text.encode() for name, text in (written or {}).items()}
         self.what = what
         self.settings = settings
         # Bytes from the network were captured, and are not in a segment.
@@ -715,6 +717,56 @@ def metadata_snapshot_missing(data: bytes) -> bytes:
     return data[next(batch.at for batch in entries(data) if get(data, batch.at, "base_offset") == 91) :]
 
 
+IN_LOG_DIR: dict[str, Any] = {
+    "name": f"__cluster_metadata-0/{FIRST}",
+    "within": "__cluster_metadata-0",
+    "beside": (f"{0:020}.index", f"{0:020}.timeindex", "leader-epoch-checkpoint"),
+}
+#: The log directory that its broker has registered in the log, and one that it has not.
+REGISTERED, OTHER = "4vorF-xVCUHKD5pad_XK3Q", "b3RoZXItZGlyZWN0b3J5MQ"
+TOPIC_ID, OTHER_ID = "9tTEN1jcSP2qiuuJ4LB3xg", "b3RoZXItdG9waWMtaWQtMQ"
+
+
+def log_dir_files(directory: str, topic_id: str) -> dict[str, str]:
+    """The files that identify a log directory, and the empty partition plain-0 in it."""
+    ids = f"version=1\ncluster.id=bXktY2x1c3Rlci1pZC0wMQ\nnode.id=1\ndirectory.id={directory}\n"
+    return {
+        "meta.properties": ids,
+        "plain-0/partition.metadata": f"version: 0\ntopic_id: {topic_id}",
+        f"plain-0/{FIRST}": "",
+    }
+
+
+@Case(METADATA, "the partition folder plain-0 has a topic id that no topic of the log has", **IN_LOG_DIR,
+      written=log_dir_files(REGISTERED, OTHER_ID), rule=["no-indexes=ignore"])  # fmt: skip
+def stray_folder(data: bytes) -> bytes:
+    return data
+
+
+@Case(METADATA, "meta.properties has a directory id that the broker of the log has not registered", **IN_LOG_DIR,
+      written=log_dir_files(OTHER, TOPIC_ID), rule=["no-indexes=ignore"])  # fmt: skip
+def unregistered_directory(data: bytes) -> bytes:
+    return data
+
+
+@Case(METADATA, "a broker was added that runs: the log ended with the stop of its only one", **IN_LOG_DIR)
+def last_replica_fenced(data: bytes) -> bytes:
+    running = metadata_logs.broker(2, 200)
+    features = metadata_logs.controller(2)[2]["features"]
+    return metadata_logs.appended(data, (running[0], running[1], {**running[2], "fenced": False, "features": features}))
+
+
+@Case(METADATA, "two controllers were added, and a record that names one of them as the voter", **IN_LOG_DIR)
+def ghost_controller(data: bytes) -> bytes:
+    added = metadata_logs.appended(data, metadata_logs.controller(2), metadata_logs.controller(3))
+    return metadata_logs.with_voters(added, [1, 2])
+
+
+@Case(METADATA, "a controller of Kafka 3.9 was added", **IN_LOG_DIR)
+def upgrade_blocked(data: bytes) -> bytes:
+    return metadata_logs.appended(data, metadata_logs.controller(2, metadata_version=21))
+
+
 # K8: bytes from the network
 
 
@@ -838,7 +890,7 @@ def findings(path: Path, settings: dict[str, Any]) -> list[schema.Row]:
 def made(case: Case) -> dict[str, bytes]:
     """The files of a rule's folder, by their names in it."""
     others = {name: (case.root / source).read_bytes() for name, source in case.beside.items()}
-    return {**others, case.name: case.make((case.root / case.segment).read_bytes())}
+    return {**others, **case.written, case.name: case.make((case.root / case.segment).read_bytes())}
 
 
 def write(rule: str, case: Case) -> None:
@@ -854,7 +906,7 @@ def write(rule: str, case: Case) -> None:
         (folder / "settings.json").write_text(json.dumps(case.settings) + "\n", encoding="utf-8")
     origin = f"made from fixtures/{case.root.name}/{case.segment}\n{case.what}\n"
     (folder / "ORIGIN").write_text(origin, encoding="utf-8")
-    judged = folder if case.beside else folder / case.name
+    judged = folder if case.beside or case.written else folder / case.name
     lines = [json.dumps(row) + "\n" for row in findings(judged, case.settings)]
     (folder / "expect.jsonl").write_text("".join(lines), encoding="utf-8")
 

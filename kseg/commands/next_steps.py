@@ -17,6 +17,7 @@ from typing import NamedTuple
 from kseg import remedies as do
 from kseg.consequences import Consequence
 from kseg.findings import RULES
+from kseg.format.log_loader.plan import MARK_STRAY
 from kseg.format.log_loader.start_harm import REMEDIES, Harm
 from kseg.format.sidefiles.metadata_files import META
 from kseg.format.storage.naming import METADATA_FOLDER, is_log, partition_of
@@ -119,7 +120,7 @@ def steps_of(
     moves = any(line.startswith("mv ") for line in steps.commands)
     if os.path.basename(place) == METADATA_FOLDER and (moves or not steps.commands):
         return PartitionSteps(folder, decisions=(_METADATA_REMEDY,))
-    if harm and "mark-stray" in harm.causes and not steps.commands:
+    if harm and MARK_STRAY in harm.causes and not steps.commands:
         stray = _stray_steps(place)
         return replace(stray, decisions=(*steps.decisions, *stray.decisions), left=steps.left, replaced=steps.replaced)
     return steps
@@ -177,7 +178,7 @@ def _start_texts(harm: Harm | None) -> list[str]:
     if "fails" in harm.causes:
         return [f"correct what makes the broker {harm.would}"]
     # Only bytes that nobody can read are no reason to wait; the topic id of a stray partition has commands.
-    causes = harm.causes - {"bytes", "mark-stray"}
+    causes = harm.causes - {"bytes", MARK_STRAY}
     return [text for cause, text in REMEDIES.items() if cause in causes]
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kseg.errors import KsegError, UnreadableError
-from kseg.format.internal_topics.metadata_replay import names_topics, replay_fault
+from kseg.format.internal_topics.metadata_replay import Replayed, names_topics
 from kseg.format.log_loader.broker_starts import CHECKPOINTS, starts_of
 from kseg.format.log_loader.loaded_files import OfflineError, RefusedError
 from kseg.format.log_loader.log_dir_identity import conflicts, owner_of, read_identity
@@ -22,12 +22,14 @@ from kseg.format.log_loader.plan import (
     FAILURES,
     LOSE_METADATA,
     NOT_A_PARTITION,
+    STRAYS,
     WITH_ZEROS,
     LogDirPlan,
     PartitionPlan,
     Step,
 )
 from kseg.format.log_loader.recovery_plan import BrokerStart, plan_partition
+from kseg.format.log_loader.stray_folders import metadata_beside, stray_folders
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
 from kseg.format.sidefiles.metadata_files import CLEAN_SHUTDOWN, LOG_STARTS, META, RECOVERY_POINTS, MetaProperties
 from kseg.format.storage import local_files
@@ -87,10 +89,15 @@ class Broker:
         self._identities: dict[str, MetaProperties] = {}
         self._metadata_dir: str | None = None
         self._has_metadata = False
+        #: What each log directory with a metadata log says; None if not read yet, or unreadable.
+        self._replayed: dict[str, Replayed | None] = {}
 
     def add_place(self, place: str) -> None:
         """Record whether a log directory of the broker has its metadata log. Call it for all before ``check_log_dirs``."""
         self._has_metadata = self._has_metadata or _has_metadata_log(place)
+        for log_dir in (place, os.path.dirname(os.path.abspath(place))):
+            if local_files.exists(os.path.join(log_dir, METADATA_FOLDER)):
+                self._replayed[os.path.realpath(log_dir)] = None
 
     def check_log_dirs(self, made: LogDirPlan | PartitionPlan) -> LogDirPlan | PartitionPlan:
         """Return the plan, with one more step if another log directory keeps the broker from starting."""
@@ -100,10 +107,12 @@ class Broker:
                 steps += self._without_metadata(made)
             return replace(made, steps=(*made.steps, *steps)) if steps else made
         partition = partition_of(os.path.basename(made.folder))
+        if made.topic == CLUSTER_METADATA and not made.fails:
+            return replace(made, steps=(*made.steps, *self._replay_steps(made.folder)))
         if partition is None or partition.state in ("-delete", "-stray") or made.fails:
             return made
         other = self._homes.setdefault(partition, made.folder)
-        if other == made.folder or any(step.action == "mark-stray" for step in made.steps):
+        if other == made.folder or any(step.action in STRAYS for step in made.steps):
             return made
         step = Step("refuse", os.path.basename(made.folder), f"{other} has the same partition")
         return replace(made, steps=(*made.steps, step))
@@ -120,6 +129,40 @@ class Broker:
             if found
             else []
         )
+
+    def _metadata(self, log_dir: str) -> Replayed | None:
+        """Return what a log directory's metadata log says; each is read once."""
+        place = os.path.realpath(log_dir)
+        if self._replayed.get(place) is None:
+            self._replayed[place] = metadata_beside(log_dir)
+        return self._replayed[place]
+
+    def strays(self, log_dir: str, folders: Iterable[str]) -> dict[str, str]:
+        """Return the partition folders of a log directory that become strays by the broker's metadata, each with the reason.
+
+        Nothing is known without a metadata log that can be read to its end.
+        """
+        for place in list(self._replayed):
+            if (found := self._metadata(place)) and found.image:
+                return stray_folders(log_dir, folders, found.image)
+        return {}
+
+    def _replay_steps(self, folder: str) -> list[Step]:
+        """Return a step if a record of a metadata log keeps this node from starting."""
+        log_dir = os.path.dirname(os.path.abspath(folder))
+        found = self._metadata(log_dir)
+        fault = found.fault if found else None
+        if fault is None:
+            return []
+        try:
+            node = read_identity(log_dir).node_id
+        except RefusedError:
+            node = None
+        if not fault.brokers and fault.controllers and node is not None and node not in fault.controllers:
+            return []
+        who = "controllers and brokers" if fault.brokers else "controllers"
+        why = f"{who} end at the {fault.record} record at offset {fault.offset}: {fault.why}"
+        return [Step("refuse", os.path.basename(fault.path), why, offset=fault.offset)]
 
     def _of_log_dir(self, folder: str) -> list[Step]:
         steps: list[Step] = []
@@ -138,11 +181,11 @@ class Broker:
 
 
 def plan(
-    path: str, requested: RecoveryRequest, unread: Callable[[str], object], each: Each = map
+    path: str, broker: Broker, requested: RecoveryRequest, unread: Callable[[str], object], each: Each = map
 ) -> Iterator[LogDirPlan | PartitionPlan]:
     """Yield the plan for a log directory, then the plans of its partitions; or the plan for a partition folder.
 
-    ``path`` is a folder that ``places_of`` returned.
+    ``path`` is a folder that ``places_of`` returned, ``broker`` has been told of all its log directories.
 
     ``unread`` is called with the reason for each partition that cannot be read. Raises UnreadableError if that is ``path``.
     """
@@ -158,14 +201,16 @@ def plan(
         return
     starts = starts_of(log_dir, steps, requested.clean, requested.index_interval, requested.index_bytes)
     if alone:
-        yield _plan_partition(path, starts.of(partition_of(os.path.basename(os.path.abspath(path)))))
+        name = os.path.basename(os.path.abspath(path))
+        yield _plan_partition(path, starts.of(partition_of(name), broker.strays(log_dir, [name]).get(name, "")))
         return
     folders = [name for name in folders if name not in _PASSED_OVER]
     steps += [Step("refuse", name, NOT_A_PARTITION) for name in folders if not partition_of(name)]
     folders = [name for name in folders if partition_of(name)]
     yield LogDirPlan(path, starts.clean, tuple(steps), len(folders))
     partitions = [os.path.join(path, name) for name in folders]
-    for made in each(_attempt, partitions, [starts.of(partition_of(name)) for name in folders]):
+    strays = broker.strays(path, folders)
+    for made in each(_attempt, partitions, [starts.of(partition_of(name), strays.get(name, "")) for name in folders]):
         if isinstance(made, str):
             unread(made)
         else:
@@ -202,7 +247,7 @@ def plans_of(
         if os.path.realpath(place) in seen:
             continue
         try:
-            for made in plan(place, request, unread, each):
+            for made in plan(place, broker, request, unread, each):
                 if (folder := os.path.realpath(made.folder)) not in seen:
                     seen.add(folder)
                     yield broker.check_log_dirs(made)
@@ -214,8 +259,6 @@ def plans_of(
 def _plan_partition(folder: str, start: BrokerStart) -> PartitionPlan:
     """Return the plan for a partition, with a step if the log has lost its records before the start, or may have."""
     made = plan_partition(folder, start)
-    if made.topic == CLUSTER_METADATA and not made.fails:
-        made = replace(made, steps=(*made.steps, *_replay_steps(folder)))
     lost = lost_log(Path(folder)) if made.has_segments else None
     if lost is None:
         return made
@@ -226,26 +269,6 @@ def _plan_partition(folder: str, start: BrokerStart) -> PartitionPlan:
         why = f"it has no batch, but the files next to it show that the log reached offset {end - 1}"
         step = Step(EMPTIED, name, why, offset=end)
     return replace(made, steps=(*made.steps, step))
-
-
-def _replay_steps(folder: str) -> list[Step]:
-    """Return a step if a record of a metadata log keeps this node from starting."""
-    fault = replay_fault(os.path.join(folder, name) for name in local_files.names_in(folder) if _is_of_metadata(name))
-    if fault is None:
-        return []
-    try:
-        node = read_identity(os.path.dirname(os.path.abspath(folder))).node_id
-    except RefusedError:
-        node = None
-    if not fault.brokers and fault.controllers and node is not None and node not in fault.controllers:
-        return []
-    who = "controllers and brokers" if fault.brokers else "controllers"
-    why = f"{who} end at the {fault.record} record at offset {fault.offset}: {fault.why}"
-    return [Step("refuse", os.path.basename(fault.path), why, offset=fault.offset)]
-
-
-def _is_of_metadata(name: str) -> bool:
-    return is_snapshot(name) or base_offset_of(name) is not None
 
 
 def _attempt(folder: str, start: BrokerStart) -> PartitionPlan | str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kseg import validate
-from kseg.format.internal_topics.metadata_replay import ReplayFault, replay_fault
+from kseg.format.internal_topics.metadata_replay import ReplayFault, replayed
 from tests.support.internal_topics import placed
 from tests.support.metadata_logs import (
     FEATURE,
@@ -27,7 +27,7 @@ _CASES = int(os.environ.get("KSEG_FUZZ_CASES", "500"))
 
 
 def _fault(tmp_path: Path, *changes: Change) -> ReplayFault | None:
-    return replay_fault([str(write_log(folder_for(tmp_path) / f"{0:020}.log", (FEATURE, *changes)))])
+    return replayed([str(write_log(folder_for(tmp_path) / f"{0:020}.log", (FEATURE, *changes)))]).fault
 
 
 @pytest.mark.kafka
@@ -43,7 +43,7 @@ def test_faults_equal_those_of_kafkas_classes(tmp_path: Path) -> None:
     logs = [write_log(tmp_path / str(seed) / f"{0:020}.log", one) for seed, one in enumerate(changes)]
     offsets, brokers, faults = [], [], 0
     for log, one, kafka in zip(logs, changes, verdicts(logs, tmp_path / "classes"), strict=True):
-        found = replay_fault([str(log)])
+        found = replayed([str(log)]).fault
         if (found.offset if found else None) != kafka["controller"]:
             offsets.append((one, found, kafka))
         faults += found is not None
@@ -103,4 +103,4 @@ def test_records_after_damage_say_nothing(tmp_path: Path) -> None:
     data = bytearray(log.read_bytes())
     data[len(data) // 2] ^= 0xFF
     log.write_bytes(data)
-    assert replay_fault([str(log)]) is None
+    assert replayed([str(log)]).fault is None

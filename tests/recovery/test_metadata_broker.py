@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from kseg import validate
-from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.cli import kseg
 from tests.support.damage import entries, get
-from tests.support.metadata_logs import Change, encoded, folder_for, uuid
+from tests.support.metadata_logs import Change, appended, folder_for, uuid
 
 pytestmark = pytest.mark.kafka
 
@@ -63,13 +62,9 @@ def _copy(stopped: Path, tmp_path: Path) -> tuple[Path, Path]:
 def _append(metadata: Path, change: Change) -> int:
     """Append a record to the log, and return its offset."""
     log = max(metadata.glob("*.log"))
-    data = log.read_bytes()
-    last = entries(data)[-1].at
-    offset = get(data, last, "base_offset") + get(data, last, "last_offset_delta") + 1
-    epoch = get(data, last, "partition_leader_epoch")
-    record = PlainRecord(offset, None, encoded(change), 1_700_000_000_000)
-    log.write_bytes(data + build_batch([record], base_offset=offset, partition_leader_epoch=epoch))
-    return offset
+    data = appended(log.read_bytes(), change)
+    log.write_bytes(data)
+    return get(data, entries(data)[-1].at, "base_offset")
 
 
 @pytest.mark.parametrize("record", CHANGES)

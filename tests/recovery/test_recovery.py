@@ -19,6 +19,7 @@ from kseg.format.log_loader.plan import (
     FAILURES,
     FORGET,
     LOSE_METADATA,
+    MARK_UNPLACED,
     WITH_ZEROS,
     PartitionPlan,
 )
@@ -27,6 +28,7 @@ from kseg.format.segment import split_points
 from tests.support import damage
 from tests.support.cli import invoke
 from tests.support.fixtures import SEGMENTS
+from tests.support.metadata_logs import place_folders
 from tools.lab.recovery_scenes import INDEX_INTERVAL, OFFLINE, REFUSED, SCENES, SOUND, TRANSACTIONS, Scene, log
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "recovery" / "4.3.0.jsonl"
@@ -101,7 +103,17 @@ def test_every_action_has_a_scene(tmp_path: Path) -> None:
         plan = plan_partition(str(folder), scene.start())
         shutil.rmtree(folder)
         done |= {step.action for step in plan.steps}
-    others = {"offline", "delete-folder", "pass-over", "write-directory-id", FORGET, LOSE_METADATA, EMPTIED, WITH_ZEROS}
+    others = {
+        "offline",
+        "delete-folder",
+        "pass-over",
+        "write-directory-id",
+        FORGET,
+        LOSE_METADATA,
+        EMPTIED,
+        WITH_ZEROS,
+        MARK_UNPLACED,
+    }
     assert set(ACTIONS) - done == others
 
 
@@ -197,7 +209,7 @@ def make_log_dir(tmp_path: Path, *, clean: bool, metadata: bool = True) -> Path:
     for number, source in enumerate((SOUND, TRANSACTIONS, SOUND)):
         shutil.copytree(source, log_dir / f"orders-{number}")
     if metadata:
-        shutil.copytree(SEGMENTS / "4.3.0-v2-none-kraft-metadata", log_dir / METADATA_LOG)
+        place_folders(log_dir)
     (log_dir / "recovery-point-offset-checkpoint").write_text("0\n2\norders 0 100\norders 1 88\n")
     if clean:
         (log_dir / ".kafka_cleanshutdown").touch()

@@ -8,12 +8,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from kseg.format.internal_topics.cluster_image import FEATURES, METADATA_VERSION
 from kseg.format.internal_topics.decode import decode
 from kseg.format.internal_topics.metadata_replay import MetadataReplay, NotReplayableError
 from kseg.format.messages.definitions import RECORDS, MessageField, definition
-from kseg.format.storage.naming import CLUSTER_METADATA
-from kseg.format.writer.metadata_snapshot import MetadataRecord, encoded_record
+from kseg.format.sidefiles.metadata_files import topic_id_of
+from kseg.format.storage.naming import CLUSTER_METADATA, partition_of
+from kseg.format.writer.metadata_snapshot import MetadataRecord, control_batch, encoded_record
 from kseg.format.writer.records_builder import PlainRecord, build_batch
+from tests.support.damage import entries, get
 
 #: A record: its type without the suffix, its version, its fields.
 Change = tuple[str, int, dict[str, Any]]
@@ -57,6 +60,32 @@ def write_log(path: Path, changes: Iterable[Change], *, per_batch: int = 3) -> P
     return path
 
 
+def appended(data: bytes, *changes: Change) -> bytes:
+    """Return a log with one more batch, with these records."""
+    offset, epoch, timestamp = _end_of(data)
+    records = [PlainRecord(offset + i, None, encoded(one), timestamp) for i, one in enumerate(changes)]
+    return data + build_batch(records, base_offset=offset, partition_leader_epoch=epoch)
+
+
+def with_voters(data: bytes, voters: Iterable[int]) -> bytes:
+    """Return a log with one more record, which names the voters of a dynamic quorum."""
+    offset, epoch, timestamp = _end_of(data)
+    listed = [
+        {"voterId": voter, "voterDirectoryId": uuid(voter), "endpoints": [],
+         "kRaftVersionFeature": {"minSupportedVersion": 0, "maxSupportedVersion": 1}}
+        for voter in voters
+    ]  # fmt: skip
+    kind = (6, "VotersRecord")
+    return data + control_batch(kind, {"version": 0, "voters": listed}, offset, timestamp, leader_epoch=epoch)
+
+
+def _end_of(data: bytes) -> tuple[int, int, int]:
+    """Return the offset after the last record of a log, and the leader epoch and the timestamp of its last batch."""
+    last = entries(data)[-1].at
+    offset = get(data, last, "base_offset") + get(data, last, "last_offset_delta") + 1
+    return offset, get(data, last, "partition_leader_epoch"), get(data, last, "max_timestamp")
+
+
 def folder_for(log_dir: Path) -> Path:
     """Return the folder of the metadata log in a log directory."""
     return log_dir / f"{CLUSTER_METADATA}-0"
@@ -77,6 +106,15 @@ def broker(number: int, epoch: int, directories: Sequence[str] = ()) -> Change:
     return "RegisterBroker", 3, {**data, "features": [], "rack": None, "fenced": True, "logDirs": list(directories)}
 
 
+def controller(number: int, metadata_version: int = 30) -> Change:
+    """Return the registration of a controller that supports metadata.version up to a level, and other features as 4.3."""
+    features = [
+        {"name": name, "minSupportedVersion": low, "maxSupportedVersion": high}
+        for name, (low, high) in {**FEATURES, METADATA_VERSION: (7, metadata_version)}.items()
+    ]
+    return "RegisterController", 0, {"controllerId": number, "incarnationId": uuid(number), "features": features}
+
+
 def topic(name: str, number: int) -> Change:
     """Return a record that creates a topic."""
     return "Topic", 0, {"name": name, "topicId": uuid(number)}
@@ -86,6 +124,28 @@ def partition(number: int, replicas: Sequence[int], directories: Sequence[str] =
     """Return a record that creates partition 0 of a topic."""
     data = {"partitionId": 0, "topicId": uuid(number), "replicas": list(replicas), "isr": list(replicas)}
     return "Partition", 1, {**data, "leader": replicas[0], "leaderEpoch": 0, "directories": list(directories)}
+
+
+def place_folders(log_dir: Path, node: int = 1) -> Path:
+    """Write the metadata log of a cluster that has the partition folders of a log directory, all on one broker."""
+    return write_log(folder_for(log_dir) / f"{0:020}.log", (FEATURE, broker(node, 1), *placements(log_dir, node)))
+
+
+def placements(log_dir: Path, node: int) -> list[Change]:
+    """Return the records of a cluster that has the partition folders of a log directory, all on one broker."""
+    found: dict[str, tuple[str, list[int]]] = {}
+    for folder in sorted(log_dir.iterdir()):
+        named = partition_of(folder.name)
+        if named and named.state is None and (topic_id := topic_id_of(str(folder))):
+            found.setdefault(topic_id, (named.topic, []))[1].append(named.partition)
+    changes: list[Change] = []
+    for count, (topic_id, (name, numbers)) in enumerate(found.items()):
+        # Fixtures beside one another can have one name and two ids, which no cluster has.
+        changes.append(("Topic", 0, {"name": f"{name}.{count}" if count else name, "topicId": topic_id}))
+        for number in numbers:
+            kind, version, data = partition(0, [node])
+            changes.append((kind, version, {**data, "topicId": topic_id, "partitionId": number}))
+    return changes
 
 
 class RandomLog:

@@ -53,6 +53,7 @@ class KraftBroker:
 
     `folder` keeps the configuration, the log directory and the output of the process; a folder used before is started
     again unchanged. `standalone` formats a dynamic quorum (KIP-853, kraft.version 1) instead of a static one.
+    `release` is the metadata.version of a new log directory.
     `plugins` names more jars of `maven`. `heap` is the largest heap of its JVM. Raises RuntimeError when the broker
     ends or does not answer in time.
     """
@@ -65,6 +66,7 @@ class KraftBroker:
         port: int = 0,
         *,
         standalone: bool = False,
+        release: str | None = None,
         plugins: str | None = None,
         heap: str = "512m",
     ) -> None:
@@ -74,6 +76,7 @@ class KraftBroker:
         self.port = port or free_port()
         self._controller_port = free_port()
         self._standalone = standalone
+        self._release = release
         self._heap = heap
         self._jars = [f"{maven.libs(jars)}/*" for jars in (version, plugins) if jars]
         self._properties = dict(properties or {})
@@ -202,6 +205,8 @@ class KraftBroker:
         command = [*self._java("kafka.tools.StorageTool"), "format", "-t", CLUSTER_ID, "-c", str(config)]
         if self._standalone:
             command.append("--standalone")
+        if self._release:
+            command += ["--release-version", self._release]
         done = subprocess.run(
             command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", cwd=self.folder
         )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding, Report, Severity
 from kseg.format.internal_topics.effective_state import effective, state_files, topic_names
-from kseg.format.internal_topics.metadata_replay import replay_fault
+from kseg.format.internal_topics.metadata_replay import replayed
 from kseg.format.internal_topics.state import Data, Item
 from kseg.format.storage.naming import CLUSTER_METADATA, is_log, is_snapshot, snapshot_id
 
@@ -93,7 +93,7 @@ def read_copy(path: str) -> MetadataCopy:
 
     paths.sort(key=lambda one: (not is_snapshot(one), one))
     state = effective(CLUSTER_METADATA, paths, report_of)
-    if fault := replay_fault(paths):
+    if fault := replayed(paths).fault:
         faults.append(f"a controller ends at the {fault.record} at offset {fault.offset}: {fault.why}")
     last = max(filter(None, map(snapshot_id, names)), key=lambda one: one[::-1], default=(0, -1))
     end, epoch = max(last, state.end, key=lambda one: one[::-1])

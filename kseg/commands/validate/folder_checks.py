@@ -12,8 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from kseg.commands.validate.metadata_log_checks import check_metadata_log
 from kseg.commands.validate.partition_checks import AFTER_THE_END, PartitionChecks
-from kseg.commands.validate.partition_side_files import check_metadata_log, is_being_deleted
+from kseg.commands.validate.partition_side_files import is_being_deleted
 from kseg.commands.validate.partition_state import Extent
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import RULES, Finding, Report, do_nothing

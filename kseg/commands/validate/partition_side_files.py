@@ -1,19 +1,15 @@
-"""Check the side files of a partition against its segments: producer snapshots, leader epochs, indexes without a segment.
-
-A metadata log of KRaft is checked as a whole: whether the nodes that load it can replay its records.
-"""
+"""Check the side files of a partition against its segments: producer snapshots, leader epochs, indexes without a segment."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import cached_property
 
 from kseg.commands.validate.partition_state import PartitionState
 from kseg.commands.validate.segment_facts import EpochRun
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import Finding, Report
-from kseg.format.internal_topics.metadata_replay import replay_fault
 from kseg.format.log_loader.loaded_files import TOPIC_ID
 from kseg.format.log_loader.producers import stray_snapshots
 from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, REMOTE_LEADER_EPOCHS, LeaderEpoch, walk_leader_epochs
@@ -27,13 +23,10 @@ from kseg.format.sidefiles.producer_snapshot import (
 from kseg.format.sidefiles.side_file_reading import entries_of, positioned_entries_of
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
-    base_offset_of,
     is_in_use,
     is_index,
-    is_snapshot,
     partition_of,
     producer_snapshot_offset,
-    snapshot_id,
 )
 
 
@@ -269,33 +262,3 @@ def _epoch_contradiction(entries: list[LeaderEpoch], run: EpochRun) -> str | Non
     if at + 1 < len(entries) and last >= entries[at + 1].start_offset:
         return f"it ends before offset {entries[at + 1].start_offset}, but has batches up to offset {last}"
     return None
-
-
-def check_metadata_log(folder: str, given: Collection[str]) -> list[tuple[str, Finding]]:
-    """Return the findings of a metadata log, each with the name of its file.
-
-    ``given`` are the names of the files that are checked. A part of a log says nothing about the whole: if a snapshot or a
-    segment of the folder is not among them, there are no findings. Source: ``KafkaRaftLog.recoverSnapshots``.
-    """
-    try:
-        present = local_files.names_in(folder)
-    except UnreadableError:
-        return []
-    names = sorted(name for name in present if is_snapshot(name) or base_offset_of(name) is not None)
-    logs = [name for name in names if base_offset_of(name) is not None]
-    if not logs or not set(names) <= set(given):
-        return []
-    first = base_offset_of(logs[0]) or 0
-    ends = [end[0] for name in names if (end := snapshot_id(name))]
-    if first > max(ends, default=0):
-        return [(logs[0], Finding("metadata-snapshot-missing", 0, facts={"offset": first}))]
-    try:
-        fault = replay_fault(os.path.join(folder, name) for name in names)
-    except KsegError:
-        return []  # reported for the file itself, or a broker has deleted it meanwhile
-    if fault is None:
-        return []
-    who = "controllers and brokers" if fault.brokers else "controllers"
-    facts = {"who": who, "record": fault.record, "why": fault.why}
-    found = Finding("metadata-not-replayable", fault.position, fault.end, fault.offset, fault.offset, facts)
-    return [(os.path.basename(fault.path), found)]

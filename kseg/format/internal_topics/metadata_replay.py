@@ -7,14 +7,24 @@ those of Kafka 4.3: ``replay`` of the control managers of ``QuorumController``, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from kseg.errors import NotASegmentError
 from kseg.findings import Finding
+from kseg.format.internal_topics.cluster_image import (
+    FEATURES,
+    METADATA_VERSION,
+    BrokerImage,
+    ClusterImage,
+    FeatureRanges,
+    PartitionImage,
+    TopicImage,
+)
 from kseg.format.internal_topics.decode import DecodedPart, DecodedRecord, decoded_record
 from kseg.format.internal_topics.effective_state import newest_sources
 from kseg.format.messages.message_reader import Message
+from kseg.format.record.control_records import ControlRecord
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.naming import CLUSTER_METADATA, base_offset_of, is_snapshot
@@ -23,17 +33,6 @@ from kseg.rule_table import RULES, Severity
 
 #: The record that marks a directory of a replica as not yet known (``DirectoryId.MIGRATING``).
 _MIGRATING = "AAAAAAAAAAAAAAAAAAAAAA"
-#: The lowest and highest level of each feature that Kafka 4.3 supports: ``QuorumFeatures.defaultSupportedFeatureMap``.
-FEATURES: Mapping[str, tuple[int, int]] = {
-    "eligible.leader.replicas.version": (0, 1),
-    "group.version": (0, 1),
-    "kraft.version": (0, 1),
-    "metadata.version": (7, 30),
-    "share.version": (0, 1),
-    "streams.version": (0, 1),
-    "transaction.version": (0, 2),
-}
-_METADATA_VERSION = "metadata.version"
 _SCRAM_MECHANISMS = (1, 2)
 
 
@@ -66,23 +65,12 @@ class NotReplayableError(Exception):
         self.brokers = brokers
 
 
-@dataclass(slots=True)
-class _Topic:
-    name: str
-    #: The numbers of replicas and of known directories, by partition.
-    partitions: dict[int, tuple[int, int | None]] = field(default_factory=dict)
-
-
-class MetadataReplay:
-    """The state of a controller, as far as its checks need it. Memory: topics, partitions, brokers, ACLs and credentials."""
+class MetadataReplay(ClusterImage):
+    """The state with what only the checks need. Memory: topics, partitions, brokers, ACLs and credentials."""
 
     def __init__(self) -> None:
-        #: The ids of the registered controllers.
-        self.controllers: set[int] = set()
-        self._topics: dict[str, _Topic] = {}
+        super().__init__()
         self._topic_ids: dict[str, str] = {}
-        #: The epoch and the directories of each registered broker.
-        self._brokers: dict[int, tuple[int, tuple[str, ...]]] = {}
         self._directories: dict[str, int] = {}
         self._acls: dict[str, str] = {}
         self._acl_contents: dict[str, bool] = {}
@@ -104,6 +92,12 @@ class MetadataReplay:
             self._apply_transaction(name, offset, in_snapshot=in_snapshot)
         elif name in _CHECKS:
             _CHECKS[name](self, value.data)
+
+    def apply_control(self, control: ControlRecord) -> None:
+        """Apply a control record: those that name the voters count (KIP-853)."""
+        found = control.fields.get("voters") if control.type == "KRAFT_VOTERS" else None
+        if isinstance(found, list):
+            self.voters = frozenset(voter["voter_id"] for voter in found)
 
     # Changes in a transaction can be undone.
 
@@ -142,19 +136,20 @@ class MetadataReplay:
             )
             raise NotReplayableError(f"topic {name} exists {ids}", brokers=False)
         self._set(self._topic_ids, name, topic_id)
-        self._set(self._topics, topic_id, _Topic(name))
+        self._set(self.topics, topic_id, TopicImage(name))
 
-    def _topic(self, data: Message) -> _Topic:
-        topic = self._topics.get(data["topicId"])
+    def _topic(self, data: Message) -> TopicImage:
+        topic = self.topics.get(data["topicId"])
         if topic is None:
             raise NotReplayableError(f"no topic has the id {data['topicId']}")
         return topic
 
     def partition(self, data: Message) -> None:
-        topic, replicas = self._topic(data), len(data["replicas"])
+        topic, replicas = self._topic(data), tuple(data["replicas"])
         if data.get("leaderRecoveryState", 0) not in (0, 1):
             raise NotReplayableError(f"leader recovery state {data['leaderRecoveryState']} is not valid")
-        self._set(topic.partitions, data["partitionId"], (replicas, _directories(data, replicas)))
+        made = PartitionImage(replicas, tuple(data["isr"]), _directories(data, len(replicas)))
+        self._set(topic.partitions, data["partitionId"], made)
 
     def partition_change(self, data: Message) -> None:
         topic = self._topic(data)
@@ -163,56 +158,64 @@ class MetadataReplay:
             raise NotReplayableError(f"topic {topic.name} has no partition {data['partitionId']}")
         if data.get("leaderRecoveryState", -1) not in (-1, 0, 1):
             raise NotReplayableError(f"leader recovery state {data['leaderRecoveryState']} is not valid")
-        replicas, directories = known
+        replicas, isr, directories = known
         if (changed := data.get("replicas")) is not None:
-            replicas = len(changed)
+            replicas = tuple(changed)
+        if (in_sync := data.get("isr")) is not None:
+            isr = tuple(in_sync)
         if data.get("directories") is not None:
-            directories = _directories(data, replicas)
-        if directories is not None and directories != replicas:
-            raise NotReplayableError(_MISMATCH.format(replicas, directories))
-        self._set(topic.partitions, data["partitionId"], (replicas, directories))
+            directories = _directories(data, len(replicas))
+        if directories is not None and directories != len(replicas):
+            raise NotReplayableError(_MISMATCH.format(len(replicas), directories))
+        self._set(topic.partitions, data["partitionId"], PartitionImage(replicas, isr, directories))
 
     def remove_topic(self, data: Message) -> None:
         topic = self._topic(data)
-        self._set(self._topics, data["topicId"], None)
+        self._set(self.topics, data["topicId"], None)
         self._set(self._topic_ids, topic.name, None)
 
     def clear_elr(self, data: Message) -> None:
         name = data["topicName"]
         # Two names can have had one id: the topic of both ends with the first that is removed.
-        if name and self._topic_ids.get(name, "") not in self._topics:
+        if name and self._topic_ids.get(name, "") not in self.topics:
             raise NotReplayableError(f"topic {name} does not exist")
 
     def register_broker(self, data: Message) -> None:
         """Source: ``ClusterControlManager``, as for all records of brokers."""
         broker, directories = data["brokerId"], tuple(data.get("logDirs") or ())
-        _, known = self._brokers.get(broker, (-1, ()))
-        self._set(self._brokers, broker, (data["brokerEpoch"], directories))
-        self._move_directories(broker, known, directories)
+        known = self.brokers.get(broker)
+        made = BrokerImage(data["brokerEpoch"], directories, data.get("fenced", True), _feature_ranges(data))
+        self._set(self.brokers, broker, made)
+        self._move_directories(broker, known.directories if known else (), directories)
 
     def unregister_broker(self, data: Message) -> None:
-        _, directories = self._broker(data["brokerId"], data["brokerEpoch"], brokers=False)
-        self._move_directories(data["brokerId"], directories, ())
-        self._set(self._brokers, data["brokerId"], None)
+        known = self._broker(data["brokerId"], data["brokerEpoch"], brokers=False)
+        self._move_directories(data["brokerId"], known.directories, ())
+        self._set(self.brokers, data["brokerId"], None)
 
-    def fence_broker(self, data: Message) -> None:
-        self._broker(data["id"], data["epoch"])
+    def fence_broker(self, data: Message, *, fenced: bool = True) -> None:
+        known = self._broker(data["id"], data["epoch"])
+        self._set(self.brokers, data["id"], known._replace(fenced=fenced))
+
+    def unfence_broker(self, data: Message) -> None:
+        self.fence_broker(data, fenced=False)
 
     def change_broker(self, data: Message) -> None:
         for name, allowed in (("fenced", (-1, 0, 1)), ("inControlledShutdown", (0, 1))):
             if data.get(name, 0) not in allowed:
                 raise NotReplayableError(f"{name} {data[name]} is not valid")
-        epoch, known = self._broker(data["brokerId"], data["brokerEpoch"])
-        changed = tuple(data.get("logDirs") or ()) or known
-        self._set(self._brokers, data["brokerId"], (epoch, changed))
-        self._move_directories(data["brokerId"], known, changed)
+        known = self._broker(data["brokerId"], data["brokerEpoch"])
+        changed = tuple(data.get("logDirs") or ()) or known.directories
+        fenced = {1: True, -1: False}.get(data.get("fenced", 0), known.fenced)
+        self._set(self.brokers, data["brokerId"], known._replace(directories=changed, fenced=fenced))
+        self._move_directories(data["brokerId"], known.directories, changed)
 
-    def _broker(self, broker: int, epoch: int, *, brokers: bool = True) -> tuple[int, tuple[str, ...]]:
-        found = self._brokers.get(broker)
+    def _broker(self, broker: int, epoch: int, *, brokers: bool = True) -> BrokerImage:
+        found = self.brokers.get(broker)
         if found is None:
             raise NotReplayableError(f"broker {broker} is not registered", brokers=brokers)
-        if found[0] != epoch:
-            raise NotReplayableError(f"broker {broker} has epoch {found[0]}, not {epoch}", brokers=brokers)
+        if found.epoch != epoch:
+            raise NotReplayableError(f"broker {broker} has epoch {found.epoch}, not {epoch}", brokers=brokers)
         return found
 
     def _move_directories(self, broker: int, before: Iterable[str], now: Iterable[str]) -> None:
@@ -227,7 +230,10 @@ class MetadataReplay:
             self._set(self._directories, directory, broker)
 
     def controller(self, data: Message) -> None:
-        self.controllers.add(data["controllerId"])
+        self._set(self.controllers, data["controllerId"], _feature_ranges(data))
+
+    def unregister_controller(self, data: Message) -> None:
+        self._set(self.controllers, data["controllerId"], None)
 
     def feature(self, data: Message) -> None:
         """Source: ``FeatureControlManager``. Brokers check only metadata.version, and accept one level more."""
@@ -235,7 +241,8 @@ class MetadataReplay:
         low, high = FEATURES.get(name, (0, 0))
         if not low <= level <= high:
             why = f"feature {name} has level {level}, but Kafka 4.3 supports {low} to {high}"
-            raise NotReplayableError(why, brokers=name == _METADATA_VERSION and not low <= level <= high + 1)
+            raise NotReplayableError(why, brokers=name == METADATA_VERSION and not low <= level <= high + 1)
+        self._set(self.levels, name, level)
 
     def acl(self, data: Message) -> None:
         """Source: ``AclControlManager``."""
@@ -288,8 +295,9 @@ _CHECKS: Mapping[str, Callable[[MetadataReplay, Message], None]] = {
     "RemoveTopic": MetadataReplay.remove_topic,
     "RemoveUserScramCredential": MetadataReplay.remove_credential,
     "Topic": MetadataReplay.topic,
-    "UnfenceBroker": MetadataReplay.fence_broker,
+    "UnfenceBroker": MetadataReplay.unfence_broker,
     "UnregisterBroker": MetadataReplay.unregister_broker,
+    "UnregisterController": MetadataReplay.unregister_controller,
     "UserScramCredential": MetadataReplay.credential,
 }
 
@@ -306,6 +314,10 @@ def _mismatch(replicas: int, directories: int) -> int:
     raise NotReplayableError(_MISMATCH.format(replicas, directories))
 
 
+def _feature_ranges(data: Message) -> FeatureRanges:
+    return {one["name"]: (one["minSupportedVersion"], one["maxSupportedVersion"]) for one in data.get("features") or ()}
+
+
 def _credential(data: Message) -> tuple[str, int]:
     mechanism = data["mechanism"]
     return data["name"], mechanism if mechanism in _SCRAM_MECHANISMS else 0
@@ -320,20 +332,33 @@ def _stop_at_damage(finding: Finding) -> None:
         raise _Damaged
 
 
-def replay_fault(paths: Iterable[str]) -> ReplayFault | None:
-    """Return the first record of a metadata log that cannot be replayed, None if there is none.
+class Replayed(NamedTuple):
+    """The first record that cannot be replayed, and the state at the end of the log, if each has one.
+
+    ``image`` is None after a fault or damage, and without the beginning of the log: it would lack topics.
+    """
+
+    fault: ReplayFault | None
+    image: ClusterImage | None
+
+
+def replayed(paths: Iterable[str]) -> Replayed:
+    """Return what a node has that loads a metadata log: its state, or the record that ends it.
 
     ``paths`` are the snapshots and segments of one folder. The newest snapshot is loaded, then the log after it. Records
     after damage are not looked at: no node loads them. Raises UnreadableError and NotASegmentError.
     """
     replay = MetadataReplay()
     sources = list(newest_sources(sorted(paths)))
-    if sources and not is_snapshot(sources[0][0]) and base_offset_of(sources[0][0]):
-        return None  # without its beginning a log says nothing
+    if not sources or (not is_snapshot(sources[0][0]) and base_offset_of(sources[0][0])):
+        return Replayed(None, None)
     try:
         for path, first_offset in sources:
             in_snapshot = is_snapshot(path)
             for batch, offset, decoded in _records(path):
+                if isinstance(decoded, ControlRecord):
+                    replay.apply_control(decoded)
+                    continue
                 if offset < first_offset:
                     continue
                 try:
@@ -341,22 +366,26 @@ def replay_fault(paths: Iterable[str]) -> ReplayFault | None:
                 except NotReplayableError as error:
                     name = decoded.value.name if decoded.value else None
                     who = frozenset(replay.controllers)
-                    return ReplayFault(path, *batch, offset, name or "record", error.why, error.brokers, who)
+                    fault = ReplayFault(path, *batch, offset, name or "record", error.why, error.brokers, who)
+                    return Replayed(fault, None)
     except _Damaged:
-        pass
-    return None
+        return Replayed(None, None)
+    return Replayed(None, replay)
 
 
 def names_topics(path: str) -> bool:
     """Return whether a snapshot, such as ``bootstrap.checkpoint``, has a topic before any damage. Raises UnreadableError."""
     try:
-        return any(decoded.value is not None and decoded.value.name == "Topic" for _, _, decoded in _records(path))
+        return any(
+            isinstance(decoded, DecodedRecord) and decoded.value is not None and decoded.value.name == "Topic"
+            for _, _, decoded in _records(path)
+        )
     except (_Damaged, NotASegmentError):
         return False
 
 
-def _records(path: str) -> Iterator[tuple[tuple[int, int], int, DecodedRecord]]:
-    """Yield the bytes of its batch (begin and end), the offset and the content of each record but control records."""
+def _records(path: str) -> Iterator[tuple[tuple[int, int], int, DecodedRecord | ControlRecord]]:
+    """Yield the bytes of its batch (begin and end), the offset and the content of each record."""
     opener = DeepIterator(_stop_at_damage)
     with SegmentReader(open_source(path), report=_stop_at_damage) as reader:
         for window in reader.windows():
@@ -364,6 +393,6 @@ def _records(path: str) -> Iterator[tuple[tuple[int, int], int, DecodedRecord]]:
                 batches = chunk.batches
                 for row in range(chunk.first, chunk.stop):
                     for i in chunk.rows(row) if batches.record_total[row] else ():
-                        if decoded := decoded_record(CLUSTER_METADATA, chunk, i):
+                        if decoded := decoded_record(CLUSTER_METADATA, chunk, i) or chunk.control(i):
                             begin = batches.position[row]
                             yield (begin, begin + batches.size[row]), chunk.lists.offset[i], decoded

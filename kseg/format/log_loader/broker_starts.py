@@ -41,11 +41,11 @@ class BrokerStarts:
     recovery_points: _Offsets
     log_starts: _Offsets
 
-    def of(self, partition: Partition | None) -> BrokerStart:
-        """Return the inputs for a partition."""
+    def of(self, partition: Partition | None, stray: str = "") -> BrokerStart:
+        """Return the inputs for a partition; ``stray`` is that of ``BrokerStart``."""
         key = (partition.topic, partition.partition) if partition else ("", -1)
         recovery_point, log_start = self.recovery_points.get(key, 0), self.log_starts.get(key, 0)
-        return BrokerStart(self.clean, recovery_point, log_start, self.index_interval, self.index_bytes)
+        return BrokerStart(self.clean, recovery_point, log_start, self.index_interval, self.index_bytes, stray)
 
 
 def starts_of(

@@ -20,6 +20,9 @@ from kseg.format.storage.source import open_range
 
 #: The action that loses the producers of a log, but no bytes.
 FORGET = "forget-producers"
+#: The actions that rename a folder to -stray: it has no topic id, or the metadata does not place it on the broker.
+MARK_STRAY, MARK_UNPLACED = "mark-stray", "mark-unplaced"
+STRAYS = frozenset({MARK_STRAY, MARK_UNPLACED})
 #: The action of a broker that does not find the metadata log: it knows no topics.
 LOSE_METADATA = "lose-metadata"
 #: The states of a log without a batch, which a broker does not see: it had records, or nothing shows whether it had.
@@ -48,7 +51,8 @@ ACTIONS: Mapping[str, str] = {
     "write-directory-id": "write a new directory.id to meta.properties",
     EMPTIED: "start with an empty log, although it had records: they are lost before the start",
     WITH_ZEROS: "take the zeros for an empty log: nothing shows whether batches were ever written",
-    "mark-stray": "rename the folder to -stray, because it has no topic id",
+    MARK_STRAY: "rename the folder to -stray, because it has no topic id",
+    MARK_UNPLACED: "rename the folder to -stray, because the metadata log does not place it on this broker",
     LOSE_METADATA: "start without topics and rename all partition folders to -stray, if the metadata log is not elsewhere",
     "delete-folder": "delete the folder and its files",
     "offline": "take the log directory offline; the broker stops if it was the last one",

@@ -40,7 +40,16 @@ from kseg.format.log_loader.partition_files import (
     file_name,
     offset_of,
 )
-from kseg.format.log_loader.plan import FORGET, NOTHING_LOST, Lost, PartitionPlan, Step, loss_of_range
+from kseg.format.log_loader.plan import (
+    FORGET,
+    MARK_STRAY,
+    MARK_UNPLACED,
+    NOTHING_LOST,
+    Lost,
+    PartitionPlan,
+    Step,
+    loss_of_range,
+)
 from kseg.format.log_loader.producers import Producers
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.segment_reader import SegmentReader
@@ -60,7 +69,8 @@ class BrokerStart:
     """The inputs of a broker for a partition: whether the last shutdown was clean, and the entries of the log dir's
     checkpoints.
 
-    ``index_interval`` and ``index_bytes`` are the topic's index.interval.bytes and segment.index.bytes.
+    ``index_interval`` and ``index_bytes`` are the topic's index.interval.bytes and segment.index.bytes. ``stray`` is why the
+    metadata does not place the folder on the broker, empty if it does or nothing is known.
     """
 
     clean: bool
@@ -68,6 +78,7 @@ class BrokerStart:
     log_start: int = 0
     index_interval: int = INDEX_INTERVAL_BYTES
     index_bytes: int = INDEX_BYTES
+    stray: str = ""
 
 
 #: Called with the offset of a producer snapshot that a broker would write, and its producers.
@@ -217,9 +228,14 @@ class _Loading:
         if file is not None:
             check_topic_id(file.read(0, MAX_TEXT + 1))
         elif may_be_stray:
-            lost = sum((self._lost(segment.log, 0) for segment in self._segments.values()), NOTHING_LOST)
-            self._loaded = False  # the broker does not load a stray log
-            self.add_step("mark-stray", why=f"{TOPIC_ID} does not exist", lost=lost)
+            self._mark_stray(MARK_STRAY, f"{TOPIC_ID} does not exist")
+        if file is not None and may_be_stray and self._start.stray:
+            self._mark_stray(MARK_UNPLACED, self._start.stray)
+
+    def _mark_stray(self, action: str, why: str) -> None:
+        lost = sum((self._lost(segment.log, 0) for segment in self._segments.values()), NOTHING_LOST)
+        self._loaded = False  # the broker does not load a stray log
+        self.add_step(action, why=why, lost=lost)
 
     def _lost(self, log: File, begin: int, end: int | None = None) -> Lost:
         end = log.size if end is None else end

@@ -14,8 +14,11 @@ from kseg.format.log_loader.plan import (
     FAILURES,
     FORGET,
     LOSE_METADATA,
+    MARK_STRAY,
+    MARK_UNPLACED,
     NOT_A_PARTITION,
     NOTHING_LOST,
+    STRAYS,
     WITH_ZEROS,
     LogDirPlan,
     Lost,
@@ -33,7 +36,10 @@ REMEDIES: Mapping[str, str] = {
     "records": "Before you start the broker, copy the folders, or save their valid batches: `kseg doctor DIR` has the "
     "commands. If another broker leads the partition, this one fetches the lost records from it after the start.",
     "bytes": "Nothing for folders that lose 0 records: only bytes that nobody can read are lost.",
-    "mark-stray": "Restore partition.metadata with the topic id before you start the broker, or move the folder away.",
+    MARK_UNPLACED: "Nothing if the topic was deleted, or moved to other brokers: the broker keeps the folder under its new "
+    "name. If the folder is a copy whose records are to be in use, `kseg convert any-to-v2 --for-another-cluster` makes one "
+    "for the topic that exists now: give it the partition.metadata of that topic.",
+    MARK_STRAY: "Restore partition.metadata with the topic id before you start the broker, or move the folder away.",
     FORGET: "Delete .kafka_cleanshutdown before you start the broker: it then reads the producers from the log. Otherwise "
     "consumers that read committed get records of open transactions, also of those that are aborted later.",
     EMPTIED: "Do not start the broker as a leader with this folder: replicas would truncate their logs to it. If another "
@@ -123,8 +129,8 @@ def causes_of(plan: LogDirPlan | PartitionPlan) -> set[str]:
             causes.add(step.action)
         elif step.lost.bytes and step.action in ("hide-records", "keep-tail"):
             causes.add("unchecked")
-        elif step.lost.bytes and step.action == "mark-stray":
-            causes.add("mark-stray")
+        elif step.lost.bytes and step.action in STRAYS:
+            causes.add(step.action)
         elif step.lost.bytes:
             causes.add("records" if step.lost.records else "bytes")
     return causes - {"bytes"} if plan_lost(plan).records else causes

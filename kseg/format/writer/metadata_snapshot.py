@@ -44,20 +44,21 @@ def encoded_record(record: MetadataRecord) -> bytes:
 def write_snapshot(records: Iterable[MetadataRecord], out: IO[bytes]) -> int:
     """Write a snapshot with these records to ``out``, and return their number."""
     now = time.time_ns() // 1_000_000
-    out.write(_control(_HEADER, {"version": 0, "lastContainedLogTimestamp": now}, 0, now))
+    out.write(control_batch(_HEADER, {"version": 0, "lastContainedLogTimestamp": now}, 0, now))
     offset = 1
     for values in _in_batches(map(encoded_record, records)):
         batch = [PlainRecord(offset + n, None, value, now) for n, value in enumerate(values)]
         out.write(build_batch(batch, partition_leader_epoch=0))
         offset += len(batch)
-    out.write(_control(_FOOTER, {"version": 0}, offset, now))
+    out.write(control_batch(_FOOTER, {"version": 0}, offset, now))
     return offset - 1
 
 
-def _control(kind: tuple[int, str], data: Message, offset: int, timestamp: int) -> bytes:
+def control_batch(kind: tuple[int, str], data: Message, offset: int, timestamp: int, *, leader_epoch: int = 0) -> bytes:
+    """Return a batch with one control record of KRaft: ``kind`` is its type and its message."""
     number, name = kind
     record = PlainRecord(offset, _CONTROL_KEY.pack(0, number), encode(_definition(name, 0), 0, data), timestamp)
-    return build_batch([record], partition_leader_epoch=0, control=True)
+    return build_batch([record], partition_leader_epoch=leader_epoch, control=True)
 
 
 def _definition(name: str, version: int) -> Definition:

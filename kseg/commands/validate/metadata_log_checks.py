@@ -1,0 +1,78 @@
+"""Check a metadata log of KRaft as a whole: whether nodes can replay its records, and what in its state hurts later."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+
+from kseg.errors import KsegError, UnreadableError
+from kseg.findings import Finding
+from kseg.format.internal_topics.cluster_image import ClusterImage
+from kseg.format.internal_topics.metadata_replay import ReplayFault
+from kseg.format.log_loader.loaded_files import RefusedError
+from kseg.format.log_loader.log_dir_identity import read_identity
+from kseg.format.log_loader.stray_folders import metadata_of, stray_folders
+from kseg.format.storage import local_files
+from kseg.format.storage.naming import CLUSTER_METADATA, base_offset_of, is_snapshot, partition_of, snapshot_id
+from kseg.text import count_of
+
+
+def check_metadata_log(folder: str, given: Collection[str]) -> list[tuple[str, Finding]]:
+    """Return the findings of a metadata log, each with the name of its file.
+
+    ``given`` are the names of the files that are checked. A part of a log says nothing about the whole: if a snapshot or a
+    segment of the folder is not among them, there are no findings. Source: ``KafkaRaftLog.recoverSnapshots``.
+    """
+    try:
+        present = local_files.names_in(folder)
+    except UnreadableError:
+        return []
+    names = sorted(name for name in present if is_snapshot(name) or base_offset_of(name) is not None)
+    logs = [name for name in names if base_offset_of(name) is not None]
+    if not logs or not set(names) <= set(given):
+        return []
+    first = base_offset_of(logs[0]) or 0
+    ends = [end[0] for name in names if (end := snapshot_id(name))]
+    if first > max(ends, default=0):
+        return [(logs[0], Finding("metadata-snapshot-missing", 0, facts={"offset": first}))]
+    try:
+        found = metadata_of(folder)
+    except KsegError:
+        return []  # reported for the file itself, or a broker has deleted it meanwhile
+    if found.fault is not None:
+        return [(os.path.basename(found.fault.path), _not_replayable(found.fault))]
+    if found.image is None:
+        return []
+    log_dir = os.path.dirname(local_files.absolute(folder))
+    return [(logs[-1], finding) for finding in (*_of_cluster(found.image), *_of_log_dir(log_dir, found.image))]
+
+
+def _not_replayable(fault: ReplayFault) -> Finding:
+    who = "controllers and brokers" if fault.brokers else "controllers"
+    facts = {"who": who, "record": fault.record, "why": fault.why}
+    return Finding("metadata-not-replayable", fault.position, fault.end, fault.offset, fault.offset, facts)
+
+
+def _of_cluster(image: ClusterImage) -> Iterator[Finding]:
+    for controller in image.ghost_controllers():
+        yield Finding("ghost-controller", 0, facts={"node": controller})
+    for node, lower in image.lagging_nodes():
+        what = ", ".join(f"{name} {level} of {high}" for name, (level, high) in lower.items())
+        yield Finding("upgrade-blocked", 0, facts={"node": node, "what": what})
+    for broker, partitions in image.last_replicas().items():
+        yield Finding("last-replica-fenced", 0, facts={"node": broker, "partitions": partitions})
+
+
+def _of_log_dir(log_dir: str, image: ClusterImage) -> Iterator[Finding]:
+    try:
+        identity = read_identity(log_dir)
+        names = local_files.names_in(log_dir)
+    except (RefusedError, UnreadableError):
+        return  # the folder is a copy outside of a log directory
+    for name, why in stray_folders(log_dir, sorted(names), image).items():
+        yield Finding("stray-folder", 0, facts={"folder": name, "why": why})
+    node, directory = identity.node_id, identity.directory_id
+    partitions = [name for name in names if (found := partition_of(name)) and found.topic != CLUSTER_METADATA]
+    if partitions and node is not None and directory is not None and image.lacks_directory(node, directory):
+        facts = {"node": node, "directory": directory, "folders": count_of(len(partitions), "partition folder")}
+        yield Finding("unregistered-directory", 0, facts=facts)

@@ -1,0 +1,121 @@
+"""The state of a cluster at the end of its metadata log, and what in it hurts although every node can load it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+METADATA_VERSION = "metadata.version"
+#: The lowest and highest level of each feature that Kafka 4.3 supports: ``QuorumFeatures.defaultSupportedFeatureMap``.
+FEATURES: Mapping[str, tuple[int, int]] = {
+    "eligible.leader.replicas.version": (0, 1),
+    "group.version": (0, 1),
+    "kraft.version": (0, 1),
+    "metadata.version": (7, 30),
+    "share.version": (0, 1),
+    "streams.version": (0, 1),
+    "transaction.version": (0, 2),
+}
+#: The lowest and the highest level of each feature that a node supports.
+FeatureRanges = Mapping[str, tuple[int, int]]
+#: The range of a feature that a node does not name (``QuorumFeatures.DISABLED``).
+_DISABLED = (0, 0)
+
+
+class PartitionImage(NamedTuple):
+    """A partition: its ``replicas``, those in sync (``isr``), and how many ``directories`` are known, None if none yet."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    directories: int | None
+
+
+@dataclass(slots=True)
+class TopicImage:
+    """A topic, with its partitions by their numbers."""
+
+    name: str
+    partitions: dict[int, PartitionImage] = field(default_factory=dict)
+
+
+class BrokerImage(NamedTuple):
+    """A registered broker. ``directories`` are the ids of its log directories, empty before metadata.version 3.7."""
+
+    epoch: int
+    directories: tuple[str, ...]
+    fenced: bool
+    features: FeatureRanges
+
+
+class ClusterImage:
+    """The state: ``topics`` by id, ``brokers`` and ``controllers`` by node, ``levels`` by feature.
+
+    ``voters`` is None as long as no record names them: the quorum is static.
+    """
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicImage] = {}
+        self.brokers: dict[int, BrokerImage] = {}
+        self.controllers: dict[int, FeatureRanges] = {}
+        self.levels: dict[str, int] = {}
+        self.voters: frozenset[int] | None = None
+
+    def ghost_controllers(self) -> list[int]:
+        """Return the registered controllers that are no voters: removed ones stay registered until Kafka 4.4 (KIP-1312)."""
+        return [] if self.voters is None else sorted(self.controllers.keys() - self.voters)
+
+    def lagging_nodes(self) -> Iterator[tuple[str, dict[str, tuple[int, int]]]]:
+        """Yield each node that supports less than others, and its highest levels beside theirs, by feature.
+
+        No feature can be raised above what all registered nodes support. Source: ``FeatureControlManager``.
+        """
+        nodes = {f"broker {node}": broker.features for node, broker in sorted(self.brokers.items())}
+        nodes |= {f"controller {node}": ranges for node, ranges in sorted(self.controllers.items())}
+        highest: dict[str, int] = {}
+        for ranges in nodes.values():
+            for name, (_, high) in ranges.items():
+                highest[name] = max(high, highest.get(name, 0))
+        for node, ranges in nodes.items():
+            levels = {name: (ranges.get(name, _DISABLED)[1], high) for name, high in sorted(highest.items())}
+            if lower := {name: pair for name, pair in levels.items() if pair[0] < pair[1]}:
+                yield node, lower
+
+    def last_replicas(self) -> dict[int, int]:
+        """Return how many partitions each fenced broker alone has in sync, if another broker runs.
+
+        Without an unfenced broker the cluster was stopped: its last broker leaves such partitions.
+        """
+        if all(broker.fenced for broker in self.brokers.values()):
+            return {}
+        alone: Counter[int] = Counter()
+        for topic in self.topics.values():
+            alone.update(partition.isr[0] for partition in topic.partitions.values() if len(partition.isr) == 1)
+        return {node: count for node, count in sorted(alone.items()) if self._is_fenced(node)}
+
+    def _is_fenced(self, node: int) -> bool:
+        broker = self.brokers.get(node)
+        return broker is not None and broker.fenced
+
+    def lacks_directory(self, node: int, directory: str) -> bool:
+        """Return whether a broker has registered log directories, but not this one."""
+        broker = self.brokers.get(node)
+        return broker is not None and bool(broker.directories) and directory not in broker.directories
+
+    def why_stray(self, node: int, topic_id: str, topic: str, number: int) -> str | None:
+        """Return why a broker takes a folder for a stray of no partition of its own; None if it does not.
+
+        ``topic`` and ``number`` are those of the folder's name. Source: ``LogManager.isStrayKraftReplica``.
+        """
+        found = self.topics.get(topic_id)
+        if found is None:
+            now = next((known for known, one in self.topics.items() if one.name == topic), None)
+            return f"no topic has its id {topic_id}" + (f": {topic} has {now}" if now else "")
+        partition = found.partitions.get(number)
+        if partition is None:
+            return f"{found.name} has no partition {number}"
+        if node not in partition.replicas:
+            nodes = ", ".join(map(str, partition.replicas))
+            return f"its replicas are on {nodes}, not on broker {node}"
+        return None

@@ -1,0 +1,67 @@
+"""The partition folders that a broker renames to ``-stray`` at its start, because the metadata does not place them on it.
+
+Source: ``LogManager.isStrayKraftReplica`` of Kafka 4.3, which asks the metadata that the controllers have by then. The log
+on a broker's disk ends with its last shutdown: a topic that is deleted later makes more strays, and one that is created
+later has no folder here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from kseg.errors import KsegError
+from kseg.format.internal_topics.cluster_image import ClusterImage
+from kseg.format.internal_topics.metadata_replay import Replayed, replayed
+from kseg.format.log_loader.loaded_files import RefusedError
+from kseg.format.log_loader.log_dir_identity import read_identity
+from kseg.format.sidefiles.metadata_files import topic_id_of
+from kseg.format.storage import local_files
+from kseg.format.storage.naming import (
+    CLUSTER_METADATA,
+    METADATA_FOLDER,
+    base_offset_of,
+    is_in_use,
+    is_snapshot,
+    partition_of,
+)
+
+
+def metadata_of(folder: str) -> Replayed:
+    """Return what a node has that loads the metadata log in a folder. Raises UnreadableError and NotASegmentError."""
+    names = local_files.names_in(folder)
+    return replayed(
+        os.path.join(folder, name) for name in names if is_snapshot(name) or base_offset_of(name) is not None
+    )
+
+
+def metadata_beside(log_dir: str) -> Replayed | None:
+    """Return that of the metadata log in a log directory, None if it has none that can be read."""
+    folder = os.path.join(log_dir, METADATA_FOLDER)
+    try:
+        return metadata_of(folder) if local_files.exists(folder) else None
+    except KsegError:
+        return None
+
+
+def stray_folders(log_dir: str, folders: Iterable[str], image: ClusterImage) -> dict[str, str]:
+    """Return the names among ``folders`` that become strays, each with the reason.
+
+    Folders without a readable topic id are not among them. Nothing is said of a broker that runs, which may just have
+    created a folder, or that the log does not know: it is that of another cluster.
+    """
+    try:
+        node = read_identity(log_dir).node_id
+    except RefusedError:
+        return {}
+    if node not in image.brokers or is_in_use(log_dir):
+        return {}
+    found: dict[str, str] = {}
+    for name in folders:
+        partition = partition_of(name)
+        if partition is None or partition.state is not None or partition.topic == CLUSTER_METADATA:
+            continue
+        topic_id = topic_id_of(os.path.join(log_dir, name))
+        if topic_id and (why := image.why_stray(node, topic_id, partition.topic, partition.partition)):
+            found[name] = why
+    return found
