@@ -11,9 +11,9 @@ import os
 from pathlib import Path
 
 from kseg.commands.repair.kept_batches import unplaced_path
-from kseg.commands.repair.repair_losses import RepairResult, ReportLine, SegmentRepair
+from kseg.commands.repair.repair_losses import RepairResult, ReportLine, SegmentRepair, all_lost, report_emptied
 from kseg.commands.repair.repaired_checkpoints import write_log_starts
-from kseg.commands.repair.repaired_partition import PartitionRepair, all_lost, indexed_end, report_emptied
+from kseg.commands.repair.repaired_partition import PartitionRepair, indexed_end
 from kseg.commands.repair.repaired_segment import RepairPlan, repair_segment
 from kseg.errors import KsegError, NotASegmentError, UsageError
 from kseg.findings import do_nothing

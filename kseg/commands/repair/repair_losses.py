@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
 from kseg.errors import UnreadableError
@@ -293,3 +294,34 @@ def lost_offsets(findings: Sequence[Finding], low: int, high: int | None) -> lis
 def message(finding: Finding) -> str:
     rule = RULES[finding.rule]
     return Verdict("", rule.severity, finding).message
+
+
+def no_batch(end: int) -> str:
+    """Return why a segment without batches is lost: side files show that the log reached offset ``end``, exclusive."""
+    return f"the file has no batch, but its indexes or a producer snapshot show that the log reached offset {end - 1}"
+
+
+def report_emptied(empty: SegmentRepair, base: int, end: int, ceiling: int | None, report: ReportLine) -> None:
+    """Report the loss of an empty segment whose side files prove that the log reached ``end``, and add it to ``empty``.
+
+    ``ceiling`` is the first offset of the next segment, None for the last one.
+    """
+    if end <= base:
+        return
+    why = no_batch(end)
+    last = end - 1 if ceiling is None else max(end, ceiling) - 1
+    lost = all_lost(Path(empty.source), (base, last), why, report)
+    empty.lost_ranges, empty.lost_to = lost.lost_ranges, empty.bytes_before
+    empty.first_lost_offset = lost.first_lost_offset
+
+
+def all_lost(source: Path, missing_range: tuple[int, int | None], why: str, report: ReportLine) -> SegmentRepair:
+    """Report a segment without a single batch; ``missing_range`` is the range of missing offsets around it."""
+    size = source.stat().st_size
+    first, last = missing_range
+    known = last is None or first <= last
+    report(LostRange(str(source), 0, size, first if known else None, last if known else None, "lost-bytes", why))
+    return SegmentRepair(
+        str(source), "", bytes_before=size, lost_bytes=size, lost_ranges=1, lost_to=size,
+        first_lost_offset=first if known else None,
+    )  # fmt: skip

@@ -18,7 +18,10 @@ from kseg.commands.repair.repair_losses import (
     RepairResult,
     ReportLine,
     SegmentRepair,
+    all_lost,
     message,
+    no_batch,
+    report_emptied,
 )
 from kseg.commands.repair.repaired_checkpoints import EpochEvidence
 from kseg.commands.repair.repaired_segment import RepairPlan, repair_segment
@@ -187,7 +190,7 @@ class PartitionRepair:
             why = place.why
             if partition.logs == [place.name] and is_all_zeros(str(source)):
                 end = self._proved_end(partition, place, base)
-                missing_range, why = ((base, end - 1), _no_batch(end)) if end > base else (missing_range, ALL_ZEROS)
+                missing_range, why = ((base, end - 1), no_batch(end)) if end > base else (missing_range, ALL_ZEROS)
                 if why == ALL_ZEROS:
                     self.result.unknown.append(str(source))
             unplaced = self._write_unplaced(source, folder)
@@ -329,10 +332,6 @@ def indexed_end(path: str, base: int) -> int:
     return max((base, *(offset + 1 for offset in indexed)))
 
 
-def _no_batch(end: int) -> str:
-    return f"the file has no batch, but its indexes or a producer snapshot show that the log reached offset {end - 1}"
-
-
 def _end_of_snapshots(partition: PartitionFolder) -> int:
     """Return the highest offset of the partition's valid producer snapshots, -1 without any."""
     return max((offset for path, offset in _snapshots_of(partition).items() if not _error(path)), default=-1)
@@ -342,32 +341,6 @@ def _snapshots_of(partition: PartitionFolder) -> dict[Path, int]:
     """Return the offsets of the partition's producer snapshots by their paths."""
     offsets = {partition.path / name: producer_snapshot_offset(name) for name in partition.names}
     return {path: offset for path, offset in offsets.items() if offset is not None}
-
-
-def report_emptied(empty: SegmentRepair, base: int, end: int, ceiling: int | None, report: ReportLine) -> None:
-    """Report the loss of an empty segment whose side files prove that the log reached ``end``, and add it to ``empty``.
-
-    ``ceiling`` is the first offset of the next segment, None for the last one.
-    """
-    if end <= base:
-        return
-    why = _no_batch(end)
-    last = end - 1 if ceiling is None else max(end, ceiling) - 1
-    lost = all_lost(Path(empty.source), (base, last), why, report)
-    empty.lost_ranges, empty.lost_to = lost.lost_ranges, empty.bytes_before
-    empty.first_lost_offset = lost.first_lost_offset
-
-
-def all_lost(source: Path, missing_range: tuple[int, int | None], why: str, report: ReportLine) -> SegmentRepair:
-    """Report a segment without a single batch; ``missing_range`` is the range of missing offsets around it."""
-    size = source.stat().st_size
-    first, last = missing_range
-    known = last is None or first <= last
-    report(LostRange(str(source), 0, size, first if known else None, last if known else None, "lost-bytes", why))
-    return SegmentRepair(
-        str(source), "", bytes_before=size, lost_bytes=size, lost_ranges=1, lost_to=size,
-        first_lost_offset=first if known else None,
-    )  # fmt: skip
 
 
 def _is_snapshot(name: str) -> bool:
