@@ -21,8 +21,8 @@ from kseg.commands.dump.dump_items import BatchItem
 from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.findings import do_nothing
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, decode
-from kseg.format.internal_topics.effective_state import LatestValues, effective
-from kseg.format.internal_topics.state import RecordPlace, State
+from kseg.format.internal_topics.effective_state import effective
+from kseg.format.internal_topics.state import LatestValues, RecordPlace, State
 from kseg.report.effective_report import EffectivePartition, write_table
 from tests.support.cli import invoke
 from tests.support.damage import entries, fix_crc, flip, get
