@@ -20,7 +20,8 @@ from kseg.findings import RULES, Finding, Severity, Verdict
 from kseg.format.checks.batch_checks import CheckState
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import INT32_MAX
-from kseg.format.segment.deep_reader import CLAIMED_VALUE, DeepIterator
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.record_faults import CLAIMED_VALUE
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.transaction_events import has_transactions

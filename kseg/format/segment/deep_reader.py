@@ -8,21 +8,20 @@ Compiled with the types of ``deep_reader.pxd``: a batch of 25 small records take
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from kseg.findings import Finding, Report, do_nothing
+from kseg.findings import Report, do_nothing
 from kseg.format.compress import codecs
 from kseg.format.compress.codecs import CodecError, DecompressionLimit
 from kseg.format.record import columns, default_records, framing, layout, legacy_records
 from kseg.format.record.columns import BatchColumns, RecordColumns
-from kseg.format.segment import input_buffer
+from kseg.format.segment import input_buffer, record_faults
 from kseg.format.segment.input_buffer import Buffers
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.source import Source
-from kseg.text import count_of
 
 #: The bytes that one batch may decompress to. A 1 MiB batch of zeros makes 1 GiB; real ratios seldom exceed 1:20.
 DECOMPRESSION_LIMIT = 256 * 1024 * 1024
@@ -47,22 +46,8 @@ _SHOWN_KEY = 80
 # Faults are reported when a chunk is full, or earlier when their number exceeds this.
 _FAULTS_AT_ONCE = 1000
 
-_QUIRKS = {
-    "lz4-header-checksum": "the LZ4 header checksum is the wrong one of Kafka 0.8 and 0.9 (KAFKA-3160)",
-    "trailing-bytes": "bytes follow the compressed data, and readers ignore them",
-    "lz4-content-size": "the LZ4 frame names a wrong content size, and Kafka ignores the field",
-    "lz4-content-checksum": "the LZ4 content checksum is wrong, and Kafka ignores it",
-    "gzip-reserved-flags": "the gzip header has reserved flags, which Java ignores",
-    "snappy-little-endian": "the snappy-java header is little-endian, as some other writers write it",
-}
-_EXPECTED_QUIRKS = frozenset({"snappy-unframed"})  # librdkafka writes raw blocks, and brokers store them so
-
-# All records of a batch with one of these faults can be read.
-_HARMLESS = frozenset({"codec-quirk", "claimed-codec", "limit-reached", "wrapper-key"})
 # The payload of a v0 or v1 message whose attributes name a codec although its value is not compressed.
 _PLAIN = object()
-#: The part of a v0 or v1 message that claims to be compressed.
-CLAIMED_VALUE = "value is"
 
 
 class DeepIterator:
@@ -97,7 +82,8 @@ class DeepIterator:
             self._large = None
             row = self._fill_chunk(chunk, row)
             chunk.stop = row
-            self._report_faults(batches)
+            if self._faults:
+                record_faults.report_faults(self._faults, batches, self._report)
             if chunk.stop > chunk.first:
                 yield chunk
             if self._large is not None:
@@ -127,7 +113,7 @@ class DeepIterator:
                 if self._large is not None:
                     break
                 if len(self._faults) > _FAULTS_AT_ONCE:
-                    self._report_faults(batches)
+                    record_faults.report_faults(self._faults, batches, self._report)
             row += 1
         return row
 
@@ -193,7 +179,8 @@ class DeepIterator:
         """
         batches = window.batches
         readable = self._count_records(batches, row, payload)
-        self._report_faults(batches)
+        if self._faults:
+            record_faults.report_faults(self._faults, batches, self._report)
         chunk = Chunk(window, self._records)
         chunk.first, chunk.stop = row, row + 1
         if not readable or not batches.record_sum[row]:
@@ -320,34 +307,9 @@ class DeepIterator:
             self._faults.append(("undecodable-payload", row, 0, str(error).removeprefix(f"{codec_facts.name}: ")))
             return None
         for quirk in quirks:
-            if quirk not in _EXPECTED_QUIRKS:
+            if quirk not in record_faults.EXPECTED_QUIRKS:
                 self._faults.append(("codec-quirk", row, 0, quirk))
         return payload
-
-    def _report_faults(self, batches: BatchColumns) -> None:
-        for rule, row, index, detail in self._faults:
-            if rule == "wrapper-offset-mismatch" and not batches.intact[row]:
-                continue  # the messages at its end are missing, so the last inner offset is unknown
-            codec = codecs.codec_name(batches.attributes[row] & layout.CODEC_MASK)
-            wrapper = batches.magic[row] < 2 and batches.attributes[row] & layout.CODEC_MASK
-            if rule not in _HARMLESS:
-                batches.intact[row] = 0
-            last = batches.last_offset[row]
-            location = {
-                "position": batches.position[row],
-                "end": batches.position[row] + batches.size[row],
-                "offset": None if wrapper else batches.base_offset[row],
-                # Here the offset in the header is wrong, and it is among the facts.
-                "last_offset": None if rule == "wrapper-offset-mismatch" else last,
-            }
-            facts = _FACTS[rule](detail, codec, batches, row)
-            if rule in _OF_RECORDS:
-                facts = {"index": max(index, 0), **facts}
-            self._report(Finding(rule, **location, facts=facts))
-            if rule == "nested-compression" and detail != batches.attributes[row] & layout.CODEC_MASK:
-                mixed = {"index": index, "codec": codecs.codec_name(detail), "wrapper": codec}
-                self._report(Finding("mixed-wrapper-codecs", **location, facts=mixed))
-        self._faults.clear()
 
 
 def chunks_of(source: Source, report: Report = do_nothing) -> Iterator[Chunk]:
@@ -385,11 +347,6 @@ def _are_plain_records(payload: memoryview, count: int) -> bool:
     return not count and at == len(payload)
 
 
-def _undefined(codec: int, magic: int) -> str:
-    """Return a note if that version does not define the codec (KIP-110)."""
-    return f", which v{magic} does not define" if codecs.CODECS[codec].first_magic > min(magic, 2) else ""
-
-
 def _in_memory(view: memoryview) -> input_buffer.LargePayload:
     """Return a payload that is already in memory."""
     return input_buffer.LargePayload(lambda: iter((view,)), len(view))
@@ -407,46 +364,3 @@ _FACTS_OF_ALL = (
     "attribute_bits", "largest_timestamp", "disorder", "null_keys", "header_total", "invalid_keys", "record_sum",
     "first_record_offset", "last_record_offset",
 )  # fmt: skip
-
-# Rules about one record of a batch: ``index`` in the facts is the record.
-_OF_RECORDS = frozenset({"malformed-record", "inner-crc-mismatch", "nested-compression"})
-
-_Facts = Callable[[Any, str, BatchColumns, int], dict[str, Any]]
-
-# How the detail of a fault becomes the facts of its rule.
-_FACTS: dict[str, _Facts] = {
-    "malformed-record": lambda why, codec, batches, row: {"why": why},
-    "record-count-mismatch": lambda actual, codec, batches, row: {
-        "count": batches.record_count[row],
-        "actual": actual,
-        "why": f"found {actual:,}" if batches.record_count[row] >= 0 else "the count cannot be negative",
-    },
-    "truncated-wrapper": lambda left, codec, batches, row: {"bytes": left},
-    "inner-crc-mismatch": lambda crcs, codec, batches, row: {"stored": crcs[0], "computed": crcs[1]},
-    "nested-compression": lambda inner, codec, batches, row: {"codec": codecs.codec_name(inner)},
-    "wrapper-offset-mismatch": lambda inner, codec, batches, row: {
-        "offset": batches.last_offset[row],
-        "inner": inner,
-        "magic": batches.magic[row],
-        "why": f"but its last inner offset is {inner}",
-    },
-    "unknown-codec": lambda detail, codec, batches, row: {"codec": detail[0], "why": detail[1]},
-    "undecodable-payload": lambda why, codec, batches, row: {"codec": codec, "why": why},
-    "wrapper-key": lambda key, codec, batches, row: {"key": key.decode("utf-8", "backslashreplace")},
-    "claimed-codec": lambda _, codec, batches, row: {
-        "codec": codec,
-        "what": "records are" if batches.magic[row] >= 2 else CLAIMED_VALUE,
-        "note": _undefined(batches.attributes[row] & layout.CODEC_MASK, batches.magic[row]),
-    },
-    "limit-reached": lambda detail, codec, batches, row: {
-        "limit": default_records.MAX_HEADERS,
-        "what": f"headers in record {detail[0]}",
-        "why": f"{count_of(detail[1] - default_records.MAX_HEADERS, 'header')} not shown",
-    },
-    "decompression-limit": lambda limit, codec, batches, row: {"codec": codec, "limit": limit},
-    "codec-quirk": lambda quirk, codec, batches, row: {
-        "codec": codec,
-        "quirk": quirk,
-        "why": _QUIRKS.get(quirk, quirk),
-    },
-}
