@@ -120,7 +120,6 @@ LOSSES = {
 #: Kinds of losses counted in records; the others are counted in batches.
 COUNTED_BY_RECORD = ("headers", "control-records")
 
-
 _SIZE, _ATTRIBUTES, _CRC = struct.Struct(">i"), struct.Struct(">H"), struct.Struct(">I")
 
 
@@ -179,10 +178,9 @@ class Transcoder:
             counts = [0] * 8
             if self._is_unchanged(run):
                 run = run._replace(kind=conversion_kinds.COPY)
-            if chunk.resumed and run.kind != conversion_kinds.PACKED and run.kind != conversion_kinds.PLAIN:
-                continue  # a batch is copied or dropped with its first part
-            if chunk.resumed:
-                self._convert(run)
+            if chunk.resumed:  # a batch is copied or dropped with its first part
+                if run.kind in (conversion_kinds.PACKED, conversion_kinds.PLAIN):
+                    self._convert(run)
                 continue
             largest = conversion_kinds.count_codecs(chunk.batches, run.row, run.stop, counts)
             self._tally.entries_before += run.stop - run.row
@@ -193,15 +191,13 @@ class Transcoder:
             _add(self._tally.codecs_before, counts)
             if run.kind == conversion_kinds.LEFT_OUT:
                 self._leave_out(run)
-                continue
-            if run.kind == conversion_kinds.COPY:
-                if self._codec is None or self._must_repack:
-                    self._copy(run, counts, largest)
-                else:
-                    self._recompress(run, self._codec)
-                continue
-            self._check_version(run)
-            self._convert(run)
+            elif run.kind != conversion_kinds.COPY:
+                self._check_version(run)
+                self._convert(run)
+            elif self._codec is None or self._must_repack:
+                self._copy(run, counts, largest)
+            else:
+                self._recompress(run, self._codec)
 
     @property
     def _must_repack(self) -> bool:
@@ -222,7 +218,8 @@ class Transcoder:
         if run.kind == conversion_kinds.PACKED and run.magic < 2 and not run.chunk.resumed:
             self._count_wrapper_keys(run)
         if run.kind == conversion_kinds.DROP:
-            self._drop_control(run)
+            for row in range(run.row, run.stop):
+                self._count_losses(run.chunk.batches, row)
         elif self._target >= 2:
             self._to_batches(run, codec)
         else:
@@ -252,8 +249,8 @@ class Transcoder:
 
     def _skip(self, run: BatchRun) -> None:
         batches = run.chunk.batches
+        self._tally.skipped += run.stop - run.row
         for row in range(run.row, run.stop):
-            self._tally.skipped += 1
             # The reader counts batches with a wrong CRC.
             self._tally.lost_bytes += batches.size[row] if batches.crc_state[row] != CRC_BAD else 0
 
@@ -319,8 +316,6 @@ class Transcoder:
         if self._tally.epochless_bytes is None:
             self._tally.epochless_bytes = self._tally.bytes_after
 
-    # --- to v2 ---
-
     def _to_batches(self, run: BatchRun, codec: int) -> None:
         self._tally.records += run.end - run.i
         records, batches = run.chunk.records, run.chunk.batches
@@ -338,15 +333,11 @@ class Transcoder:
             self._write(self._buffer.view[:end])
             self._count(run.end - run.i, codec, largest)
 
-    # --- to v0 and v1 ---
-
     def _to_messages(self, run: BatchRun, codec: int) -> None:
         if run.magic < 2 and run.kind == conversion_kinds.PLAIN:
-            if codec:
-                for i in range(run.i, run.end):
-                    self._message_set(run, run.row + i - run.i, i, i + 1, codec)
-            else:
-                self._message_set(run, run.row, run.i, run.end, codec)
+            step = 1 if codec else max(run.end - run.i, 1)  # each message of a codec is a wrapper of its own
+            for i in range(run.i, run.end, step):
+                self._message_set(run, run.row + i - run.i, i, i + step, codec)
             return
         batches = run.chunk.batches
         for row in range(run.row, run.stop):
@@ -358,8 +349,7 @@ class Transcoder:
 
     def _message_set(self, run: BatchRun, row: int, first: int, stop: int, codec: int) -> None:
         """Return the records ``first`` to ``stop`` as messages, in one compressed wrapper if there is a codec."""
-        known = CODECS.get(codec)
-        if known is not None and known.first_magic > self._target:
+        if (known := CODECS.get(codec)) is not None and known.first_magic > self._target:
             where = f"{self._tally.source}: the batch at byte {run.chunk.batches.position[row]}"
             raise UsageError(
                 f"{where} is compressed with {known.name}, which v{self._target} does not have: choose a --compression"
@@ -380,13 +370,8 @@ class Transcoder:
             return
         timestamp = encoder.largest_timestamp(records, first, stop) if target else layout.NO_TIMESTAMP
         offset = records.offset[stop - 1]
-        self._count_written(
-            memoryview(wrap(self._buffer.view[:end], target, codec, attributes, offset, timestamp)), codec
-        )
-
-    def _drop_control(self, run: BatchRun) -> None:
-        for row in range(run.row, run.stop):
-            self._count_losses(run.chunk.batches, row)
+        wrapper = wrap(self._buffer.view[:end], target, codec, attributes, offset, timestamp)
+        self._count_written(memoryview(wrapper), codec)
 
     def _count_wrapper_keys(self, run: BatchRun) -> None:
         """Count the keys of the outer messages: their messages have keys of their own, and nothing else holds these."""
