@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -9,11 +10,18 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
+from kseg.extras.pipeline.pipeline_state import STATES
 from tests.support import pipelines
 from tests.support.cli import kseg
 from tests.support.damage import flip
+from tests.support.evolving_values import write_topic
+from tests.support.pipelines import split_log
 
 pytestmark = pytest.mark.spark
+_SMALL = (
+    "--spark", "local[2]", "--spark-conf", "spark.driver.memory=600m", "--spark-conf",
+    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["parquet", "iceberg", "delta"])
@@ -43,3 +51,59 @@ def test_the_rows_are_those_of_processes(kind: str, tmp_path: Path) -> None:
         found[name] = pipelines.rows(home, kind)
     assert found["spark"] == found["processes"]
     assert len(found["spark"]) > 50
+
+
+@pytest.mark.parametrize(("values", "kind"), [("AVRO", "iceberg"), ("PROTOBUF", "parquet"), ("JSON", "delta")])
+def test_typed_tables_are_those_of_processes(values: str, kind: str, tmp_path: Path) -> None:
+    """The executors decode by the schemas that the driver has read: the same rows, the same records in the side table."""
+    pytest.importorskip({"iceberg": "pyiceberg", "delta": "deltalake"}.get(kind, "pyarrow"))
+    topic = write_topic(tmp_path / "topic", values, count=90)
+    found = []
+    for name, options in (("processes", ("--jobs", 1)), ("spark", _SMALL)):
+        home = tmp_path / name
+        shutil.copytree(tmp_path / "topic" / "registry", home / "registry")
+        split_log(topic.log, home / "source" / "orders-0")
+        path = pipelines.config(home, kind, more='schemas = "registry/_schemas-0"', table='file_size = "1 KB"')
+        done = kseg("pipeline", "run", *options, path)
+        assert done.returncode == 1, done.stderr
+        assert f"{len(topic.undecodable)} records without a typed row" in done.stdout
+        rows = sorted(pipelines.table_rows(home, kind), key=lambda row: row["offset"])
+        rejected = sorted(pipelines.table_rows(home, kind, "__rejects"), key=lambda row: row["offset"])
+        found.append((rows, [{**row, "run": None} for row in rejected]))
+        assert kseg("pipeline", "verify", "--jobs", 1, path).returncode == 0
+    assert found[0] == found[1]
+    assert [row["offset"] for row in found[1][0]] == sorted(topic.truth)
+    assert [row["offset"] for row in found[1][1]] == sorted(topic.undecodable)
+
+
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [
+        *((f"after {state}", "parquet") for state in STATES[:-1]),
+        ("in check_segment", "parquet"),
+        ("in load_parts", "parquet"),
+        ("before commit", "parquet"),
+        ("after commit", "parquet"),
+        ("before commit", "iceberg"),
+        ("after commit", "delta"),
+    ],
+)
+def test_a_driver_that_is_killed_three_times_leaves_the_same_table(tmp_path: Path, step: str, kind: str) -> None:
+    """SIGKILL after each state, in the jobs, and around the commit: no row is lost, and none is in the table twice."""
+    pytest.importorskip({"iceberg": "pyiceberg", "delta": "deltalake"}.get(kind, "pyarrow"))
+    folder = tmp_path / "source" / "orders-0"
+    shutil.copytree(pipelines.TRANSACTIONS, folder, ignore=shutil.ignore_patterns("ORIGIN", "expect*"))
+    log = min(folder.glob("*.log"))
+    log.write_bytes(flip(log.read_bytes(), 300))
+    path = pipelines.config(tmp_path, kind, table='file_size = "1 KB"')
+    assert [pipelines.killed(path, step, kind, *_SMALL) for _ in range(3)] == [-9, -9, -9]
+    done = kseg("pipeline", "run", "--jobs", 1, path)
+    assert done.returncode == 1, done.stderr
+    assert json.loads((tmp_path / "state" / "manifest.json").read_text())["state"] == "DONE"
+    found = pipelines.rows(tmp_path, kind)
+    shutil.rmtree(tmp_path / "lake")
+    shutil.rmtree(tmp_path / "state")
+    (tmp_path / pipelines.CATALOG).unlink(missing_ok=True)
+    assert pipelines.run_here(path).code == 1
+    assert found == pipelines.rows(tmp_path, kind)
+    assert len(found) > 20

@@ -1,7 +1,8 @@
-"""Run ``kseg pipeline`` in a process that kills itself with SIGKILL at a step: ``python -m … STEP CONFIG``.
+"""Run ``kseg pipeline`` in a process that kills itself with SIGKILL at a step: ``python -m … STEP CONFIG KIND [OPTION...]``.
 
-Each write of the state, each commit of a table and each end of a data file is a step before it and one after it. Without a
-STEP the process prints the number of steps. Commits are small, so that a load has several.
+Each write of the state, each commit of a table and each end of a data file is a step before it and one after it. STEP is the
+number of a step, or its name: ``after CHECKED``, ``before commit``, ``in load_parts`` for a job of Spark that runs these
+calls. With step 0 the process prints the number of steps. Commits are small, so that a load has several.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -21,36 +23,55 @@ TABLES = {"iceberg": ("iceberg_table:IcebergTable",), "delta": ("delta_table:Del
 
 
 class _Steps:
-    def __init__(self, last: int) -> None:
+    def __init__(self, last: str) -> None:
         self.count, self.last = 0, last
 
-    def step(self) -> None:
+    def step(self, name: str) -> None:
         self.count += 1
-        if self.count == self.last:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if self.last in (str(self.count), name):
+            _kill()
 
     def around(self, owner: Any, name: str) -> None:
         """Make a method a step before it and one after it."""
         real: Callable[..., Any] = getattr(owner, name)
 
         def call(*given: Any, **named: Any) -> Any:
-            self.step()
+            step = next((one["state"] for one in given if isinstance(one, dict) and "state" in one), name)
+            self.step(f"before {step}")
             found = real(*given, **named)
-            self.step()
+            self.step(f"after {step}")
             return found
 
         setattr(owner, name, call)
 
+    def in_jobs(self, owner: Any) -> None:
+        """Make the jobs of a pool of Spark steps, while they run."""
+        real: Callable[..., Any] = owner.run
+
+        def run(pool: Any) -> None:
+            ((work, _), _), *_ = pool._waiting
+            if self.last == f"in {work.__name__}":
+                threading.Timer(0.5, _kill).start()
+            real(pool)
+
+        owner.run = run
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
 
 def main() -> None:
-    steps = _Steps(int(sys.argv[1]))
+    steps, (path, kind, *options) = _Steps(sys.argv[1]), sys.argv[2:]
     load_rows.COMMIT_BYTES = 3000
     steps.around(pipeline_state.PipelineState, "write")
     steps.around(data_files._OpenFile, "finish")
-    for name in ("lake_table:ParquetTable", *TABLES.get(sys.argv[3], ())):
+    for name in ("lake_table:ParquetTable", *TABLES.get(kind, ())):
         steps.around(imported(f"kseg.extras.pipeline.{name}"), "commit")
+    if options:
+        steps.in_jobs(imported("kseg.spark.jobs.pool:SparkPool"))
     try:
-        kseg.cli.main.main(["pipeline", "run", "--jobs", "1", sys.argv[2]])
+        kseg.cli.main.main(["pipeline", "run", *(options or ["--jobs", "1"]), path])
     finally:
         print(f"steps: {steps.count}")
 

@@ -63,11 +63,15 @@ def run_here(path: Path) -> RunOutcome:
     return Pipeline(settings).run(lambda outcome: write_reports(settings, outcome))
 
 
-def killed(path: Path, step: int, kind: str) -> int:
-    """Run a pipeline that is killed at a step; return its exit code, -9 for a kill. With step 0 the number of steps."""
-    command = [sys.executable, "-m", "tests.support.killed_pipeline", str(step), str(path), kind]
+def killed(path: Path, step: int | str, kind: str, *options: str) -> int:
+    """Run a pipeline that is killed at a step, given by its number or its name, with options (in one process without any).
+
+    Returns its exit code, -9 for a kill. With step 0 the number of steps.
+    """
+    command = [sys.executable, "-m", "tests.support.killed_pipeline", str(step), str(path), kind, *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode in (0, 1, -9), done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
     return int(done.stdout.rpartition("steps: ")[2]) if not step else done.returncode
 
 
