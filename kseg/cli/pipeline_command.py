@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 
 import click
 
@@ -73,8 +74,9 @@ def pipeline(asked: PipelineOptions) -> int:
         found, lines = pipeline_preview.plan(work, asked.spark)
     else:
         found, lines = pipeline_preview.status(work)
+    described = partial(pipeline_reports.run_of, settings, time.time(), asked.action)
     with destination(asked.output) as out:
-        write(PIPELINE, asked.format, out, found, lines, detail=asked.detail)
+        write(PIPELINE, asked.format, out, found, lines, detail=asked.detail, run=described)
     return FOUND if any(one.status == "different" for one in found) else 0
 
 
@@ -82,6 +84,9 @@ def pipeline(asked: PipelineOptions) -> int:
 def _workers(asked: PipelineOptions, settings: pipeline_settings.PipelineSettings, size: int) -> Iterator[Pool | None]:
     """Yield what runs the calls that read ``size`` bytes: processes, the executors of Spark, or None for this process."""
     engine = choose_engine(settings, size, asked.spark)
+    if engine.master and not asked.spark and find_spec("pyspark") is None:
+        remedy = f'pip install pyspark pyarrow, or set pipeline.engine to "{pipeline_settings.PROCESSES}"'
+        raise UsageError(f"{settings.path}: {engine}, and pyspark is missing: {remedy}")
     if settings.engine == AUTO:
         note(str(engine))
     if engine.master:
@@ -99,8 +104,9 @@ def _run(asked: PipelineOptions, settings: pipeline_settings.PipelineSettings) -
     outcome = work.run(
         lambda one: pipeline_reports.write_reports(settings, one), partial(_workers, asked, settings), asked.stage
     )
+    described = partial(pipeline_reports.run_of, settings, outcome.started)
     with destination(asked.output) as out:
-        write(PIPELINE, asked.format, out, outcome.partitions, _lines(outcome), detail=asked.detail)
+        write(PIPELINE, asked.format, out, outcome.partitions, _lines(outcome), detail=asked.detail, run=described)
     for line in outcome.failures:
         fail(line)
     return outcome.code
@@ -115,6 +121,9 @@ def _lines(outcome: RunOutcome) -> list[str]:
         lines.append(f"ended after the state {outcome.state}: the next run continues")
     if outcome.damage:
         lines.append(f"{count_of(len(outcome.damage), 'damaged place')} set aside")
+    if outcome.unneeded:
+        spare = count_of(len(outcome.unneeded), "damaged segment")
+        lines.append(f"{spare} not needed, as another replica has the rows, such as {outcome.unneeded[0]}")
     for table, count in outcome.rejected.items():
         lines.append(f"{count_of(count, 'record')} without a typed row: {table}")
     if outcome.fail_if:

@@ -155,7 +155,10 @@ LOG_DIR_DIFF = _kind("differences of log directories", "diff_log_dirs", table="w
 KEY_DIFF = _kind("differences of keys", "diff_keys_report", table="write_table", jsonl=JSON_LINES, csv=CSV)
 METADATA_DIFF = _kind("differences of metadata", "diff_metadata_report", table="write_table", jsonl=JSON_LINES, csv=CSV)
 # (partitions, lines)
-PIPELINE = _kind("runs of a pipeline", "pipeline_report", table="write_table", jsonl=JSON_LINES, csv=CSV)
+PIPELINE = _kind(
+    "runs of a pipeline", "pipeline_report", table="write_table", jsonl=JSON_LINES, csv=CSV,
+    prometheus="prometheus:write_pipeline",
+)  # fmt: skip
 # Written while they are found, with a class of (out).
 REPAIR = _kind("repairs", "repair_report", rows="", text="RepairText", jsonl="RepairJsonLines")
 

@@ -1,4 +1,4 @@
-"""The metrics of ``kseg validate`` in Prometheus' text format, for the textfile collector of its node_exporter.
+"""The metrics of ``kseg validate`` and ``kseg pipeline`` in Prometheus' text format, for its textfile collector.
 
 The collector reads all files of a folder as one: a series that is in two of them is an error. So each series has the label
 ``path``, the paths of the run, and those of ``--label``.
@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from kseg.consequences import Consequence
 from kseg.findings import RULES
 from kseg.format.storage.naming import partition_of
 from kseg.report.partition_damage import Damage, DamagedPartitions
+from kseg.report.pipeline_report import STATUSES
 from kseg.report.wording import printable
 from kseg.results import FileResult, Summary
 
 if TYPE_CHECKING:
+    from kseg.extras.pipeline.pipeline_run import PartitionOutcome
     from kseg.report.spool import Run
 
 #: The most damaged partitions with series of their own, the worst first: Prometheus keeps each series in memory.
@@ -62,9 +65,7 @@ def write_prometheus(results: Iterable[FileResult], total: Summary, out: TextIO,
     for result in results:
         known += sum(verdict.known for verdict in result.verdicts)
         damaged.add(result)
-    metrics = Metrics(
-        out, {"path": " ".join(run.paths), **dict(one.partition("=")[::2] for one in run.labels)} if run else {}
-    )
+    metrics = Metrics(out, {"path": " ".join(run.paths), **_labels_of_run(run)} if run else {})
     for name, about in _GAUGES:
         metrics.write(name, about, [({}, getattr(total, name))])
     rules = (({"rule": name, "code": RULES[name].code}, count) for name, count in sorted(total.rules.items()))
@@ -88,7 +89,41 @@ def write_prometheus(results: Iterable[FileResult], total: Summary, out: TextIO,
         metrics.write(f"partition_{name}", about, [(labels, getattr(damage, name)) for labels, damage in worst])
     verdicts = (({"verdict": verdict}, int(verdict == total.verdict)) for verdict in _VERDICTS)
     metrics.write("verdict", "1 for the verdict of the run.", verdicts)
-    metrics.write("last_run_timestamp_seconds", "End of the run, in seconds since 1970.", [({}, int(time.time()))])
+    _write_time(metrics)
+
+
+def write_pipeline(
+    found: Sequence[PartitionOutcome], lines: Sequence[str], out: TextIO, *, run: Run | None = None
+) -> None:
+    """Write the partitions of a pipeline as gauges, with the labels of the run."""
+    metrics = Metrics(out, _labels_of_run(run))
+    write_partitions(metrics, found)
+    _write_time(metrics, "pipeline_")
+
+
+def write_partitions(metrics: Metrics, found: Sequence[PartitionOutcome]) -> None:
+    """Write the lag and the next offset of the partitions with the largest lags, and the partitions by status."""
+    worst = sorted(found, key=lambda one: -one.lag)[:MAX_PARTITIONS]
+    labels = [{"topic": one.topic, "partition": str(one.partition)} for one in worst]
+    for name, about, values in (
+        ("lag", "Offsets of a partition that are not loaded", (one.lag for one in worst)),
+        ("next_offset", "The offset after those that are loaded", (one.end_offset for one in worst)),
+    ):
+        samples = zip(labels, values, strict=True)
+        metrics.write(f"pipeline_{name}", f"{about}, the partitions with the largest lags only.", samples)
+    statuses = Counter(one.status for one in found)
+    metrics.write(
+        "pipeline_partitions", "Partitions by status.", (({"status": one}, statuses[one]) for one in STATUSES)
+    )
+
+
+def _write_time(metrics: Metrics, room: str = "") -> None:
+    about = "End of the run, in seconds since 1970."
+    metrics.write(f"{room}last_run_timestamp_seconds", about, [({}, int(time.time()))])
+
+
+def _labels_of_run(run: Run | None) -> dict[str, str]:
+    return dict(one.partition("=")[::2] for one in run.labels) if run else {}
 
 
 #: The labels of the series, which --label cannot set.

@@ -253,3 +253,6 @@ def test_a_sound_replica_takes_the_place_of_a_damaged_one(tmp_path: Path) -> Non
     done = run(path)
     assert done.returncode == 0, done.stdout
     assert offsets(tmp_path) == list(range(24))
+    spare = tmp_path / "source" / "broker-0" / "orders-0" / f"{0:020}.log"
+    assert f"2 damaged segments not needed, as another replica has the rows, such as {spare}" in done.stdout
+    assert "not needed" not in run(path).stdout

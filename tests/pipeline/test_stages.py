@@ -12,12 +12,13 @@ import pytest
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 from kseg.cli.option_table import ROWS
+from kseg.extras.pipeline import load_rows
 from kseg.extras.pipeline.pipeline_run import STAGES, Pipeline
 from kseg.extras.pipeline.pipeline_settings import read_settings
 from kseg.findings import do_nothing
 from tests.support.damage import flip
 from tests.support.growing_logs import batch, write
-from tests.support.pipelines import TRANSACTIONS, config, rows, run_in_process
+from tests.support.pipelines import TRANSACTIONS, config, rows, run_in_process, split_log
 
 
 def damaged_source(home: Path) -> Path:
@@ -118,7 +119,7 @@ def test_the_engine_is_chosen_by_the_bytes_to_read(tmp_path: Path) -> None:
     assert run() == size
     assert run() <= size
     done = run_in_process(path, "plan", "--spark", "local[4]")
-    assert "engine: Spark, local[4]: --spark" in done.stdout
+    assert "engine: Spark, local[4]: asked for by --spark" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -137,3 +138,75 @@ def test_a_wrong_engine_is_one_line(tmp_path: Path, lines: str, message: str) ->
     done = run_in_process(path)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert message in done.stderr
+
+
+def metrics_of(text: str) -> dict[str, float]:
+    """Return the values of Prometheus' text by series."""
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return {series: float(value) for series, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def test_metrics_of_a_run_and_of_its_state(tmp_path: Path) -> None:
+    """Bytes, records, damage and lag of a run; the status has the lag that grows until the next one."""
+    log = damaged_source(tmp_path)
+    sizes = [path.stat().st_size for path in log.parent.glob("*.log")]
+    path = config(tmp_path)
+    path.write_text(path.read_text().replace('to = ["reports/{run}.jsonl"]', 'to = ["night.prom"]'))
+    assert run_in_process(path).returncode == 1
+    own = '{pipeline="night"}'
+    found = metrics_of((tmp_path / "night.prom").read_text())
+    loaded = len(rows(tmp_path, "parquet"))
+    assert found[f"kseg_pipeline_exit_code{own}"] == 1
+    assert found['kseg_pipeline_rows{pipeline="night",topic="orders"}'] == loaded > 0
+    assert found['kseg_pipeline_bytes{pipeline="night",topic="orders"}'] == sum(sizes)
+    assert found[f"kseg_pipeline_checked_bytes{own}"] == sum(sizes)
+    assert found[f"kseg_pipeline_checked_records{own}"] >= loaded
+    assert found[f"kseg_pipeline_checked_lost_bytes{own}"] == len(batch(1))
+    assert found[f"kseg_pipeline_damaged_places{own}"] == 1
+    lag = 'kseg_pipeline_lag{pipeline="night",topic="orders",partition="0"}'
+    assert found[lag] == 0
+    write(log.parent, [batch(number) for number in range(6, 9)], first=6)
+    done = run_in_process(path, "status", "--format", "prometheus")
+    found = metrics_of(done.stdout)
+    assert found[lag] == 12
+    assert found['kseg_pipeline_partitions{pipeline="night",status="to load"}'] == 1
+    assert found['kseg_pipeline_partitions{pipeline="night",status="failed"}'] == 0
+
+
+def test_a_task_has_the_transactions_of_its_offsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log with many aborted transactions is not sent once with each task; the rows are those of one task."""
+    split_log(TRANSACTIONS, tmp_path / "source" / "orders-0")
+    path, shipped, every = config(tmp_path, table='file_size = "1 KB"'), [], set()
+    real = load_rows.load_parts
+
+    def load_parts(task: load_rows.PartsTask) -> load_rows.LoadedParts:
+        for plan in {id(plan): plan for _, plan in task.parts}.values():
+            ends = [(part.first, part.end) for part, one in task.parts if one is plan]
+            assert plan.committed
+            spans = [span for found in plan.committed.aborted.values() for span in found]
+            assert all(span[1] >= ends[0][0] and span[0] < ends[-1][1] for span in spans)
+            shipped.append(len(spans))
+            every.update(spans)
+        return real(task)
+
+    monkeypatch.setattr(load_rows, "load_parts", load_parts)
+    assert run_in_process(path).returncode == 0
+    assert len(shipped) > 3
+    assert 0 < sum(shipped) < len(every) * len(shipped)
+    found = rows(tmp_path, "parquet")
+    shutil.copytree(tmp_path / "source", tmp_path / "one" / "source")
+    assert run_in_process(config(tmp_path / "one")).returncode == 0
+    assert found == rows(tmp_path / "one", "parquet")
+
+
+def test_spark_by_size_without_pyspark_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line has the reason for the choice and what to do."""
+    damaged_source(tmp_path)
+    path = config(tmp_path)
+    auto = '[pipeline]\nengine = "auto"\nspark = "local[2]"\nspark_above = "1 B"\n'
+    path.write_text(path.read_text().replace("[pipeline]\n", auto))
+    monkeypatch.setattr("kseg.cli.pipeline_command.find_spec", lambda name: None)
+    done = run_in_process(path)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "to read is more than pipeline.spark_above = 1 byte, and pyspark is missing" in done.stderr
+    assert 'or set pipeline.engine to "processes"' in done.stderr

@@ -24,10 +24,10 @@ from tests.support.parquet import as_json
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed")
 
-from pyspark.sql import SparkSession  # noqa: E402
+from pyspark.sql import Observation, SparkSession  # noqa: E402
 from pyspark.sql.functions import col  # noqa: E402
 
-from kseg.spark import SETTINGS, register  # noqa: E402
+from kseg.spark import SETTINGS, observe, register  # noqa: E402
 
 pytestmark = pytest.mark.spark
 DAMAGED = SEGMENTS.parent / "findings"
@@ -319,6 +319,28 @@ def test_the_example_of_three_brokers(spark: SparkSession, tmp_path: Path, capsy
         ("broker-2", "crc-mismatch"),
         ("broker-2", "truncated-tail"),
     ]
+
+
+def test_the_tasks_count_rows_bytes_and_damage(spark: SparkSession, tmp_path: Path) -> None:
+    """While one action reads the rows, and in each progress of a stream."""
+    rows = spark.read.format("kseg").option("columns", "key,value,timestamp,damage").load(str(DAMAGED / "crc-mismatch"))
+    seen = Observation()
+    found = observe(rows, seen).collect()
+    damaged = [row for row in found if row.damage is not None]
+    assert damaged
+    assert seen.get == {
+        "rows": len(found),
+        "bytes": sum(len(row.key or b"") + len(row.value or b"") for row in found),
+        "damage": len(damaged),
+        "newest": max(row.timestamp for row in found if row.timestamp),
+    }
+    stream = observe(spark.readStream.format("kseg").load(str(DAMAGED / "crc-mismatch")), "log")
+    query = (
+        stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    )
+    query.awaitTermination()
+    counts = [one["observedMetrics"]["log"]["rows"] for one in query.recentProgress if one["observedMetrics"]]
+    assert sum(counts) == len(found) - len(damaged)
 
 
 def cells(table: str) -> list[list[str]]:

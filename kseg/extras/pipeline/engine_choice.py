@@ -26,7 +26,7 @@ class EngineChoice:
 def choose_engine(settings: PipelineSettings, size: int, asked: str | None = None) -> EngineChoice:
     """Return the engine for a run that reads ``size`` bytes. ``asked`` is the master of the command line."""
     if asked:
-        return EngineChoice(asked, "--spark")
+        return EngineChoice(asked, "asked for by --spark")
     if settings.engine != AUTO:
         return EngineChoice(settings.spark, f"engine = {settings.engine}")
     limit = f"pipeline.spark_above = {size_text(settings.spark_above)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import groupby, repeat
 
 from kseg.commands.validate.folder_checks import stamp_of
 from kseg.errors import KsegError
@@ -167,7 +168,7 @@ class TableLoad:
         """Yield the parts in their order, those of a file's bytes together; at most MOST_TASKS tasks."""
         every: list[tuple[Part, LoadPlan]] = []
         for plan in plans:
-            alone = replace(plan, parts=(), damaged=())  # a task needs its own parts only
+            alone = replace(plan, parts=(), damaged=())  # ``_task`` adds what its parts need
             every += ((part, alone) for part in plan.parts)
         # Two tasks in a row have more than ``most`` bytes: with half as many tasks in mind there are at most MOST_TASKS.
         fair = 2 * sum(part.checked.bytes for part, _ in every) // (MOST_TASKS - 1) + 1
@@ -184,10 +185,16 @@ class TableLoad:
             yield self._task(parts)
 
     def _task(self, parts: Sequence[tuple[Part, LoadPlan]]) -> PartsTask:
+        """Return the task of parts in their order, with the transactions that touch its offsets only."""
         table = self._table
+        mine: list[tuple[Part, LoadPlan]] = []
+        for _, group in groupby(parts, key=lambda one: one[1].name):
+            own, (plan, *_) = zip(*group, strict=True)
+            near = plan.committed and plan.committed.within(own[0].first, own[-1].end)
+            mine += zip(own, repeat(replace(plan, committed=near)))
         return PartsTask(
             table.rows, table.new_place, table.settings.file_bytes, self._run,
-            tuple(parts), self._rejected.place if self._rejected else None,
+            tuple(mine), self._rejected.place if self._rejected else None,
         )  # fmt: skip
 
     def _add(self, task: PartsTask, found: LoadedParts) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import platform
-import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, TextIO
@@ -17,13 +17,18 @@ from kseg.extras.pipeline.pipeline_run import RunOutcome
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings
 from kseg.extras.pipeline.pipeline_state import new_file
 from kseg.report.pipeline_report import COLUMNS
-from kseg.report.prometheus import Metrics
+from kseg.report.prometheus import Metrics, write_pipeline
 from kseg.report.spool import Run
 from kseg.report.tables import TableColumn, cells_of
 from kseg.text import count_of, inclusive_range
 
-#: The most rows of a table of the page, and the most partitions with series of their own.
+#: The most rows of a table of the page.
 _MOST_ROWS = 1000
+_CHECKED = (
+    ("bytes", "Bytes of the segments that can have rows which are not loaded."),
+    ("records", "Records of these segments."),
+    ("lost_bytes", "Bytes of these segments that are not in a readable batch."),
+)
 _VERDICTS = {
     0: ("valid", "complete"),
     1: ("warning", "damage set aside"),
@@ -55,7 +60,7 @@ def _write_jsonl(settings: PipelineSettings, outcome: RunOutcome, out: TextIO) -
     rows += [{"kind": "damage", **one} for one in outcome.damage]
     rows.append({"kind": "run", "run": outcome.run, "pipeline": settings.name, "code": outcome.code,
                  "rows": dict(outcome.rows), "rejected": dict(outcome.rejected),
-                 "failures": list(outcome.failures)})  # fmt: skip
+                 "failures": list(outcome.failures), "unneeded": list(outcome.unneeded)})  # fmt: skip
     out.writelines(f"{json.dumps(row)}\n" for row in rows)
 
 
@@ -68,21 +73,29 @@ def _write_prometheus(settings: PipelineSettings, outcome: RunOutcome, out: Text
     metrics.write("pipeline_damaged_places", "Rows of the quarantine list.", [({}, len(outcome.damage))])
     rejected = [({"table": table}, count) for table, count in outcome.rejected.items()]
     metrics.write("pipeline_rejected_rows", "Records that the last run has added to side tables.", rejected)
-    worst = sorted(outcome.partitions, key=lambda one: -one.lag)[:_MOST_ROWS]
-    lags = [({"topic": one.topic, "partition": str(one.partition)}, one.lag) for one in worst]
-    metrics.write("pipeline_lag", "Offsets of a partition that are not loaded, the largest only.", lags)
-    metrics.write(
-        "pipeline_last_run_timestamp_seconds", "End of the run, in seconds since 1970.", [({}, int(time.time()))]
-    )
+    sizes = Counter[str]()
+    for one in outcome.partitions:
+        sizes[one.topic] += one.size
+    loaded = [({"topic": topic}, sizes[topic]) for topic in topics]
+    metrics.write("pipeline_bytes", "Bytes of the segments with rows that the last run was to load.", loaded)
+    for name, about in _CHECKED:
+        total = sum(getattr(one, name) for one in outcome.segments)
+        metrics.write(f"pipeline_checked_{name}", about, [({}, total)])
+    write_pipeline(outcome.partitions, (), out, run=run_of(settings, outcome.started))
+
+
+def run_of(settings: PipelineSettings, started: float, action: str = "run") -> Run:
+    """Return the description of a run that ``started`` at seconds since 1970. Its metrics have the name of the pipeline."""
+    return Run(
+        f"kseg pipeline {action} {settings.path}", settings.paths, platform.node() or "unknown", int(started * 1000),
+        kseg.__version__, labels=(f"pipeline={settings.name}",),
+    )  # fmt: skip
 
 
 def _write_html(settings: PipelineSettings, outcome: RunOutcome, out: TextIO) -> None:
     level, verdict = _VERDICTS[outcome.code]
     rows = ", ".join(f"{count_of(count, 'row')} of {topic}" for topic, count in outcome.rows.items() if count)
-    run = Run(
-        f"kseg pipeline run {settings.path}", settings.paths, platform.node() or "unknown", int(outcome.started * 1000),
-        kseg.__version__,
-    )  # fmt: skip
+    run = run_of(settings, outcome.started)
     lead = f"Run {outcome.run}: {rows or 'no rows'} loaded, {count_of(len(outcome.damage), 'damaged place')} set aside."
     for table, count in outcome.rejected.items():
         lead += f" {count_of(count, 'record')} without a typed row: {table}."

@@ -68,7 +68,10 @@ STATUSES = ("loaded", "to load", "current", "waiting", "failed")
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """The result of a run: its id, the exit code, the partitions, the damage and the rows loaded per topic."""
+    """The result of a run: its id, the exit code, the partitions, the damage and the rows loaded per topic.
+
+    ``unneeded`` are damaged segments that are not in ``damage``, because another replica has their rows.
+    """
 
     run: str
     code: int
@@ -81,6 +84,7 @@ class RunOutcome:
     fail_if: str | None = None
     rejected: Mapping[str, int] = field(default_factory=dict)
     state: str = "DONE"
+    unneeded: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -277,8 +281,20 @@ class _Run:
         condition = self._settings.fail_if.text if met and self._settings.fail_if else None
         return RunOutcome(
             self._id, code, partitions, damage, rows, tuple(failures), tuple(self._work.segments.values()),
-            float(self._manifest["started"]), condition, rejected, str(self._manifest["state"]),
+            float(self._manifest["started"]), condition, rejected, str(self._manifest["state"]), tuple(self._unneeded()),
         )  # fmt: skip
+
+    def _unneeded(self) -> Iterator[str]:
+        """Yield the paths of damaged segments of replicas whose rows the run loads from another replica."""
+        for plans in self._work.plans.values():
+            for plan in plans:
+                replicas, listed = self._listing[plan.place], {checked.path for checked in plan.damaged}
+                for one in (one for replica in replicas for one in replica.segments if len(replicas) > 1):
+                    checked = self._work.segments.get(one.path)
+                    if checked is None or one.path in listed or one.base_offset >= plan.end:
+                        continue
+                    if any(_is_new(found, plan.first) for found in checked.damage):
+                        yield one.path
 
     def _rejected(self) -> dict[str, int]:
         """Return the rows that the run has added to side tables, by their names."""
@@ -316,13 +332,18 @@ def _rows_of(run: str, plan: LoadPlan) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for checked in plan.damaged:
         for found in checked.damage:
-            last = found.get("last_offset") if found.get("last_offset") is not None else found.get("offset")
-            if last is None or last >= plan.first:
+            if _is_new(found, plan.first):
                 rows.append({**place, "file": checked.path, "stamp": checked.stamp, **found})
     for first, end, why in plan.gaps:
         rows.append({**place, "file": None, "stamp": None, "rule": "missing-offsets", "code": None, "position": None,
                      "end": None, "offset": first, "last_offset": end - 1, "message": why, "facts": {}})  # fmt: skip
     return rows
+
+
+def _is_new(found: Mapping[str, Any], first: int) -> bool:
+    """Return whether a damaged place can hold offsets from ``first`` on."""
+    last = found.get("last_offset") if found.get("last_offset") is not None else found.get("offset")
+    return last is None or last >= first
 
 
 def _new_id(number: int) -> str:
