@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from kseg.format.log_loader import recovered_rows
 from kseg.format.log_loader.broker_reader import BrokerReader, base_offset_of, last_offset, position_of
+from kseg.format.log_loader.end_markers import CorruptRecord
 from kseg.format.log_loader.loaded_files import LeaderEpochCache, RefusedError
 from kseg.format.log_loader.partition_files import (
     AddStep,
@@ -25,7 +26,7 @@ from kseg.format.log_loader.partition_files import (
     offset_or_none,
     wrapped,
 )
-from kseg.format.log_loader.producers import CorruptRecord, Producers
+from kseg.format.log_loader.producers import Producers
 from kseg.format.log_loader.recovered_rows import IndexProgress
 from kseg.format.record import layout
 from kseg.format.record.columns import BatchColumns
