@@ -538,9 +538,7 @@ def test_libraries_are_imported_on_first_use() -> None:
 
 
 def broker_payloads(log: Path) -> Iterator[tuple[int, int, int, bytes]]:
-    """Return codec, magic, record count (-1 in magic 0 and 1) and payload of each compressed batch of a valid
-    segment.
-    """
+    """Return codec, magic, record count (-1 in magic 0 and 1) and payload of each compressed batch of a valid segment."""
     data = log.read_bytes()
     position = 0
     while position + 17 <= len(data):

@@ -333,9 +333,7 @@ def big_log(entries: int = 300) -> bytes:
 
 
 def test_indexes_follow_the_brokers_rule(tmp_path: Path) -> None:
-    """An index entry precedes each batch that begins more than 4096 bytes after the last entry's
-    (LogSegment.recover).
-    """
+    """An index entry precedes each batch that begins more than 4096 bytes after the last entry's (LogSegment.recover)."""
     source, target = tmp_path / "in.log", tmp_path / "00000000000000000100.log"
     source.write_bytes(big_log())
     convert(str(source), str(target), ConversionPlan.of("v1-to-v2"))
@@ -438,9 +436,7 @@ def test_damage_stops_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("direction", ["v1-to-v2", "v0-to-v1"])
 def test_damage_is_skipped_on_demand(direction: str, tmp_path: Path) -> None:
-    """The exit code is 1, and validation of the result finds no error, whether valid batches were converted or
-    copied.
-    """
+    """The exit code is 1, and validation of the result finds no error, whether valid batches were converted or copied."""
     source, target = tmp_path / "in.log", tmp_path / NAME
     data, sound = damaged_log()
     source.write_bytes(data + b"\x01" * 11)

@@ -38,8 +38,7 @@ def test_there_are_real_indexes() -> None:
 
 @pytest.mark.parametrize("path", INDEXES, ids=label)
 def test_real_entries_point_at_batches(path: Path) -> None:
-    """A position is a batch's first byte, and all batches before it end before the entry's offset, as a look-up
-    needs.
+    """A position is a batch's first byte, and all batches before it end before the entry's offset, as a look-up needs.
 
     Which of the batch's offsets an entry has differs between versions.
     """

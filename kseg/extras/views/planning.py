@@ -249,9 +249,7 @@ def _segments(files: list[SegmentFile]) -> Iterator[PlannedSegment]:
 
 
 def _can_hold(segment: PlannedSegment, limits: RowFilter) -> bool:
-    """Return whether a file can contain rows within the limits, by file names and the time index of a sealed
-    segment.
-    """
+    """Return whether a file can contain rows within the limits, by file names and the time index of a sealed segment."""
     if not limits.accepts_offsets(segment.base_offset, segment.end_offset):
         return False
     if limits.since is None or segment.end_offset is None:

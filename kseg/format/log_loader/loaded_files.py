@@ -18,9 +18,7 @@ from kseg.text import count_of, excerpt
 
 
 class RefusedError(Exception):
-    """A fault that ends the broker. ``why`` is the reason in one line; ``file`` is a name, None for the current
-    file.
-    """
+    """A fault that ends the broker. ``why`` is the reason in one line; ``file`` is a name, None for the current file."""
 
     def __init__(self, why: str, file: str | None = None) -> None:
         super().__init__(why)

@@ -257,9 +257,7 @@ class LogSegment:
         return made
 
     def copy_from(self, source: File, start: int) -> int:
-        """Copy the batches from byte ``start`` on whose offsets fit. Returns the number of bytes. Raises
-        RefusedError.
-        """
+        """Copy the batches from byte ``start`` on whose offsets fit. Returns the number of bytes. Raises RefusedError."""
         self.log.path, self.log.begin = source.path, source.begin + start
         position = start
         reader = BrokerReader(source, start, verify=False)
@@ -296,9 +294,7 @@ class _AbortedTransactions:
         self._last: int | None = None
 
     def append(self, last: int) -> None:
-        """Add an aborted transaction that ends at an offset. Raises RefusedError if it has no start below that
-        offset.
-        """
+        """Add an aborted transaction that ends at an offset. Raises RefusedError if it has no start below that offset."""
         if self._last is not None and self._last >= last:
             raise RefusedError(f"an aborted transaction ends at offset {last}, but the previous one at {self._last}")
         self._last = last

@@ -58,8 +58,7 @@ class Producers:
     # --- batches ---
 
     def recover(self, log: File, batches: BatchColumns, row: int, aborted: Callable[[int], None]) -> None:
-        """Add a batch like ``LogSegment.recover``. ``aborted`` is called with the last offset of an aborted
-        transaction.
+        """Add a batch like ``LogSegment.recover``. ``aborted`` is called with the last offset of an aborted transaction.
 
         Raises CorruptRecord, RefusedError.
         """

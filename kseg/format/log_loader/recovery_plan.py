@@ -221,9 +221,7 @@ class _Loading:
             raise RefusedError(f"the snapshot of the metadata is damaged: {why}", newest)
 
     def check_topic_id(self, *, may_be_stray: bool) -> None:
-        """Check the topic id: a log without one counts as a stray of a topic that was never written to
-        (KAFKA-16234).
-        """
+        """Check the topic id: a log without one counts as a stray of a topic that was never written to (KAFKA-16234)."""
         file = self._files.get(TOPIC_ID)
         if file is not None:
             check_topic_id(file.read(0, MAX_TEXT + 1))

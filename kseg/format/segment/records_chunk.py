@@ -379,9 +379,7 @@ class Chunk:
         )
 
     def sequence(self, i: int, row: int) -> int | None:
-        """Return the sequence of record ``i`` of batch ``row``: -1 if the producer is not idempotent, None before
-        v2.
-        """
+        """Return the sequence of record ``i`` of batch ``row``: -1 if the producer is not idempotent, None before v2."""
         if self.batches.magic[row] < 2:
             return None
         base = self.batches.base_sequence[row]

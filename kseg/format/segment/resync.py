@@ -221,9 +221,7 @@ def _read_as_another(buffer: InputBuffer, size: int) -> ResyncResult | None:
 
 
 def _prove_legacy(buffer: InputBuffer, damaged: DamagedBatch) -> ResyncResult | None:
-    """Return a v0 or v1 message with a wrong size field, if its key and value lengths give a size that the CRC
-    proves.
-    """
+    """Return a v0 or v1 message with a wrong size field, if its key and value lengths give a size that the CRC proves."""
     if damaged.size is None or damaged.magic > 1:
         return None
     size = batch_evidence.implied_size(buffer.data, buffer.start, buffer.end, damaged.magic)

@@ -36,8 +36,7 @@ def last_valid_batch(
     beyond: int = -1,
     known: LogEnd | None = None,
 ) -> LogEnd:
-    """Return the end of a local segment's last valid batch with only offsets ``below`` that ends at or before
-    ``before``.
+    """Return the end of a local segment's last valid batch with only offsets ``below`` that ends at or before ``before``.
 
     Up to offset ``beyond`` batches count whatever these limits. ``known`` is an end found earlier that is within the
     limits. Without such a batch, or if the file was deleted, the result is ``known`` or the segment's start. Raises
