@@ -254,8 +254,9 @@ def open_segment(
     """Open a segment: a local path, ``-`` for standard input, an fsspec URL, or a binary file object.
 
     ``report`` is called with each Finding. ``verify_crc=False`` computes no CRCs, like a consumer with
-    ``check.crcs=false``. ``decompression_limit`` is the maximum size of one decompressed batch in bytes. Raises
-    UnreadableError if the path cannot be opened.
+    ``check.crcs=false``. ``decompression_limit`` is the maximum size of one decompressed batch in bytes; above its
+    default, a batch may have more than 4 records per compressed byte, too. Raises UnreadableError if the path cannot be
+    opened.
     """
     name = os.fspath(path) if isinstance(path, os.PathLike) else path
     return Segment(name, _ReadOptions(report, verify_crc, decompression_limit))

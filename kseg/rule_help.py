@@ -218,7 +218,8 @@ CAUSES: Mapping[str, str] = {
     ),
     "decompression-limit": (
         "The data grows very much when it is decompressed. This can be an attack (a decompression bomb), or many "
-        "equal bytes."
+        "equal bytes. A batch with more than 4 records for each compressed byte is also above the limit: offsets that "
+        "increase need more."
     ),
     "codec-quirk": (
         "The compressed data differs from the specification of the codec, in a way that Kafka accepts. Some client "

@@ -233,7 +233,7 @@ _TABLE = (
     # K4: codecs
     Rule("K401", "unknown-codec", _E, "codec {codec}: {why}", _OPENED, *do.RESTORE),
     Rule("K402", "undecodable-payload", _E, "the {codec} data cannot be decompressed: {why}", _OPENED, *do.RESTORE),
-    Rule("K403", "decompression-limit", _E, "the {codec} data decompresses to more than {limit:byte}",
+    Rule("K403", "decompression-limit", _E, "the {codec} data {why}",
          "Consumers decompress the batch as far as their memory allows. The broker does so for v0 and v1, also at its "
          "start.",
          "Find the producer of the batch: `kseg dump PATH` shows its id. Let consumers seek past the batch: "

@@ -88,8 +88,9 @@ def find(path: str) -> tuple[Archive | TieredView, str] | None:
         return view, inside[1]
     parts = path.split("/")
     for n in range(len(parts), 0, -1):
-        candidate = "/".join(parts[:n])
-        known = _opened_at(candidate) if n == 1 or is_archive_name(candidate) else None
+        if n > 1 and not is_archive_name(parts[n - 1]):
+            continue  # each file of a folder is looked up several times
+        known = _opened_at("/".join(parts[:n]))
         if known is not None:
             return known, "/".join(part for part in parts[n:] if part not in ("", "."))
     return None
@@ -185,6 +186,7 @@ def add_stream(path: str, stream: Any, head: bytes, size: Callable[[], int | Non
     _opened[path] = (), archive
     with record_damage(archive):
         file = temporary_copy(archive, stream, size)
+        archive.stored = size() or os.fstat(file.fileno()).st_size
         read_members(archive, file, is_zip=head.startswith(ZIP))
     archive.warn()
 
@@ -194,7 +196,7 @@ def _open(path: str) -> Archive:
     with record_damage(archive):
         file: IO[bytes] = open(path, "rb", buffering=0)  # noqa: SIM115
         archive.files.append(file)
-        size = os.fstat(file.fileno()).st_size
+        archive.stored = size = os.fstat(file.fileno()).st_size
         compression = compression_of(os.pread(file.fileno(), 4, 0))
         if compression:
             with decompressed(file, compression) as stream:

@@ -25,6 +25,10 @@ from kseg.format.storage import file_access
 #: An archive may expand to MOST_EXPANDED bytes, or to MOST_RATIO times its size. Logs seldom compress better than 1:20.
 MOST_EXPANDED = 4 << 30
 MOST_RATIO = 200
+#: An archive may have MOST_MEMBERS members, or one for each STORED_PER_MEMBER bytes that it takes. Each partition folder
+#: costs a third of a millisecond, and a megabyte of gzip can have 200,000 of them.
+MOST_MEMBERS = 10_000
+STORED_PER_MEMBER = 64
 #: The most memory of an index. It suffices for 400,000 members: more files than a broker has.
 MOST_MEMORY = 200 << 20
 _BYTES_PER_MEMBER, _BYTES_PER_FOLDER, _BYTES_PER_RANGE = 400, 500, 150
@@ -91,15 +95,20 @@ class Member:
 
 
 class Archive:
-    """The members of an archive by folder. ``damage`` says why members are missing, "" if the archive is complete."""
+    """The members of an archive by folder.
+
+    ``damage`` says why members are missing, "" if the archive is complete. ``stored`` is the size of the archive in bytes.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.damage = ""
+        self.stored = 0
         # They stay open, because processes that are forked read from them, too.
         self.files: list[IO[bytes]] = []
         self.folders: dict[str, dict[str, Member]] = {"": {}}
         self.subfolders: dict[str, set[str]] = {"": set()}
+        self._members = 0
         self._memory = 0
         self._expanded = 0
         # Kind -> the number of skipped members, and the first names.
@@ -122,6 +131,9 @@ class Archive:
         if own in self.folders[folder]:
             self.skip("that a later member of the same name replaces", name)
         self.folders[folder][own] = member
+        self._members += 1
+        if self._members > (limit := max(MOST_MEMBERS, self.stored // STORED_PER_MEMBER)):
+            raise ArchiveLimitError(f"it has more than {limit:,} members in {self.stored:,} bytes")
         self._use_memory(_BYTES_PER_MEMBER + len(own) + _BYTES_PER_RANGE * len(member.sparse or ()))
 
     def find(self, name: str) -> Member | None:

@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import zstandard
 
 import kseg
 from kseg.format.storage import source
 from kseg.format.writer.records_builder import PlainRecord, build_batch
+from tests.support import damage
 from tests.support.fixtures import FOLDERS, SEGMENTS
 
 SEVERAL = SEGMENTS / "4.3.0-v2-none-segments"
@@ -168,6 +170,23 @@ def test_decompression_is_limited() -> None:
         list(segment.records())
     assert {finding.rule for finding in found} == {"decompression-limit"}
     assert "decompresses to more than 64 bytes" in found[0].message
+
+
+def test_records_are_limited_by_their_compressed_bytes(tmp_path: Path) -> None:
+    """Millions of records in a few bytes cost seconds in each batch. A count that lies is not a bomb: it is damage."""
+    empty = bytes((12, 0, 0, 0, 1, 1, 0))
+    sample = build_batch([PlainRecord(0, None, b"v", 1)], compression="zstd")
+    (place,) = damage.entries(sample)
+    for payload, rule in ((empty * 5_000, "decompression-limit"), (empty, "record-count-mismatch")):
+        batch = damage.with_payload(sample, place, zstandard.compress(payload))
+        path = tmp_path / f"{rule}.log"
+        path.write_bytes(damage.alter(batch, 0, record_count=5_000, last_offset_delta=4_999))
+        found: list[kseg.Finding] = []
+        with kseg.open_segment(path, report=found.append) as segment:
+            list(segment.records())
+        assert rule in {finding.rule for finding in found}
+        with kseg.open_segment(path, decompression_limit=1 << 30) as segment:
+            assert len(list(segment.records())) == (5_000 if rule == "decompression-limit" else 1)
 
 
 @pytest.mark.parametrize("deep", [True, False])

@@ -24,6 +24,8 @@ LIMITS = {
     "value that is decoded with a schema": ("kseg.extras.serialization.decoding:MOST_BYTES", "bytes"),
     "answer of a schema registry": ("kseg.extras.serialization.schema_sources:_MOST_BYTES", "bytes"),
     "bytes that a compressed archive": ("kseg.extras.archive_formats:MOST_EXPANDED", "bytes"),
+    "records of a compressed batch": ("kseg.format.segment.deep_reader:RECORDS_PER_BYTE", "number"),
+    "members of an archive": ("kseg.extras.archive_formats:MOST_MEMBERS", "number"),
     "memory for the names in an archive": ("kseg.extras.archive_formats:MOST_MEMORY", "bytes"),
     "temporary files of `kseg sql`": ("kseg.extras.sql.run:TEMPORARY", "bytes"),
     "bytes of a key, value or header in": ("kseg.report.dump_table:MOST_PIPED_BYTES", "bytes"),

@@ -239,6 +239,20 @@ def test_many_members_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (done.exit_code, "too many members" in done.stderr) == (2, True)
 
 
+def test_members_are_limited_by_the_bytes_of_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte of gzip has a hundred thousand members, each a partition: the cost must not follow. A large archive has as
+    many members as it likes.
+    """
+    monkeypatch.setattr("kseg.extras.archive_formats.MOST_MEMBERS", 10)
+    plain = write_tar(tmp_path / "x.tar", *(member(f"orders-0/{number}") for number in range(20)))
+    done = CliRunner().invoke(main, ["stats", str(plain)])
+    assert "more than" not in done.stderr
+    (tmp_path / "y.tar.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    done = CliRunner().invoke(main, ["validate", str(tmp_path / "y.tar.gz")])
+    assert (done.exit_code, "it has more than 10 members in" in done.stderr) == (2, True)
+    assert "unpack it first" in done.stderr
+
+
 @pytest.mark.fuzz
 @pytest.mark.parametrize("seed", range(fuzzing.cases(40)))
 def test_damaged_archives_end_with_a_message(seed: int, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 import struct
 import tarfile
 import zipfile
@@ -14,9 +15,12 @@ from pathlib import Path
 import zstandard
 
 from kseg.format.compress import codecs
-from kseg.format.writer.records_builder import PlainRecord, build_batch
+from kseg.format.messages.message_writer import uvarint
+from kseg.format.segment.deep_reader import RECORDS_PER_BYTE
+from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 from tests.support import damage
 from tests.support.commits import write_commits
+from tests.support.damage import varint
 from tests.support.metadata_logs import encoded
 
 #: The most bytes of a file of the corpus.
@@ -105,6 +109,31 @@ for _codec in ("gzip", "snappy", "lz4", "zstd"):
 def zstd_records(folder: Path) -> Path:
     """Millions of empty records in a batch, and many such batches."""
     return _partition(folder, _repeated(_with_payload("zstd", _compressed("zstd", _EMPTY * 20_000_000), 20_000_000)))
+
+
+@_bomb(*_LOGS, *_QUERY)
+def zstd_most_records(folder: Path) -> Path:
+    """As many empty records as kseg reads: a record with a random value makes the payload large enough."""
+    value, count = random.Random(0).randbytes(45_000), RECORDS_PER_BYTE * 45_000
+    body = b"\0\0\0\1" + varint(len(value)) + value + b"\0"
+    payload = _EMPTY * (count - 1) + varint(len(body)) + body
+    return _partition(folder, _repeated(_with_payload("zstd", _compressed("zstd", payload), count)))
+
+
+@_bomb(*_LOGS, *_QUERY)
+def zstd_uncounted_records(folder: Path) -> Path:
+    """Millions of records after those that the batch counts."""
+    return _partition(folder, _repeated(_with_payload("zstd", _compressed("zstd", _EMPTY * 20_000_000), 10_000)))
+
+
+@_bomb(*_LOGS)
+def gzip_messages(folder: Path) -> Path:
+    """Compressed v1 message sets with many messages without content."""
+    messages = b"".join(build_message(PlainRecord(n, None, None, 1), magic=1) for n in range(60_000))
+    sample = build_wrapper([PlainRecord(0, None, b"v", 1)], magic=1, compression="gzip")
+    (place,) = damage.entries(sample)
+    batch = damage.with_payload(sample, place, _compressed("gzip", messages))
+    return _partition(folder, _repeated(lambda n: damage.alter(batch, 0, base_offset=60_000 * n)))
 
 
 @_bomb(*_LOGS, *_QUERY)
@@ -274,6 +303,47 @@ def hostile_schemas(folder: Path) -> Path:
     keys = [json.dumps({"keytype": "SCHEMA", "subject": f"s{n}", "version": 1, "magic": 1}).encode() for n in range(60)]
     data = build_batch([PlainRecord(n, key, value, 1) for n, key in enumerate(keys)])
     return _partition(folder, data, "_schemas")
+
+
+@_bomb(
+    "dump --deep --value-as protobuf --schema-file {S} --format jsonl",
+    "grep --value-as protobuf --schema-file {S} x {}",
+)
+def protobuf_items(folder: Path) -> Path:
+    """Empty messages in a field, and packed numbers."""
+    proto = 'syntax = "proto3"; message M { repeated M m = 1; repeated int32 n = 2; '
+    (folder / "schema.proto").write_text(proto + "".join(f"int32 f{i} = {i};" for i in range(3, 60)) + "}")
+    packed = b"\x12" + uvarint(450_000) + bytes(450_000)
+    return _values(folder, [b"\n\0" * 220_000, packed])
+
+
+@_bomb(
+    "sql --file /dev/zero {}", "validate --baseline /dev/zero {}", "validate --cache /dev/zero {}",
+    "dump --deep --value-as avro --schema-file /dev/zero {}", "schemas --schemas /dev/zero {}",
+    "dump --deep --value-as avro --registry http://127.0.0.1:9 --registry-ca /dev/zero {}",
+    "dump --deep --kek /dev/zero {}", "lag --offset-map /dev/zero {}", "pipeline plan /dev/zero", "explain /dev/zero",
+    "carve /dev/zero", "validate /dev/zero", "dump /dev/zero", "repair /dev/zero OUT",
+)  # fmt: skip
+def endless_options(folder: Path) -> Path:
+    """A device without end where an option expects a file."""
+    return _values(folder, [b"\0\0\0\0\1\2"])
+
+
+@_bomb("tier fetch {} -o OUT", "validate", "dump --format jsonl", "stats")
+def tier_manifests(folder: Path) -> Path:
+    """A manifest with as many chunks as kseg accepts, and one with a huge file of one chunk."""
+    partition = folder / f"orders-{'A' * 22}" / "0"
+    partition.mkdir(parents=True)
+    indexes = dict.fromkeys(("offset", "timestamp", "producerSnapshot", "leaderEpoch", "transaction"))
+    for number, (size, chunk) in enumerate(((2**31 - 1, 1 << 20), (1_000_000, 1), (2**31 - 1, 2**31 - 1))):
+        index = {"type": "fixed", "originalChunkSize": chunk, "originalFileSize": size,
+                 "transformedChunkSize": chunk, "finalTransformedChunkSize": 1}  # fmt: skip
+        manifest = {"version": "1", "chunkIndex": index, "segmentIndexes": indexes, "compression": False}
+        stem = f"{number:020}-{'B' * 22}"
+        (partition / f"{stem}.rsm-manifest").write_text(json.dumps(manifest))
+        (partition / f"{stem}.log").write_bytes(bytes(300_000))
+        (partition / f"{stem}.indexes").write_bytes(bytes(100))
+    return partition
 
 
 @_bomb("diff {} COPY", "validate", "dump --effective")

@@ -85,13 +85,14 @@ def costs(names: list[str]) -> Iterator[Cost]:
         with tempfile.TemporaryDirectory() as temporary:
             path = make(Path(temporary))
             copy = Path(temporary) / "copy" / path.name
+            schema = "schema.proto" if (Path(temporary) / "schema.proto").exists() else "schema.avsc"
             if path.is_dir() and any("COPY" in command for command in commands):
                 shutil.copytree(path, copy)
             for number, command in enumerate(commands):
-                words = {"{}": path, "OUT": Path(temporary) / f"out{number}", "{S}": Path(temporary) / "schema.avsc",
+                words = {"{}": path, "OUT": Path(temporary) / f"out{number}", "{S}": Path(temporary) / schema,
                          "LOGS": Path(temporary) / "logs", "COPY": copy}  # fmt: skip
                 line = [str(words.get(word, word)) for word in shlex.split(command)]
-                if "{}" not in command and "LOGS" not in command:
+                if not {"{}", "LOGS", "/dev/zero"} & set(shlex.split(command)):
                     line.append(str(_named(line[0], path)))
                 yield Cost(name, command, *run(line, Path(temporary)))
 
@@ -121,6 +122,7 @@ def main() -> None:
     figure = (
         f"{len(found)} commands over {len(names) or len(BOMBS)} hostile files below 1 MB: at most "
         f"{max(cost.seconds for cost in found):.1f} s of CPU and {max(cost.peak for cost in found) >> 20} MB; "
+        f"{sum(cost.code == 2 for cost in found)} ended early with exit code 2 and a message; "
         f"{len(failed)} above {MOST_SECONDS} s or {MOST_BYTES >> 20} MB"
     )
     figure += "".join(f", {count} of {name}" for name, count in Counter(cost.bomb for cost in failed).items())

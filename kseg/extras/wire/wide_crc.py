@@ -70,8 +70,9 @@ def _inflated(value: bytes, codec: int, place: tuple[int, int], report: Report) 
         return value
     try:
         return bytes(known.decompress(value, DECOMPRESSION_LIMIT, 2, None, None))
-    except DecompressionLimit:
-        report(Finding("decompression-limit", *place, facts={"codec": name, "limit": DECOMPRESSION_LIMIT}))
+    except DecompressionLimit as error:
+        facts = {"codec": name, "limit": DECOMPRESSION_LIMIT, "why": str(error)}
+        report(Finding("decompression-limit", *place, facts=facts))
     except CodecError as error:
         if value.startswith(known.signature):
             facts = {"codec": name, "why": str(error).removeprefix(f"{name}: ")}

@@ -67,7 +67,7 @@ _FACTS: dict[str, _Facts] = {
         "what": f"headers in record {detail[0]}",
         "why": f"{count_of(detail[1] - default_records.MAX_HEADERS, 'header')} not shown",
     },
-    "decompression-limit": lambda limit, codec, batches, row: {"codec": codec, "limit": limit},
+    "decompression-limit": lambda detail, codec, batches, row: {"codec": codec, "limit": detail[0], "why": detail[1]},
     "codec-quirk": lambda quirk, codec, batches, row: {
         "codec": codec,
         "quirk": quirk,
