@@ -10,7 +10,9 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from glob import escape, glob
 from typing import NamedTuple
 
@@ -282,13 +284,28 @@ def _stray_steps(folder: str) -> PartitionSteps:
 def _other_partition(folder: str) -> str | None:
     """Return another partition folder of the topic in the same log directory that has partition.metadata."""
     log_dir, name = os.path.split(os.path.normpath(folder))
-    topic = name.rpartition("-")[0]
     try:
-        names = sorted(os.listdir(log_dir or "."))
+        state = os.stat(log_dir or ".").st_mtime_ns
     except OSError:
         return None
-    beside = (os.path.join(log_dir, one) for one in names if one != name and one.rpartition("-")[0] == topic)
+    found = _identified_partitions(log_dir, state).get(name.rpartition("-")[0], ())
+    beside = (os.path.join(log_dir, one) for one in found if one != name)
     return next((one for one in beside if os.path.isfile(os.path.join(one, STRAY))), None)
+
+
+@lru_cache(maxsize=8)
+def _identified_partitions(log_dir: str, state: int) -> dict[str, list[str]]:
+    """Return the first two folders with partition.metadata of each topic in a log directory that was changed at ``state``.
+
+    Thousands of folders can lack it, and each of them needs another one.
+    """
+    found: dict[str, list[str]] = {}
+    with suppress(OSError):
+        for name in sorted(os.listdir(log_dir or ".")):
+            known = found.setdefault(name.rpartition("-")[0], [])
+            if len(known) < 2 and os.path.isfile(os.path.join(log_dir, name, STRAY)):
+                known.append(name)
+    return found
 
 
 def in_order(steps: Sequence[PartitionSteps], *, all_of_them: bool, explained: bool = True) -> list[str]:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Callable, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -73,6 +74,28 @@ class File:
         return data.ljust(size, b"\0")
 
 
+class SnapshotNames(dict[int, str]):
+    """The names of producer snapshots by offset, with the offsets in order: a loader asks for a range for each segment."""
+
+    def __init__(self, names: Mapping[int, str], order: list[int] | None = None) -> None:
+        super().__init__(names)
+        self.order = sorted(self) if order is None else order[:]
+
+    def __setitem__(self, offset: int, name: str) -> None:
+        if offset not in self:
+            insort(self.order, offset)
+        super().__setitem__(offset, name)
+
+    def __delitem__(self, offset: int) -> None:
+        super().__delitem__(offset)
+        del self.order[bisect_left(self.order, offset)]
+
+    def outside(self, after: int, last: int) -> list[int]:
+        """Return the offsets that are not above ``after``, or above ``last``."""
+        first, end = bisect_right(self.order, after), bisect_right(self.order, max(after, last))
+        return self.order[:first] + self.order[end:]
+
+
 class Files(dict[str, File]):
     """The files of a folder by name, changed as the broker would change them. The folder on disk does not change.
 
@@ -81,7 +104,7 @@ class Files(dict[str, File]):
 
     def __init__(self, path: str) -> None:
         super().__init__()
-        self._snapshots: dict[int, str] | None = None
+        self._snapshots: SnapshotNames | None = None
         self.not_files: dict[str, str] = {}
         entries = local_files.entries(path)
         try:
@@ -113,7 +136,7 @@ class Files(dict[str, File]):
             if self.not_files.get(file_name(base, suffix)) == _FOLDER:
                 raise OfflineError("a folder has the name of an index", file_name(base, suffix))
 
-    def snapshots(self) -> dict[int, str]:
+    def snapshots(self) -> SnapshotNames:
         """Return the names of the producer snapshots by offset. Raises RefusedError for one without an offset.
 
         They are kept up to date: a loader asks for each segment, and writes one for each.
@@ -122,16 +145,18 @@ class Files(dict[str, File]):
             names = sorted(name for name in self if name.endswith(SNAPSHOT_SUFFIX))
             found = {offset_of(name): name for name in names}
             if len(found) < len(names):
-                return found  # two of one offset: the next change decides which is left
-            self._snapshots = found
-        return dict(self._snapshots)
+                return SnapshotNames(found)  # two of one offset: the next change decides which is left
+            self._snapshots = SnapshotNames(found)
+        return SnapshotNames(self._snapshots, self._snapshots.order)
 
     def __setitem__(self, name: str, file: File) -> None:
         super().__setitem__(name, file)
         if name.endswith(SNAPSHOT_SUFFIX) and self._snapshots is not None:
             offset = offset_or_none(name)
-            if offset is None or self._snapshots.setdefault(offset, name) != name:
+            if offset is None or self._snapshots.get(offset, name) != name:
                 self._snapshots = None
+            else:
+                self._snapshots[offset] = name
 
     def __delitem__(self, name: str) -> None:
         super().__delitem__(name)

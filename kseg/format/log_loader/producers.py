@@ -211,17 +211,17 @@ class Producers:
 
     def truncate_and_reload(self, log_start: int, log_end: int) -> None:
         """Keep the snapshots from ``log_start`` to ``log_end``, and load the latest readable one."""
-        self._delete([offset for offset in self.snapshots if not log_start < offset <= log_end])
+        self._delete(self.snapshots.outside(log_start, log_end))
         if log_end == self.end:
             self.end = max(self.end, log_start)
-            self.snapshot = max(self.snapshots, default=log_start)
+            self.snapshot = self.snapshots.order[-1] if self.snapshots else log_start
             return
         self.states.clear()
         self.open_transactions.clear()
         self._ongoing.clear()
         self._unreplicated = None
         while self.snapshots:
-            latest = max(self.snapshots)
+            latest = self.snapshots.order[-1]
             found = _read_snapshot(self._files.get(self.snapshots[latest]))
             if found is not None:
                 self.load(found)
@@ -255,7 +255,9 @@ class Producers:
 
     def _delete(self, offsets: Iterable[int]) -> None:
         for offset in offsets:
-            self._files.remove(self.snapshots.pop(offset))
+            name = self.snapshots[offset]
+            del self.snapshots[offset]
+            self._files.remove(name)
 
 
 def stray_snapshots(offsets: Iterable[int], bases: Iterable[int]) -> list[int]:

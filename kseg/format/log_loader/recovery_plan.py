@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from kseg.errors import NotASegmentError
 from kseg.findings import Finding, do_nothing
@@ -429,10 +430,10 @@ class _Loading:
 
     def _rebuild(self, producers: Producers, log_start: int, last_offset: int, *, clean: bool) -> None:
         """Model ``UnifiedLog.rebuildProducerState``."""
-        bases = list(self._segments)
-        kept = {*bases[-2:], last_offset}
+        last_two = [*islice(reversed(self._segments), 2)][::-1]
+        kept = {*last_two, last_offset}
         if not producers.snapshots and clean:
-            for offset in (*bases[-2:], last_offset):
+            for offset in (*last_two, last_offset):
                 producers.end = offset
                 producers.take_snapshot()
             return
