@@ -245,10 +245,10 @@ def test_members_are_limited_by_the_bytes_of_the_archive(tmp_path: Path, monkeyp
     """
     monkeypatch.setattr("kseg.extras.archive_formats.MOST_MEMBERS", 10)
     plain = write_tar(tmp_path / "x.tar", *(member(f"orders-0/{number}") for number in range(20)))
-    done = CliRunner().invoke(main, ["stats", str(plain)])
+    done = invoke("stats", plain)
     assert "more than" not in done.stderr
     (tmp_path / "y.tar.gz").write_bytes(gzip.compress(plain.read_bytes()))
-    done = CliRunner().invoke(main, ["validate", str(tmp_path / "y.tar.gz")])
+    done = invoke("validate", tmp_path / "y.tar.gz")
     assert (done.exit_code, "it has more than 10 members in" in done.stderr) == (2, True)
     assert "unpack it first" in done.stderr
 

@@ -218,8 +218,8 @@ class DeepIterator:
         try:
             for _ in self._split_parts(batches, row, payload, part, found):
                 pass
-            if not found:
-                payload.discard_rest()  # a fault at its end; the bytes after a malformed record can be 256 MiB
+            if not found or part.index < batches.record_count[row]:
+                payload.discard_rest()  # not the 256 MiB that can follow the last record
         except DecompressionLimit as error:
             self._faults.append(("decompression-limit", row, 0, (error.limit, str(error))))
         except CodecError as error:
