@@ -135,7 +135,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return ENCODERS["base64"](value)[0]
     if isinstance(value, datetime):
-        text = value.isoformat(timespec="microseconds" if value.microsecond % 1000 else "milliseconds")
+        finest = "microseconds" if value.microsecond % 1000 else "milliseconds"
+        if getattr(value, "nanosecond", 0):  # where pandas is installed, pyarrow makes values of its class
+            finest = "nanoseconds"
+        text = value.isoformat(timespec=finest)
         return text.replace("+00:00", "Z")
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() and value.as_tuple().exponent == 0 else float(value)
