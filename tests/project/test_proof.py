@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import shlex
 import shutil
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.proof import bombs, fuzz, growth, limits
+from kseg.extras.serialization.binary_json import decode_cbor
+from tools.proof import bombs, fuzz, growth, library_fuzz, limits
 from tools.proof.figures import FILE, Figure, figures, write_figure
 
 ROOT = Path(__file__).parents[2]
@@ -92,3 +94,29 @@ def test_what_once_ended_a_command_ends_none(path: Path, tmp_path: Path, monkeyp
     monkeypatch.setenv("KSEG_DEBUG", "1")
     shutil.copytree(path.parent, tmp_path / path.parent.name)
     fuzz.run_target(path.parts[-3].rpartition("-")[0], tmp_path / path.parent.name / path.name)
+
+
+@pytest.mark.parametrize("target", library_fuzz.TARGETS)
+def test_decoders_of_the_library_take_any_bytes(target: str) -> None:
+    """They return a value or raise the error that they name."""
+    for number in range(200):
+        library_fuzz.TARGETS[target](random.Random(f"{target} {number}"))
+
+
+def test_a_planted_fault_of_a_decoder_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run without failures means nothing if it could not have any."""
+
+    def planted(chance: random.Random) -> None:
+        assert chance.random() < 0.9
+
+    monkeypatch.setattr(library_fuzz, "TARGETS", {"planted": planted})
+    executed, failures = library_fuzz.fuzz(0.01, 0)
+    assert executed["planted"] >= len(failures) > 0
+
+
+def test_a_case_that_failed_once_does_not_again() -> None:
+    """A CBOR value that ends after the tag of a large number was an internal error."""
+    library_fuzz.TARGETS["cbor"](random.Random("cbor 244838"))
+    for data in (b"\xc2", b"\xa3\xc3", b"\x82\xc2"):
+        with pytest.raises(ValueError, match="the value is cut"):
+            decode_cbor(data)

@@ -132,7 +132,8 @@ def _cbor_head(data: bytes, at: int) -> tuple[int, int]:
     if kind == _TAG:
         if number not in _TAGS:
             raise ValueError(f"the tag {number} of CBOR is not decoded")
-        if number in _BIGNUMS and (data[at : at + 1] >= b"\x5a" or _cbor_head(data, at)[0] - at > _MOST_BIGNUM):
+        cut = at >= len(data)  # the caller reports it
+        if number in _BIGNUMS and not cut and (data[at] >= 0x5A or _cbor_head(data, at)[0] - at > _MOST_BIGNUM):
             raise ValueError(f"a number has more than {_MOST_BIGNUM:,} bytes")
         return at, 1
     return at, {_LIST: number, _OBJECT: 2 * number}.get(kind, 0)
