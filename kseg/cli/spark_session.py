@@ -27,7 +27,7 @@ from kseg.format.storage.process_pool import submit_ordered
 from kseg.format.storage.source import STDIN, SegmentFile, is_url, total_size
 from kseg.format.writer.output_rule import check_output_folder
 from kseg.spark.jobs import pool, written_files
-from kseg.spark.jobs.launch import check_system, start
+from kseg.spark.jobs.launch import check_system, is_connect, start
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -40,6 +40,7 @@ else:
 
 _Result = TypeVar("_Result")
 _REACH = 5.0
+_CONNECT_PORT = "15002"
 _STDERR = 2
 
 
@@ -79,7 +80,7 @@ def spark_session(asked: SparkOptions, paths: Sequence[str], master: str = "") -
             raise
         except Exception as error:  # errors of py4j, of pyspark, and those that a failing Java causes
             raise UsageError(f"Spark cannot start on {master}: {_first_cause(error, log)}") from error
-    if log:
+    if log and not is_connect(master):
         spark.sparkContext.setLogLevel("ERROR")
     try:
         yield spark
@@ -128,12 +129,13 @@ def _check_path(path: str, master: str) -> None:
 
 
 def _check_master(master: str) -> None:
-    """Raise UsageError for a standalone master that does not answer: Spark itself would try for a minute."""
-    if not master.startswith("spark://"):
+    """Raise UsageError for a standalone master or a server of Connect that does not answer: Spark would try for minutes."""
+    if not master.startswith(("spark://", "sc://")):
         return
-    places = master.removeprefix("spark://").split(",")
-    for place in places:
-        host, _, port = place.rpartition(":")
+    for place in master.partition("://")[2].partition("/")[0].split(","):
+        host, colon, port = place.rpartition(":")
+        if not colon:
+            host, port = place, _CONNECT_PORT
         with suppress(OSError, ValueError), socket.create_connection((host, int(port)), timeout=_REACH):
             return
     raise UsageError(f"{master}: no Spark master answers at this address")

@@ -100,12 +100,18 @@ def run_on_spark(
         _keep_counts(spark)
         rows, damage = _query(spark, statement, paths, options)
         found = rows.toArrow()
-        observed = rows._jdf.queryExecution().observedMetrics()
         for table, places in damage.items():
-            seen = observed.get(table)
-            if seen.isDefined() and seen.get().getLong(0):  # it is read again: damage is rare
+            if _observed(rows, table):  # it is read again: damage is rare
                 _report_damage(places, report)
     return found.schema, found.to_batches()
+
+
+def _observed(rows: DataFrame, table: str) -> int:
+    """Return the places of damage that the tasks have counted in a table: 0 if they have not read it, 1 if it is unknown."""
+    if not hasattr(rows, "_jdf"):
+        return 1  # Spark Connect does not return the counts of temporary views: the table is read for its damage
+    seen = rows._jdf.queryExecution().observedMetrics().get(table)
+    return int(seen.get().getLong(0)) if seen.isDefined() else 0
 
 
 def _keep_counts(spark: SparkSession) -> None:

@@ -119,6 +119,10 @@ def test_a_call_fails_alone_and_a_fault_in_one_line(spark: SparkSession) -> None
             ["spark://localhost:1", str(SEGMENTS / "4.3.0-v2-none" / "00000000000000000000.log")],
             "spark://localhost:1: no Spark master answers at this address",
         ),
+        (
+            ["sc://localhost:1", str(SEGMENTS / "4.3.0-v2-none" / "00000000000000000000.log")],
+            "sc://localhost:1: no Spark master answers at this address",
+        ),
         (["yarn", "relative"], "relative: executors have other working folders: give an absolute path"),
     ],
 )

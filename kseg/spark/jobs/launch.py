@@ -52,12 +52,14 @@ def start(master: str = "local[*]", settings: Mapping[str, Any] | None = None) -
         raise UsageError("Spark needs pyspark: pip install pyspark pyarrow") from error
     from kseg.spark import SETTINGS, register  # above this room; imports pyspark
 
-    local = master.startswith("local")
-    check_java(local=local)
+    local, remote = master.startswith("local"), is_connect(master)
+    if not remote:
+        check_java(local=local)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.master(master).appName("kseg")
+    builder = SparkSession.builder.remote(master) if remote else SparkSession.builder.master(master)
+    builder = builder.appName("kseg")
     wanted = {name if "." in name else name.replace("_", "."): value for name, value in (settings or {}).items()}
     if _is_cluster(master) and not wanted.keys() & _ARCHIVE_SETTINGS:
         wanted |= _sent()
@@ -73,7 +75,12 @@ _ARCHIVE_SETTINGS = {"spark.archives", "spark.executorEnv.PYTHONPATH"}
 
 
 def _is_cluster(master: str) -> bool:
-    return re.match(r"local(\[|$)|sc:", master) is None  # a Connect server has executors of its own
+    return re.match(r"local(\[|$)", master) is None and not is_connect(master)
+
+
+def is_connect(master: str) -> bool:
+    """Return whether a master is a server of Spark Connect: Java and the executors, which need kseg, are on its side."""
+    return master.startswith("sc:")
 
 
 def _sent() -> Mapping[str, str]:
