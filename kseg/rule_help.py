@@ -352,7 +352,7 @@ CAUSES: Mapping[str, str] = {
     ),
     "stray-folder": (
         "The metadata log next to the folder does not place the partition on this broker: its topic was deleted, or created "
-        "again with another id, or moved to other brokers, or the folder was copied from another cluster."
+        "again with another id, or moved to other brokers. Or the folder is a copy, or the log is older than the folder."
     ),
     "unregistered-directory": (
         "A broker registers its log directories at each start. This one was added, restored or offline since."

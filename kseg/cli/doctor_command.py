@@ -18,7 +18,7 @@ from kseg.cli.this_run import this_run
 from kseg.cli.typed_command import TableOptions, command
 from kseg.cli.validate_command import files_of
 from kseg.commands.next_steps import steps_of
-from kseg.commands.recovery import RecoveryRequest, plans_of
+from kseg.commands.recovery import RecoveryRequest, has_metadata_log, plans_of
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.stats.levels import levels, sorted_by_folder, stats_of
@@ -242,7 +242,7 @@ def _add_log_dir(found: Diagnosis, log_dir: str) -> None:
     """Add the facts of a log directory itself: its metadata log, and folders that no broker uses."""
     found.log_dirs.add(os.path.normpath(log_dir))
     for name, _ in entries(log_dir):
-        if name == METADATA_FOLDER:
+        if name == METADATA_FOLDER and has_metadata_log(log_dir):
             found.metadata = "the metadata log is here"
         if (kind := leftover_of(name)) is not None:
             found.leftovers[f"{kind} folder"] += 1

@@ -94,7 +94,7 @@ class Broker:
 
     def add_place(self, place: str) -> None:
         """Record whether a log directory of the broker has its metadata log. Call it for all before ``check_log_dirs``."""
-        self._has_metadata = self._has_metadata or _has_metadata_log(place)
+        self._has_metadata = self._has_metadata or has_metadata_log(place)
         for log_dir in (place, os.path.dirname(os.path.abspath(place))):
             if local_files.exists(os.path.join(log_dir, METADATA_FOLDER)):
                 self._replayed[os.path.realpath(log_dir)] = None
@@ -347,7 +347,7 @@ def places_of(path: str) -> list[str]:
     return found
 
 
-def _has_metadata_log(log_dir: str) -> bool:
+def has_metadata_log(log_dir: str) -> bool:
     """Return whether a folder has a metadata log with a record or a snapshot, or topics for an empty one to begin with.
 
     A controller whose log is empty appends the records of ``bootstrap.checkpoint``: ``kseg adopt`` writes the topics there.

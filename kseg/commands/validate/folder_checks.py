@@ -120,6 +120,9 @@ class _FolderChecks:
         for result in checkpoint_results:
             self._check_checkpoint(result.file)
             yield self._with_findings(self._files[result.file], result)
+        # The metadata log says something of folders whose names come before its own.
+        for path in list(self._pending_findings):
+            yield self._with_findings(self._files[path], FileResult(path, (), Summary()))
 
     def _check_zeros(self, file: SegmentFile, result: FileResult, known: Mapping[str, int]) -> None:
         """Report a segment of zeros without segments before it, unless its log directory knows that the log is empty.
@@ -146,8 +149,10 @@ class _FolderChecks:
         lost = self._checks.missing.report() if self._checks else {}
         if self._is_metadata and self._folder is not None and self._settings.deep:
             given = [os.path.basename(file.path) for file, _ in self._waiting]
-            for name, finding in check_metadata_log(self._folder, given):
-                self._record_finding(os.path.join(self._folder, name))(finding)
+            log_dirs = dict.fromkeys(os.path.dirname(folder) for folder in self._listed)
+            for path, finding in check_metadata_log(self._folder, given, list(log_dirs)):
+                if path in self._files:
+                    self._record_finding(path)(finding)
         for file, result in self._waiting:
             if self._checks and file.indexes is not None:
                 result = self._explain_gaps(file, result, self._checks, lost.get(os.path.basename(file.path), set()))

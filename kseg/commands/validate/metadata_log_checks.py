@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import Finding
 from kseg.format.internal_topics.cluster_image import ClusterImage
 from kseg.format.internal_topics.metadata_replay import ReplayFault
 from kseg.format.log_loader.loaded_files import RefusedError
-from kseg.format.log_loader.log_dir_identity import read_identity
+from kseg.format.log_loader.log_dir_identity import owner_of, read_identity
 from kseg.format.log_loader.stray_folders import metadata_of, stray_folders
+from kseg.format.sidefiles.metadata_files import PARTITION_METADATA
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import CLUSTER_METADATA, base_offset_of, is_snapshot, partition_of, snapshot_id
 from kseg.text import count_of
 
 
-def check_metadata_log(folder: str, given: Collection[str]) -> list[tuple[str, Finding]]:
-    """Return the findings of a metadata log, each with the name of its file.
+def check_metadata_log(folder: str, given: Collection[str], log_dirs: Iterable[str]) -> list[tuple[str, Finding]]:
+    """Return the findings of a metadata log, each with the path of its file.
 
     ``given`` are the names of the files that are checked. A part of a log says nothing about the whole: if a snapshot or a
-    segment of the folder is not among them, there are no findings. Source: ``KafkaRaftLog.recoverSnapshots``.
+    segment of the folder is not among them, there are no findings. ``log_dirs`` are log directories whose partitions are
+    checked, too: strays among those of the same broker are found. Source: ``KafkaRaftLog.recoverSnapshots``.
     """
     try:
         present = local_files.names_in(folder)
@@ -34,17 +36,22 @@ def check_metadata_log(folder: str, given: Collection[str]) -> list[tuple[str, F
     first = base_offset_of(logs[0]) or 0
     ends = [end[0] for name in names if (end := snapshot_id(name))]
     if first > max(ends, default=0):
-        return [(logs[0], Finding("metadata-snapshot-missing", 0, facts={"offset": first}))]
+        return [(os.path.join(folder, logs[0]), Finding("metadata-snapshot-missing", 0, facts={"offset": first}))]
     try:
         found = metadata_of(folder)
     except KsegError:
         return []  # reported for the file itself, or a broker has deleted it meanwhile
     if found.fault is not None:
-        return [(os.path.basename(found.fault.path), _not_replayable(found.fault))]
+        return [(found.fault.path, _not_replayable(found.fault))]
     if found.image is None:
         return []
-    log_dir = os.path.dirname(local_files.absolute(folder))
-    return [(logs[-1], finding) for finding in (*_of_cluster(found.image), *_of_log_dir(log_dir, found.image))]
+    own = os.path.dirname(folder)
+    newest = os.path.join(folder, logs[-1])
+    findings = [(newest, finding) for finding in _of_cluster(found.image)] if found.image.whole else []
+    for log_dir in log_dirs:
+        if log_dir == own or owner_of(log_dir) == owner_of(own):
+            findings += _of_log_dir(log_dir, found.image, newest)
+    return findings
 
 
 def _not_replayable(fault: ReplayFault) -> Finding:
@@ -63,16 +70,22 @@ def _of_cluster(image: ClusterImage) -> Iterator[Finding]:
         yield Finding("last-replica-fenced", 0, facts={"node": broker, "partitions": partitions})
 
 
-def _of_log_dir(log_dir: str, image: ClusterImage) -> Iterator[Finding]:
+def _of_log_dir(log_dir: str, image: ClusterImage, newest: str) -> Iterator[tuple[str, Finding]]:
     try:
         identity = read_identity(log_dir)
         names = local_files.names_in(log_dir)
     except (RefusedError, UnreadableError):
         return  # the folder is a copy outside of a log directory
     for name, why in stray_folders(log_dir, sorted(names), image).items():
-        yield Finding("stray-folder", 0, facts={"folder": name, "why": why})
+        yield (
+            os.path.join(log_dir, name, PARTITION_METADATA),
+            Finding("stray-folder", 0, facts={"folder": name, "why": why}),
+        )
+    if not image.whole:
+        return
     node, directory = identity.node_id, identity.directory_id
     partitions = [name for name in names if (found := partition_of(name)) and found.topic != CLUSTER_METADATA]
     if partitions and node is not None and directory is not None and image.lacks_directory(node, directory):
         facts = {"node": node, "directory": directory, "folders": count_of(len(partitions), "partition folder")}
-        yield Finding("unregistered-directory", 0, facts=facts)
+        # meta.properties is no file that validate reports on for itself: the log names its directory.
+        yield newest, Finding("unregistered-directory", 0, facts=facts)

@@ -27,6 +27,7 @@ from kseg.format.storage.naming import (
     is_index,
     partition_of,
     producer_snapshot_offset,
+    snapshot_id,
 )
 
 
@@ -53,6 +54,8 @@ class PartitionSideFiles:
 
     def check(self, name: str) -> None:
         """Check a side file that is not the index of an existing segment."""
+        if is_being_deleted(self._folder):
+            return  # the broker has emptied its checkpoint, and deletes the rest
         if name == LEADER_EPOCHS:
             self._check_epochs(name)
         elif (offset := producer_snapshot_offset(name)) is not None:
@@ -67,7 +70,7 @@ class PartitionSideFiles:
         has both in memory. Without a clean shutdown it reads the producers from the log.
         """
         log_dir = os.path.dirname(local_files.absolute(self._folder))
-        if is_in_use(log_dir):
+        if is_in_use(log_dir) or is_being_deleted(self._folder):
             return
         clean = local_files.exists(os.path.join(log_dir, CLEAN_SHUTDOWN))
         producers = len(self._state.producers.all())
@@ -127,6 +130,8 @@ class PartitionSideFiles:
         end = self._state.end
         if not self._state.bases or not local_files.exists(self._path(name)):
             return
+        if end is not None:  # a metadata log can end before its newest snapshot, which has the records between them
+            end = max(end, *(found[0] for other in self._names if (found := snapshot_id(other))), 0)
         facts = {"offset": offset, "end": end}
         if end is not None and offset > end:
             self._report_for(name)(Finding("snapshot-behind-log", 0, offset=offset, facts=facts))

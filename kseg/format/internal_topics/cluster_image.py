@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kseg.format.messages.message_reader import Message
+from kseg.format.record.control_records import ControlRecord
+
 METADATA_VERSION = "metadata.version"
 #: The lowest and highest level of each feature that Kafka 4.3 supports: ``QuorumFeatures.defaultSupportedFeatureMap``.
 FEATURES: Mapping[str, tuple[int, int]] = {
@@ -24,11 +27,20 @@ FeatureRanges = Mapping[str, tuple[int, int]]
 _DISABLED = (0, 0)
 
 
+def feature_ranges(data: Message) -> FeatureRanges:
+    """Return the ranges in the registration of a node."""
+    return {one["name"]: (one["minSupportedVersion"], one["maxSupportedVersion"]) for one in data.get("features") or ()}
+
+
 class PartitionImage(NamedTuple):
-    """A partition: its ``replicas``, those in sync (``isr``), and how many ``directories`` are known, None if none yet."""
+    """A partition: its ``replicas``, and how many ``directories`` are known, None if none yet.
+
+    Those in sync (``isr``) and those ``eligible`` (KIP-966) can lead it without a loss.
+    """
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    eligible: tuple[int, ...]
     directories: int | None
 
 
@@ -52,7 +64,8 @@ class BrokerImage(NamedTuple):
 class ClusterImage:
     """The state: ``topics`` by id, ``brokers`` and ``controllers`` by node, ``levels`` by feature.
 
-    ``voters`` is None as long as no record names them: the quorum is static.
+    ``voters`` is None as long as no record names them: the quorum is static. ``cut``: a snapshot has no footer, which a node
+    does not notice. ``damaged``: the log ends at damage, after which a node fetches it again from other controllers.
     """
 
     def __init__(self) -> None:
@@ -61,6 +74,25 @@ class ClusterImage:
         self.controllers: dict[int, FeatureRanges] = {}
         self.levels: dict[str, int] = {}
         self.voters: frozenset[int] | None = None
+        self.cut = False
+        self.damaged = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether the state is that of the cluster at the end of the log."""
+        return not self.cut and not self.damaged
+
+    def is_last_word(self, node: int) -> bool:
+        """Return whether a node that starts has this state: it fetches no other, and the log knows it as a broker."""
+        if self.cut:
+            return not self.damaged
+        return node in self.brokers and (not self.damaged or self.controllers.keys() == {node})
+
+    def apply_control(self, control: ControlRecord) -> None:
+        """Apply a control record: those that name the voters count (KIP-853)."""
+        found = control.fields.get("voters") if control.type == "KRAFT_VOTERS" else None
+        if isinstance(found, list):
+            self.voters = frozenset(voter["voter_id"] for voter in found)
 
     def ghost_controllers(self) -> list[int]:
         """Return the registered controllers that are no voters: removed ones stay registered until Kafka 4.4 (KIP-1312)."""
@@ -91,7 +123,8 @@ class ClusterImage:
             return {}
         alone: Counter[int] = Counter()
         for topic in self.topics.values():
-            alone.update(partition.isr[0] for partition in topic.partitions.values() if len(partition.isr) == 1)
+            electable = ({*one.isr, *one.eligible} for one in topic.partitions.values())
+            alone.update(nodes.pop() for nodes in electable if len(nodes) == 1)
         return {node: count for node, count in sorted(alone.items()) if self._is_fenced(node)}
 
     def _is_fenced(self, node: int) -> bool:
@@ -111,10 +144,10 @@ class ClusterImage:
         found = self.topics.get(topic_id)
         if found is None:
             now = next((known for known, one in self.topics.items() if one.name == topic), None)
-            return f"no topic has its id {topic_id}" + (f": {topic} has {now}" if now else "")
+            return f"no topic has its id {topic_id}" + (f", and the topic of its name has {now}" if now else "")
         partition = found.partitions.get(number)
         if partition is None:
-            return f"{found.name} has no partition {number}"
+            return f"its topic has no partition {number}"
         if node not in partition.replicas:
             nodes = ", ".join(map(str, partition.replicas))
             return f"its replicas are on {nodes}, not on broker {node}"

@@ -17,9 +17,9 @@ from kseg.format.internal_topics.cluster_image import (
     METADATA_VERSION,
     BrokerImage,
     ClusterImage,
-    FeatureRanges,
     PartitionImage,
     TopicImage,
+    feature_ranges,
 )
 from kseg.format.internal_topics.decode import DecodedPart, DecodedRecord, decoded_record
 from kseg.format.internal_topics.effective_state import newest_sources
@@ -93,12 +93,6 @@ class MetadataReplay(ClusterImage):
         elif name in _CHECKS:
             _CHECKS[name](self, value.data)
 
-    def apply_control(self, control: ControlRecord) -> None:
-        """Apply a control record: those that name the voters count (KIP-853)."""
-        found = control.fields.get("voters") if control.type == "KRAFT_VOTERS" else None
-        if isinstance(found, list):
-            self.voters = frozenset(voter["voter_id"] for voter in found)
-
     # Changes in a transaction can be undone.
 
     def _set(self, table: MutableMapping[Any, Any], key: Any, value: Any) -> None:
@@ -148,7 +142,8 @@ class MetadataReplay(ClusterImage):
         topic, replicas = self._topic(data), tuple(data["replicas"])
         if data.get("leaderRecoveryState", 0) not in (0, 1):
             raise NotReplayableError(f"leader recovery state {data['leaderRecoveryState']} is not valid")
-        made = PartitionImage(replicas, tuple(data["isr"]), _directories(data, len(replicas)))
+        isr, eligible = tuple(data["isr"]), tuple(data.get("eligibleLeaderReplicas") or ())
+        made = PartitionImage(replicas, isr, eligible, _directories(data, len(replicas)))
         self._set(topic.partitions, data["partitionId"], made)
 
     def partition_change(self, data: Message) -> None:
@@ -158,16 +153,18 @@ class MetadataReplay(ClusterImage):
             raise NotReplayableError(f"topic {topic.name} has no partition {data['partitionId']}")
         if data.get("leaderRecoveryState", -1) not in (-1, 0, 1):
             raise NotReplayableError(f"leader recovery state {data['leaderRecoveryState']} is not valid")
-        replicas, isr, directories = known
+        replicas, isr, eligible, directories = known
         if (changed := data.get("replicas")) is not None:
             replicas = tuple(changed)
         if (in_sync := data.get("isr")) is not None:
             isr = tuple(in_sync)
+        if (electable := data.get("eligibleLeaderReplicas")) is not None:
+            eligible = tuple(electable)
         if data.get("directories") is not None:
             directories = _directories(data, len(replicas))
         if directories is not None and directories != len(replicas):
             raise NotReplayableError(_MISMATCH.format(len(replicas), directories))
-        self._set(topic.partitions, data["partitionId"], PartitionImage(replicas, isr, directories))
+        self._set(topic.partitions, data["partitionId"], PartitionImage(replicas, isr, eligible, directories))
 
     def remove_topic(self, data: Message) -> None:
         topic = self._topic(data)
@@ -184,7 +181,7 @@ class MetadataReplay(ClusterImage):
         """Source: ``ClusterControlManager``, as for all records of brokers."""
         broker, directories = data["brokerId"], tuple(data.get("logDirs") or ())
         known = self.brokers.get(broker)
-        made = BrokerImage(data["brokerEpoch"], directories, data.get("fenced", True), _feature_ranges(data))
+        made = BrokerImage(data["brokerEpoch"], directories, data.get("fenced", True), feature_ranges(data))
         self._set(self.brokers, broker, made)
         self._move_directories(broker, known.directories if known else (), directories)
 
@@ -230,7 +227,7 @@ class MetadataReplay(ClusterImage):
             self._set(self._directories, directory, broker)
 
     def controller(self, data: Message) -> None:
-        self._set(self.controllers, data["controllerId"], _feature_ranges(data))
+        self._set(self.controllers, data["controllerId"], feature_ranges(data))
 
     def unregister_controller(self, data: Message) -> None:
         self._set(self.controllers, data["controllerId"], None)
@@ -314,10 +311,6 @@ def _mismatch(replicas: int, directories: int) -> int:
     raise NotReplayableError(_MISMATCH.format(replicas, directories))
 
 
-def _feature_ranges(data: Message) -> FeatureRanges:
-    return {one["name"]: (one["minSupportedVersion"], one["maxSupportedVersion"]) for one in data.get("features") or ()}
-
-
 def _credential(data: Message) -> tuple[str, int]:
     mechanism = data["mechanism"]
     return data["name"], mechanism if mechanism in _SCRAM_MECHANISMS else 0
@@ -327,15 +320,21 @@ class _Damaged(Exception):
     """The rest of a log cannot be read."""
 
 
+def _stop_in_snapshot(finding: Finding) -> None:
+    """A node reads a snapshot until its last whole batch, and does not notice that the rest is missing."""
+    if finding.rule not in ("truncated-tail", "zero-tail"):
+        _stop_at_damage(finding)
+
+
 def _stop_at_damage(finding: Finding) -> None:
     if RULES[finding.rule].severity >= Severity.ERROR:
         raise _Damaged
 
 
 class Replayed(NamedTuple):
-    """The first record that cannot be replayed, and the state at the end of the log, if each has one.
+    """The first record that cannot be replayed, and the state at the end of the log or before damage.
 
-    ``image`` is None after a fault or damage, and without the beginning of the log: it would lack topics.
+    ``image`` is None after a fault, and without the beginning of the log: it would lack topics.
     """
 
     fault: ReplayFault | None
@@ -355,9 +354,11 @@ def replayed(paths: Iterable[str]) -> Replayed:
     try:
         for path, first_offset in sources:
             in_snapshot = is_snapshot(path)
+            replay.cut = replay.cut or in_snapshot
             for batch, offset, decoded in _records(path):
                 if isinstance(decoded, ControlRecord):
                     replay.apply_control(decoded)
+                    replay.cut = replay.cut and decoded.type != "SNAPSHOT_FOOTER"
                     continue
                 if offset < first_offset:
                     continue
@@ -369,7 +370,7 @@ def replayed(paths: Iterable[str]) -> Replayed:
                     fault = ReplayFault(path, *batch, offset, name or "record", error.why, error.brokers, who)
                     return Replayed(fault, None)
     except _Damaged:
-        return Replayed(None, None)
+        replay.damaged = True
     return Replayed(None, replay)
 
 
@@ -386,8 +387,9 @@ def names_topics(path: str) -> bool:
 
 def _records(path: str) -> Iterator[tuple[tuple[int, int], int, DecodedRecord | ControlRecord]]:
     """Yield the bytes of its batch (begin and end), the offset and the content of each record."""
-    opener = DeepIterator(_stop_at_damage)
-    with SegmentReader(open_source(path), report=_stop_at_damage) as reader:
+    stop = _stop_in_snapshot if is_snapshot(path) else _stop_at_damage
+    opener = DeepIterator(stop)
+    with SegmentReader(open_source(path), report=stop) as reader:
         for window in reader.windows():
             for chunk in opener.chunks(window):
                 batches = chunk.batches

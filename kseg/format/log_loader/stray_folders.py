@@ -48,13 +48,14 @@ def stray_folders(log_dir: str, folders: Iterable[str], image: ClusterImage) -> 
     """Return the names among ``folders`` that become strays, each with the reason.
 
     Folders without a readable topic id are not among them. Nothing is said of a broker that runs, which may just have
-    created a folder, or that the log does not know: it is that of another cluster.
+    created a folder, or that the log does not know: it is that of another cluster. The same goes for a broker that fetches
+    what is missing from other controllers.
     """
     try:
         node = read_identity(log_dir).node_id
     except RefusedError:
         return {}
-    if node not in image.brokers or is_in_use(log_dir):
+    if node is None or not image.is_last_word(node) or is_in_use(log_dir):
         return {}
     found: dict[str, str] = {}
     for name in folders:

@@ -1,0 +1,141 @@
+"""Which folders a broker does not take for its own: what the metadata log of its disks says, and when that is not enough."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kseg import recovery, validate
+from kseg.format.internal_topics.metadata_replay import replayed
+from tests.support.cli import kseg
+from tests.support.fixtures import SEGMENTS
+from tests.support.metadata_logs import (
+    FEATURE,
+    Change,
+    broker,
+    controller,
+    folder_for,
+    place_folders,
+    placements,
+    topic,
+    uuid,
+    write_log,
+)
+from tests.support.metadata_logs import partition as partition_record
+
+IDS = "version=1\ncluster.id=a3NlZy1sYWItMDAwMDAwMQ\nnode.id=1\ndirectory.id={}\n"
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    """A log directory with two partitions, which its metadata log places on the broker."""
+    folder = _log_dir(tmp_path / "logs", 1)
+    for number in range(2):
+        _copy(folder, number)
+    place_folders(folder)
+    return folder
+
+
+def _log_dir(folder: Path, directory: int) -> Path:
+    folder.mkdir()
+    (folder / "meta.properties").write_text(IDS.format(uuid(directory)))
+    return folder
+
+
+def _copy(log_dir: Path, number: int) -> Path:
+    target = log_dir / f"orders-{number}"
+    return Path(shutil.copytree(SEGMENTS / "4.3.0-v2-none", target, ignore=shutil.ignore_patterns("ORIGIN", "*.jsonl")))
+
+
+def _give(folder: Path, number: int) -> None:
+    (folder / "partition.metadata").write_text(f"version: 0\ntopic_id: {uuid(number)}")
+
+
+def _strays(*log_dirs: Path) -> set[str]:
+    """The folders that recovery names, which are those that validate names."""
+    predicted = {
+        Path(plan.folder).name for plan in recovery(log_dirs) for step in plan.steps if step.action == "mark-unplaced"
+    }
+    found = [one for each in log_dirs for one in validate(each).findings if one.rule.name == "stray-folder"]
+    if len(log_dirs) == 1:
+        assert {Path(one.file).parent.name for one in found} == predicted
+    return predicted
+
+
+def test_a_topic_that_was_created_again_and_a_partition_that_does_not_exist(log_dir: Path) -> None:
+    assert _strays(log_dir) == set()
+    _give(log_dir / "orders-1", 7)
+    _copy(log_dir, 9)
+    assert _strays(log_dir) == {"orders-1", "orders-9"}
+
+
+def test_folders_of_another_log_directory_and_names_before_that_of_the_metadata(log_dir: Path, tmp_path: Path) -> None:
+    """validate finds them if it checks both log directories; a page without names does not show them."""
+    more = _log_dir(tmp_path / "more", 2)
+    _give(_copy(more, 5), 7)
+    _copy(log_dir, 3).rename(log_dir / "Orders-3")
+    _give(log_dir / "Orders-3", 7)
+    assert _strays(log_dir, more) == {"orders-5", "Orders-3"}
+    shown = kseg("validate", log_dir, more)
+    assert shown.stdout.count("K703 stray-folder") == 2
+    page = kseg("doctor", "--redact", "--format", "html", log_dir, more).stdout
+    assert "K703" in page
+    assert "rders" not in page
+
+
+def test_a_broker_that_the_log_does_not_know_says_nothing(log_dir: Path) -> None:
+    """Its metadata log is a copy of another cluster's."""
+    _give(log_dir / "orders-1", 7)
+    text = (log_dir / "meta.properties").read_text()
+    (log_dir / "meta.properties").write_text(text.replace("node.id=1", "node.id=4"))
+    assert _strays(log_dir) == set()
+
+
+@pytest.mark.parametrize(("others", "strays"), [((), {"orders-0", "orders-1"}), ((2,), set())])
+def test_a_damaged_log_counts_only_if_no_other_controller_has_the_rest(
+    log_dir: Path, others: tuple[int, ...], strays: set[str]
+) -> None:
+    """Observed with a node that is the only controller (4.3.0): it starts with what is before the damage."""
+    changes: list[Change] = [FEATURE, broker(1, 1), *map(controller, (1, *others)), *placements(log_dir, 1)]
+    log = write_log(folder_for(log_dir) / f"{0:020}.log", changes, per_batch=1)
+    assert _strays(log_dir) == set()
+    data = bytearray(log.read_bytes())
+    data[log.read_bytes().index(b"orders") + 1] ^= 1
+    log.write_bytes(data)
+    assert _strays(log_dir) == strays
+
+
+def test_a_snapshot_without_its_end_is_what_a_node_loads(log_dir: Path) -> None:
+    """A node does not notice that the footer is missing, and loses the topics after the cut (observed with 4.3.0)."""
+    metadata = folder_for(log_dir)
+    changes = [FEATURE, broker(1, 1), *placements(log_dir, 1)]
+    whole = write_log(metadata / f"{0:020}.log", changes, per_batch=2)
+    end = len(changes)
+    snapshot = metadata / f"{end:020}-{1:010}.checkpoint"
+    snapshot.write_bytes(whole.read_bytes()[: whole.read_bytes().index(b"orders")])
+    whole.rename(metadata / f"{end:020}.log").write_bytes(b"")
+    assert _strays(log_dir) == {"orders-0", "orders-1"}
+
+
+def test_the_last_replica_is_eligible_but_no_longer_in_sync(tmp_path: Path) -> None:
+    """With KIP-966 the set in sync is empty, and the last replica is in the list of those that can lead."""
+    running = broker(1, 1)
+    lost = {"partitionId": 0, "topicId": uuid(5), "isr": [], "leader": -1, "eligibleLeaderReplicas": [2]}
+    changes: list[Change] = [
+        FEATURE, (running[0], running[1], {**running[2], "fenced": False}), broker(2, 2),
+        topic("orders", 5), partition_record(5, [2]), ("PartitionChange", 2, lost),
+    ]  # fmt: skip
+    image = replayed([str(write_log(folder_for(tmp_path) / f"{0:020}.log", changes))]).image
+    assert image is not None
+    assert image.last_replicas() == {2: 1}
+
+
+def test_a_folder_that_is_being_deleted_has_no_findings_of_its_checkpoint(log_dir: Path) -> None:
+    """A broker empties it when it starts to delete the partition."""
+    deleted = log_dir / f"orders-1.{'0' * 32}-delete"
+    (log_dir / "orders-1").rename(deleted)
+    (deleted / "leader-epoch-checkpoint").write_text("0\n0\n")
+    (log_dir / ".kafka_cleanshutdown").touch()
+    assert [one.rule.name for one in validate(log_dir).findings if str(deleted) in one.file] == []
