@@ -108,9 +108,12 @@ clean:
 	rm -rf $(VENV) build dist *.egg-info
 	find kseg -name '*.so' -delete
 
+# A venv that is not complete is removed: the next run would take it for a good one. This pip knows --group.
 $(VENV)/bin/python:
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check 'pip>=25.1'  # knows --group
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo 'kseg needs Python 3.11 or newer: make demo PYTHON=python3.12' >&2; exit 1; }
+	{ $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q --disable-pip-version-check 'pip>=25.1'; } || \
+	    { rm -rf $(VENV); exit 1; }
 
 # The dependency groups but spark, as packaging/development.txt has them: pip rejects a file whose hash is not in that list.
 LOCKED := build test lab s3 lake check docs dist program sbom
