@@ -7,6 +7,10 @@ import sys
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
+if sys.version_info < (3, 11):  # noqa: UP036 (a clone runs without pip, which would check it)
+    print("kseg: needs Python 3.11 or newer", file=sys.stderr)
+    sys.exit(2)
+
 from kseg.engine import missing_library
 
 try:

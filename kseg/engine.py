@@ -233,6 +233,16 @@ def missing_library(error: ModuleNotFoundError) -> str:
     return f"the Python package {name} is not installed: pip install {name}"
 
 
+def without_pip(text: str) -> str:
+    """Return the text of an error, which ends with what to install by pip, for the program that runs.
+
+    The program of ``make program`` has no pip and no extras, so for it the text says that instead.
+    """
+    if not getattr(sys, "frozen", False):  # PyInstaller's mark
+        return text
+    return f"{text.partition(': pip install')[0]}: this program has no extras; use kseg installed with pip"
+
+
 def lazy(module: str, name: str = "", *, needed: str = "") -> Any:
     """Return a proxy for a module, or for its function or class ``name``, that imports it at the first use.
 
@@ -261,7 +271,7 @@ class _Lazy:
             except ImportError as error:
                 if not self._needed:
                     raise
-                raise UsageError(self._needed) from error
+                raise UsageError(without_pip(self._needed)) from error
         return getattr(self._module, self._name) if self._name else self._module
 
     def __getattr__(self, name: str) -> Any:

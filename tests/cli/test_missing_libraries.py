@@ -78,6 +78,23 @@ def test_a_missing_library_is_named(missing: str, tmp_path: Path) -> None:
         assert len(lines) == 1, done.stderr
 
 
+@pytest.mark.parametrize("missing", ["fastavro", "duckdb", "fsspec"])
+def test_the_program_does_not_speak_of_pip_install(missing: str, tmp_path: Path) -> None:
+    """A broker without Python has no pip. ``packaging/check-program`` asks the packed program the same."""
+    (tmp_path / "without.py").write_text("import sys\nsys.frozen = True" + WITHOUT)
+    command = [sys.executable, tmp_path / "without.py", missing, *COMMANDS[missing]]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert done.returncode == 2
+    assert re.fullmatch(rf"kseg: .*{missing}: this program has no extras; .*\n", done.stderr, re.IGNORECASE)
+
+
+def test_an_old_python_is_named_in_one_line() -> None:
+    """Whoever runs a clone with the Python of an old system reads what is missing, and no traceback of an import."""
+    old = "import runpy, sys; sys.version_info = (3, 9, 2); runpy.run_module('kseg', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", old], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert (done.returncode, done.stderr) == (2, "kseg: needs Python 3.11 or newer\n")
+
+
 @pytest.mark.parametrize("missing", ["pyarrow", "duckdb", "fastavro"])
 @pytest.mark.parametrize(
     "command", [("dump",), ("dump", "--deep", "--key", "key-1"), ("grep", "page_view"), ("stats",)]

@@ -20,6 +20,7 @@ from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from kseg.engine import without_pip
 from kseg.errors import UsageError
 from kseg.extras.serialization.json_values import MOST_ITEMS, TooManyItemsError
 from kseg.extras.serialization.libraries import descriptor_pb2, descriptor_pool, json_format, message_factory
@@ -82,7 +83,7 @@ def _protoc() -> list[str]:
         return [sys.executable, "-P", "-m", "grpc_tools.protoc"]  # -P: no modules from the current folder
     if found := shutil.which("protoc"):
         return [found]
-    raise UsageError("Protobuf schemas as text need protoc: pip install grpcio-tools")
+    raise UsageError(without_pip("Protobuf schemas as text need protoc: pip install grpcio-tools"))
 
 
 def _write(label: str, folder: Path, name: str, text: str) -> None:

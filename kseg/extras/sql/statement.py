@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kseg import schema
-from kseg.engine import lazy
+from kseg.engine import lazy, without_pip
 from kseg.errors import UsageError
 from kseg.extras.views.view_table import OF_CONTENTS, VIEWS, as_text
 from kseg.report.arrow_table import pa
@@ -36,7 +36,7 @@ def import_libraries(use: str = "kseg sql") -> None:
         try:
             library.__version__  # noqa: B018 - imports it
         except UsageError:
-            raise UsageError(f"{use} needs {name}: pip install {name.lower()}") from None
+            raise UsageError(without_pip(f"{use} needs {name}: pip install {name.lower()}")) from None
 
 
 RECORDS, MARKERS = "records", "markers"

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
+from kseg.engine import without_pip
 from kseg.errors import KsegError, UnreadableError, UsageError, VanishedError
 from kseg.format.storage.naming import archive, has_manifests, tiered_parts
 
@@ -319,7 +320,7 @@ def filesystem_of(url: str) -> tuple[Any, str]:
     try:
         import fsspec  # may be missing
     except ImportError as error:
-        raise UsageError(f"{url}: URLs need fsspec: pip install fsspec") from error
+        raise UsageError(without_pip(f"{url}: URLs need fsspec: pip install fsspec")) from error
     scheme = url.partition("://")[0]
     known = _OTHER_SCHEMES.get(scheme.lower(), scheme.lower())
     if "::" not in url and known != scheme:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kseg.engine import without_pip
 from kseg.errors import UsageError
 from kseg.spark.jobs import sent_packages
 
@@ -49,7 +50,7 @@ def start(master: str = "local[*]", settings: Mapping[str, Any] | None = None) -
     try:
         from pyspark.sql import SparkSession  # may be missing
     except ImportError as error:
-        raise UsageError("Spark needs pyspark: pip install pyspark pyarrow") from error
+        raise UsageError(without_pip("Spark needs pyspark: pip install pyspark pyarrow")) from error
     from kseg.spark import SETTINGS, register  # above this room; imports pyspark
 
     local, remote = master.startswith("local"), is_connect(master)
