@@ -144,6 +144,9 @@ class Commands(click.Group):
             if cast("TypedCommand", command).format_about(word.lower(), own, part):
                 formatter.write(f"{'' if not found else chr(10)}kseg {name}\n{part.getvalue()}")
                 found = True
+        rules = imported("kseg.rule_table:RULES") if not found else {}
+        if word in rules or any(rule.code == word.upper() for rule in rules.values()):
+            return f"{word} is a rule: `kseg rules {word}` explains it\n"
         if not found:
             of = f"kseg {names[0]}" if len(names) == 1 else "kseg"
             ctx.fail(

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from kseg import remedies as do
 from kseg.consequences import Consequence
 from kseg.findings import RULES
+from kseg.format.log_loader.log_dir_identity import IN_ANOTHER
 from kseg.format.log_loader.plan import MARK_STRAY
 from kseg.format.log_loader.start_harm import REMEDIES, Harm
 from kseg.format.sidefiles.metadata_files import META
@@ -171,10 +172,18 @@ def _steps_of(folder: str, found: Iterable[FoundRule], try_repair: TryRepair, ha
     return PartitionSteps(folder, tuple(todo), tuple(decisions), tuple(left), replaced, made)
 
 
+_NOT_ITS_OWN = (
+    "the log directories are those of several brokers, or one is a copy of the other. Give those of one broker at a time, "
+    "and take out of log.dirs what is not its own: the broker would mount partitions of others"
+)
+
+
 def _start_texts(harm: Harm | None) -> list[str]:
     """Return what to do about the predicted start of a folder, besides what commands do."""
     if harm is None or harm.foreign:
         return []
+    if harm.file == META and IN_ANOTHER in harm.would:
+        return [f"{META}: {_NOT_ITS_OWN}"]
     if harm.file == META:
         return [f"{META}: {do.METADATA_FILES[META].text}"]
     if "fails" in harm.causes:

@@ -114,7 +114,7 @@ class Broker:
         other = self._homes.setdefault(partition, made.folder)
         if other == made.folder or any(step.action in STRAYS for step in made.steps):
             return made
-        step = Step("refuse", os.path.basename(made.folder), f"{other} has the same partition")
+        step = Step("refuse", why=f"{other} has the same partition: compare them (kseg diff), and keep one")
         return replace(made, steps=(*made.steps, step))
 
     def _without_metadata(self, made: LogDirPlan) -> list[Step]:

@@ -47,13 +47,17 @@ def _number(directory_id: str) -> int:
     return int.from_bytes(base64.urlsafe_b64decode(directory_id + "=" * (-len(directory_id) % 4)))
 
 
+#: In the reasons of ``conflicts``.
+IN_ANOTHER = "another log directory"
+
+
 def conflicts(one: MetaProperties, other: MetaProperties) -> Iterator[str]:
     """Yield the reasons why two log directories can't belong to one broker."""
     for field in ("cluster_id", "node_id"):
         if getattr(one, field) != getattr(other, field):
-            yield f"{_SHOWN[field]} is {getattr(one, field)}, but {getattr(other, field)} in another log directory"
+            yield f"{_SHOWN[field]} is {getattr(one, field)}, but {getattr(other, field)} in {IN_ANOTHER}"
     if one.directory_id is not None and one.directory_id == other.directory_id:
-        yield f"another log directory has the same directory.id {one.directory_id}"
+        yield f"{IN_ANOTHER} has the same directory.id {one.directory_id}"
 
 
 def owner_of(log_dir: str) -> tuple[str | int | None, ...]:
