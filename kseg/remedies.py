@@ -44,10 +44,14 @@ FETCH = _stopped(
 )
 _WITHOUT = "there is no other replica"
 _UNCLEAN = "rm -f LOG_DIR/.kafka_cleanshutdown"
+#: The beginning of the line that replaces a partition folder.
+SWAP = "test -d "
+# One line, and only with a result: a repair that did not run must not take the partition away, and recovery at an unclean
+# start would truncate its damage. Its exit code says nothing, because it is 1 with losses.
 # Without .kafka_cleanshutdown the broker rebuilds the state of producers whose snapshots describe lost batches.
-_REPLACE = ("mv PARTITION BACKUP", "mv NEW PARTITION", _UNCLEAN)
-_KEEP = _stopped("kseg repair PARTITION NEW", *_REPLACE, case=_WITHOUT)
-_KEEP_RECORDS = _stopped("kseg repair --salvage-records PARTITION NEW", *_REPLACE, case=_WITHOUT)
+_REPLACE = f"{SWAP}NEW && mv PARTITION BACKUP && mv NEW PARTITION && {_UNCLEAN}"
+_KEEP = _stopped("kseg repair PARTITION NEW", _REPLACE, case=_WITHOUT)
+_KEEP_RECORDS = _stopped("kseg repair --salvage-records PARTITION NEW", _REPLACE, case=_WITHOUT)
 CORRECTED = _KEEP._replace(case="")
 
 # A running broker changes its files during a copy, so a copy of its partition is not consistent.

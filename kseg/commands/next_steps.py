@@ -120,8 +120,8 @@ def steps_of(
     worst_first = sorted(files.items(), key=lambda item: -item[1])
     found = [FoundRule(rule, os.path.join(place, os.path.basename(file)), kind) for (rule, file), kind in worst_first]
     steps = _steps_of(place, found, try_repair, harm)
-    moves = any(line.startswith("mv ") for line in steps.commands)
-    if os.path.basename(place) == METADATA_FOLDER and (moves or not steps.commands):
+    swapped = any(line.startswith(do.SWAP) for line in steps.commands)
+    if os.path.basename(place) == METADATA_FOLDER and (swapped or not steps.commands):
         return PartitionSteps(folder, decisions=(_METADATA_REMEDY,))
     if harm and MARK_STRAY in harm.causes and not steps.commands:
         stray = _stray_steps(place)
@@ -154,7 +154,7 @@ def _steps_of(folder: str, found: Iterable[FoundRule], try_repair: TryRepair, ha
             new |= {suffix for name, suffix in _NEW.items() if any(name in line for line in action.commands)}
     todo = [*_merged(commands)]
     harm_file = harm.file if harm else ""
-    corrected = any(line.startswith("mv ") or harm_file.partition(".")[0] in line for line in todo)
+    corrected = any(line.startswith(do.SWAP) or harm_file.partition(".")[0] in line for line in todo)
     if not corrected and not decisions:
         decisions |= dict.fromkeys(_start_texts(harm))
     if todo and partition_of(os.path.basename(folder)) and not os.path.isfile(os.path.join(folder, STRAY)):
@@ -222,8 +222,8 @@ def _why_useless(folder: str, lines: Sequence[str], try_repair: TryRepair, remed
     why = try_repair(folder, "--salvage-records" in repair)
     if why:
         return f"`kseg repair` fails: {why}"
-    moved = any(line.startswith("mv ") for line in lines)
-    return "`kseg repair` would change nothing: no byte shows the right value" if why is None and moved else ""
+    swapped = any(line.startswith(do.SWAP) for line in lines)
+    return "`kseg repair` would change nothing: no byte shows the right value" if why is None and swapped else ""
 
 
 def _is_newest(file: str) -> bool:
@@ -246,14 +246,13 @@ def _log_dir_of(folder: str) -> str:
 def _merged(commands: Iterable[str]) -> Iterator[str]:
     """Yield the commands of several findings: if the folder is replaced, nothing else has to be corrected in it."""
     lines = [*commands]
-    moves = [line for line in lines if line.startswith("mv ")]
-    if not moves:
+    swap = next((line for line in lines if line.startswith(do.SWAP)), None)
+    if swap is None:
         yield from lines
         return
     repairs = [line for line in lines if line.startswith("kseg repair ")]
     yield next((line for line in repairs if "--salvage-records" in line), repairs[0])  # it keeps more
-    yield from moves
-    yield from filter(_is_unclean, lines)
+    yield swap
 
 
 def _is_unclean(line: str) -> bool:
@@ -326,15 +325,18 @@ def in_order(steps: Sequence[PartitionSteps], *, all_of_them: bool, explained: b
     commands = dict.fromkeys(line for one in steps for line in one.commands)
     if not commands:
         return []
-    last = [line for line in commands if _is_unclean(line)]
+    swaps = [line for line in commands if line.startswith(do.SWAP)]
+    unclean = [line for line in commands if _is_unclean(line)]
+    # Without the result of a repair, recovery would truncate what it keeps.
+    last = [line for line in unclean if not any(swap.endswith(f"&& {line}") for swap in swaps)]
     folders = dict.fromkeys(path for one in steps for path in one.new_folders)
     made = [" ".join(["mkdir", *map(_argument, folders)])] if folders else []
-    known = [_LOST_BEFORE_REPAIR] if explained and any(line.startswith("mv ") for line in commands) else []
+    known = [_LOST_BEFORE_REPAIR] if explained and swaps else []
     checked = [_argument(one.folder) for one in steps if one.commands and _has_segments(one.folder)]
     return [
         do.STOP,
         *made,
-        *(line for line in commands if line not in last),
+        *(line for line in commands if line not in unclean),
         *last,
         *known,
         *([" ".join(["kseg validate", *checked])] if checked else []),

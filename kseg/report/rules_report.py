@@ -41,7 +41,7 @@ def explain(one: RuleHelp, width: int = 100) -> str:
     parts += [f"{title}\n{_indented(text, width)}" for title, text in sections.items()]
     for file, remedy in rule.remedies():
         parts += [f"What to do about {file}\n{_indented(remedy.text, width)}"] if file else []
-        parts += ["\n".join([_title(each), *(f"  {line}" for line in each.commands)]) for each in remedy.actions]
+        parts += ["\n".join([_title(each), *map(_command, each.commands)]) for each in remedy.actions]
     if any(remedy.actions for _, remedy in rule.remedies()):
         parts.append(textwrap.fill(PLACEHOLDERS.replace("`", ""), width, break_on_hyphens=False))
     if one.example:
@@ -54,6 +54,11 @@ def explain(one: RuleHelp, width: int = 100) -> str:
 
 def _title(action: Action) -> str:
     return f"Commands, if {action.case}" if action.case else "Commands"
+
+
+def _command(line: str) -> str:
+    """Return a command with a line for each of its parts: a shell reads on after ``&&``."""
+    return "  " + line.replace(" && ", " &&\n      ")
 
 
 def _indented(text: str, width: int) -> str:
