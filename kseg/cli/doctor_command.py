@@ -175,6 +175,7 @@ class _Others:
         self, paths: tuple[str, ...], segments: list[SegmentFile], jobs: int, progress: Progress, found: Diagnosis
     ) -> None:
         self._brokers = list(_brokers(paths, segments))
+        found.brokers = len(self._brokers)
         self._segments = segments
         self._jobs = jobs
         self._progress = progress

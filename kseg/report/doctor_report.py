@@ -14,6 +14,7 @@ from typing import NamedTuple, TextIO
 from kseg.commands.next_steps import PartitionSteps, in_order
 from kseg.consequences import Consequence
 from kseg.format.log_loader.start_harm import Harm
+from kseg.format.storage.naming import METADATA_FOLDER
 from kseg.format.storage.source import is_url
 from kseg.report.partition_damage import Damage, DamagedPartitions
 from kseg.report.recovery_report import RecoveryTotal
@@ -45,7 +46,7 @@ class Diagnosis:
 
     ``space`` are the free bytes for copies and the bytes that repairs would write, None without a repair. ``leftovers`` are
     numbers of folders and files that no broker uses, by their kind. ``log_dirs`` are the paths of log directories.
-    ``folder`` is that of the first path, if it is a file.
+    ``folder`` is that of the first path, if it is a file. ``brokers`` is the number of brokers that the paths are of.
     """
 
     total: Summary
@@ -59,6 +60,7 @@ class Diagnosis:
     log_dirs: set[str] = field(default_factory=set)
     steps: list[PartitionSteps] = field(default_factory=list)
     folder: str = ""
+    brokers: int = 0
 
     @cached_property
     def folders(self) -> Sequence[DamagedFolder]:
@@ -117,6 +119,8 @@ def answers(found: Diagnosis) -> Iterator[tuple[str, str]]:
 
 def _start(found: Diagnosis) -> str:
     failing = [harm for harm in found.harms if harm.consequence is Consequence.STOPS_THE_BROKER]
+    if failing and (offline := _offline(found, failing)):
+        return f"yes, without {', '.join(sorted(offline))}: {failing[0].place} takes it offline"
     if failing:
         more = f", and {count_of(len(failing) - 1, 'other folder')}" if len(failing) > 1 else ""
         return f"no: {failing[0].place} stops it{more}"
@@ -131,6 +135,18 @@ def _start(found: Diagnosis) -> str:
         return "without topics: the metadata log is missing"
     lost = any(one.consequence >= Consequence.LOSES_BYTES for one in found.folders)
     return "yes, with a loss" if found.recovery.harms else f"yes, without a {'further ' if lost else ''}loss"
+
+
+def _offline(found: Diagnosis, failing: Sequence[Harm]) -> set[str]:
+    """Return the log directories without which the broker starts, empty if it does not start.
+
+    It starts as long as another log directory is left, and the one with the metadata log (``LogManager``).
+    """
+    offline = {os.path.normpath(harm.folder if harm.is_log_dir else os.path.dirname(harm.folder)) for harm in failing}
+    left = found.log_dirs - offline
+    needed = any(os.path.exists(os.path.join(log_dir, METADATA_FOLDER)) for log_dir in offline)
+    starts = found.brokers == 1 and left and not needed and all(harm.only_offline for harm in failing)
+    return offline if starts else set()
 
 
 def write_table(found: Diagnosis, out: TextIO, *, detail: int = 0) -> None:

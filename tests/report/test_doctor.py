@@ -137,6 +137,20 @@ def log_dir_of(home: Path, partitions: int = 2) -> Path:
     return home / "logs"
 
 
+def test_a_broker_goes_on_without_a_log_directory_that_is_not_its_last(tmp_path: Path) -> None:
+    """Observed with 4.3.0: a checkpoint that cannot be read takes its log directory offline, and the other one serves."""
+    logs = log_dir_of(tmp_path)
+    more = tmp_path / "more"
+    more.mkdir()
+    (logs / "orders-1").rename(more / "orders-1")
+    (more / "orders-1" / "leader-epoch-checkpoint").write_bytes(b"0\n2\n0 0\n" + bytes(4))
+    answers = [kseg("doctor", *paths, cwd=tmp_path).stdout.splitlines()[0] for paths in (("logs", "more"), ("more",))]
+    assert "yes, without more: more/orders-1/leader-epoch-checkpoint takes it offline" in answers[0]
+    assert "no: more/orders-1/leader-epoch-checkpoint stops it" in answers[1]
+    (more / "__cluster_metadata-0").mkdir()
+    assert "no: more/orders-1" in kseg("doctor", "logs", "more", cwd=tmp_path).stdout
+
+
 def lost_records(cwd: Path) -> int:
     """Return the records that a start without .kafka_cleanshutdown would lose."""
     *_, summary = kseg("recovery", "--unclean", "--format", "jsonl", "logs", cwd=cwd).stdout.splitlines()

@@ -25,7 +25,7 @@ from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.errors import KsegError
 from kseg.format.storage import atomic_write, interrupts
 from kseg.format.storage.interrupts import Interrupted
-from tests.support.cli import SEGMENTS
+from tests.support.cli import SEGMENTS, kseg
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and forks of POSIX")
 
@@ -224,3 +224,20 @@ def test_a_limit_of_the_file_size(name: str, tmp_path: Path) -> None:
             os._exit(9)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7, limit
         assert _files(folder) == case.older, limit
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
+def test_what_root_writes_belongs_to_the_owner_of_the_source(tmp_path: Path) -> None:
+    """A broker that runs as another user writes in the folder that root has repaired for it."""
+    source = tmp_path / "orders-0"
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none", source)
+    os.chown(source, 4711, 4712)
+    for target in ("repaired", "converted"):
+        command = ("repair",) if target == "repaired" else ("convert", "any-to-v2")
+        assert kseg(*command, source, tmp_path / target).returncode == 0
+        written = [tmp_path / target, *(tmp_path / target).iterdir()]
+        assert {(path.stat().st_uid, path.stat().st_gid) for path in written} == {(4711, 4712)}
+    log = source / f"{0:020}.log"
+    os.chown(log, 4711, 4712)
+    assert kseg("repair", log, tmp_path / "alone.log").returncode == 0
+    assert (tmp_path / "alone.log").stat().st_uid == 4711

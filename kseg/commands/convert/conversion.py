@@ -218,7 +218,7 @@ def _convert_alone(work: ConvertSegments, source: str, target: Path, plan: Conve
     indexes = (*index_paths(target), txn_index_path(target))
     if not plan.force:
         check_absent([target, *indexes])
-    with whole_files(target, replace=plan.force, obsolete=indexes) as folder:
+    with whole_files(target, replace=plan.force, obsolete=indexes, owned_as=Path(source)) as folder:
         pairs = [(source, folder / target.name)]
         result = ConvertResult(list(work(pairs)))
         if not plan.downwards:
@@ -252,7 +252,7 @@ class _ConvertRun:
         check_earlier_result(target)
         handling = {name: _handling(name, plan) for name in partition.names}
         kept = [name for name, what in handling.items() if what == COPY]
-        with whole_folder(target, replace=plan.force) as folder:
+        with whole_folder(target, replace=plan.force, owned_as=partition.path) as folder:
             pairs = [(str(partition.path / name), folder / name) for name in partition.logs]
             segments = list(self.work(pairs))
             self._check_order(segments)

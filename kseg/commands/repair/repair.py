@@ -110,7 +110,7 @@ def _repair_alone(source: str, target: Path, plan: RepairPlan, report: ReportLin
         indexes = (*index_paths(target), *others)
         if not plan.force:
             check_absent([*(() if plan.indexes_only else (target,)), *indexes])
-        with whole_files(target, replace=plan.force, obsolete=indexes) as folder:
+        with whole_files(target, replace=plan.force, obsolete=indexes, owned_as=Path(source)) as folder:
             done = repair_segment(source, folder / target.name, plan, report, progress)
         done.target = str(target)
         return _with_emptied(done, plan, report)

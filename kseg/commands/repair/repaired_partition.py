@@ -78,7 +78,7 @@ class PartitionRepair:
         check_earlier_result(target)
         if plan.indexes_only and target.is_dir() and PartitionFolder(target).logs:
             raise UsageError(f"{target} holds segments, and would hold only indexes: build them in a new folder")
-        with whole_folder(target, replace=plan.force) as folder:
+        with whole_folder(target, replace=plan.force, owned_as=partition.path) as folder:
             segments = self._repair_logs(partition, folder, target)
             for name, why in partition.deleted.items():
                 self._leave_out(partition.path / name, why)

@@ -76,6 +76,11 @@ class Harm(NamedTuple):
         return -self.consequence, -self.lost.bytes, self.folder
 
     @property
+    def only_offline(self) -> bool:
+        """Whether the broker continues without this log directory, if it has another one."""
+        return _FAILING["offline"] in self.would and _FAILING["refuse"] not in self.would
+
+    @property
     def place(self) -> str:
         """The folder, and the file of the first harmful step."""
         return escape_controls(os.path.join(self.folder, self.file) if self.file else self.folder)

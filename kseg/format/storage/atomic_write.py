@@ -85,30 +85,45 @@ def whole_file(target: Path, *, replace: bool = True) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def whole_files(target: Path, *, replace: bool, obsolete: Iterable[Path] = ()) -> Iterator[Path]:
+def whole_files(
+    target: Path, *, replace: bool, obsolete: Iterable[Path] = (), owned_as: Path | None = None
+) -> Iterator[Path]:
     """Yield a folder for the file ``target`` and files that belong to it; all get their names if the block succeeds.
 
     They are published in the folder of ``target``, which is the first. The caller must sync them. ``replace`` and
-    ``obsolete`` are those of ``publish``. Raises KsegError.
+    ``obsolete`` are those of ``publish``, ``owned_as`` is that of ``whole_folder``. Raises KsegError.
     """
     with _staging_folder(target, target.parent) as folder:
         yield folder
         mark_results(folder)
         with writing(target):
+            for name in os.listdir(folder):
+                _give_owner(folder / name, owned_as)
             names = sorted(os.listdir(folder), key=lambda name: (name != target.name, name))
             publish([(folder / name, target.parent / name) for name in names], replace=replace, obsolete=obsolete)
 
 
 @contextmanager
-def whole_folder(target: Path, *, replace: bool) -> Iterator[Path]:
-    """Yield a folder that gets its name if the block succeeds. The caller must sync the files in it. Raises KsegError."""
+def whole_folder(target: Path, *, replace: bool, owned_as: Path | None = None) -> Iterator[Path]:
+    """Yield a folder that gets its name if the block succeeds. The caller must sync the files in it. Raises KsegError.
+
+    If root writes it, it belongs to the owner of ``owned_as``: a broker that runs as another user has to write in it.
+    """
     with _staging_folder(target, target) as folder:
         yield folder
         with writing(target):
             os.chmod(folder, 0o777 & ~_umask())
             mark_results(folder)
+            for path in (folder, *folder.rglob("*")):
+                _give_owner(path, owned_as)
             sync_folder(folder)
             publish([(folder, target)], replace=replace)
+
+
+def _give_owner(path: Path, source: Path | None) -> None:
+    if source is not None and os.geteuid() == 0 and source.exists():
+        status = source.stat()
+        os.chown(path, status.st_uid, status.st_gid)
 
 
 @contextmanager
