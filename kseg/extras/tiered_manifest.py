@@ -29,6 +29,7 @@ SIDE_FILES = {
 }
 #: The most bytes of a manifest, of a chunk, and the most chunks. The plugin's chunks have 4 MiB by default.
 MOST_MANIFEST, MOST_CHUNK, MOST_CHUNKS = 16 << 20, 256 << 20, 1 << 20
+LEAST_CHUNK = 1 << 10
 _ZSTD = 4
 
 
@@ -107,6 +108,8 @@ def _log_chunks(index: Any, *, compressed: bool) -> Chunks:
     if not 0 < chunk_size <= INT32_MAX or min(chunk_size, size) > MOST_CHUNK:
         raise ValueError(f"expected chunks of 1 to {MOST_CHUNK:,} bytes, got {chunk_size:,}")
     count = -(-size // chunk_size)
+    if chunk_size < LEAST_CHUNK and count > LEAST_CHUNK:  # each chunk is a read of its own
+        raise ValueError(f"expected chunks of at least {LEAST_CHUNK:,} bytes in a large file, got {chunk_size:,}")
     if count > MOST_CHUNKS:
         raise ValueError(f"expected at most {MOST_CHUNKS:,} chunks, got {count:,}")
     if index["type"] == "fixed":

@@ -29,6 +29,8 @@ _LOG, _INDEXES = ".log", ".indexes"
 # The chunks that were decoded last, the newest at the end, and the most bytes of them.
 _recent: dict[tuple[str, int, int, int, bool], bytes] = {}
 _RECENT_SIZE = 16 << 20
+#: An object with less than this part of its bytes is not read: the filler for the rest would cost the time of gigabytes.
+_LEAST_SHARE = 250
 
 
 class DamagedObjectError(KsegError):
@@ -82,6 +84,11 @@ class DecodedFile(PositionedFile):
         self._object = local_files.open_file(member.path, named=False)
         stored = os.fstat(self._object.fileno()) if isinstance(self._object, io.FileIO) else self._object.status
         self._stored_size = stored.st_size
+        if self._stored_size * _LEAST_SHARE < (expected := member.chunks.starts[-1]):
+            self._object.close()
+            raise UnreadableError(
+                f"{member.path}: the object has {self._stored_size:,} of the {expected:,} bytes in its manifest"
+            )
         self.status = member.status_from(stored)
         self._member = member
         self._cipher = cipher

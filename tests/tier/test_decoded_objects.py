@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -167,6 +168,16 @@ def test_a_truncated_object_is_a_finding(suffix: str, tmp_path: Path) -> None:
     done = invoke("validate", objects)
     assert done.exit_code == 1, done.output
     assert "the object has only" in done.stderr
+
+
+def test_an_object_of_which_next_to_nothing_is_left_is_one_line(tmp_path: Path) -> None:
+    """The filler for gigabytes that a manifest claims would cost their time."""
+    objects = copied(tmp_path)
+    path = objects / f"{STEMS[1]}.log"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 300])
+    done = invoke("validate", objects)
+    assert done.exit_code == 2, done.output
+    assert re.search(r"the object has [0-9,]+ of the [0-9,]+ bytes in its manifest", done.stderr)
 
 
 def test_a_missing_object_is_one_line(tmp_path: Path) -> None:

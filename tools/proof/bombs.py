@@ -331,11 +331,11 @@ def endless_options(folder: Path) -> Path:
 
 @_bomb("tier fetch {} -o OUT", "validate", "dump --format jsonl", "stats")
 def tier_manifests(folder: Path) -> Path:
-    """A manifest with as many chunks as kseg accepts, and one with a huge file of one chunk."""
+    """Manifests of files of which the objects have only a part, with large chunks and with small ones."""
     partition = folder / f"orders-{'A' * 22}" / "0"
     partition.mkdir(parents=True)
     indexes = dict.fromkeys(("offset", "timestamp", "producerSnapshot", "leaderEpoch", "transaction"))
-    for number, (size, chunk) in enumerate(((2**31 - 1, 1 << 20), (1_000_000, 1), (2**31 - 1, 2**31 - 1))):
+    for number, (size, chunk) in enumerate(((74_000_000, 1 << 20), (1 << 20, 1 << 10), (2**31 - 1, 1 << 20))):
         index = {"type": "fixed", "originalChunkSize": chunk, "originalFileSize": size,
                  "transformedChunkSize": chunk, "finalTransformedChunkSize": 1}  # fmt: skip
         manifest = {"version": "1", "chunkIndex": index, "segmentIndexes": indexes, "compression": False}
