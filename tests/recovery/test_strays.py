@@ -82,6 +82,7 @@ def test_folders_of_another_log_directory_and_names_before_that_of_the_metadata(
     assert shown.stdout.count("K703 stray-folder") == 2
     page = kseg("doctor", "--redact", "--format", "html", log_dir, more).stdout
     assert "K703" in page
+    assert "The files have no errors, but a start of the broker harms its data" in page
     assert "rders" not in page
 
 

@@ -59,7 +59,10 @@ def write_html(found: IncidentDiagnosis, out: TextIO, *, run: Run | None = None)
     ordered = {"damaged": ordered.pop("damaged"), "next": _next_steps(found), **ordered}
     last = [ordered.pop(name) for name in ("segments", "content", "stats", "findings") if name in ordered]
     lead = " ".join(filter(None, (validation_page.lead(total), *(part.answer for part in found.parts))))
+    level, verdict = validation_page.verdict_level(total), total.verdict
     title = validation_page.headline(found.page, total)
-    head = page.header(validation_page.verdict_level(total), total.verdict, title, lead, run, "kseg doctor")
+    if verdict == "sound" and found.recovery.harms:
+        level, verdict, title = "damaged", "loss", "The files have no errors, but a start of the broker harms its data"
+    head = page.header(level, verdict, title, lead, run, "kseg doctor")
     head += validation_page.tiles(found.page, total)
-    page.write_page(out, f"kseg doctor: {total.verdict}", head, [*ordered.values(), *last], found.page.data())
+    page.write_page(out, f"kseg doctor: {verdict}", head, [*ordered.values(), *last], found.page.data())
