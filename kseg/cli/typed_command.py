@@ -17,6 +17,7 @@ from kseg.cli import common, settings_file
 from kseg.cli.option_rules import check_rules
 from kseg.cli.option_table import ABSENT, CELLS, ROWS, group_of
 from kseg.format.storage.file_access import file_access
+from kseg.format.storage.source import check_exists
 
 if TYPE_CHECKING:
     from kseg.report.formats import ResultKind
@@ -138,6 +139,8 @@ def command(
                 given["format"] = "table"
             asked = options(**given)
             check_rules(name, asked, set_by_user)
+            for key in given.get("kek", ()):  # it is read only where an object is encrypted
+                check_exists(key)
             if given.get("max_rate") is not None or given.get("kek"):
                 context.with_resource(file_access(max_rate=given["max_rate"], keys=given.get("kek", ())))
             return function(asked)
