@@ -50,9 +50,12 @@ class _Steps:
 
         def run(pool: Any) -> None:
             ((work, _), _), *_ = pool._waiting
-            if self.last == f"in {work.__name__}":
-                threading.Timer(0.5, _kill).start()
+            last = self.last == f"in {work.__name__}"
+            if last:
+                threading.Timer(0.2, _kill).start()
             real(pool)
+            if last:  # the job was faster: nobody has its results yet
+                _kill()
 
         owner.run = run
 
