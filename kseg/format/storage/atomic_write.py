@@ -121,7 +121,7 @@ def whole_folder(target: Path, *, replace: bool, owned_as: Path | None = None) -
 
 
 def _give_owner(path: Path, source: Path | None) -> None:
-    if source is not None and os.geteuid() == 0 and source.exists():
+    if source is not None and hasattr(os, "geteuid") and os.geteuid() == 0 and source.exists():
         status = source.stat()
         os.chown(path, status.st_uid, status.st_gid)
 
