@@ -35,7 +35,7 @@ def test_rows_come_as_they_are_written_and_ctrl_c_ends_it(tmp_path: Path) -> Non
         running.send_signal(signal.SIGINT)
         assert running.wait(30) == 0
         assert running.stderr is not None
-        assert running.stderr.read() == b""
+        assert running.stderr.read().decode() == ""
         assert lines.empty()
 
 

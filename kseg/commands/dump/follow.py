@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, takewhile, zip_longest
 from typing import Any
@@ -105,3 +105,7 @@ def write_until_interrupted(rows: Iterable[Any], write: Callable[[Iterable[Any],
     except KeyboardInterrupt as error:
         if isinstance(error, Interrupted) and not error.ctrl_c:
             raise
+    finally:
+        # Readers that wait are closed here: at the end of the process the modules that they need can be gone.
+        if isinstance(rows, Generator):
+            rows.close()
