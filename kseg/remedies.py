@@ -138,6 +138,11 @@ NO_SNAPSHOT = Remedy(
     "from the log. For a copy: `kseg repair PARTITION NEW` writes the snapshots.",
     (_stopped(_UNCLEAN),),
 )
+#: What to do about a folder that the metadata does not place on the broker, for a sentence that goes on or ends.
+UNPLACED = (
+    "If its records are to be in use, put the result of `kseg convert any-to-v2 --for-another-cluster` in its place, with "
+    "the partition.metadata of the present topic. Nothing if the topic was deleted, or moved to other brokers"
+)
 DELETED_SNAPSHOT = Remedy("Nothing: the broker deletes the file at its start.", (Action("", (START,)),))
 _EPOCH_FILE = _stopped("kseg repair PARTITION NEW", "cp NEW/leader-epoch-checkpoint PARTITION/")
 EPOCHS = Remedy(

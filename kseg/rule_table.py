@@ -382,8 +382,7 @@ _TABLE = (
          "Stop the node, and copy the newest snapshot (.checkpoint) of another controller into the folder."),
     Rule("K703", "stray-folder", _W, "partition folder {folder}: {why}",
          "Renames the folder to -stray at its next start, and creates an empty log if it has a partition of this name.",
-         "If its records are to be in use, put the result of `kseg convert any-to-v2 --for-another-cluster` in its place, "
-         "with the partition.metadata of the present topic. Nothing if the topic was deleted, or moved to other brokers."),
+         f"{do.UNPLACED}."),
     Rule("K704", "unregistered-directory", _I,
          "broker {node} has not registered this log directory, {directory}, which has {folders}",
          "Registers it at its next start, and reports its partitions to the controllers.",

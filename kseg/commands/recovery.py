@@ -89,7 +89,7 @@ class Broker:
         self._identities: dict[str, MetaProperties] = {}
         self._metadata_dir: str | None = None
         self._has_metadata = False
-        #: What each log directory with a metadata log says; None if not read yet, or unreadable.
+        #: What each log directory with a metadata log says, None if not read yet.
         self._replayed: dict[str, Replayed | None] = {}
 
     def add_place(self, place: str) -> None:
@@ -130,12 +130,12 @@ class Broker:
             else []
         )
 
-    def _metadata(self, log_dir: str) -> Replayed | None:
+    def _metadata(self, log_dir: str) -> Replayed:
         """Return what a log directory's metadata log says; each is read once."""
         place = os.path.realpath(log_dir)
-        if self._replayed.get(place) is None:
-            self._replayed[place] = metadata_beside(log_dir)
-        return self._replayed[place]
+        known = self._replayed.get(place) or metadata_beside(log_dir)
+        self._replayed[place] = known
+        return known
 
     def strays(self, log_dir: str, folders: Iterable[str]) -> dict[str, str]:
         """Return the partition folders of a log directory that become strays by the broker's metadata, each with the reason.
@@ -143,15 +143,14 @@ class Broker:
         Nothing is known without a metadata log that can be read to its end.
         """
         for place in list(self._replayed):
-            if (found := self._metadata(place)) and found.image:
-                return stray_folders(log_dir, folders, found.image)
+            if image := self._metadata(place).image:
+                return stray_folders(log_dir, folders, image)
         return {}
 
     def _replay_steps(self, folder: str) -> list[Step]:
         """Return a step if a record of a metadata log keeps this node from starting."""
         log_dir = os.path.dirname(os.path.abspath(folder))
-        found = self._metadata(log_dir)
-        fault = found.fault if found else None
+        fault = self._metadata(log_dir).fault
         if fault is None:
             return []
         try:

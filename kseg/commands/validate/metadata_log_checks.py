@@ -8,13 +8,14 @@ from collections.abc import Collection, Iterable, Iterator
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import Finding
 from kseg.format.internal_topics.cluster_image import ClusterImage
-from kseg.format.internal_topics.metadata_replay import ReplayFault
+from kseg.format.internal_topics.effective_state import state_files
+from kseg.format.internal_topics.metadata_replay import ReplayFault, replayed
 from kseg.format.log_loader.loaded_files import RefusedError
 from kseg.format.log_loader.log_dir_identity import owner_of, read_identity
-from kseg.format.log_loader.stray_folders import metadata_of, stray_folders
+from kseg.format.log_loader.stray_folders import stray_folders
 from kseg.format.sidefiles.metadata_files import PARTITION_METADATA
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import CLUSTER_METADATA, base_offset_of, is_snapshot, partition_of, snapshot_id
+from kseg.format.storage.naming import CLUSTER_METADATA, base_offset_of, partition_of, snapshot_id
 from kseg.text import count_of
 
 
@@ -26,10 +27,10 @@ def check_metadata_log(folder: str, given: Collection[str], log_dirs: Iterable[s
     checked, too: strays among those of the same broker are found. Source: ``KafkaRaftLog.recoverSnapshots``.
     """
     try:
-        present = local_files.names_in(folder)
+        paths = state_files(folder)
     except UnreadableError:
         return []
-    names = sorted(name for name in present if is_snapshot(name) or base_offset_of(name) is not None)
+    names = list(map(os.path.basename, paths))
     logs = [name for name in names if base_offset_of(name) is not None]
     if not logs or not set(names) <= set(given):
         return []
@@ -38,18 +39,19 @@ def check_metadata_log(folder: str, given: Collection[str], log_dirs: Iterable[s
     if first > max(ends, default=0):
         return [(os.path.join(folder, logs[0]), Finding("metadata-snapshot-missing", 0, facts={"offset": first}))]
     try:
-        found = metadata_of(folder)
+        found = replayed(paths)
     except KsegError:
         return []  # reported for the file itself, or a broker has deleted it meanwhile
     if found.fault is not None:
-        return [(found.fault.path, _not_replayable(found.fault))]
+        return [(os.path.join(folder, os.path.basename(found.fault.path)), _not_replayable(found.fault))]
     if found.image is None:
         return []
     own = os.path.dirname(folder)
     newest = os.path.join(folder, logs[-1])
     findings = [(newest, finding) for finding in _of_cluster(found.image)] if found.image.whole else []
+    broker = owner_of(own)
     for log_dir in log_dirs:
-        if log_dir == own or owner_of(log_dir) == owner_of(own):
+        if log_dir == own or owner_of(log_dir) == broker:
             findings += _of_log_dir(log_dir, found.image, newest)
     return findings
 

@@ -62,7 +62,7 @@ class BrokerImage(NamedTuple):
 
 
 class ClusterImage:
-    """The state: ``topics`` by id, ``brokers`` and ``controllers`` by node, ``levels`` by feature.
+    """The state: ``topics`` by id, ``brokers`` and ``controllers`` by node.
 
     ``voters`` is None as long as no record names them: the quorum is static. ``cut``: a snapshot has no footer, which a node
     does not notice. ``damaged``: the log ends at damage, after which a node fetches it again from other controllers.
@@ -72,7 +72,6 @@ class ClusterImage:
         self.topics: dict[str, TopicImage] = {}
         self.brokers: dict[int, BrokerImage] = {}
         self.controllers: dict[int, FeatureRanges] = {}
-        self.levels: dict[str, int] = {}
         self.voters: frozenset[int] | None = None
         self.cut = False
         self.damaged = False

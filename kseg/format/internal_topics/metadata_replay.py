@@ -25,8 +25,7 @@ from kseg.format.internal_topics.decode import DecodedPart, DecodedRecord, decod
 from kseg.format.internal_topics.effective_state import newest_sources
 from kseg.format.messages.message_reader import Message
 from kseg.format.record.control_records import ControlRecord
-from kseg.format.segment.deep_reader import DeepIterator
-from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.segment.deep_reader import chunks_of
 from kseg.format.storage.naming import CLUSTER_METADATA, base_offset_of, is_snapshot
 from kseg.format.storage.source import open_source
 from kseg.rule_table import RULES, Severity
@@ -239,7 +238,6 @@ class MetadataReplay(ClusterImage):
         if not low <= level <= high:
             why = f"feature {name} has level {level}, but Kafka 4.3 supports {low} to {high}"
             raise NotReplayableError(why, brokers=name == METADATA_VERSION and not low <= level <= high + 1)
-        self._set(self.levels, name, level)
 
     def acl(self, data: Message) -> None:
         """Source: ``AclControlManager``."""
@@ -388,13 +386,10 @@ def names_topics(path: str) -> bool:
 def _records(path: str) -> Iterator[tuple[tuple[int, int], int, DecodedRecord | ControlRecord]]:
     """Yield the bytes of its batch (begin and end), the offset and the content of each record."""
     stop = _stop_in_snapshot if is_snapshot(path) else _stop_at_damage
-    opener = DeepIterator(stop)
-    with SegmentReader(open_source(path), report=stop) as reader:
-        for window in reader.windows():
-            for chunk in opener.chunks(window):
-                batches = chunk.batches
-                for row in range(chunk.first, chunk.stop):
-                    for i in chunk.rows(row) if batches.record_total[row] else ():
-                        if decoded := decoded_record(CLUSTER_METADATA, chunk, i) or chunk.control(i):
-                            begin = batches.position[row]
-                            yield (begin, begin + batches.size[row]), chunk.lists.offset[i], decoded
+    for chunk in chunks_of(open_source(path), stop):
+        batches = chunk.batches
+        for row in range(chunk.first, chunk.stop):
+            for i in chunk.rows(row) if batches.record_total[row] else ():
+                if decoded := decoded_record(CLUSTER_METADATA, chunk, i) or chunk.control(i):
+                    begin = batches.position[row]
+                    yield (begin, begin + batches.size[row]), chunk.lists.offset[i], decoded

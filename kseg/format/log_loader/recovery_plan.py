@@ -226,10 +226,10 @@ class _Loading:
         file = self._files.get(TOPIC_ID)
         if file is not None:
             check_topic_id(file.read(0, MAX_TEXT + 1))
+            if may_be_stray and self._start.stray:
+                self._mark_stray(MARK_UNPLACED, self._start.stray)
         elif may_be_stray:
             self._mark_stray(MARK_STRAY, f"{TOPIC_ID} does not exist")
-        if file is not None and may_be_stray and self._start.stray:
-            self._mark_stray(MARK_UNPLACED, self._start.stray)
 
     def _mark_stray(self, action: str, why: str) -> None:
         lost = sum((self._lost(segment.log, 0) for segment in self._segments.values()), NOTHING_LOST)

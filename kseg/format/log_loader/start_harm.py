@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import NamedTuple
 
+from kseg import remedies as do
 from kseg.consequences import Consequence
 from kseg.format.log_loader.plan import (
     EMPTIED,
@@ -36,9 +37,7 @@ REMEDIES: Mapping[str, str] = {
     "records": "Before you start the broker, copy the folders, or save their valid batches: `kseg doctor DIR` has the "
     "commands. If another broker leads the partition, this one fetches the lost records from it after the start.",
     "bytes": "Nothing for folders that lose 0 records: only bytes that nobody can read are lost.",
-    MARK_UNPLACED: "If its records are to be in use, put the result of `kseg convert any-to-v2 --for-another-cluster` in "
-    "its place, with the partition.metadata of the present topic. Nothing if the topic was deleted, or moved to other "
-    "brokers: the folder stays under its new name.",
+    MARK_UNPLACED: f"{do.UNPLACED}: the folder stays under its new name.",
     MARK_STRAY: "Restore partition.metadata with the topic id before you start the broker, or move the folder away.",
     FORGET: "Delete .kafka_cleanshutdown before you start the broker: it then reads the producers from the log. Otherwise "
     "consumers that read committed get records of open transactions, also of those that are aborted later.",

@@ -12,36 +12,25 @@ from collections.abc import Iterable
 
 from kseg.errors import KsegError
 from kseg.format.internal_topics.cluster_image import ClusterImage
+from kseg.format.internal_topics.effective_state import state_files
 from kseg.format.internal_topics.metadata_replay import Replayed, replayed
 from kseg.format.log_loader.loaded_files import RefusedError
 from kseg.format.log_loader.log_dir_identity import read_identity
 from kseg.format.sidefiles.metadata_files import topic_id_of
-from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
     CLUSTER_METADATA,
     METADATA_FOLDER,
-    base_offset_of,
     is_in_use,
-    is_snapshot,
     partition_of,
 )
 
 
-def metadata_of(folder: str) -> Replayed:
-    """Return what a node has that loads the metadata log in a folder. Raises UnreadableError and NotASegmentError."""
-    names = local_files.names_in(folder)
-    return replayed(
-        os.path.join(folder, name) for name in names if is_snapshot(name) or base_offset_of(name) is not None
-    )
-
-
-def metadata_beside(log_dir: str) -> Replayed | None:
-    """Return that of the metadata log in a log directory, None if it has none that can be read."""
-    folder = os.path.join(log_dir, METADATA_FOLDER)
+def metadata_beside(log_dir: str) -> Replayed:
+    """Return what a node has that loads the metadata log in a log directory: nothing if none can be read."""
     try:
-        return metadata_of(folder) if local_files.exists(folder) else None
+        return replayed(state_files(os.path.join(log_dir, METADATA_FOLDER)))
     except KsegError:
-        return None
+        return Replayed(None, None)
 
 
 def stray_folders(log_dir: str, folders: Iterable[str], image: ClusterImage) -> dict[str, str]:
