@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from kseg.format.segment.records_chunk import Record as Record
     from kseg.format.segment.records_chunk import RecordBatch as RecordBatch
     from kseg.format.storage.file_access import file_access as file_access
-    from kseg.format.storage.source import SegmentFile as SegmentFile
+    from kseg.format.storage.segment_files import SegmentFile as SegmentFile
     from kseg.library import Schemas as Schemas
     from kseg.library import Validation as Validation
     from kseg.library import framed_rows as framed_rows
@@ -96,7 +96,7 @@ _EXPORTS = {
     **dict.fromkeys(("Header", "Record", "RecordBatch"), "kseg.format.segment.records_chunk"),
     "ControlRecord": "kseg.format.record.control_records",
     "file_access": "kseg.format.storage.file_access",
-    "SegmentFile": "kseg.format.storage.source",
+    "SegmentFile": "kseg.format.storage.segment_files",
     "validate_segment": "kseg.commands.validate.validate",
     **dict.fromkeys(("Finding", "Policy", "RULES", "Rule", "Severity", "Verdict"), "kseg.findings"),
     **dict.fromkeys(("Comparison", "Difference"), "kseg.commands.diff.differences"),

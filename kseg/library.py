@@ -28,7 +28,8 @@ from kseg.format.segment.framed_files import FRAMINGS
 from kseg.format.segment.records_chunk import Header, Record
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.sidefiles.registry import find_files, recognise
-from kseg.format.storage.source import SegmentFile, is_folder, open_source
+from kseg.format.storage.segment_files import SegmentFile, is_folder
+from kseg.format.storage.source import open_source
 from kseg.report import arrow_table
 from kseg.report.arrow_table import pa
 from kseg.results import FileResult, Settings, Summary

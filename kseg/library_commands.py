@@ -28,16 +28,10 @@ from kseg.format.record.layout import READ_COMMITTED, READ_UNCOMMITTED
 from kseg.format.segment.records_chunk import Record
 from kseg.format.segment.row_filter import HasHeader, KeyIsOneOf, RecordCondition, RowFilter
 from kseg.format.sidefiles.transaction_states import TransactionLogs
+from kseg.format.storage.naming import is_url
 from kseg.format.storage.replica_folders import is_log_dir, partition_replicas, replicas_of_one
-from kseg.format.storage.source import (
-    STDIN,
-    SegmentFile,
-    check_exists,
-    find_segments,
-    is_url,
-    once_each,
-    topic_partition,
-)
+from kseg.format.storage.segment_files import SegmentFile, check_exists, find_segments, once_each
+from kseg.format.storage.source import STDIN, topic_partition
 from kseg.library import Path, Schemas, decode_settings, offset_range, paths_of, raise_unreadable
 from kseg.results import Settings
 from kseg.text import Time, epoch_time, stored_bytes

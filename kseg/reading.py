@@ -21,7 +21,8 @@ from kseg.format.segment.row_filter import KeyIsOneOf, RowFilter
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.sidefiles.transaction_states import TransactionLogs
 from kseg.format.storage.naming import base_offset_of, is_snapshot
-from kseg.format.storage.source import Source, find_segments, local_size, open_range, open_source, topic_partition
+from kseg.format.storage.segment_files import find_segments
+from kseg.format.storage.source import Source, local_size, open_range, open_source, topic_partition
 from kseg.report import parquet
 from kseg.report.arrow_table import pa
 from kseg.text import Time, epoch_time

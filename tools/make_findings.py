@@ -25,7 +25,7 @@ from kseg.commands.validate.validate_ranges import validate_files
 from kseg.findings import RULES, Policy
 from kseg.format.segment.records_chunk import Header
 from kseg.format.sidefiles.registry import find_files
-from kseg.format.storage.source import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.results import Settings, Summary
 from tests.support import damage, metadata_logs

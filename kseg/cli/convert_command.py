@@ -19,7 +19,7 @@ from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.convert.transcode import Conversion
 from kseg.findings import Policy, Severity
 from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
-from kseg.format.storage.source import find_segments, total_size
+from kseg.format.storage.segment_files import find_segments, total_size
 from kseg.report.formats import CONVERSION, destination, write
 from kseg.spark.jobs import written_files
 from kseg.text import count_of

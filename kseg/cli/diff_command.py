@@ -27,6 +27,7 @@ from kseg.commands.diff.metadata_copies import differences, read_copy
 from kseg.commands.diff.replica import Replica, files_of
 from kseg.commands.diff.replica_pairs import UNREAD, PairOutcome, compare_replicas
 from kseg.errors import KsegError, UsageError
+from kseg.format.storage.naming import is_url
 from kseg.format.storage.replica_folders import (
     PartitionReplicas,
     is_log_dir,
@@ -34,7 +35,8 @@ from kseg.format.storage.replica_folders import (
     partition_replicas,
     replicas_of_one,
 )
-from kseg.format.storage.source import STDIN, check_exists, is_metadata_log, is_url, local_size
+from kseg.format.storage.segment_files import check_exists
+from kseg.format.storage.source import STDIN, is_metadata_log, local_size
 from kseg.format.writer.output_guards import folder_of_results
 from kseg.report.diff_keys_report import KeyDiffTotal
 from kseg.report.diff_keys_report import summary_line as key_summary_line

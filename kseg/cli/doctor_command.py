@@ -39,8 +39,8 @@ from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
 from kseg.format.log_loader.start_harm import harm_of, is_affected
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.local_files import entries
-from kseg.format.storage.naming import METADATA_FOLDER, base_offset_of, leftover_of
-from kseg.format.storage.source import SegmentFile, is_url, total_size
+from kseg.format.storage.naming import METADATA_FOLDER, base_offset_of, is_url, leftover_of
+from kseg.format.storage.segment_files import SegmentFile, total_size
 from kseg.report import recovery_report, transactions_report
 from kseg.report.doctor_report import Diagnosis
 from kseg.report.formats import DOCTOR, destination, write

@@ -25,11 +25,11 @@ from kseg.commands.dump.request import DumpRequest
 from kseg.errors import UsageError
 from kseg.extras.serialization import record_decoder
 from kseg.format.checks.run_checks import side_file_of
+from kseg.format.internal_topics import effective_state
 from kseg.format.internal_topics.decode import BY_FOLDER, internal_topic
-from kseg.format.internal_topics.effective_state import Moment, Owner
 from kseg.format.segment.row_filter import RowFilter
-from kseg.format.sidefiles.registry import Recognised
-from kseg.format.storage.source import SegmentFile, find_segments, local_size, once_each, open_source, topic_partition
+from kseg.format.storage.segment_files import SegmentFile, find_segments, once_each
+from kseg.format.storage.source import local_size, open_source, topic_partition
 from kseg.report import side_files_report, template
 from kseg.report.formats import DUMP, View, binary, destination, write
 from kseg.spark.jobs import written_files
@@ -37,6 +37,8 @@ from kseg.text import count_of
 
 if TYPE_CHECKING:
     from kseg.extras.serialization.record_decoder import RecordDecoder
+    from kseg.format.internal_topics.effective_state import Moment, Owner
+    from kseg.format.sidefiles.registry import Recognised
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +62,8 @@ class DumpOptions(SparkOptions, RecordOptions):
     @property
     def owner(self) -> Owner | None:
         """The group or the transactional id whose records are shown."""
-        return Owner.of(self.group, self.txn)
+        named = self.group is not None or self.txn is not None
+        return effective_state.Owner.of(self.group, self.txn) if named else None
 
     @property
     def reads_records(self) -> bool:

@@ -23,7 +23,8 @@ from kseg.format.internal_topics.effective_state import Moment, Owner, effective
 from kseg.format.segment.framed_files import framed_files, framing
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.local_files import special_kind_at
-from kseg.format.storage.source import STDIN, SegmentFile, find_segments, once_each, open_source, topic_partition
+from kseg.format.storage.segment_files import SegmentFile, find_segments, once_each
+from kseg.format.storage.source import STDIN, open_source, topic_partition
 from kseg.report.effective_report import EffectivePartition
 from kseg.report.formats import DUMP, EFFECTIVE, FRAMED, View, check_format, destination, write
 from kseg.text import count_of

@@ -13,7 +13,7 @@ from kseg.cli.typed_command import ReadOptions, command
 from kseg.commands.explain import kinds_in, lesson_of
 from kseg.errors import KsegError
 from kseg.format.segment.framed_files import framed_files
-from kseg.format.storage.source import SegmentFile, is_folder
+from kseg.format.storage.segment_files import SegmentFile, is_folder
 from kseg.report.formats import FOLDER, LESSON, View, destination, write
 
 

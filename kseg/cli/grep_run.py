@@ -27,7 +27,8 @@ from kseg.extras.views.grep_request import GrepRequest
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.segment import split_points
 from kseg.format.segment.several_processes import Job, Parts, parts_of_files, sampled_jobs
-from kseg.format.storage.source import SegmentFile, local_size
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import local_size
 from kseg.text import count_of
 
 if TYPE_CHECKING:

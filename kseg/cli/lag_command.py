@@ -33,7 +33,9 @@ from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, SHARE_GROUP_STA
 from kseg.format.internal_topics.effective_state import Moment
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.metadata_files import topic_id_of
-from kseg.format.storage.source import check_exists, find_segments, is_folder, is_url, local_size, once_each
+from kseg.format.storage.naming import is_url
+from kseg.format.storage.segment_files import check_exists, find_segments, is_folder, once_each
+from kseg.format.storage.source import local_size
 from kseg.report.formats import LAG, LAG_HISTORY, destination, write
 from kseg.report.lag_history_report import answer
 from kseg.report.lag_report import NOT_RESET, LagTotal, summary_line

@@ -13,8 +13,7 @@ import click
 
 from kseg import text  # loads json: few runs have a message
 from kseg.errors import KsegError
-from kseg.report import tables
-from kseg.report.terminal import screen
+from kseg.report import tables, terminal
 
 #: Exit codes: findings, and a failure.
 FOUND, FAILED = 1, 2
@@ -29,7 +28,7 @@ def note(line: str) -> None:
     message = f"kseg: {text.escape_controls(line)}\n"
     if sys.stderr is not None and sys.stderr.isatty():
         message = tables.text_lines(sys.stderr, message.rstrip("\n"), indent=2)
-    with ignore_stderr_errors(), screen.writing(message):
+    with ignore_stderr_errors(), terminal.screen.writing(message):
         click.echo(message, nl=False, err=True)
 
 

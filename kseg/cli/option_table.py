@@ -106,7 +106,7 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "control": OptionRow("--control/--no-control", "Show only control records, or none."),
         "group": OptionRow("--group", "Show this group. Repeatable.", "GROUP", multiple=True),
         "at": OptionRow("--at", "Show the state at this time, or after this offset, not the last one.", "OFFSET|TIME",
-            lambda: Parsed(effective_state.Moment.parse, lambda: TIMES)),
+            lambda: Parsed(lambda text: effective_state.Moment.parse(text), lambda: TIMES)),
         "offset_map": OptionRow("--offset-map", "Write the offsets of another cluster: lines of JSON with topic, partition, "
             "src_first, src_last and dst_first.", "FILE", InputPath),
         "history": OptionRow("--history", "Show commits, appends and lag of this group by minute.", "GROUP"),

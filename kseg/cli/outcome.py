@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from kseg.cli.messages import FAILED, FOUND, note, note_after
-from kseg.commands.dump.dump_items import EmptyFile, FileStart, Item, row_count
+from kseg.commands.dump import dump_items
 from kseg.errors import KsegError, UsageError, VanishedError
 from kseg.findings import READ_ERROR, RULES, Finding, Policy, Severity, Verdict, is_noted, unreadable
-from kseg.format.checks.run_checks import policy_for
-from kseg.format.storage.source import SegmentFile
+from kseg.format.checks import run_checks
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.results import MAX_PER_RULE, Settings
 from kseg.text import count_of
+
+if TYPE_CHECKING:
+    from kseg.commands.dump.dump_items import Item
 
 #: The number of findings up to which each has a line; of more there is one sentence.
 _MOST_LINES = 3
@@ -109,7 +112,7 @@ class DumpOutcome:
 
     def begin(self, file: SegmentFile) -> None:
         """The next file: its findings are weighed as ``kseg validate`` does."""
-        self.file, self._notes.policy = file.path, policy_for(file, Settings())
+        self.file, self._notes.policy = file.path, run_checks.policy_for(file, Settings())
 
     def __call__(self, finding: Finding) -> None:
         if finding.rule == READ_ERROR:  # rows are missing that the file may have
@@ -120,8 +123,8 @@ class DumpOutcome:
     def counted(self, items: Iterator[Item]) -> Iterator[Item]:
         """Yield the items, and count the rows among them."""
         for item in items:
-            self.written += row_count(item)
-            self.rows |= not isinstance(item, (FileStart, EmptyFile))
+            self.written += dump_items.row_count(item)
+            self.rows |= not isinstance(item, (dump_items.FileStart, dump_items.EmptyFile))
             yield item
 
     def attempt(self, rows: Iterator[_Row], *, listed: bool = False) -> Iterator[_Row]:

@@ -11,9 +11,8 @@ from contextlib import contextmanager, suppress
 
 from kseg.findings import do_nothing
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.source import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.report import terminal
-from kseg.report.terminal import screen
 
 #: Seconds before the bar appears, and between its updates.
 DELAY = 1.0
@@ -77,9 +76,9 @@ class _Bar:
         bar.tasks[0].start_time = bar.get_time() - (time.monotonic() - began)
         while True:
             bar.update(task, completed=self._done)
-            with screen.drawing(bar) as visible:
+            with terminal.screen.drawing(bar) as visible:
                 if visible:
                     bar.refresh()
             if self.finished.wait(INTERVAL):
                 break
-        screen.hide()
+        terminal.screen.hide()

@@ -12,14 +12,15 @@ from kseg.errors import UsageError
 from kseg.extras.serialization import record_decoder
 from kseg.extras.sql import where
 from kseg.format.internal_topics.decode import internal_topic
-from kseg.format.internal_topics.effective_state import Owner
 from kseg.format.record.layout import READ_COMMITTED
 from kseg.format.segment.row_filter import HasHeader, KeyIsOneOf, RecordCondition, RowFilter
 from kseg.format.sidefiles.transaction_states import TransactionLogs
-from kseg.format.storage.source import SegmentFile, topic_partition
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import topic_partition
 
 if TYPE_CHECKING:
     from kseg.extras.serialization.record_decoder import DecodeSettings
+    from kseg.format.internal_topics.effective_state import Owner
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,8 @@ from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.recovery import RecoveryRequest, plans_of
 from kseg.errors import KsegError, UsageError
 from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
-from kseg.format.storage.source import find_segments, is_url, size_of
+from kseg.format.storage.naming import is_url
+from kseg.format.storage.segment_files import find_segments, size_of
 from kseg.report.formats import RECOVERY, destination, write
 from kseg.report.recovery_report import Plans, RecoveryTotal, summary_line
 

@@ -21,7 +21,7 @@ from kseg.commands.repair.several_replicas import repair_replicas
 from kseg.errors import UsageError
 from kseg.findings import Policy
 from kseg.format.storage.replica_folders import is_log_dir
-from kseg.format.storage.source import check_exists, find_segments, total_size
+from kseg.format.storage.segment_files import check_exists, find_segments, total_size
 from kseg.report.formats import REPAIR, destination, writer
 from kseg.report.ranking import some_text
 from kseg.report.repair_report import summary_line

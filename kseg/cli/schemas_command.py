@@ -15,7 +15,8 @@ from kseg.extras.serialization.schema_sources import Registry
 from kseg.extras.serialization.schemas_topic import TOPIC, RegistryState, applied_records
 from kseg.findings import Report
 from kseg.format.internal_topics import decode
-from kseg.format.storage.source import find_segments, once_each, topic_partition
+from kseg.format.storage.segment_files import find_segments, once_each
+from kseg.format.storage.source import topic_partition
 from kseg.report import row_formats
 from kseg.report.formats import SCHEMAS, binary, destination, write
 from kseg.text import count_of

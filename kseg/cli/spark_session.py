@@ -23,8 +23,10 @@ from kseg.cli.typed_command import SparkOptions
 from kseg.engine import lazy
 from kseg.errors import KsegError, UsageError
 from kseg.format.storage.file_access import Progress
+from kseg.format.storage.naming import is_url
 from kseg.format.storage.process_pool import submit_ordered
-from kseg.format.storage.source import STDIN, SegmentFile, is_url, total_size
+from kseg.format.storage.segment_files import SegmentFile, total_size
+from kseg.format.storage.source import STDIN
 from kseg.format.writer.output_rule import check_output_folder
 from kseg.spark.jobs import pool, written_files
 from kseg.spark.jobs.launch import check_system, is_connect, start

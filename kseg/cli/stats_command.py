@@ -18,7 +18,7 @@ from kseg.commands.stats.levels import levels, sorted_by_folder, stats_of
 from kseg.errors import KsegError
 from kseg.findings import Policy, Severity
 from kseg.format.segment.framed_files import framed_files
-from kseg.format.storage.source import SegmentFile, find_segments, once_each, total_size
+from kseg.format.storage.segment_files import SegmentFile, find_segments, once_each, total_size
 from kseg.report.formats import STATS, destination, write
 from kseg.report.wording import omitted_findings
 from kseg.results import Settings

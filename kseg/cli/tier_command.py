@@ -21,7 +21,7 @@ from kseg.commands.validate.folder_checks import check_folders
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import KsegError, UsageError
 from kseg.findings import do_nothing
-from kseg.format.storage.source import is_url
+from kseg.format.storage.naming import is_url
 from kseg.format.writer.output_guards import target_path
 from kseg.report.formats import TIER_CHECK, TIER_FETCH, destination, write
 from kseg.report.tier_report import Fetched

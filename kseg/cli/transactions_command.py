@@ -12,7 +12,7 @@ from kseg.cli.this_run import this_run
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.transactions import items_of
 from kseg.errors import KsegError
-from kseg.format.storage.source import SegmentFile, find_segments, once_each
+from kseg.format.storage.segment_files import SegmentFile, find_segments, once_each
 from kseg.report.formats import TRANSACTIONS, destination, write
 from kseg.report.transactions_report import TransactionsTotal, summary_line
 

@@ -17,7 +17,7 @@ from kseg.cli import common, settings_file
 from kseg.cli.option_rules import check_rules
 from kseg.cli.option_table import ABSENT, CELLS, ROWS, group_of
 from kseg.format.storage.file_access import file_access
-from kseg.format.storage.source import check_exists
+from kseg.format.storage.segment_files import check_exists
 
 if TYPE_CHECKING:
     from kseg.report.formats import ResultKind

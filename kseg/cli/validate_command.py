@@ -24,7 +24,8 @@ from kseg.findings import Policy, Severity, do_nothing, parse_severity
 from kseg.format.segment.framed_files import framed_files
 from kseg.format.sidefiles import registry
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.source import SegmentFile, is_folder, is_url, once_each, total_size
+from kseg.format.storage.naming import is_url
+from kseg.format.storage.segment_files import SegmentFile, is_folder, once_each, total_size
 from kseg.format.writer import output_rule
 from kseg.report import spool, wording
 from kseg.report.formats import VALIDATION, destination, write

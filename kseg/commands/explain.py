@@ -27,7 +27,8 @@ from kseg.format.segment.segment_reader import Window
 from kseg.format.sidefiles.producer_snapshot import STORED_FIELDS, StoredFields
 from kseg.format.sidefiles.registry import Recognised, recognise
 from kseg.format.storage.naming import BOOTSTRAP, base_offset_of, is_snapshot
-from kseg.format.storage.source import STDIN, SegmentFile, Source, check_complete, open_range, open_source, walk_folders
+from kseg.format.storage.segment_files import SegmentFile, check_complete, walk_folders
+from kseg.format.storage.source import STDIN, Source, open_range, open_source
 from kseg.results import FileResult, FindingCollector, Settings
 from kseg.schema import Row
 

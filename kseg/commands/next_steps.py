@@ -22,8 +22,7 @@ from kseg.findings import RULES
 from kseg.format.log_loader.log_dir_identity import IN_ANOTHER
 from kseg.format.log_loader.plan import MARK_STRAY
 from kseg.format.log_loader.start_harm import REMEDIES, Harm
-from kseg.format.sidefiles.metadata_files import META
-from kseg.format.storage.naming import METADATA_FOLDER, is_log, partition_of
+from kseg.format.storage.naming import META_PROPERTIES, METADATA_FOLDER, PARTITION_METADATA, is_log, partition_of
 from kseg.remedies import Action, Remedy
 
 _NAME = re.compile(r"\b[A-Z][A-Z_]+\b")
@@ -32,8 +31,6 @@ _SEVERAL_REPLICAS = "another replica is in sync"
 _NEW = {"NEW": "repaired", "BACKUP": "backup"}
 #: Rules of the end of a segment, whose remedy is for the newest segment.
 _ENDS = ("truncated-tail", "zero-tail", "zero-segment")
-#: The remedy of a partition folder without partition.metadata, which no finding of a file can have.
-STRAY = "partition.metadata"
 
 
 #: Rules about data that was lost before: a start loses nothing more, and only another replica has it.
@@ -157,7 +154,7 @@ def _steps_of(folder: str, found: Iterable[FoundRule], try_repair: TryRepair, ha
     corrected = any(line.startswith(do.SWAP) or harm_file.partition(".")[0] in line for line in todo)
     if not corrected and not decisions:
         decisions |= dict.fromkeys(_start_texts(harm))
-    if todo and partition_of(os.path.basename(folder)) and not os.path.isfile(os.path.join(folder, STRAY)):
+    if todo and partition_of(os.path.basename(folder)) and not os.path.isfile(os.path.join(folder, PARTITION_METADATA)):
         stray = _stray_steps(folder)  # a repair cannot know the topic id
         todo += stray.commands
         decisions |= dict.fromkeys(stray.decisions)
@@ -182,10 +179,10 @@ def _start_texts(harm: Harm | None) -> list[str]:
     """Return what to do about the predicted start of a folder, besides what commands do."""
     if harm is None or harm.foreign:
         return []
-    if harm.file == META and IN_ANOTHER in harm.would:
-        return [f"{META}: {_NOT_ITS_OWN}"]
-    if harm.file == META:
-        return [f"{META}: {do.METADATA_FILES[META].text}"]
+    if harm.file == META_PROPERTIES and IN_ANOTHER in harm.would:
+        return [f"{META_PROPERTIES}: {_NOT_ITS_OWN}"]
+    if harm.file == META_PROPERTIES:
+        return [f"{META_PROPERTIES}: {do.METADATA_FILES[META_PROPERTIES].text}"]
     if "fails" in harm.causes:
         return [f"correct what makes the broker {harm.would}"]
     # Only bytes that nobody can read are no reason to wait; the topic id of a stray partition has commands.
@@ -283,8 +280,8 @@ def _filled(command: str, folder: str, file: str) -> str | None:
 
 def _stray_steps(folder: str) -> PartitionSteps:
     """Return what to do about a partition folder without partition.metadata: another partition of its topic has the id."""
-    (action,) = do.METADATA_FILES[STRAY].actions
-    lines = [_filled(line, folder, os.path.join(folder, STRAY)) for line in _lines(action)]
+    (action,) = do.METADATA_FILES[PARTITION_METADATA].actions
+    lines = [_filled(line, folder, os.path.join(folder, PARTITION_METADATA)) for line in _lines(action)]
     commands = tuple(line for line in lines if line is not None)
     return PartitionSteps(folder, commands, () if commands else ("restore partition.metadata with the topic id",))
 
@@ -298,7 +295,7 @@ def _other_partition(folder: str) -> str | None:
         return None
     found = _identified_partitions(log_dir, state).get(name.rpartition("-")[0], ())
     beside = (os.path.join(log_dir, one) for one in found if one != name)
-    return next((one for one in beside if os.path.isfile(os.path.join(one, STRAY))), None)
+    return next((one for one in beside if os.path.isfile(os.path.join(one, PARTITION_METADATA))), None)
 
 
 @lru_cache(maxsize=8)
@@ -311,7 +308,7 @@ def _identified_partitions(log_dir: str, state: int) -> dict[str, list[str]]:
     with suppress(OSError):
         for name in sorted(os.listdir(log_dir or ".")):
             known = found.setdefault(name.rpartition("-")[0], [])
-            if len(known) < 2 and os.path.isfile(os.path.join(log_dir, name, STRAY)):
+            if len(known) < 2 and os.path.isfile(os.path.join(log_dir, name, PARTITION_METADATA)):
                 known.append(name)
     return found
 

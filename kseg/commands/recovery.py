@@ -31,12 +31,17 @@ from kseg.format.log_loader.plan import (
 from kseg.format.log_loader.recovery_plan import BrokerStart, plan_partition
 from kseg.format.log_loader.stray_folders import metadata_beside, stray_folders
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
-from kseg.format.sidefiles.metadata_files import CLEAN_SHUTDOWN, LOG_STARTS, META, RECOVERY_POINTS, MetaProperties
+from kseg.format.sidefiles.metadata_files import MetaProperties
+from kseg.format.sidefiles.named_ends import ALL_ZEROS, lost_log
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
     BOOTSTRAP,
+    CLEAN_SHUTDOWN,
     CLUSTER_METADATA,
+    LOG_STARTS,
+    META_PROPERTIES,
     METADATA_FOLDER,
+    RECOVERY_POINTS,
     Partition,
     base_offset_of,
     is_log,
@@ -45,11 +50,10 @@ from kseg.format.storage.naming import (
     logs_among,
     partition_of,
 )
-from kseg.format.storage.source import log_dirs_in
-from kseg.format.writer.written_side_files import ALL_ZEROS, lost_log
+from kseg.format.storage.segment_files import log_dirs_in
 from kseg.text import count_of
 
-_OF_A_LOG_DIR = {CLEAN_SHUTDOWN, RECOVERY_POINTS, META}
+_OF_A_LOG_DIR = {CLEAN_SHUTDOWN, RECOVERY_POINTS, META_PROPERTIES}
 # The cache of tiered storage is not a partition; the broker knows its name.
 _PASSED_OVER = frozenset({"remote-log-index-cache"})
 
@@ -174,7 +178,7 @@ class Broker:
         except RefusedError:
             return steps
         for other in self._identities.values():
-            steps += [Step("refuse", META, why) for why in conflicts(identity, other)]
+            steps += [Step("refuse", META_PROPERTIES, why) for why in conflicts(identity, other)]
         self._identities[folder] = identity
         return steps
 
@@ -284,20 +288,20 @@ def _check_identity(log_dir: str, steps: list[Step]) -> bool:
     A folder of partitions without a log directory's files may be a copy of some partitions. ``kseg repair`` writes their
     log starts.
     """
-    names = {CLEAN_SHUTDOWN, META, *CHECKPOINTS} - {LOG_STARTS}
+    names = {CLEAN_SHUTDOWN, META_PROPERTIES, *CHECKPOINTS} - {LOG_STARTS}
     if not any(local_files.exists(os.path.join(log_dir, name)) for name in names):
         return False
     try:
         if read_identity(log_dir).directory_id is None:
-            steps.append(Step("write-directory-id", META, _NEW_ID))
+            steps.append(Step("write-directory-id", META_PROPERTIES, _NEW_ID))
     except OfflineError as error:
         # KafkaRaftServer needs the ids of the log directory that has the metadata log.
         ends = local_files.exists(os.path.join(log_dir, METADATA_FOLDER))
         why = f"{error.why}; the log directory has {METADATA_FOLDER}" if ends else error.why
-        steps.append(Step("refuse" if ends else "offline", META, why))
+        steps.append(Step("refuse" if ends else "offline", META_PROPERTIES, why))
         return True
     except RefusedError as error:
-        steps.append(Step("refuse", META, error.why))
+        steps.append(Step("refuse", META_PROPERTIES, error.why))
     return False
 
 

@@ -27,7 +27,8 @@ from kseg.format.segment.transaction_events import log_events
 from kseg.format.sidefiles.producer_snapshot import walk_snapshot
 from kseg.format.sidefiles.side_file_reading import entries_of
 from kseg.format.storage.naming import base_offset_of, partition_of
-from kseg.format.storage.source import SegmentFile, open_source
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import open_source
 
 #: The default of the broker setting transaction.max.timeout.ms, which find-hanging uses, too.
 MAX_TRANSACTION_MS = 15 * 60 * 1000

@@ -14,8 +14,7 @@ from typing import NamedTuple, TextIO
 from kseg.commands.next_steps import PartitionSteps, in_order
 from kseg.consequences import Consequence
 from kseg.format.log_loader.start_harm import Harm
-from kseg.format.storage.naming import METADATA_FOLDER
-from kseg.format.storage.source import is_url
+from kseg.format.storage.naming import METADATA_FOLDER, is_url
 from kseg.report.partition_damage import Damage, DamagedPartitions
 from kseg.report.recovery_report import RecoveryTotal
 from kseg.report.tables import text_lines

@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from kseg.commands.dump.dump_items import BatchItem, RecordsItem, SegmentItem
 from kseg.commands.dump.record_lines import field
 from kseg.errors import UsageError
-from kseg.extras.serialization.decoding import NOT_DECODED, DecodedValue
 from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.record.layout import ABORTED, NO_PRODUCER_ID, NO_SEQUENCE, OPEN, TIMESTAMP_TYPES, UNKNOWN
 from kseg.format.segment.records_chunk import Record, RecordBatch, batch_row
@@ -23,6 +22,9 @@ from kseg.report.row_formats import RowSet, cell, text_rows
 from kseg.report.tables import TableColumn, print_cells
 from kseg.schema import BATCH_COLUMNS, PLACE_COLUMNS, RECORD_COLUMNS, Row
 from kseg.text import escape_controls, iso_time, to_json, unknown_name
+
+if TYPE_CHECKING:
+    from kseg.extras.serialization.decoding import DecodedValue
 
 _BATCH_COLUMNS = (
     TableColumn("position", right=True),
@@ -250,11 +252,11 @@ def _record_cells(page: Sequence[_Shown], view: View) -> tuple[Sequence[TableCol
 
 def _key_or_value_cells(rows: Sequence[_ShownRecord], name: str, encoding: str) -> tuple[str, list[str]]:
     """Return the notation and the cells of the column of keys or of values, as ``content_cells`` does."""
-    decoded = [row.contents[name == "value"] if row.contents else NOT_DECODED for row in rows]
+    decoded = [row.contents[name == "value"] if row.contents else None for row in rows]
     stored = [getattr(row, name) for row in rows]
     kind, texts = content_cells(
         [
-            None if row.record.control or one.kind else content
+            None if row.record.control or (one and one.kind) else content
             for row, one, content in zip(rows, decoded, stored, strict=True)
         ],
         encoding,
@@ -264,10 +266,10 @@ def _key_or_value_cells(rows: Sequence[_ShownRecord], name: str, encoding: str) 
             texts[n] = "-"
         elif row.decoded is not None and row.decoded.get(name) is not None:
             texts[n] = cell(row.decoded[name])
-        elif one.error is not None:
+        elif one is not None and one.error is not None:
             bytes_text = _content_text(stored[n], "", encoding) if one.kind else texts[n]
             texts[n] = f"[{escape_controls(one.error)}] {bytes_text}"
-        elif one.kind is not None:
+        elif one is not None and one.kind is not None:
             texts[n] = _decoded_cell(one)
     return kind, texts
 

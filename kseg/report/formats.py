@@ -20,8 +20,7 @@ from kseg.engine import imported
 from kseg.errors import KsegError, UsageError
 from kseg.format.storage import atomic_write, remote_files, remote_outputs
 from kseg.format.storage.naming import is_url
-from kseg.report import tables
-from kseg.report.terminal import screen
+from kseg.report import tables, terminal
 from kseg.schema import Column
 from kseg.text import one_of
 
@@ -268,7 +267,7 @@ class _Output(io.RawIOBase):
             try:
                 if not self._terminal:
                     return os.write(self._descriptor, data)
-                with screen.writing(data):
+                with terminal.screen.writing(data):
                     return os.write(self._descriptor, data)
             except BrokenPipeError:
                 self._gone = True

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from kseg.consequences import Consequence, attention_text, consequence_of
 from kseg.findings import RULES, Finding, Severity, joined_ranges
-from kseg.format.sidefiles.metadata_files import OF_LOG_DIRS
-from kseg.format.storage.naming import partition_of
+from kseg.format.storage.naming import OF_LOG_DIRS, partition_of
 from kseg.format.storage.source import STDIN
 from kseg.report.ranking import common_text, fold, names_text, some_text
 from kseg.report.tables import Row, TableColumn

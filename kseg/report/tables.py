@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from kseg.engine import lazy
-from kseg.report.terminal import Segment, cell_len, console
+from kseg.report import terminal
 from kseg.text import escape_controls
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def print_cells(
     shown, widths, hidden = layout
     picked = [columns[n] for n in shown]
     wrapped = [([cells[n] for n in shown], style) for cells, style in rows]
-    console(out).print(_Drawn(_terminal_lines(picked, wrapped, widths, whole_rows)), end="", soft_wrap=True)
+    terminal.console(out).print(_Drawn(_terminal_lines(picked, wrapped, widths, whole_rows)), end="", soft_wrap=True)
     _hidden.update(dict.fromkeys(hidden))
     out.write("\n")
 
@@ -186,7 +186,7 @@ def terminal_width(out: TextIO) -> int:
 
 def width_of(text: str) -> int:
     """Return the columns of a text on a terminal."""
-    return len(text) if text.isascii() else cell_len(text)
+    return len(text) if text.isascii() else terminal.cell_len(text)
 
 
 def _by_column(columns: Sequence[TableColumn], rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
@@ -275,11 +275,11 @@ class _Drawn:
     def __init__(self, lines: Iterable[list[Piece]]) -> None:
         self._lines = lines
 
-    def __rich_console__(self, terminal: Any, _: Any) -> Iterator[Any]:
+    def __rich_console__(self, console: Any, _: Any) -> Iterator[Any]:
         # Pieces, not rich's Text, which takes ten times as long.
         for line in self._lines:
-            yield from (Segment(text, terminal.get_style(style) if style else None) for text, style in line)
-            yield Segment.line()
+            yield from (terminal.Segment(text, console.get_style(style) if style else None) for text, style in line)
+            yield terminal.Segment.line()
 
 
 def _cell_lines(cell: str, width: int, column: TableColumn) -> list[str]:

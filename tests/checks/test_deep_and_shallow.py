@@ -14,7 +14,7 @@ from kseg.commands.validate.validate import validate_segment
 from kseg.errors import KsegError
 from kseg.findings import RULES, Finding, Severity
 from kseg.format.record.layout import INT32_MAX
-from kseg.format.storage.source import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.results import Settings
 from tests.support import damage

@@ -13,7 +13,7 @@ import pytest
 
 from kseg.cli.main import COMMANDS
 from kseg.findings import RULES
-from kseg.format.storage.source import find_segments
+from kseg.format.storage.segment_files import find_segments
 from tests.support.cli import DAMAGED, MIXED, PLAIN, ROOT, SEGMENTS, kseg
 
 TRANSACTIONS = SEGMENTS / "4.3.0-v2-none-transactions"

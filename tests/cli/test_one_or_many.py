@@ -31,7 +31,8 @@ from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.several_processes import Meter
 from kseg.format.sidefiles.registry import find_files
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.source import SegmentFile, Source, open_source
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import Source, open_source
 from kseg.results import MAX_PER_RULE, FileResult, Settings
 from tests.support.cli import invoke
 from tests.support.damaged_cases import Case, chunks, damaged, rules_setting, seeds, written

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kseg.format.storage.source import STDIN, SegmentFile, find_segments, once_each
+from kseg.format.storage.segment_files import SegmentFile, find_segments, once_each
+from kseg.format.storage.source import STDIN
 from tests.support.cli import SEGMENTS, kseg
 
 LOG = "00000000000000000023.log"

@@ -26,7 +26,7 @@ from kseg.commands.validate.validate import validate_segment
 from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.format.record.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
 from kseg.format.segment.records_chunk import Chunk, Header, Record
-from kseg.format.storage.source import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.writer import records_builder
 from kseg.format.writer.output_guards import DamagedError, index_paths
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper

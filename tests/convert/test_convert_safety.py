@@ -19,7 +19,7 @@ from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.validate.validate import validate_segment
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import RULES, Finding, Severity
-from kseg.format.storage.source import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.writer.output_guards import DamagedError, index_paths
 from kseg.results import Settings
 from tests.support.damage import entries

@@ -15,7 +15,7 @@ from kseg.commands.dump import dump_ranges
 from kseg.commands.dump.request import DumpRequest
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.process_pool import KILLED
-from kseg.format.storage.source import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.cli import kseg
 from tests.support.processes import wait_for_end, workers_of

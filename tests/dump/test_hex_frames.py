@@ -15,7 +15,7 @@ from kseg.commands.dump.framed_dump import framed_bytes
 from kseg.engine import imported
 from kseg.findings import Finding
 from kseg.format.segment.framed_files import framing
-from kseg.format.storage.source import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile
 from tests.support import damage
 from tests.support.cli import ROOT, kseg
 

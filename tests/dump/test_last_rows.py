@@ -17,7 +17,7 @@ from kseg.commands.dump.last_rows import FIRST_REACH, GROWTH, LastRows, last_row
 from kseg.commands.dump.request import DumpRequest
 from kseg.findings import do_nothing
 from kseg.format.segment.row_filter import KeyIsOneOf, RowFilter
-from kseg.format.storage.source import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.cli import kseg
 from tests.support.damaged_cases import NOW, chunks, damaged, seeds, written

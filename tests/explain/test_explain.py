@@ -20,7 +20,7 @@ from kseg.errors import KsegError
 from kseg.format.record.field_facts import FACTS, FILES, KIPS, VERSIONS
 from kseg.format.sidefiles.producer_snapshot import STORED_FIELDS
 from kseg.format.sidefiles.registry import SIDE_FILES, recognise
-from kseg.format.storage.source import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.report.explain_report import PAGES, write_lesson
 from kseg.report.formats import View
 from kseg.results import Settings

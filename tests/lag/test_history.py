@@ -15,7 +15,7 @@ import pytest
 from kseg.commands.lag import group_events
 from kseg.commands.lag import history as history_module
 from kseg.commands.lag.committed_offsets import LogDirs, partitions_of
-from kseg.format.storage.source import find_segments
+from kseg.format.storage.segment_files import find_segments
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage
 from tests.support.cli import SEGMENTS, invoke, kseg

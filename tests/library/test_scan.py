@@ -18,7 +18,7 @@ import kseg
 from kseg.commands.transactions import Transaction, transactions_of
 from kseg.errors import UnreadableError
 from kseg.extras.views import planning
-from kseg.format.storage.source import find_segments
+from kseg.format.storage.segment_files import find_segments
 from kseg.report import arrow_rows
 from tests.support.cli import invoke
 from tests.support.fixtures import FOLDERS, SEGMENTS

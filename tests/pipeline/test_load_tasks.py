@@ -18,7 +18,7 @@ from kseg.extras.pipeline.offset_plan import LoadPlan, Part, PlanRules, plan_par
 from kseg.extras.pipeline.pipeline_settings import read_settings
 from kseg.extras.pipeline.pipeline_state import PipelineState
 from kseg.extras.pipeline.source_listing import ListedSegment, SourceReplica
-from kseg.format.storage.source import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile
 from tests.support.pipelines import config
 
 

@@ -61,8 +61,8 @@ ACCESSORS = {
 }
 #: What is reached by its name only, at the first need: no arrow of the picture leads from the files on disk up to archives.
 BY_NAME = {"kseg.extras.archive"}
-#: The modules of kseg that ``kseg validate`` loads for one segment, besides packages with only a docstring.
-MOST_MODULES_OF_A_SEGMENT = 54
+#: The most modules of kseg that a command runs for one segment, besides packages with only a docstring.
+MOST_MODULES = {"validate": 54, "stats": 65, "dump": 72, "grep": 78}
 HEAVY = {"rich", "pyarrow", "pyspark", "numpy", "click", "isal", "lz4", "cramjam", "zstandard", "fsspec", "duckdb"}
 HEAVY |= {"cryptography"}
 
@@ -248,17 +248,31 @@ def test_importing_loads_nothing_heavy(statement: str, allowed: set[str]) -> Non
     assert loaded_by(statement) & HEAVY == allowed
 
 
+def modules_of(*command: str) -> set[str]:
+    """Return the modules that a command runs for a segment of 4.3.0, with its options before the path."""
+    path = PACKAGE.parent / "fixtures" / "segments" / "4.3.0-v2-none" / "00000000000000000000.log"
+    assert path.is_file()
+    run = f"import kseg.cli.main\ntry: kseg.cli.main.main({[*command, str(path)]!r})"
+    modules = modules_loaded_by(f"{run}\nexcept SystemExit as end: assert not end.code")
+    own = {f"kseg.{name}" for name in MODULES} & modules
+    assert len(own) <= MOST_MODULES[command[0]], sorted(own)
+    return modules
+
+
+@pytest.mark.parametrize("command", [("dump", "--deep"), ("stats",), ("grep", "")])
+def test_a_command_runs_few_modules(command: tuple[str, ...]) -> None:
+    """Each module that runs costs milliseconds of each start, and none of these reads a schema or predicts a start."""
+    modules = modules_of(*command)
+    strangers = ("kseg.extras.serialization.", "kseg.format.log_loader.", "kseg.format.writer.")
+    assert not [name for name in modules if name.startswith(strangers)]
+
+
 def test_a_lone_segment_is_checked_with_little_loaded() -> None:
     """Start-up is most of the time of small files:
 
     each of these modules costs milliseconds, and kseg needs none of them.
     """
-    path = PACKAGE.parent / "fixtures" / "segments" / "4.3.0-v2-none" / "00000000000000000000.log"
-    assert path.is_file()
-    run = f"import kseg.cli.main\ntry: kseg.cli.main.main(['validate', '--format', 'jsonl', {str(path)!r}])"
-    modules = modules_loaded_by(f"{run}\nexcept SystemExit as end: assert not end.code")
-    own = {name for name in modules if name.split(".")[0] == "kseg"}
-    assert len(own & {f"kseg.{name}" for name in MODULES}) <= MOST_MODULES_OF_A_SEGMENT
+    modules = modules_of("validate", "--format", "jsonl")
     loaded = {name.split(".")[0] for name in modules}
     assert loaded & (HEAVY | {"json", "logging", "socket", "subprocess", "tempfile", "multiprocessing"}) <= {
         "click",

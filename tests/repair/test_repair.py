@@ -31,7 +31,7 @@ from kseg.format.segment.records_chunk import Header
 from kseg.format.segment.segment_reader import WINDOW_SIZE
 from kseg.format.sidefiles.indexes import ABORTED_TXN, AbortedTransactions, AbortedTxn
 from kseg.format.storage.atomic_write import mark_results
-from kseg.format.storage.source import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.writer.output_guards import DamagedError, PartitionFolder, each_partition, index_paths
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message
 from kseg.results import Settings

@@ -14,7 +14,7 @@ from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import KsegError
 from kseg.findings import Severity
-from kseg.format.storage.source import find_segments
+from kseg.format.storage.segment_files import find_segments
 from kseg.results import Settings
 from tests.support.damage import entries
 from tests.support.damaged_logs import SEGMENTS, DamagedLog, cut, flip_bit, insert, overwrite, truncate, zero

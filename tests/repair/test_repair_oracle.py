@@ -21,7 +21,8 @@ from kseg.format.record.columns import CRC_GOOD
 from kseg.format.record.layout import PARTITION_LEADER_EPOCH_AT
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.segment_reader import SegmentReader
-from kseg.format.storage.source import SegmentFile, Source, open_source
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import Source, open_source
 from kseg.format.writer.increasing_offsets import LocatedBatch, batches_of
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.results import Settings

@@ -14,7 +14,7 @@ from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import UnreadableError
 from kseg.findings import Severity
-from kseg.format.storage.source import find_segments
+from kseg.format.storage.segment_files import find_segments
 from kseg.results import Settings
 from tests.support.cli import invoke
 from tests.support.damage import entries

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.format.sidefiles.metadata_files import LOG_STARTS
+from kseg.format.storage.naming import LOG_STARTS
 from tests.support import damage
 from tests.support.cli import invoke
 from tests.support.fleet import BROKERS, make, make_many

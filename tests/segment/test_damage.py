@@ -18,7 +18,8 @@ from kseg.findings import Finding
 from kseg.format.record.layout import LOG_OVERHEAD
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.segment_reader import SegmentReader
-from kseg.format.storage.source import SegmentFile, open_source
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import open_source
 from kseg.results import Settings
 from tests.support import damage
 from tests.support.damage import Place, entries, get, put

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kseg.commands.validate.validate import validate_segment
-from kseg.format.storage.source import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.results import Settings
 from tests.support.fixtures import FOLDERS, dumped, expected
 

@@ -15,7 +15,8 @@ from kseg.commands.validate.validate_ranges import validate_files
 from kseg.format.segment import several_processes, split_points
 from kseg.format.segment.outline import Outline, OutlineCounter, joined
 from kseg.format.segment.segment_reader import SegmentReader
-from kseg.format.storage.source import SegmentFile, Source, open_source, open_split
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import Source, open_source, open_split
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.results import Settings
 from tests.support.fixtures import SEGMENTS

@@ -16,7 +16,7 @@ from kseg.format.segment import several_processes
 from kseg.format.segment.several_processes import Job, Meter, best_jobs, parts_of_files, sampled_jobs
 from kseg.format.storage import process_pool
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.source import SegmentFile, find_segments
+from kseg.format.storage.segment_files import SegmentFile, find_segments
 from kseg.results import Settings
 from tests.support.cli import SEGMENTS
 from tests.support.processes import ImmediatePool

@@ -13,7 +13,7 @@ import pytest
 
 from kseg.errors import KsegError, UsageError
 from kseg.format.sidefiles.transaction_states import stable_offset
-from kseg.format.storage.source import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.fixtures import SEGMENTS, dumped, expected
 

@@ -13,7 +13,7 @@ import pytest
 from kseg.commands.stats import totals
 from kseg.commands.stats.counting import EXACT, SIZES, largest_in, size_bucket
 from kseg.commands.stats.levels import levels, stats_of
-from kseg.format.storage.source import find_segments
+from kseg.format.storage.segment_files import find_segments
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.report.stats_rows import stats_row
 from kseg.results import Settings

@@ -14,7 +14,7 @@ from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.commands.stats import totals as stats_module
 from kseg.commands.stats.levels import levels, sorted_by_folder, stats_of
 from kseg.format.segment import several_processes
-from kseg.format.storage.source import find_segments
+from kseg.format.storage.segment_files import find_segments
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.report.stats_rows import stats_row
 from kseg.results import Settings

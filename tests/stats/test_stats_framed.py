@@ -14,7 +14,7 @@ from kseg.commands.stats.levels import levels, stats_of
 from kseg.commands.validate.validate import validate_segment
 from kseg.findings import do_nothing
 from kseg.format.segment.framed_files import framed_files
-from kseg.format.storage.source import SegmentFile, find_segments
+from kseg.format.storage.segment_files import SegmentFile, find_segments
 from kseg.report.stats_rows import stats_row
 from kseg.results import Settings
 from kseg.text import count_of

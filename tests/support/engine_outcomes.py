@@ -22,7 +22,7 @@ from kseg.commands.stats.counted_file import segment_stats
 from kseg.commands.validate.validate import validate_segment
 from kseg.errors import KsegError
 from kseg.findings import Finding
-from kseg.format.storage.source import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.report.dump_report import write_jsonl
 from kseg.report.formats import View
 from kseg.results import FileResult, Settings

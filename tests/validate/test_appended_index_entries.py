@@ -12,7 +12,8 @@ from kseg.commands.validate.validate import validate_segment
 from kseg.findings import Finding
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.indexes import ABORTED_TXN
-from kseg.format.storage.source import SegmentFile, open_source
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import open_source
 from tests.support.fixtures import SEGMENTS
 
 FOLDER = SEGMENTS / "4.3.0-v2-none-transactions"

@@ -10,7 +10,7 @@ import pytest
 from kseg.commands.validate.folder_checks import check_folders
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.format.segment import several_processes, split_points
-from kseg.format.storage.source import find_segments
+from kseg.format.storage.segment_files import find_segments
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_wrapper
 from kseg.results import Settings
 from tests.support.fuzzing import cases

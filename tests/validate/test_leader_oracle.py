@@ -14,7 +14,8 @@ import pytest
 from kseg.findings import Severity, Verdict
 from kseg.format.checks.run_checks import new_collector, run_checks
 from kseg.format.segment.framed_files import RecordSet
-from kseg.format.storage.source import SegmentFile, open_source
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import open_source
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, wrap
 from kseg.results import Settings
 from tests.support.fuzzing import cases

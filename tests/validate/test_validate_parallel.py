@@ -11,7 +11,8 @@ from kseg.commands.validate import validate_ranges
 from kseg.findings import Finding, Policy
 from kseg.format.segment import several_processes, split_points
 from kseg.format.segment.segment_reader import SegmentReader
-from kseg.format.storage.source import SegmentFile, open_range, open_split
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import open_range, open_split
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.results import FileResult, Settings
 

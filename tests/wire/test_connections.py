@@ -16,7 +16,7 @@ import kseg as kseg_library
 from kseg.commands.validate.validate import validate_segment
 from kseg.errors import UsageError
 from kseg.extras.wire import apis, connections
-from kseg.format.storage.source import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.results import Settings
 from tests.support.cli import invoke
 from tests.support.fuzzing import cases

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kseg.commands.validate.validate import validate_segment
-from kseg.format.storage.source import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.results import Settings
 from tests.support import framed_files as framed
 from tests.support.cli import invoke

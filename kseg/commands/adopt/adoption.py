@@ -20,11 +20,10 @@ from kseg.errors import UsageError
 from kseg.findings import do_nothing
 from kseg.format.internal_topics.decode import TRANSACTION_STATE
 from kseg.format.log_loader.broker_starts import CHECKPOINTS
-from kseg.format.sidefiles.metadata_files import CLEAN_SHUTDOWN, META, PARTITION_METADATA
 from kseg.format.storage import local_files
 from kseg.format.storage.atomic_write import NewFile, sync_folder, whole_folder, writing
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.naming import BOOTSTRAP, is_log
+from kseg.format.storage.naming import BOOTSTRAP, CLEAN_SHUTDOWN, META_PROPERTIES, PARTITION_METADATA, is_log
 from kseg.format.writer.metadata_snapshot import MetadataRecord, write_snapshot
 from kseg.format.writer.output_guards import copy_file
 
@@ -178,7 +177,7 @@ def _write_identity(home: Path, new: NewDisk, identity: Identity) -> None:
         "node.id": str(new.node),
         "directory.id": new.directory_id,
     }
-    _write_text(home / META, "".join(f"{name}={value}\n" for name, value in values.items()))
+    _write_text(home / META_PROPERTIES, "".join(f"{name}={value}\n" for name, value in values.items()))
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -16,9 +16,9 @@ from kseg.commands.adopt.old_metadata import OldMetadata
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, REMOTE_LOG_METADATA, TRANSACTION_STATE
 from kseg.format.log_loader.loaded_files import LeaderEpochCache, truncation_offset
 from kseg.format.sidefiles.checkpoints import CheckpointOffset, LeaderEpoch, walk_offset_checkpoint
-from kseg.format.sidefiles.metadata_files import CLEANER_OFFSETS
 from kseg.format.sidefiles.side_file_reading import entries_of
 from kseg.format.storage import local_files
+from kseg.format.storage.naming import CLEANER_OFFSETS
 from kseg.text import span
 
 #: A folder with a higher number is not of a topic: the partitions before it would all be empty.

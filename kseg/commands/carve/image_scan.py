@@ -20,7 +20,8 @@ from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.segment.resync_search import ScanBudget
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.local_files import open_file
-from kseg.format.storage.source import STDIN, Source, is_url
+from kseg.format.storage.naming import is_url
+from kseg.format.storage.source import STDIN, Source
 
 #: ``socket.request.max.bytes`` by default: a broker accepts no larger batch.
 MOST_BATCH = 100 * 1024 * 1024

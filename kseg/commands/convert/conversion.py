@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from kseg.commands.convert.another_cluster import LEADER_EPOCH
+from kseg.commands.convert import another_cluster
 from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.convert.convert_ranges import Pair, convert_segments
 from kseg.commands.convert.converted_segment import Report
@@ -27,7 +27,7 @@ from kseg.format.log_loader.loaded_files import RefusedError
 from kseg.format.record.columns import BatchColumns
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.transaction_events import Event, log_events
-from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, LeaderEpoch
+from kseg.format.sidefiles.checkpoints import LeaderEpoch, stored_leader_epochs
 from kseg.format.sidefiles.index_walks import walk_txn_index
 from kseg.format.sidefiles.indexes import MAX_OPEN, AbortedTransactions, AbortedTxn
 from kseg.format.sidefiles.registry import COPY, LEAVE_OUT, REBUILD, check_not_side_file, handling_of
@@ -35,8 +35,8 @@ from kseg.format.storage import remote_files, remote_outputs
 from kseg.format.storage.atomic_write import NewFile, check_absent, whole_files, whole_folder, writing
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.local_files import check_regular, read_file
-from kseg.format.storage.naming import base_offset_of, producer_snapshot_offset
-from kseg.format.storage.source import STDIN, is_metadata_log, is_url, open_source
+from kseg.format.storage.naming import LEADER_EPOCHS, base_offset_of, is_url, producer_snapshot_offset
+from kseg.format.storage.source import STDIN, is_metadata_log, open_source
 from kseg.format.writer import written_side_files
 from kseg.format.writer.batch_runs import side_file_error
 from kseg.format.writer.output_guards import (
@@ -341,7 +341,7 @@ def _write_epochs(
     """Make the leader epochs of all segments ascend, and write a checkpoint that agrees with them."""
     if plan.another_cluster:
         first = base_offset_of(partition.logs[0]) or 0
-        written_side_files.write(folder, [LeaderEpoch(LEADER_EPOCH, first)])
+        written_side_files.write(folder, [LeaderEpoch(another_cluster.LEADER_EPOCH, first)])
         return
     epoch = 0
     for segment, name in zip(segments, partition.logs, strict=True):
@@ -357,6 +357,6 @@ def _write_epochs(
             copy_file(partition.path / LEADER_EPOCHS, folder / LEADER_EPOCHS)
         return
     runs = written_side_files.merged_runs(segment.leader_epochs for segment in segments)
-    known = written_side_files.stored(partition.path) or []
+    known = stored_leader_epochs(partition.path) or []
     if entries := written_side_files.merged(known, runs, None):
         written_side_files.write(folder, entries)

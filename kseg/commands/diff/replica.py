@@ -20,12 +20,13 @@ from kseg.format.record.layout import CODEC_MASK, LOG_OVERHEAD
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader, Window
-from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, LeaderEpoch, walk_leader_epochs
+from kseg.format.sidefiles.checkpoints import LeaderEpoch, walk_leader_epochs
 from kseg.format.storage import local_files
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.local_files import skip_special
-from kseg.format.storage.naming import base_offset_of, is_snapshot
-from kseg.format.storage.source import SegmentFile, is_folder, open_source, segments_in
+from kseg.format.storage.naming import LEADER_EPOCHS, base_offset_of, is_snapshot
+from kseg.format.storage.segment_files import SegmentFile, is_folder, segments_in
+from kseg.format.storage.source import open_source
 from kseg.format.writer.batch_runs import payload_of
 
 

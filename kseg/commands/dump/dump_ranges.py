@@ -29,7 +29,8 @@ from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.several_processes import Job, Parts, parts_of_files, sampled_jobs
 from kseg.format.storage import process_pool
 from kseg.format.storage.naming import is_snapshot
-from kseg.format.storage.source import SegmentFile, local_size, open_split
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import local_size, open_split
 from kseg.results import Settings
 
 if TYPE_CHECKING:

@@ -108,6 +108,8 @@ def byte_range(path: str, size: int, wanted: RowFilter, *, sealed: bool = False)
 
     ``sealed``: it is not the last segment of its log.
     """
+    if (wanted.first_offset, wanted.end_offset, wanted.since) == (None, None, None):
+        return 0, size
     return index_reader.byte_range(path, size, wanted.first_offset, wanted.end_offset, wanted.since, sealed=sealed)
 
 

@@ -18,7 +18,8 @@ from kseg.commands.dump.dump_items import FileStart
 from kseg.format.sidefiles.log_end import LogEnd, last_valid_batch
 from kseg.format.storage.interrupts import Interrupted
 from kseg.format.storage.naming import base_offset_of, is_snapshot
-from kseg.format.storage.source import find_segments, local_size, once_each
+from kseg.format.storage.segment_files import find_segments, once_each
+from kseg.format.storage.source import local_size
 
 #: Seconds between two polls.
 INTERVAL = 0.2

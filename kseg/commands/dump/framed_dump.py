@@ -14,7 +14,8 @@ from kseg.format.segment.framed_files import ReadSettings, RecordSet, framing
 from kseg.format.segment.records_chunk import batch_row, record_row, unchanged
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.segment.segment_reader import SegmentReader
-from kseg.format.storage.source import SegmentFile, local_size, open_source
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import local_size, open_source
 from kseg.schema import BATCH_COLUMNS, TRANSACTIONAL, Row
 
 

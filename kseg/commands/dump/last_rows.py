@@ -17,8 +17,9 @@ from kseg.errors import KsegError, UsageError
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.sidefiles import index_reader
-from kseg.format.storage.naming import base_offset_of, is_snapshot
-from kseg.format.storage.source import SegmentFile, is_url, local_size, stored_size
+from kseg.format.storage.naming import base_offset_of, is_snapshot, is_url
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import local_size, stored_size
 
 #: The bytes before the end of a segment that are counted first, and by how much they grow.
 FIRST_REACH, GROWTH = 64 * 1024, 16

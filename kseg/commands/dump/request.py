@@ -12,7 +12,7 @@ from kseg.findings import Report
 from kseg.format.internal_topics.decode import internal_topic
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.sidefiles.transaction_states import TransactionLogs
-from kseg.format.storage.source import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile
 
 if TYPE_CHECKING:
     from kseg.extras.serialization.record_decoder import RecordDecoder

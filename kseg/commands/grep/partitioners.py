@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from kseg.errors import UsageError
 from kseg.format.record.layout import INT32_MAX
-from kseg.format.storage.source import SegmentFile, topic_partition
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import topic_partition
 
 _MASK = 0xFFFFFFFF
 _MULTIPLIER = 0x5BD1E995

@@ -25,10 +25,18 @@ from kseg.format.internal_topics.effective_state import Moment, effective, topic
 from kseg.format.internal_topics.state import Item
 from kseg.format.sidefiles.checkpoints import walk_offset_checkpoint
 from kseg.format.sidefiles.log_end import last_valid_batch
-from kseg.format.sidefiles.metadata_files import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, topic_id_of
-from kseg.format.storage.naming import CLUSTER_METADATA, base_offset_of, partition_of
+from kseg.format.sidefiles.metadata_files import topic_id_of
+from kseg.format.storage.naming import (
+    CLEANER_OFFSETS,
+    CLUSTER_METADATA,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    base_offset_of,
+    partition_of,
+)
 from kseg.format.storage.process_pool import add_progress
-from kseg.format.storage.source import SegmentFile, local_size, open_source
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import local_size, open_source
 
 #: Topic and partition.
 Place = tuple[str, int]

@@ -16,11 +16,12 @@ from kseg.commands.repair.repair_losses import CorrectedBatch, DuplicateBatch, L
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.format.log_loader.loaded_files import LeaderEpochCache, truncation_offset
 from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.sidefiles.checkpoints import stored_leader_epochs
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import open_source
 from kseg.format.writer.output_guards import PartitionFolder
-from kseg.format.writer.written_side_files import EpochRun, append_run, merged, stored
+from kseg.format.writer.written_side_files import EpochRun, append_run, merged
 
 
 class ReplicaBatch(NamedTuple):
@@ -134,7 +135,7 @@ def settle_epochs(replicas: Sequence[DamagedReplica]) -> None:
             if epoch >= 0:
                 append_run(runs[n], [epoch, batch.base_offset, batch.last_offset])
     for replica, found in zip(replicas, runs, strict=True):
-        entries = merged(stored(Path(replica.path)) or (), found, replica.end)
+        entries = merged(stored_leader_epochs(Path(replica.path)) or (), found, replica.end)
         replica.epochs = LeaderEpochCache(entries, replica.end)
 
 

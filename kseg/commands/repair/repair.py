@@ -17,17 +17,16 @@ from kseg.commands.repair.repaired_partition import PartitionRepair, indexed_end
 from kseg.commands.repair.repaired_segment import RepairPlan, repair_segment
 from kseg.errors import KsegError, NotASegmentError, UsageError
 from kseg.findings import do_nothing
-from kseg.format.sidefiles.metadata_files import LOG_STARTS
+from kseg.format.sidefiles.named_ends import ALL_ZEROS, is_all_zeros
 from kseg.format.sidefiles.registry import check_not_side_file
 from kseg.format.storage import remote_files, remote_outputs
 from kseg.format.storage.atomic_write import check_absent, whole_files
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.local_files import check_regular
-from kseg.format.storage.naming import base_offset_of
-from kseg.format.storage.source import STDIN, is_url
+from kseg.format.storage.naming import LOG_STARTS, base_offset_of, is_url
+from kseg.format.storage.source import STDIN
 from kseg.format.writer.output_guards import PartitionFolder, each_partition, index_paths, target_path, txn_index_path
 from kseg.format.writer.output_rule import check_dst, check_dst_url
-from kseg.format.writer.written_side_files import ALL_ZEROS, is_all_zeros
 
 # Errors of one partition. The other partitions of a log directory are still repaired.
 _REPORTED_ERRORS = (KsegError,)

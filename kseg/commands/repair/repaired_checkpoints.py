@@ -23,12 +23,11 @@ from kseg.format.checks.batch_checks import LARGEST_EPOCH_STEP
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT32_MAX, INT64_MIN, NO_PARTITION_LEADER_EPOCH, PARTITION_LEADER_EPOCH_AT
 from kseg.format.segment.segment_reader import SegmentReader
-from kseg.format.sidefiles.checkpoints import VERSION, LeaderEpoch, walk_offset_checkpoint
-from kseg.format.sidefiles.metadata_files import LOG_STARTS, META
+from kseg.format.sidefiles.checkpoints import VERSION, LeaderEpoch, stored_leader_epochs, walk_offset_checkpoint
 from kseg.format.storage.atomic_write import whole_file
-from kseg.format.storage.naming import base_offset_of, partition_of
+from kseg.format.storage.naming import LOG_STARTS, META_PROPERTIES, base_offset_of, partition_of
 from kseg.format.storage.source import open_source
-from kseg.format.writer import rewritten_rows, written_side_files
+from kseg.format.writer import rewritten_rows
 from kseg.text import count_of
 
 _NONE = NO_PARTITION_LEADER_EPOCH
@@ -243,7 +242,7 @@ def write_log_starts(sources: Sequence[Path], target: Path, result: RepairResult
         else:
             starts[key] = start
             result.log_starts.append(f"{folder.name}: {start} ({why})")
-    if unproved and any((source / META).exists() for source in sources):
+    if unproved and any((source / META_PROPERTIES).exists() for source in sources):
         result.log_starts.append(
             f"nothing proves that of {count_of(unproved, 'partition')}: records that were deleted from the first segment "
             "can become readable again"
@@ -291,7 +290,7 @@ def _proved_start(source: Path, segments: Iterable[SegmentRepair]) -> int | None
     the base offset of a batch. A start at the base offset of a later batch proves nothing, because a follower that lost
     its checkpoint begins a new one there.
     """
-    entries = written_side_files.stored(source)
+    entries = stored_leader_epochs(source)
     if not entries:
         return None
     epoch, start = entries[0]

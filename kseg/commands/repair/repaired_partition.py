@@ -31,14 +31,15 @@ from kseg.findings import Finding
 from kseg.format.log_loader.loaded_files import RefusedError
 from kseg.format.record.columns import CRC_GOOD
 from kseg.format.segment.segment_reader import SegmentReader
-from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS
+from kseg.format.sidefiles.checkpoints import stored_leader_epochs
 from kseg.format.sidefiles.index_reader import offset_entries, time_entries
 from kseg.format.sidefiles.indexes import AbortedTransactions
+from kseg.format.sidefiles.named_ends import ALL_ZEROS, is_all_zeros
 from kseg.format.sidefiles.registry import COPY, REBUILD, handling_of
 from kseg.format.storage.atomic_write import NewFile, check_absent, whole_folder, writing
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.local_files import read_file
-from kseg.format.storage.naming import base_offset_of, producer_snapshot_offset, snapshot_id
+from kseg.format.storage.naming import LEADER_EPOCHS, base_offset_of, producer_snapshot_offset, snapshot_id
 from kseg.format.storage.source import open_source
 from kseg.format.writer import written_side_files
 from kseg.format.writer.batch_runs import side_file_error
@@ -50,7 +51,7 @@ from kseg.format.writer.output_guards import (
     index_paths,
     txn_index_path,
 )
-from kseg.format.writer.written_side_files import ALL_ZEROS, is_all_zeros, write_snapshots
+from kseg.format.writer.written_side_files import write_snapshots
 from kseg.text import count_of
 
 #: The number of batches of the next segment that show whether the last leader epoch of a segment is too high.
@@ -130,7 +131,7 @@ class PartitionRepair:
         txns = AbortedTransactions()
         _add_open_transactions(txns, partition.path / (partition.logs[0].partition(".")[0] + ".snapshot"))
         segments: list[SegmentRepair] = []
-        stored = written_side_files.stored(partition.path) or ()
+        stored = stored_leader_epochs(partition.path) or ()
         last_epoch = floor = -1
         places = _places(partition, self.plan)
         named = {place.target for place in places if place.order is not None}
@@ -383,7 +384,7 @@ def _log_end(segments: Sequence[SegmentRepair]) -> int:
 
 def _write_epochs(partition: PartitionFolder, folder: Path, segments: list[SegmentRepair]) -> None:
     """Copy the ``leader-epoch-checkpoint``, or write one that agrees with the kept batches."""
-    known = written_side_files.stored(partition.path)
+    known = stored_leader_epochs(partition.path)
     corrected = any(segment.epochs_mended for segment in segments)
     runs = written_side_files.merged_runs(segment.leader_epochs for segment in segments)
     entries = written_side_files.merged(known or [], runs, _log_end(segments))

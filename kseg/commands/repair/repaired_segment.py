@@ -26,15 +26,17 @@ from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import Window
 from kseg.format.segment.transaction_events import Event, chunk_events, transaction_events
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES, AbortedTransactions, IndexBuilder
+from kseg.format.sidefiles.named_ends import named_ends
 from kseg.format.storage.atomic_write import NewFile, writing
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of
-from kseg.format.storage.source import SegmentFile, Source, open_source
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import Source, open_source
 from kseg.format.writer.batch_runs import ReadBackError
 from kseg.format.writer.moved_batches import MovedBatch, source_ranges
 from kseg.format.writer.offset_order import AdjacentBatches, OffsetOrder, find_order
 from kseg.format.writer.output_guards import DamagedError, index_paths, txn_index_path
-from kseg.format.writer.written_side_files import append_runs, named_ends
+from kseg.format.writer.written_side_files import append_runs
 from kseg.results import Settings, Summary
 from kseg.text import count_of
 

@@ -16,11 +16,10 @@ from kseg.errors import KsegError
 from kseg.findings import do_nothing
 from kseg.format.log_loader.loaded_files import OfflineError, RefusedError
 from kseg.format.log_loader.log_dir_identity import read_identity
-from kseg.format.sidefiles.metadata_files import LOG_STARTS
 from kseg.format.storage import file_access
 from kseg.format.storage.atomic_write import check_absent
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.naming import CLUSTER_METADATA
+from kseg.format.storage.naming import CLUSTER_METADATA, LOG_STARTS
 from kseg.format.storage.replica_folders import PartitionReplicas, partition_replicas
 from kseg.format.writer.output_guards import folder_of_results, target_path
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from kseg.errors import NotASegmentError
 from kseg.format.record.layout import INT32_MAX, SUM_LIMIT
 from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.sidefiles.named_ends import named_ends
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source, open_source
 from kseg.format.writer.increasing_offsets import LocatedBatch, batches_of
 from kseg.format.writer.offset_order import AdjacentBatches, OffsetOrder, ceiling_of, find_order
-from kseg.format.writer.written_side_files import named_ends
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,11 +31,12 @@ from kseg.errors import UsageError
 from kseg.findings import do_nothing
 from kseg.format.record.layout import INT32_MAX, PARTITION_LEADER_EPOCH_AT
 from kseg.format.segment.deep_reader import chunks_of
-from kseg.format.sidefiles.metadata_files import PARTITION_METADATA, topic_id_of
+from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.storage.atomic_write import scratch_folder
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.naming import base_offset_of, partition_of
-from kseg.format.storage.source import check_exists, is_metadata_log, is_url, open_range
+from kseg.format.storage.naming import PARTITION_METADATA, base_offset_of, is_url, partition_of
+from kseg.format.storage.segment_files import check_exists
+from kseg.format.storage.source import is_metadata_log, open_range
 from kseg.format.writer.output_guards import PartitionFolder, copy_file, target_path
 from kseg.format.writer.output_rule import check_dst
 from kseg.format.writer.written_side_files import write

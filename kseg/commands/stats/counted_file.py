@@ -38,7 +38,8 @@ from kseg.format.segment.framed_files import LOSING, ReadSettings, RecordSet, fr
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.source import SegmentFile, Source, open_source
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import Source, open_source
 from kseg.results import FileResult, FindingCollector, Settings, Summary
 from kseg.schema import Row
 

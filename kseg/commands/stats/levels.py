@@ -16,7 +16,8 @@ from kseg.commands.stats.totals import Stats
 from kseg.findings import do_nothing
 from kseg.format.segment.several_processes import Job, parts_of_files
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.source import STDIN, SegmentFile, size_of
+from kseg.format.storage.segment_files import SegmentFile, size_of
+from kseg.format.storage.source import STDIN
 from kseg.results import Settings
 
 _PARTITION_NAME = re.compile(r".+-\d+$")

@@ -18,19 +18,19 @@ from kseg.commands.tier.remote_segments import LOG, RemoteSegment, remote_segmen
 from kseg.errors import UnreadableError, UsageError
 from kseg.extras import archive, tiered_view
 from kseg.findings import do_nothing
-from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, REMOTE_LEADER_EPOCHS
+from kseg.format.sidefiles.checkpoints import REMOTE_LEADER_EPOCHS
 from kseg.format.sidefiles.log_end import last_valid_batch
 from kseg.format.storage import file_access, local_files
 from kseg.format.storage.atomic_write import NewFile, sync_folder, whole_folder, writing
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.naming import INDEX_SUFFIXES
+from kseg.format.storage.naming import INDEX_SUFFIXES, LEADER_EPOCHS, PARTITION_METADATA
 from kseg.format.storage.source import stored_size
 
 _PIECE = 1 << 20
 #: Why a log is left out: nothing of it can be read.
 NO_BATCH = "it has no valid batch"
 _REPEATED = "other segments have its offsets"
-_SNAPSHOT, _PARTITION_METADATA = ".snapshot", "partition.metadata"
+_SNAPSHOT = ".snapshot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ def write_partitions(
             if epochs:
                 source = epochs[-1].segment.path(REMOTE_LEADER_EPOCHS)
                 damaged += _copy(source, home / LEADER_EPOCHS, strict=not skip_damaged)
-            with NewFile(home / _PARTITION_METADATA) as out:
+            with NewFile(home / PARTITION_METADATA) as out:
                 out.file.write(f"version: 0\ntopic_id: {plan.topic_id}".encode())
                 out.sync()
             sync_folder(home)

@@ -19,13 +19,13 @@ from kseg.format.internal_topics.state import DELETE_STATES, SEGMENT_STATES
 from kseg.format.messages.message_reader import jsonable
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.segment_reader import SegmentReader
-from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, walk_leader_epochs, walk_offset_checkpoint
+from kseg.format.sidefiles.checkpoints import walk_leader_epochs, walk_offset_checkpoint
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import CLUSTER_METADATA, base_offset_of, is_log, partition_of
-from kseg.format.storage.source import open_source, path_in, walk_folders
+from kseg.format.storage.naming import CLUSTER_METADATA, LEADER_EPOCHS, LOG_STARTS, base_offset_of, is_log, partition_of
+from kseg.format.storage.segment_files import path_in, walk_folders
+from kseg.format.storage.source import open_source
 
 COPY_STARTED, COPY_FINISHED, DELETE_STARTED, DELETE_FINISHED = SEGMENT_STATES
-_LOG_STARTS = "log-start-offset-checkpoint"
 
 
 class RemotePlace(NamedTuple):
@@ -185,7 +185,7 @@ def read_local_logs(log_dirs: Sequence[str], faults: list[str]) -> dict[str, lis
                 continue
             home = str(folder.parent)
             if home not in starts:
-                starts[home] = _log_starts(path_in(home, _LOG_STARTS))
+                starts[home] = _log_starts(path_in(home, LOG_STARTS))
             log = LocalLog(str(folder), starts[home].get(folder.name), min(bases), _epochs(folder, names))
             found.setdefault(folder.name, []).append(log)
     return found

@@ -13,7 +13,7 @@ from typing import NoReturn
 from kseg.errors import UnreadableError
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import remote_name, remote_partition_of, tiered_view
-from kseg.format.storage.source import check_complete, folders_at, path_in
+from kseg.format.storage.segment_files import check_complete, folders_at, path_in
 
 LOG = ".log"
 

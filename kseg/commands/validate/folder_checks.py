@@ -25,12 +25,23 @@ from kseg.format.log_loader.log_segment import DEFAULT_LIMITS, complete_swaps, d
 from kseg.format.log_loader.partition_files import Files
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.checkpoints import HARMLESS, walk_offset_checkpoint
-from kseg.format.sidefiles.metadata_files import CLEAN_SHUTDOWN, CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS
 from kseg.format.sidefiles.registry import belongs_to_partition
 from kseg.format.sidefiles.side_file_reading import entries_of, positioned_entries_of
 from kseg.format.storage import local_files, remote_files
-from kseg.format.storage.naming import INDEX_SUFFIXES, base_offset_of, is_in_use, is_snapshot, is_url, partition_of
-from kseg.format.storage.source import LATELY, SegmentFile, is_metadata_log, topic_partition
+from kseg.format.storage.naming import (
+    CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    INDEX_SUFFIXES,
+    LOG_STARTS,
+    base_offset_of,
+    is_in_use,
+    is_snapshot,
+    is_url,
+    partition_of,
+)
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import LATELY, is_metadata_log, topic_partition
 from kseg.results import FileResult, Settings, Summary
 from kseg.text import count_of
 

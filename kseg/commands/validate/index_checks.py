@@ -26,7 +26,8 @@ from kseg.format.sidefiles.index_columns import Columns
 from kseg.format.sidefiles.index_walks import IndexRun, offset_runs, time_runs
 from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, StaleEntries, TimeEntry
 from kseg.format.storage.naming import base_offset_of
-from kseg.format.storage.source import SegmentFile, Source, local_size, open_source
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import Source, local_size, open_source
 from kseg.text import iso_time
 
 #: The most reported positions of an index that are remembered, so that one entry gives one finding.

@@ -19,9 +19,16 @@ from kseg.format.checks.offset_checks import expected_offset_note
 from kseg.format.record.framing import increment_sequence
 from kseg.format.record.layout import LARGE_JUMP
 from kseg.format.sidefiles.indexes import ABORTED_TXN
-from kseg.format.sidefiles.metadata_files import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import base_offset_of, is_in_use, is_remote_log
+from kseg.format.storage.naming import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    base_offset_of,
+    is_in_use,
+    is_remote_log,
+)
 
 #: Seconds in which a running broker deletes the segments that the cleaner has merged into an earlier one.
 _PATIENCE_WITH_CLEANER = 2.0

@@ -10,10 +10,8 @@ from kseg.commands.validate.partition_state import PartitionState
 from kseg.commands.validate.segment_facts import EpochRun
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import Finding, Report
-from kseg.format.log_loader.loaded_files import TOPIC_ID
 from kseg.format.log_loader.producers import stray_snapshots
-from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, REMOTE_LEADER_EPOCHS, LeaderEpoch, walk_leader_epochs
-from kseg.format.sidefiles.metadata_files import CLEAN_SHUTDOWN, META, RECOVERY_POINTS
+from kseg.format.sidefiles.checkpoints import REMOTE_LEADER_EPOCHS, LeaderEpoch, walk_leader_epochs
 from kseg.format.sidefiles.producer_snapshot import (
     ENTRY,
     HEADER,
@@ -23,6 +21,11 @@ from kseg.format.sidefiles.producer_snapshot import (
 from kseg.format.sidefiles.side_file_reading import entries_of, positioned_entries_of
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
+    CLEAN_SHUTDOWN,
+    LEADER_EPOCHS,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
     is_in_use,
     is_index,
     partition_of,
@@ -75,8 +78,8 @@ class PartitionSideFiles:
         clean = local_files.exists(os.path.join(log_dir, CLEAN_SHUTDOWN))
         producers = len(self._state.producers.all())
         # Outside of a log dir a single segment is that of a partition that never rolled, copied from a running broker.
-        copied = not any(local_files.exists(os.path.join(log_dir, name)) for name in (META, RECOVERY_POINTS))
-        if copied and not any(local_files.exists(self._path(name)) for name in (TOPIC_ID, LEADER_EPOCHS)):
+        copied = not any(local_files.exists(os.path.join(log_dir, name)) for name in (META_PROPERTIES, RECOVERY_POINTS))
+        if copied and not any(local_files.exists(self._path(name)) for name in (PARTITION_METADATA, LEADER_EPOCHS)):
             return  # only segments and indexes were copied
         kept = self._kept_snapshots or self._snapshots_now()
         if producers and not kept and (clean or (copied and len(self._state.bases) > 1)):

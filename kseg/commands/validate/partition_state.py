@@ -15,9 +15,8 @@ from kseg.commands.validate.segment_facts import EpochRun, SegmentFacts
 from kseg.findings import Report
 from kseg.format.checks.offset_checks import gap_finding
 from kseg.format.record.offset_evidence import LIMIT, BoundedMap
-from kseg.format.sidefiles.metadata_files import CLEANER_OFFSETS, LOG_STARTS
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import base_offset_of, is_index
+from kseg.format.storage.naming import CLEANER_OFFSETS, LOG_STARTS, base_offset_of, is_index
 
 MAX_EPOCHS = 100_000
 MAX_SPANS = 10_000

@@ -32,7 +32,7 @@ from kseg.format.storage import local_files
 from kseg.format.storage.atomic_write import whole_file
 from kseg.format.storage.local_files import open_file
 from kseg.format.storage.naming import is_url
-from kseg.format.storage.source import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.results import COUNTS, FileResult, Settings, Summary
 
 _VERSION = 5

@@ -22,7 +22,8 @@ from kseg.format.segment.framed_files import LOSING, PRODUCE_KIND, UNDECODED, Re
 from kseg.format.segment.segment_reader import Window
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of
-from kseg.format.storage.source import SegmentFile, Source, is_newest, open_source
+from kseg.format.storage.segment_files import SegmentFile, is_newest
+from kseg.format.storage.source import Source, open_source
 from kseg.results import FileResult, FindingCollector, Settings, Summary
 
 if TYPE_CHECKING:

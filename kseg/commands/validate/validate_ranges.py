@@ -32,7 +32,8 @@ from kseg.format.checks.run_checks import (
 from kseg.format.segment import outline, several_processes, split_points
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.source import SegmentFile, open_source, open_split, size_of
+from kseg.format.storage.segment_files import SegmentFile, size_of
+from kseg.format.storage.source import open_source, open_split
 from kseg.results import FileResult, Settings
 
 if TYPE_CHECKING:

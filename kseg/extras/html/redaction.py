@@ -19,8 +19,8 @@ from io import StringIO
 from typing import TextIO
 
 from kseg.extras.html.page import as_json
-from kseg.format.storage.naming import partition_of
-from kseg.format.storage.source import STDIN, is_url
+from kseg.format.storage.naming import is_url, partition_of
+from kseg.format.storage.source import STDIN
 from kseg.report.spool import Run
 
 #: Parts of a page in which a name is code: its style and its script, whose hashes the page declares.

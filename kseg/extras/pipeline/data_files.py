@@ -10,7 +10,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from kseg.extras.pipeline.pipeline_state import new_file
-from kseg.format.storage.source import path_in
+from kseg.format.storage.segment_files import path_in
 from kseg.report.arrow_table import ParquetWriter, pa, pc
 from kseg.report.parquet import FEW_VALUES, GROUP_BYTES, WITHOUT_STATISTICS
 

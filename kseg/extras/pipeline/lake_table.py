@@ -22,7 +22,7 @@ from kseg.extras.pipeline.pipeline_state import new_file, read_if_exists, remove
 from kseg.extras.pipeline.table_rows import RejectedRows, TableRows, check_evolution
 from kseg.format.storage import atomic_write, local_files, remote_files
 from kseg.format.storage.naming import is_url
-from kseg.format.storage.source import path_in
+from kseg.format.storage.segment_files import path_in
 from kseg.report.arrow_table import pa, parquet
 
 

@@ -23,7 +23,7 @@ from kseg.findings import RULES, Finding, Severity, do_nothing
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.process_pool import Pool, map_ordered
-from kseg.format.storage.source import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.report.arrow_table import pa
 from kseg.schema import Column
 

@@ -22,7 +22,7 @@ from typing import Any
 from kseg.errors import KsegError, UnreadableError, UsageError, VanishedError
 from kseg.format.storage import atomic_write, local_files, remote_files, remote_outputs
 from kseg.format.storage.naming import is_url
-from kseg.format.storage.source import path_in
+from kseg.format.storage.segment_files import path_in
 
 LEASE = "lease"
 MANIFEST = "manifest.json"

@@ -11,7 +11,7 @@ from kseg.extras.pipeline.load_rows import check_unchanged
 from kseg.extras.pipeline.pipeline_state import new_file
 from kseg.extras.pipeline.source_listing import ListedSegment
 from kseg.format.storage import local_files, remote_files
-from kseg.format.storage.source import path_in
+from kseg.format.storage.segment_files import path_in
 
 _CHUNK = 8 * 1024 * 1024
 

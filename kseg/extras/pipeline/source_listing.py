@@ -17,7 +17,8 @@ from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.sidefiles.registry import find_files
 from kseg.format.storage import remote_files
 from kseg.format.storage.naming import base_offset_of, is_snapshot, is_url, partition_of
-from kseg.format.storage.source import SegmentFile, once_each, stored_size
+from kseg.format.storage.segment_files import SegmentFile, once_each
+from kseg.format.storage.source import stored_size
 
 #: Topic and partition.
 Place = tuple[str, int]

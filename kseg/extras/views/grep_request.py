@@ -19,7 +19,8 @@ from kseg.format.segment.input_buffer import borrowed
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.transaction_states import TransactionLogs
-from kseg.format.storage.source import SegmentFile, open_split, topic_partition
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import open_split, topic_partition
 
 if TYPE_CHECKING:
     from kseg.extras.serialization.record_decoder import DecodeSettings, RecordDecoder

@@ -21,17 +21,8 @@ from kseg.format.sidefiles import index_reader
 from kseg.format.sidefiles.transaction_states import open_at, stable_offset
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import base_offset_of, is_snapshot
-from kseg.format.storage.source import (
-    STDIN,
-    SegmentFile,
-    find_segments,
-    is_folder,
-    once_each,
-    open_source,
-    segments_in,
-    stored_size,
-    topic_partition,
-)
+from kseg.format.storage.segment_files import SegmentFile, find_segments, is_folder, once_each, segments_in
+from kseg.format.storage.source import STDIN, open_source, stored_size, topic_partition
 from kseg.schema import Column
 
 if TYPE_CHECKING:

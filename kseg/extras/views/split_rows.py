@@ -25,7 +25,8 @@ from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.segment.transaction_events import drop_control_batches
 from kseg.format.sidefiles.transaction_states import TransactionLogs
 from kseg.format.storage import remote_files
-from kseg.format.storage.source import SegmentFile, open_source, open_split
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import open_source, open_split
 from kseg.report.arrow_batches import batch_rows
 from kseg.report.arrow_rows import gathered_rows
 from kseg.report.arrow_table import BATCH_ROWS, ColumnPlace, from_rows, pa, pc

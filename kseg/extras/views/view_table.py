@@ -11,7 +11,7 @@ from kseg.errors import UsageError
 from kseg.findings import do_nothing
 from kseg.format.segment.framed_files import framing
 from kseg.format.sidefiles.registry import every_file, find_files
-from kseg.format.storage.source import SegmentFile, find_segments
+from kseg.format.storage.segment_files import SegmentFile, find_segments
 from kseg.report import lag_report, schemas_report
 from kseg.report.arrow_table import widened
 from kseg.schema import Column

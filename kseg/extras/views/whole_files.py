@@ -25,7 +25,7 @@ from kseg.format.compress.codecs import codec_name
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK, DELETE_HORIZON, NO_TIMESTAMP
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.storage.source import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.report.arrow_table import pa
 from kseg.results import FileResult, Settings
 from kseg.schema import Row

@@ -17,7 +17,9 @@ from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, TOPICS
 from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.sidefiles.registry import named_file
 from kseg.format.storage import local_files
-from kseg.format.storage.source import is_folder, is_url, local_size, topic_partition
+from kseg.format.storage.naming import is_url
+from kseg.format.storage.segment_files import is_folder
+from kseg.format.storage.source import local_size, topic_partition
 from kseg.report import lag_report, schemas_report
 from kseg.report.arrow_table import pa
 from kseg.schema import Row

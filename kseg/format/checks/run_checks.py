@@ -33,7 +33,8 @@ from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.sidefiles import registry
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of, is_snapshot
-from kseg.format.storage.source import SegmentFile, Source, open_range
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import Source, open_range
 from kseg.results import FindingCollector, Settings
 
 if TYPE_CHECKING:

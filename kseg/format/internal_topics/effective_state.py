@@ -33,7 +33,8 @@ from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.row_filter import RecordCondition, among_rows, rows_with
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import CLUSTER_METADATA, base_offset_of, is_log, is_snapshot, snapshot_id
-from kseg.format.storage.source import open_source, path_in
+from kseg.format.storage.segment_files import path_in
+from kseg.format.storage.source import open_source
 from kseg.text import parse_time_or_word
 
 # The version at the start of a key.

@@ -15,16 +15,16 @@ from kseg.format.log_loader.plan import Step
 from kseg.format.log_loader.recovery_plan import BrokerStart
 from kseg.format.sidefiles.checkpoints import CheckpointOffset
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
-from kseg.format.sidefiles.metadata_files import (
+from kseg.format.storage import local_files
+from kseg.format.storage.local_files import skip_special
+from kseg.format.storage.naming import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_STARTS,
     RECOVERY_POINTS,
+    Partition,
 )
-from kseg.format.storage import local_files
-from kseg.format.storage.local_files import skip_special
-from kseg.format.storage.naming import Partition
 
 #: The checkpoints of a log directory.
 CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from kseg.format.record.layout import INT32_MAX, INT64_MAX
-from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, CheckpointOffset, LeaderEpoch
+from kseg.format.sidefiles.checkpoints import CheckpointOffset, LeaderEpoch
+from kseg.format.storage.naming import LEADER_EPOCHS, PARTITION_METADATA
 from kseg.text import count_of, excerpt
 
 
@@ -115,7 +116,6 @@ def _parsed(text: str, largest: int, name: str) -> int:
     return value
 
 
-TOPIC_ID = "partition.metadata"
 _SEPARATOR = re.compile(r":[ \t\n\x0b\f\r]+")
 _METADATA_NUMBER = re.compile(r"[+-]?[0-9]{1,10}")
 _UUID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
@@ -124,24 +124,24 @@ _ZERO = "A" * 22
 
 def check_topic_id(data: bytes) -> None:
     """Raise OfflineError or RefusedError unless a broker can read a topic id from the file."""
-    lines = text_lines(data, TOPIC_ID)
+    lines = text_lines(data, PARTITION_METADATA)
     version = _value(lines, 0)
     if not _METADATA_NUMBER.fullmatch(version) or not 0 <= int(version) <= INT32_MAX:
-        raise OfflineError(f"its version is {excerpt(version)}", TOPIC_ID)
+        raise OfflineError(f"its version is {excerpt(version)}", PARTITION_METADATA)
     topic_id = _value(lines, 1)
     if not _UUID.fullmatch(topic_id):
-        raise RefusedError(f"its topic id is {excerpt(topic_id)}", TOPIC_ID)
+        raise RefusedError(f"its topic id is {excerpt(topic_id)}", PARTITION_METADATA)
     if topic_id.startswith(_ZERO):
-        raise OfflineError("its topic id is zero", TOPIC_ID)
+        raise OfflineError("its topic id is zero", PARTITION_METADATA)
 
 
 def _value(lines: list[str], number: int) -> str:
     """Return the part of a line after its colon."""
     if number >= len(lines):
-        raise RefusedError(f"expected 2 lines, found {len(lines)}", TOPIC_ID)
+        raise RefusedError(f"expected 2 lines, found {len(lines)}", PARTITION_METADATA)
     fields = split(_SEPARATOR, lines[number])
     if len(fields) != 2:
-        raise OfflineError(f"the line {excerpt(lines[number])} is not a name and a value", TOPIC_ID)
+        raise OfflineError(f"the line {excerpt(lines[number])} is not a name and a value", PARTITION_METADATA)
     return fields[1]
 
 

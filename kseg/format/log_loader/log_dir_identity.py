@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from functools import partial
 
 from kseg.format.log_loader.loaded_files import OfflineError, RefusedError
-from kseg.format.sidefiles.metadata_files import META, MetaProperties, walk_meta_properties
+from kseg.format.sidefiles.metadata_files import MetaProperties, walk_meta_properties
 from kseg.format.sidefiles.side_file_reading import entries_of
 from kseg.format.storage import local_files
+from kseg.format.storage.naming import META_PROPERTIES
 
 # DirectoryId: UNASSIGNED, LOST, MIGRATING and 97 more values are reserved.
 _RESERVED = 100
@@ -25,20 +26,20 @@ def read_identity(log_dir: str) -> MetaProperties:
 
     Raises OfflineError if a broker can't read the file, RefusedError if the file names no cluster or node.
     """
-    path = os.path.join(log_dir, META)
+    path = os.path.join(log_dir, META_PROPERTIES)
     if not local_files.exists(path):
-        raise RefusedError("it does not exist: the log directory is not formatted", META)
+        raise RefusedError("it does not exist: the log directory is not formatted", META_PROPERTIES)
     try:
         if os.path.isdir(path):
-            raise OfflineError("it is a folder", META)
+            raise OfflineError("it is a folder", META_PROPERTIES)
         found: MetaProperties = entries_of(path, partial(walk_meta_properties, needs_node=False))[0]
     except ValueError as error:
-        raise OfflineError(str(error), META) from error
+        raise OfflineError(str(error), META_PROPERTIES) from error
     if found.directory_id is not None and _number(found.directory_id) < _RESERVED:
-        raise RefusedError(f"directory.id {found.directory_id} is reserved", META)
+        raise RefusedError(f"directory.id {found.directory_id} is reserved", META_PROPERTIES)
     for field in ("node_id", "cluster_id"):
         if getattr(found, field) is None:
-            raise RefusedError(f"{_SHOWN[field]} is missing", META)
+            raise RefusedError(f"{_SHOWN[field]} is missing", META_PROPERTIES)
     return found
 
 

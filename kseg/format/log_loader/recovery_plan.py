@@ -17,7 +17,6 @@ from kseg.errors import NotASegmentError
 from kseg.findings import Finding, do_nothing
 from kseg.format.log_loader.loaded_files import (
     MAX_TEXT,
-    TOPIC_ID,
     LeaderEpochCache,
     OfflineError,
     RefusedError,
@@ -54,10 +53,17 @@ from kseg.format.log_loader.plan import (
 from kseg.format.log_loader.producers import Producers
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.segment_reader import SegmentReader
-from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
 from kseg.format.sidefiles.producer_snapshot import ProducerState
-from kseg.format.storage.naming import CLUSTER_METADATA, INDEX_SUFFIXES, base_offset_of, partition_of, snapshot_id
+from kseg.format.storage.naming import (
+    CLUSTER_METADATA,
+    INDEX_SUFFIXES,
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    base_offset_of,
+    partition_of,
+    snapshot_id,
+)
 from kseg.format.storage.source import open_source
 from kseg.text import count_of
 
@@ -223,13 +229,13 @@ class _Loading:
 
     def check_topic_id(self, *, may_be_stray: bool) -> None:
         """Check the topic id: a log without one counts as a stray of a topic that was never written to (KAFKA-16234)."""
-        file = self._files.get(TOPIC_ID)
+        file = self._files.get(PARTITION_METADATA)
         if file is not None:
             check_topic_id(file.read(0, MAX_TEXT + 1))
             if may_be_stray and self._start.stray:
                 self._mark_stray(MARK_UNPLACED, self._start.stray)
         elif may_be_stray:
-            self._mark_stray(MARK_STRAY, f"{TOPIC_ID} does not exist")
+            self._mark_stray(MARK_STRAY, f"{PARTITION_METADATA} does not exist")
 
     def _mark_stray(self, action: str, why: str) -> None:
         lost = sum((self._lost(segment.log, 0) for segment in self._segments.values()), NOTHING_LOST)

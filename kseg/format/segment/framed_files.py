@@ -13,7 +13,8 @@ from kseg.engine import imported
 from kseg.errors import UsageError
 from kseg.findings import Finding, Report
 from kseg.format.record.layout import V0_MIN_SIZE
-from kseg.format.storage.source import STDIN, SegmentFile, Source, is_folder
+from kseg.format.storage.segment_files import SegmentFile, is_folder
+from kseg.format.storage.source import STDIN, Source
 from kseg.results import Settings
 from kseg.schema import Column, Row
 

@@ -30,7 +30,7 @@ from kseg.findings import do_nothing
 from kseg.format.segment import split_points
 from kseg.format.storage import process_pool
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.source import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile
 
 if TYPE_CHECKING:
     from concurrent import futures

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from kseg.errors import KsegError
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.record.layout import INT32_MAX, INT64_MAX
-from kseg.format.sidefiles.side_file_reading import lines
+from kseg.format.sidefiles.side_file_reading import entries_of, lines
+from kseg.format.storage.naming import LEADER_EPOCHS
 from kseg.format.storage.source import Source
 
-LEADER_EPOCHS = "leader-epoch-checkpoint"
 #: The suffix of the epochs of a remote segment (LocalTieredStorage).
 REMOTE_LEADER_EPOCHS = ".leader_epoch_checkpoint"
 VERSION = 0
@@ -130,3 +132,11 @@ def _count(read: Iterator[tuple[int, bytes]], report: Report) -> tuple[int, int]
 def _malformed(at: int, line: bytes, why: str, report: Report) -> None:
     facts = {"line": line[:80].decode("utf-8", "backslashreplace"), "why": why}
     report(Finding("checkpoint-malformed", at, at + len(line), facts=facts))
+
+
+def stored_leader_epochs(folder: Path) -> list[LeaderEpoch] | None:
+    """Return the entries of a partition's checkpoint; None without a checkpoint that a broker can read."""
+    try:
+        return entries_of(str(folder / LEADER_EPOCHS), walk_leader_epochs, HARMLESS)
+    except (KsegError, ValueError):
+        return None

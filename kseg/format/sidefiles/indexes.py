@@ -31,7 +31,8 @@ from kseg.format.segment.transaction_events import Event
 from kseg.format.sidefiles.max_timestamp import MaxTimestamp, next_index_entry
 from kseg.format.sidefiles.producer_snapshot import read_snapshot
 from kseg.format.sidefiles.side_file_reading import fixed_runs, read_small_file
-from kseg.format.storage.source import is_newest, open_range, stored_size
+from kseg.format.storage.segment_files import is_newest
+from kseg.format.storage.source import open_range, stored_size
 
 OFFSET_ENTRY = struct.Struct(
     ">"

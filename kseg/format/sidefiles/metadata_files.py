@@ -21,10 +21,9 @@ from typing import Any, NamedTuple
 from kseg.errors import KsegError
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.sidefiles.side_file_reading import read_small_file
+from kseg.format.storage.naming import PARTITION_METADATA
 from kseg.format.storage.source import Source, open_source
 from kseg.text import excerpt
-
-PARTITION_METADATA = "partition.metadata"
 
 
 class PartitionMetadata(NamedTuple):
@@ -234,25 +233,3 @@ def _uuid(text: str, name: str) -> str:
         raise _MalformedError(f"{name} is {excerpt(text)}, expected an id of 22 characters")
     # The last character has unused bits, which Kafka drops.
     return base64.urlsafe_b64encode(base64.urlsafe_b64decode(text[:22] + "==")).decode()[:22]
-
-
-CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-
-
-META = "meta.properties"
-
-
-RECOVERY_POINTS = "recovery-point-offset-checkpoint"
-
-
-LOG_STARTS = "log-start-offset-checkpoint"
-
-
-HIGH_WATERMARKS = "replication-offset-checkpoint"
-
-
-CLEANER_OFFSETS = "cleaner-offset-checkpoint"
-
-
-#: The files of a log directory itself, which are about all its partitions.
-OF_LOG_DIRS = frozenset({CLEAN_SHUTDOWN, META, RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS})

@@ -33,7 +33,8 @@ from kseg.format.storage.naming import (
     partition_of,
     snapshot_id,
 )
-from kseg.format.storage.source import SegmentFile, Source, check_complete, folders_at, path_in, segments_in
+from kseg.format.storage.segment_files import SegmentFile, check_complete, folders_at, path_in, segments_in
+from kseg.format.storage.source import Source
 from kseg.schema import Column
 
 #: Yields (byte, entry) of each entry of a source. Parameters: the source, the offset in its name (0 without one), a report.

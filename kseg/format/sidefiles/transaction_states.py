@@ -32,11 +32,11 @@ from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.segment.transaction_events import log_events, transaction_events
 from kseg.format.sidefiles.checkpoints import walk_offset_checkpoint
 from kseg.format.sidefiles.indexes import AbortedTransactions
-from kseg.format.sidefiles.metadata_files import CLEANER_OFFSETS
 from kseg.format.sidefiles.producer_snapshot import read_snapshot
 from kseg.format.storage.local_files import names_in, read_file
-from kseg.format.storage.naming import base_offset_of, is_snapshot, partition_of
-from kseg.format.storage.source import STDIN, open_source, open_split, path_in, segments_in, stored_size
+from kseg.format.storage.naming import CLEANER_OFFSETS, base_offset_of, is_snapshot, partition_of
+from kseg.format.storage.segment_files import path_in, segments_in
+from kseg.format.storage.source import STDIN, open_source, open_split, stored_size
 
 # A place in a log is one number: the number of the segment in the high bits, the position of a batch in the low ones.
 _SEGMENT_BITS = 40

@@ -28,6 +28,19 @@ CLUSTER_METADATA = "__cluster_metadata"
 METADATA_FOLDER = f"{CLUSTER_METADATA}-0"
 #: The records that a controller appends to its metadata log if that is empty (``BootstrapDirectory``).
 BOOTSTRAP = "bootstrap.checkpoint"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+META_PROPERTIES = "meta.properties"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+#: The files of a log directory itself, which are about all its partitions.
+OF_LOG_DIRS = frozenset(
+    {CLEAN_SHUTDOWN, META_PROPERTIES, RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS}
+)
+#: The files of a partition's folder.
+PARTITION_METADATA = "partition.metadata"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 #: The first part of the name of each file of a segment: its base offset.
 OFFSET = r"(\d{20})"

@@ -11,7 +11,7 @@ from kseg.errors import UnreadableError, UsageError
 from kseg.format.storage import file_access, local_files
 from kseg.format.storage.local_files import skip_special
 from kseg.format.storage.naming import logs_among, partition_of
-from kseg.format.storage.source import check_complete, is_folder, walk_folders
+from kseg.format.storage.segment_files import check_complete, is_folder, walk_folders
 from kseg.text import count_of
 
 

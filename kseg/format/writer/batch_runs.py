@@ -25,7 +25,8 @@ from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.sidefiles.registry import recognise
-from kseg.format.storage.source import SegmentFile, open_source
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import open_source
 from kseg.format.writer import conversion_kinds, rewritten_rows
 from kseg.format.writer.offset_order import IN_ORDER, MisplacedBatch, OffsetOrder
 from kseg.results import Settings

@@ -20,7 +20,8 @@ from kseg.format.sidefiles import registry
 from kseg.format.storage.atomic_write import NewFile, check_absent, is_result, writing
 from kseg.format.storage.local_files import open_file, skip_special, stored_ranges
 from kseg.format.storage.naming import has_manifests, is_log, is_remote_log, logs_among
-from kseg.format.storage.source import check_single_log_dir, open_source
+from kseg.format.storage.segment_files import check_single_log_dir
+from kseg.format.storage.source import open_source
 from kseg.text import count_of
 
 # FICLONE of Linux, and the bytes that are copied at once.

@@ -25,8 +25,8 @@ from kseg.format.sidefiles import registry
 from kseg.format.storage import remote_files
 from kseg.format.storage.atomic_write import is_result
 from kseg.format.storage.local_files import open_file
-from kseg.format.storage.naming import is_log, is_segment_stem, partition_of
-from kseg.format.storage.source import STDIN, is_url, open_source
+from kseg.format.storage.naming import is_log, is_segment_stem, is_url, partition_of
+from kseg.format.storage.source import STDIN, open_source
 from kseg.format.writer.output_guards import index_paths
 
 # A broker reads the number before these suffixes, and does not start if there is none (LogLoader, ProducerStateManager).

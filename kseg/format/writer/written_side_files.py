@@ -1,54 +1,31 @@
-"""The side files of a new partition folder, and the ends of logs that side files prove.
+"""The side files of a new partition folder.
 
 ``write`` and ``write_snapshots`` write a ``leader-epoch-checkpoint`` that agrees with the batches of a converted or repaired
 partition, and its producer snapshots, from its batches and the valid snapshots of its source.
 
 Without any snapshot a broker takes a log for one of an old version after a clean shutdown, and forgets its producers and
 open transactions (``UnifiedLog.rebuildProducerState``).
-
-The offsets after a batch that side files name: they show where the last batch of a segment ends.
-
-No batch follows the last one, so only side files can prove its base offset. A broker writes each of them when the log ends
-there: a producer snapshot, the start of a leader epoch, an index entry with the last offset of a batch, a checkpoint of the
-log directory, the name of the next segment. Such an offset proves nothing alone, because the log can continue.
-
-Of a log without a batch they show whether it had one. A segment of zeros without them is of unknown content.
 """
 
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from kseg.errors import KsegError, NotASegmentError, UnreadableError
-from kseg.findings import Finding
 from kseg.format.log_loader.broker_reader import position_of
 from kseg.format.log_loader.partition_files import Files, file_name
 from kseg.format.log_loader.producers import Producers
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import LOG_OVERHEAD, PARTITION_LEADER_EPOCH_AT, SIZE_AT
-from kseg.format.segment.segment_reader import SegmentReader
-from kseg.format.sidefiles.checkpoints import (
-    HARMLESS,
-    LEADER_EPOCHS,
-    VERSION,
-    LeaderEpoch,
-    walk_leader_epochs,
-    walk_offset_checkpoint,
-)
-from kseg.format.sidefiles.index_reader import offset_entries, time_entries
-from kseg.format.sidefiles.metadata_files import HIGH_WATERMARKS
+from kseg.format.sidefiles.checkpoints import VERSION, LeaderEpoch
 from kseg.format.sidefiles.producer_snapshot import ProducerState, packed, read_snapshot
-from kseg.format.sidefiles.side_file_reading import entries_of
-from kseg.format.storage import local_files
 from kseg.format.storage.atomic_write import whole_file
 from kseg.format.storage.local_files import read_file
-from kseg.format.storage.naming import base_offset_of, is_in_use, is_log, partition_of, producer_snapshot_offset
-from kseg.format.storage.source import find_segments, local_size, open_source
+from kseg.format.storage.naming import (
+    LEADER_EPOCHS,
+    base_offset_of,
+)
 from kseg.format.writer.output_guards import copy_file
 
 #: The largest number of runs per segment. A real log has a few; in a damaged one each batch could be a run.
@@ -92,14 +69,6 @@ def append_run(runs: list[EpochRun], run: EpochRun) -> None:
         runs[-1][2] = max(runs[-1][2], last)
     elif not runs or epoch > runs[-1][0]:
         runs.append([epoch, first, last])
-
-
-def stored(folder: Path) -> list[LeaderEpoch] | None:
-    """Return the entries of a partition's checkpoint; None without a checkpoint that a broker can read."""
-    try:
-        return entries_of(str(folder / LEADER_EPOCHS), walk_leader_epochs, HARMLESS)
-    except (KsegError, ValueError):
-        return None
 
 
 def merged(entries: Sequence[LeaderEpoch], runs: Sequence[EpochRun], end: int | None) -> list[LeaderEpoch]:
@@ -241,104 +210,3 @@ class _Rebuilding:
 
 def _read(path: Path) -> Sequence[ProducerState]:
     return read_snapshot(read_file(str(path))) or ()
-
-
-_CHECKPOINTS = ("recovery-point-offset-checkpoint", HIGH_WATERMARKS)
-ALL_ZEROS = "all bytes are zeros, and nothing shows whether batches were ever written"
-# Bytes at the start of a file that show that it is not all zeros.
-_HEAD = 64
-
-
-def named_ends(log: Path, *, checkpoints: bool = True) -> frozenset[int]:
-    """Return the offsets that can be the end of the last batch of a segment, as the files next to it name them.
-
-    Without ``checkpoints`` those of its log directory are left out: they can be older than a truncation of the log.
-    """
-    try:
-        of_names = _ends_by_name(str(log.parent), local_files.status(log.parent).st_mtime_ns)
-    except (OSError, UnreadableError):  # the folder cannot be listed
-        return frozenset()
-    base = base_offset_of(log.name) or 0
-    ends = {entry.start_offset for entry in stored(log.parent) or ()}
-    ends |= {entry.offset + 1 for entry in offset_entries(str(log))}
-    ends |= {entry.offset + 1 for entry in time_entries(str(log))}
-    ends |= set(_checkpointed(log.parent, _CHECKPOINTS)) if checkpoints else set()
-    return frozenset(of_names[bisect_right(of_names, base) :]).union(end for end in ends if end > base)
-
-
-@lru_cache(maxsize=1)
-def _ends_by_name(folder: str, changed: int) -> list[int]:
-    """Return the offsets in the names of a folder's snapshots and segments, in order. ``changed`` is its time of change.
-
-    A log of thousands of segments asks for each of them.
-    """
-    names = local_files.names_in(folder)
-    found = {producer_snapshot_offset(name) or 0 for name in names}
-    return sorted(found | {base_offset_of(name) or 0 for name in names if is_log(name)})
-
-
-def is_all_zeros(path: str) -> bool:
-    """Return whether a file has bytes, and all are zeros. Raises KsegError from reading."""
-    found: list[Finding] = []
-    try:
-        with SegmentReader(open_source(path), report=found.append) as reader:
-            return next(reader.windows(), None) is None and [each.rule for each in found] == ["zero-tail"]
-    except NotASegmentError:
-        return False
-
-
-def is_of_unknown_content(log: Path) -> bool:
-    """Return whether a segment has only zeros, and nothing shows whether batches were ever written.
-
-    A segment before it shows that the broker preallocated this one, and so does the high watermark of an empty log. A
-    running broker has just created it. Raises KsegError from reading.
-    """
-    with local_files.open_file(str(log), named=False) as file:
-        head = file.read(_HEAD)
-    if not head or any(head) or not is_all_zeros(str(log)):
-        return False
-    folder, base = Path(os.path.abspath(log)).parent, base_offset_of(log.name) or 0
-    others = [name for name in local_files.names_in(folder) if is_log(name) and (base_offset_of(name) or 0) < base]
-    known_empty = any(offset <= base for offset in _checkpointed(folder, (HIGH_WATERMARKS,)))
-    return not others and not known_empty and not is_in_use(str(folder.parent))
-
-
-def unknown_segments(path: str) -> Iterator[Path]:
-    """Yield the segments of a local file or folder that are of unknown content. Those that cannot be read are left out."""
-    try:
-        files = [Path(file.path) for file in find_segments(path)] if os.path.exists(path) else []
-        first: dict[Path, Path] = {}
-        for log in files:
-            first.setdefault(log.parent, log)
-        for log in first.values():
-            if base_offset_of(log.name) is not None and log.is_file() and is_of_unknown_content(log):
-                yield log
-    except (KsegError, OSError):  # the command has reported it
-        return
-
-
-def lost_log(folder: Path) -> tuple[str, int | None] | None:
-    """Return the first segment of a log without any batch that may have lost its records, and the offset that it reached.
-
-    The offset is None if nothing shows whether it had records. None for a log that has a batch or never had one.
-    """
-    logs = sorted(name for name in local_files.names_in(folder) if is_log(name))
-    with_bytes = [name for name in logs if local_size(str(folder / name))]
-    if not logs or not all(is_all_zeros(str(folder / name)) for name in with_bytes):
-        return None
-    ends = named_ends(folder / logs[0], checkpoints=False)
-    if ends:
-        return logs[0], max(ends)
-    return (logs[0], None) if with_bytes and is_of_unknown_content(folder / logs[0]) else None
-
-
-def _checkpointed(folder: Path, names: Iterable[str]) -> Iterator[int]:
-    """Return the offsets of the partition in the checkpoints of its log directory."""
-    partition = partition_of(folder.name)
-    for name in names if partition is not None else ():
-        path = folder.parent / name
-        if partition is not None and path.is_file():
-            with suppress(KsegError, ValueError):
-                for entry in entries_of(str(path), walk_offset_checkpoint):
-                    if (entry.topic, entry.partition) == (partition.topic, partition.partition):
-                        yield entry.offset

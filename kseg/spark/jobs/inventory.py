@@ -13,7 +13,8 @@ from kseg.extras.views.view_table import VIEWS
 from kseg.extras.views.whole_files import result_and_row
 from kseg.format.storage.atomic_write import whole_file
 from kseg.format.storage.process_pool import Pool, map_ordered
-from kseg.format.storage.source import SegmentFile, local_size
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import local_size
 from kseg.report.arrow_table import BATCH_ROWS, ParquetWriter, arrow_schema, from_rows
 from kseg.results import FileResult, Settings
 

@@ -42,7 +42,8 @@ from kseg.format.internal_topics.decode import internal_topic
 from kseg.format.storage.atomic_write import SUFFIX, publish, whole_file, whole_files, writing
 from kseg.format.storage.naming import is_log, is_url
 from kseg.format.storage.process_pool import Pool
-from kseg.format.storage.source import SegmentFile, find_segments, is_folder, topic_partition
+from kseg.format.storage.segment_files import SegmentFile, find_segments, is_folder
+from kseg.format.storage.source import topic_partition
 from kseg.format.writer.output_guards import index_paths
 from kseg.report.formats import DUMP, View, destination, write
 from kseg.text import to_json

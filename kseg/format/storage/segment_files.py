@@ -1,0 +1,237 @@
+"""Find the segments of files, folders, URLs and archives: in which folder each is, and which of them is active."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kseg.errors import UnreadableError, UsageError
+from kseg.format.storage import file_type, local_files, remote_files
+from kseg.format.storage.local_files import skip_special
+from kseg.format.storage.naming import (
+    archive,
+    base_offset_of,
+    has_manifests,
+    is_file_url,
+    is_log,
+    is_snapshot,
+    is_url,
+    logs_among,
+    may_be_in_archive,
+    partition_of,
+)
+from kseg.format.storage.source import STDIN, local_size, open_source
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """A segment or a side file. ``active`` is the newest segment of its folder, which a broker may be writing.
+
+    ``listed``: it was found in a folder; a broker may have deleted it since. A named file must exist.
+
+    ``indexes`` are the index files to check with a segment, None if it is checked alone. For a side file it is () if the
+    file is checked with its folder.
+
+    ``stored`` are size and tag of an object as listed, None for a local file, and for a URL that was not listed.
+
+    ``framing`` is the kind of file given with --as (``framed_files.FRAMINGS``), None to use the name. For responses,
+    ``requests`` is the file with their requests.
+    """
+
+    path: str
+    active: bool = False
+    indexes: tuple[str, ...] | None = None
+    listed: bool = False
+    framing: str | None = None
+    requests: str | None = None
+    stored: remote_files.Stored | None = None
+
+
+def find_segments(path: str) -> Iterator[SegmentFile]:
+    """Yield the segments of a path: the path itself, or the segments of a partition folder, log dir or any parent folder.
+
+    Folders come by name, segments by offset. A folder that cannot be listed is yielded, too: opening it fails with the
+    reason. Raises UnreadableError if there are none.
+    """
+    unlisted: list[str] = []
+    folders = folders_at(path, unlisted.append)
+    if folders is None:
+        yield SegmentFile(path)
+        return
+    found = [file for folder, names in folders for file in segments_in(folder, names)]
+    found += map(SegmentFile, unlisted)
+    yield from found
+    check_complete(path)
+    if not found:
+        raise UnreadableError(f"{path}: no segment found (a .log file named by 20 digits)")
+
+
+def folders_at(
+    path: str, unlisted: Callable[[str], object], *, decoded: bool = True
+) -> list[tuple[str, list[str]]] | None:
+    """Return a folder or the folder of a URL, and all folders below it, with their files as ``walk_folders`` does.
+
+    None if the path is not a folder.
+    """
+    if is_url(path):
+        if not is_file_url(path):
+            return remote_files.walk(path, decoded=decoded)
+        remote_files.forget(path.rpartition("/")[0])  # an earlier listing: the files next to it can be others now
+        return None
+    if not is_folder(path):
+        return None
+    return [(str(folder), names) for folder, names in walk_folders(path, unlisted, decoded=decoded)]
+
+
+def once_each(files: Iterable[SegmentFile]) -> list[SegmentFile]:
+    """Return the files without duplicates: several paths can lead to one file.
+
+    A named file that is also in a listed folder is returned with the folder. Symbolic links inside a folder are segments
+    of their own: their names are their base offsets.
+    """
+    found = list(files)
+    real_folders: dict[str, str] = {}
+
+    def place_of(path: str) -> str:
+        if path == STDIN or is_url(path):
+            return path
+        folder, name = os.path.split(path)
+        if folder not in real_folders:
+            real_folders[folder] = os.path.realpath(folder)
+        return os.path.join(real_folders[folder], name)
+
+    listed = {place_of(path) for file in found if file.listed for path in (file.path, *(file.indexes or ()))}
+    kept: dict[str, SegmentFile] = {}
+    for file in found:
+        place = place_of(file.path)
+        if not file.listed:
+            real = place if file.path == STDIN or is_url(file.path) else os.path.realpath(place)
+            if listed & {place, real}:
+                continue
+            place = real
+        kept.setdefault(place, file)
+    return list(kept.values())
+
+
+def check_exists(path: str) -> None:
+    """Raise UnreadableError if a named local path does not exist, or is not a folder and cannot be opened."""
+    if not is_folder(path):
+        open_source(path).close()
+
+
+def is_folder(path: str) -> bool:
+    """Return whether a path is a local folder, an archive, or a folder in one."""
+    if path == STDIN:
+        return file_type.unpacked(STDIN)[1]
+    return not is_url(path) and local_files.is_folder(path)
+
+
+def check_complete(folder: str) -> None:
+    """Raise UnreadableError if a folder is in an archive that is damaged or incomplete, so that files can be missing."""
+    if may_be_in_archive(folder) and not is_url(folder):
+        archive.check_complete(folder)
+
+
+def walk_folders(
+    path: str, unlisted: Callable[[str], object], *, decoded: bool = True
+) -> Iterator[tuple[Path, list[str]]]:
+    """Yield a folder and all folders below it in name order, each with its sorted file names.
+
+    ``unlisted`` is called with each folder below it that cannot be listed. Raises UnreadableError for ``path`` itself.
+    FIFOs, sockets and devices are skipped with a warning. Symbolic links are followed, as by a broker, but no folder is
+    visited twice. Objects of tiered storage that a plugin transforms are those of their ``decoded`` view.
+    """
+    if not os.path.isdir(path) and may_be_in_archive(path):
+        yield from (_presented(found, decoded) for found in archive.walk(path))
+        return
+    root = os.path.join(os.path.realpath(path), "")
+    seen = {root}
+
+    def is_new(folder: str) -> bool:
+        real = os.path.join(os.path.realpath(folder), "")
+        # Folders below the root are visited by their own names; a folder above contains the root.
+        again = real in seen or (os.path.islink(folder) and (real.startswith(root) or root.startswith(real)))
+        seen.add(real)
+        return not again
+
+    def failed(error: OSError) -> None:
+        if error.filename == path:
+            raise UnreadableError(f"{path}: {error.strerror or error}") from error
+        # A topic can be deleted meanwhile: its folders are renamed.
+        if not isinstance(error, FileNotFoundError):
+            unlisted(error.filename)
+
+    for folder, folders, names in os.walk(path, onerror=failed, followlinks=True):
+        folders[:] = [name for name in sorted(folders) if is_new(os.path.join(folder, name))]
+        yield _presented((folder, skip_special(folder, sorted(names))), decoded)
+
+
+def _presented(found: tuple[str, list[str]], decoded: bool) -> tuple[Path, list[str]]:
+    """Return a folder and its files, or the decoded view of objects in it."""
+    folder, names = archive.present(*found) if decoded and has_manifests(found[1]) else found
+    return Path(folder), names
+
+
+def log_dirs_in(path: str, marks: frozenset[str] = frozenset()) -> list[str]:
+    """Return the log directories that a folder is or holds: folders with a partition's folder, or a file of ``marks``.
+
+    A partition's folder has segments, or cannot be listed: a broker's folder can have such a name, too, as ``broker-1``.
+    Raises UnreadableError if ``path`` cannot be listed.
+    """
+    found: set[str] = set()
+    unlisted: list[str] = []
+    for folder, names in walk_folders(path, unlisted.append):
+        if not marks.isdisjoint(names):
+            found.add(str(folder))
+        elif partition_of(folder.name) and any(base_offset_of(name) is not None for name in names):
+            found.add(str(folder.parent))
+    found.update(os.path.dirname(folder) for folder in unlisted if partition_of(os.path.basename(folder)))
+    return sorted(found)
+
+
+def check_single_log_dir(path: str) -> None:
+    """Raise UsageError if a folder holds log directories and is not one itself."""
+    found = log_dirs_in(path)
+    if found and str(Path(path)) not in found:
+        more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
+        raise UsageError(f"{path} holds log directories, {found[0]}{more}: give one log directory")
+
+
+def size_of(file: SegmentFile) -> int | None:
+    """Return the size of a local file in bytes, 0 if it was deleted, None for anything else."""
+    size = local_size(file.path)
+    return 0 if size is None and file.listed and not is_url(file.path) else size
+
+
+def total_size(files: Iterable[SegmentFile]) -> int | None:
+    """Return the total size of the files in bytes, None if it is unknown."""
+    sizes = [size_of(file) for file in files]
+    return None if None in sizes else sum(size or 0 for size in sizes)
+
+
+def is_newest(path: str) -> bool:
+    """Return whether a local segment is now the newest of its folder."""
+    folder, name = os.path.split(path)
+    try:
+        return not any(is_log(other) and other > name for other in local_files.names_in(folder))
+    except UnreadableError:
+        return False
+
+
+def path_in(folder: str, name: str) -> str:
+    """Return the path of a file in a folder, or its URL."""
+    return f"{folder}/{name}" if is_url(folder) else str(Path(folder) / name)
+
+
+def segments_in(folder: str, names: list[str]) -> Iterator[SegmentFile]:
+    """Yield the segments and KRaft snapshots among the files of a folder."""
+    logs = logs_among(names)
+    for name in logs:
+        active = name == logs[-1] and is_log(name)
+        yield SegmentFile(path := os.path.join(folder, name), active, listed=True, stored=remote_files.listed(path))
+    for name in names:
+        if is_snapshot(name):
+            path = os.path.join(folder, name)
+            yield SegmentFile(path, listed=True, stored=remote_files.listed(path))
