@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from kseg.extras.serialization.schema_ids import GLUE_END, SchemaId, header_of, read_header_id, read_schema_id
 from kseg.extras.serialization.schema_set import Schema, SchemaError, SchemaSet, referenced
 from kseg.findings import Report
-from kseg.format.segment.deep_reader import chunks_of
 from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.storage.source import open_source
 from kseg.schema import Row
 

@@ -28,9 +28,9 @@ from kseg.format.internal_topics.state import CLUSTER, REMOTE, Data, Item, Lates
 from kseg.format.messages.message_reader import jsonable
 from kseg.format.record.layout import INT32_MAX, TRANSACTIONAL
 from kseg.format.record.memory import Needle
-from kseg.format.segment.deep_reader import chunks_of
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.row_filter import RecordCondition, among_rows, rows_with
+from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import CLUSTER_METADATA, base_offset_of, is_log, is_snapshot, snapshot_id
 from kseg.format.storage.segment_files import path_in

@@ -25,7 +25,7 @@ from kseg.format.internal_topics.decode import DecodedPart, DecodedRecord, decod
 from kseg.format.internal_topics.effective_state import newest_sources
 from kseg.format.messages.message_reader import Message
 from kseg.format.record.control_records import ControlRecord
-from kseg.format.segment.deep_reader import chunks_of
+from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.storage.naming import CLUSTER_METADATA, base_offset_of, is_snapshot
 from kseg.format.storage.source import open_source
 from kseg.rule_table import RULES, Severity

@@ -20,8 +20,7 @@ from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.segment import input_buffer, record_faults
 from kseg.format.segment.input_buffer import Buffers
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.segment.segment_reader import SegmentReader, Window
-from kseg.format.storage.source import Source
+from kseg.format.segment.segment_reader import Window
 from kseg.text import count_of
 
 #: The bytes that one batch may decompress to. A 1 MiB batch of zeros makes 1 GiB; real ratios seldom exceed 1:20.
@@ -333,17 +332,6 @@ class DeepIterator:
         why = f"has {count:,} records in {count_of(stored, 'byte')}, and kseg reads at most {RECORDS_PER_BYTE} per byte"
         self._faults.append(("decompression-limit", row, 0, (most, why)))
         return True
-
-
-def chunks_of(source: Source, report: Report = do_nothing) -> Iterator[Chunk]:
-    """Yield the records of a segment in columns, and close it. A chunk is valid until the next one is requested.
-
-    Raises UnreadableError and NotASegmentError.
-    """
-    opener = DeepIterator(report)
-    with SegmentReader(source, report=report) as reader:
-        for window in reader.windows():
-            yield from opener.chunks(window)
 
 
 def _has_signature(compressed: memoryview, codec: int) -> bool:

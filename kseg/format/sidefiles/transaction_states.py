@@ -27,7 +27,8 @@ from kseg.findings import fail_on_read_error
 from kseg.format.internal_topics.decode import TRANSACTION_STATE
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import ABORTED, COMMITTED, CONTROL, INT64_MAX, OPEN, TRANSACTIONAL, UNKNOWN
-from kseg.format.segment.deep_reader import DeepIterator, chunks_of
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.segment.transaction_events import log_events, transaction_events
 from kseg.format.sidefiles.checkpoints import walk_offset_checkpoint
