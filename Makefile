@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 groups = $(VENV)/.compiled $(patsubst %,$(VENV)/.group-%,$(1))
 SOURCES := $(shell find kseg -name '*.py' -o -name '*.pxd')
 
-.PHONY: demo test test-kafka test-spark test-all fuzz proof check fixtures findings peers docs site bench bench-spark dist program deb image corpus sanitize locked lock test-lowest clean
+.PHONY: demo test test-kafka test-spark test-all fuzz proof check fixtures findings peers docs site bench bench-spark dist program deb image clients corpus sanitize locked lock test-lowest clean
 
 demo: $(VENV)/.installed
 	@KSEG_ENGINE=python sh demo.sh $(BIN)/kseg
@@ -93,6 +93,10 @@ deb: program
 # An image of the program, without a base. Needs buildah, but no daemon and no registry.
 image: program
 	packaging/build-image dist/kseg-*-linux-$(shell uname -m).tar.gz
+
+# What client libraries read of the fixtures, from real brokers: fixtures/clients.jsonl. Needs Java, Maven and Go.
+clients: $(call groups,test lab clients)
+	$(BIN)/python -m tools.lab.client_reads
 
 # The fixtures of the last commit as a data set for other readers of Kafka's files; the same commit results in the same bytes.
 corpus: version = $(shell $(PYTHON) -c 'import kseg; print(kseg.__version__)')
