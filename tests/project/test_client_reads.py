@@ -47,7 +47,7 @@ NOT_COMPARED = "findings/invalid-header-key"
 
 
 def test_kseg_reads_the_records_that_clients_read() -> None:
-    """Six client libraries and kseg agree on the rows of each fixture, but for the listed cases; an error may end them earlier."""
+    """Six client libraries and kseg agree on the rows of each fixture, but for the listed cases and up to their errors."""
     other: dict[str, set[str]] = defaultdict(set)
     compared = 0
     for files in sorted({one["files"] for one in RESULTS if one["client"]} - {NOT_COMPARED}):

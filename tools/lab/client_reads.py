@@ -20,7 +20,7 @@ from importlib.metadata import version as installed
 from pathlib import Path
 
 from confluent_kafka import libversion
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.cimpl import NewTopic
 
 from kseg import open_partition
 from tools.lab import maven
@@ -136,7 +136,7 @@ def commands() -> dict[str, list[str]]:
 
 def main() -> None:
     """Write all results."""
-    rows = []
+    rows: list[Row] = []
     for version, folders in folders_by_broker().items():
         for kind in ("segments", "findings"):
             chosen = [folder for folder in folders if folder.parent.name == kind]

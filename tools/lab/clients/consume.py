@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from hashlib import sha256
-from typing import Any
+from typing import Any, cast
 
 PATIENCE = 3.0  # seconds without progress
 Add = Callable[[int, int | None, bytes | None, bytes | None, Iterable[tuple[str, bytes | None]]], None]
@@ -78,8 +78,11 @@ def confluent(bootstrap: str, topic: str, add: Add, **settings: bool) -> None:
                 if error is None:
                     kind, timestamp = message.timestamp()
                     when = None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp
-                    add(message.offset(), when, message.key(), message.value(), message.headers() or [])
-                    position = message.offset() + 1
+                    # The stubs allow more shapes than the library gives.
+                    offset = cast("int", message.offset())
+                    headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+                    add(offset, when, message.key(), message.value(), headers)
+                    position = offset + 1
                 elif error.code() == KafkaError._PARTITION_EOF:
                     return
                 else:
