@@ -124,7 +124,7 @@ $(VENV)/bin/python:
 	    { rm -rf $(VENV); exit 1; }
 
 # The dependency groups but spark, as packaging/development.txt has them: pip rejects a file whose hash is not in that list.
-LOCKED := build test lab s3 lake check docs dist program sbom
+LOCKED := build test lab clients s3 lake check docs dist program sbom
 locked: $(VENV)/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r packaging/development.txt
 	@touch $(LOCKED:%=$(VENV)/.group-%)
