@@ -24,6 +24,7 @@ from bench.measure import BenchError, Command
 from bench.spark import topic
 from bench.spark.ready import make_ready
 from kseg.cli.main import main as kseg
+from kseg.spark.writing import write_segments
 
 GIB = 1 << 30
 SMALL = 2000
@@ -135,6 +136,22 @@ def _parquet(name: str) -> Case:
 
 
 @contextmanager
+def _again(spark: Any, size: int) -> Iterator[dict[str, Work]]:
+    folder, target = _linked("again", corpus("lz4"), 2), HOME / "spark" / "segments"
+    rows, records = _load(spark, folder), 2 * corpus("lz4").records
+
+    def write(**options: Any) -> Callable[[], int]:
+        def run() -> int:
+            shutil.rmtree(target, ignore_errors=True)
+            write_segments(rows, str(target), compression="lz4", **options)
+            return records
+
+        return run
+
+    yield {"write_segments": write(), "sorted first": write(ordered=False), "same_log": write(same_log=True)}
+
+
+@contextmanager
 def _topic(spark: Any, size: int) -> Iterator[dict[str, Work]]:
     with topic.served("lz4") as served:
         reading = spark.read.format("kafka").option("kafka.bootstrap.servers", served.bootstrap)
@@ -191,6 +208,12 @@ def cases(size: int) -> tuple[Case, ...]:
         _count("lz4"),
         _parquet("none"),
         _parquet("lz4"),
+        Case(
+            "segments again, lz4",
+            _again,
+            (Goal("write_segments", "sorted first", SPEEDUP, at_least=2),),
+            rounds=2,
+        ),
         Case(
             "a broker's topic, lz4",
             _topic,

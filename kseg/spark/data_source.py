@@ -18,6 +18,7 @@ from kseg.extras.views.split_rows import read
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage import file_access, remote_files
 from kseg.spark import options as reader_options
+from kseg.spark.jobs.segment_sink import SegmentSink, SinkOptions
 from kseg.spark.options import Options, apply_filters, ddl
 from kseg.spark.streaming import KsegStreamReader
 
@@ -28,7 +29,7 @@ _freezes = 0
 
 
 class KsegDataSource(DataSource):
-    """``spark.read.format("kseg")``, and ``readStream``."""
+    """``spark.read.format("kseg")``, ``readStream``, and ``df.write``."""
 
     @classmethod
     def name(cls) -> str:
@@ -47,6 +48,12 @@ class KsegDataSource(DataSource):
     def streamReader(self, schema: StructType) -> KsegStreamReader:  # noqa: N802
         """Return a stream reader. Raises UsageError and UnreadableError."""
         return KsegStreamReader(self._checked(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> SegmentSink:
+        """Return the writer of segments. Raises UsageError."""
+        options = SinkOptions.of_spark(dict(self.options))
+        options.check_columns(schema.fieldNames())
+        return SegmentSink(options, overwrite)
 
     def _checked(self, schema: StructType) -> Options:
         options = self._options([(field.name, field.dataType.simpleString()) for field in schema.fields])

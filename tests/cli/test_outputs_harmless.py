@@ -135,7 +135,7 @@ CREATORS = {
     "format/writer/written_side_files.py": "in a staging folder",
     "commands/convert/convert_ranges.py": "in a staging folder",
     "commands/repair/several_replicas.py": "in a scratch folder",
-    "spark/writing.py": "in a staging folder",
+    "spark/jobs/segment_run.py": "in a staging folder",
     "report/formats.py": "a device or a pipe",
     "cli/validate_command.py": "GITHUB_STEP_SUMMARY, checked",
     "cli/main.py": "the null device",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repaired_segment import RepairPlan as RepairPlan
 from tests.support.damage import entries, put
 from tests.support.replicated import NAME, NOW, SECOND, fill, logs, negative
+from tests.support.transactional_logs import RandomLog, write_log
 from tools.make_findings import findings
 
 if TYPE_CHECKING:
@@ -85,7 +87,10 @@ def test_what_kseg_writes_replicates(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_what_spark_writes_replicates(tmp_path: Path, spark: SparkSession) -> None:
-    """The same for `write_segments`: from v2 and v1, in small segments, with holes, with a first offset above 0."""
+    """The same for `write_segments`: from v2 and v1, in small segments, with holes, with a first offset above 0.
+
+    With `same_log` consumers that read committed get the records of committed transactions only, from every broker.
+    """
     from pyspark.sql.functions import lit
 
     from kseg.spark.writing import write_segments
@@ -107,6 +112,14 @@ def test_what_spark_writes_replicates(tmp_path: Path, spark: SparkSession) -> No
         rows = rows.withColumn("topic", lit(f"spark-{name}")).withColumn("partition", lit(0))
         write_segments(rows, str(tmp_path / "written"), **options)
         served.append(Case(f"spark-{name}", tmp_path / "written" / f"spark-{name}-0"))
+    truth = whole_transactions(tmp_path / "logs" / "original-transactions-0")
+    served.append(Case("original-transactions", tmp_path / "logs" / "original-transactions-0"))
+    rows = spark.read.format("kseg").option("splitBytes", "2000").load(str(tmp_path / "logs"))
+    rows = rows.withColumn("topic", lit("spark-transactions"))
+    write_segments(
+        rows, str(tmp_path / "written"), same_log=True, compression="lz4", segment_bytes=2000, batch_bytes=500
+    )
+    served.append(Case("spark-transactions", tmp_path / "written" / "spark-transactions-0"))
     broken = fill(tmp_path / "broken" / f"{BROKEN}-0", {NAME: negative(made["plain"][NAME])})
     expected = replicate(tmp_path / "cluster", [*served, Case(BROKEN, broken)])
     plain = expected["original-plain"]
@@ -114,6 +127,19 @@ def test_what_spark_writes_replicates(tmp_path: Path, spark: SparkSession) -> No
     assert expected["spark-v1"] == expected["original-v1"]
     assert expected["spark-holes"] == [row for row in plain if row["offset"] % 7 not in (0, 3)]
     assert expected["spark-late"] == plain[57:]
+    assert expected["spark-transactions"] == expected["original-transactions"]
+    assert [row["offset"] for row in expected["spark-transactions"]] == truth.committed
+
+
+def whole_transactions(folder: Path) -> RandomLog:
+    """Write a random log whose transactions have all ended, and in which some were aborted."""
+    for seed in range(1000):
+        made = write_log(folder, random.Random(seed), steps=100)
+        states = {one.state for one in made.records}
+        if made.stable is None and not made.compacted and {"aborted", "committed"} <= states:
+            return made
+        shutil.rmtree(folder)
+    raise AssertionError("no such log")
 
 
 def replicate(folder: Path, served: Sequence[Case]) -> dict[str, list[dict[str, Any]]]:
@@ -137,7 +163,7 @@ def replicate(folder: Path, served: Sequence[Case]) -> dict[str, list[dict[str, 
         for case in served:
             install(case.folder, first.partition(case.topic))
         cluster.start()
-        expected = {case.topic: rows(serve.consume(first, case.topic)) for case in sound}
+        expected = {case.topic: rows(serve.consume(first, case.topic, "read_committed")) for case in sound}
         cluster.reassign({(case.topic, 0): (2, 3, 1) for case in served})
         late = out_of_sync(cluster, sound, 120)
         assert late == [], f"no in-sync replicas: {late}"

@@ -93,9 +93,9 @@ def put(source: Path, target: Path, *, side_files: bool) -> None:
             shutil.copyfile(file, target / file.name)
 
 
-def consume(broker: KraftBroker, topic: str) -> list[Row]:
-    """Every record of partition 0, open and aborted transactions included. Raises TimeoutError, RuntimeError."""
-    consumer = _consumer(broker)
+def consume(broker: KraftBroker, topic: str, isolation: str = "read_uncommitted") -> list[Row]:
+    """Every record of partition 0 that a consumer gets in this isolation. Raises TimeoutError, RuntimeError."""
+    consumer = _consumer(broker, isolation)
     rows: list[Row] = []
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
@@ -143,7 +143,7 @@ def find(broker: KraftBroker, topic: str, timestamps: Sequence[int]) -> list[int
     return [None if answer.offset < 0 else answer.offset for answer in answers]
 
 
-def _consumer(broker: KraftBroker) -> Consumer:
+def _consumer(broker: KraftBroker, isolation: str = "read_uncommitted") -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -151,7 +151,7 @@ def _consumer(broker: KraftBroker) -> Consumer:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "check.crcs": True,
-            "isolation.level": "read_uncommitted",
+            "isolation.level": isolation,
             "auto.offset.reset": "earliest",
             "log_level": 0,
         }

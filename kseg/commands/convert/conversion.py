@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 
 from kseg.commands.convert import another_cluster
@@ -24,15 +23,12 @@ from kseg.commands.convert.transcode import Conversion, WrongVersionError
 from kseg.errors import NotASegmentError, UnreadableError, UsageError
 from kseg.findings import Finding, Severity, Verdict, do_nothing
 from kseg.format.log_loader.loaded_files import RefusedError
-from kseg.format.record.columns import BatchColumns
-from kseg.format.segment.segment_reader import SegmentReader
-from kseg.format.segment.transaction_events import Event, log_events
-from kseg.format.sidefiles.checkpoints import LeaderEpoch, stored_leader_epochs
+from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, LeaderEpoch
 from kseg.format.sidefiles.index_walks import walk_txn_index
 from kseg.format.sidefiles.indexes import MAX_OPEN, AbortedTransactions, AbortedTxn
 from kseg.format.sidefiles.registry import COPY, LEAVE_OUT, REBUILD, check_not_side_file, handling_of
 from kseg.format.storage import remote_files, remote_outputs
-from kseg.format.storage.atomic_write import NewFile, check_absent, whole_files, whole_folder, writing
+from kseg.format.storage.atomic_write import check_absent, whole_files, whole_folder
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.local_files import check_regular, read_file
 from kseg.format.storage.naming import LEADER_EPOCHS, base_offset_of, is_url, producer_snapshot_offset
@@ -51,7 +47,12 @@ from kseg.format.writer.output_guards import (
     txn_index_path,
 )
 from kseg.format.writer.output_rule import check_dst, check_dst_url
-from kseg.format.writer.written_side_files import write_snapshots
+from kseg.format.writer.written_side_files import (
+    aborted_transactions,
+    write_snapshots,
+    write_txn_index,
+    written_events,
+)
 
 
 def write_txn_indexes(pairs: Sequence[Pair], segments: Sequence[Conversion]) -> None:
@@ -68,21 +69,10 @@ def write_txn_indexes(pairs: Sequence[Pair], segments: Sequence[Conversion]) -> 
     txns = _open_before(own, begin, pairs[0][1])
     for (_, log), segment in zip(pairs, segments, strict=True):
         if segment.transactional:
-            entries: Iterator[AbortedTxn] = chain.from_iterable(txns.update(*window) for window in _windows(log))
+            entries = aborted_transactions(log, txns)
             if segment is segments[0]:
                 entries = _with_stable_offsets(entries, own, begin)
-            _write(txn_index_path(log), entries)
-
-
-def _write(path: Path, entries: Iterator[AbortedTxn]) -> None:
-    """Write an index. A broker creates the file with the first entry, so an index without entries is not written."""
-    first = next(entries, None)
-    if first is None:
-        return
-    with writing(path), NewFile(path) as new:
-        for txn in chain((first,), entries):
-            new.file.write(txn.pack())
-        new.sync()
+            write_txn_index(txn_index_path(log), entries)
 
 
 def _open_before(index: Path, begin: int, log: Path) -> AbortedTransactions:
@@ -114,7 +104,7 @@ def _stored(index: Path) -> Iterator[AbortedTxn]:
 
 def _confirmed(begun: dict[int, AbortedTxn], log: Path) -> Iterator[AbortedTxn]:
     """Yield the entries whose marker the log has. ``begun`` has one that began before the log by producer."""
-    for batches, events in _windows(log):
+    for batches, events in written_events(log):
         for row, at, marker in events:
             # Only the first marker of a producer can end a transaction that began earlier.
             txn = begun.pop(batches.producer_id[row], None) if marker else None
@@ -136,12 +126,6 @@ def _with_stable_offsets(entries: Iterator[AbortedTxn], index: Path, begin: int)
         if known and known[:3] == txn[:3] and 0 <= known.last_stable_offset < begin:
             txn = txn._replace(last_stable_offset=min(txn.last_stable_offset, known.last_stable_offset))
         yield txn
-
-
-def _windows(log: Path) -> Iterator[tuple[BatchColumns, Iterator[Event]]]:
-    """Yield the batches of each window of a written log, and their events of transactions. Its CRCs were read back."""
-    with SegmentReader(open_source(str(log)), verify_crc=False) as reader:
-        yield from log_events(reader)
 
 
 # Errors of one partition that do not affect the others.

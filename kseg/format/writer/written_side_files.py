@@ -1,7 +1,8 @@
 """The side files of a new partition folder.
 
 ``write`` and ``write_snapshots`` write a ``leader-epoch-checkpoint`` that agrees with the batches of a converted or repaired
-partition, and its producer snapshots, from its batches and the valid snapshots of its source.
+partition, and its producer snapshots, from its batches and the valid snapshots of its source. ``write_txn_index`` writes
+the transactions of a log that were aborted.
 
 Without any snapshot a broker takes a log for one of an old version after a clean shutdown, and forgets its producers and
 open transactions (``UnifiedLog.rebuildProducerState``).
@@ -10,7 +11,11 @@ open transactions (``UnifiedLog.rebuildProducerState``).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 
 from kseg.format.log_loader.broker_reader import position_of
@@ -18,9 +23,23 @@ from kseg.format.log_loader.partition_files import Files, file_name
 from kseg.format.log_loader.producers import Producers
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import LOG_OVERHEAD, PARTITION_LEADER_EPOCH_AT, SIZE_AT
-from kseg.format.sidefiles.checkpoints import VERSION, LeaderEpoch
+from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.segment.transaction_events import Event, log_events
+from kseg.format.sidefiles.checkpoints import (
+    HARMLESS,
+    LEADER_EPOCHS,
+    VERSION,
+    LeaderEpoch,
+    walk_leader_epochs,
+    walk_offset_checkpoint,
+)
+from kseg.format.sidefiles.index_reader import offset_entries, time_entries
+from kseg.format.sidefiles.indexes import AbortedTransactions, AbortedTxn
+from kseg.format.sidefiles.metadata_files import HIGH_WATERMARKS
 from kseg.format.sidefiles.producer_snapshot import ProducerState, packed, read_snapshot
-from kseg.format.storage.atomic_write import whole_file
+from kseg.format.sidefiles.side_file_reading import entries_of
+from kseg.format.storage import local_files
+from kseg.format.storage.atomic_write import NewFile, whole_file, writing
 from kseg.format.storage.local_files import read_file
 from kseg.format.storage.naming import (
     LEADER_EPOCHS,
@@ -144,6 +163,28 @@ def write_snapshots(folder: Path, end: int, stored: Mapping[int, Path]) -> list[
                 file.write(packed(producers))
         names.append(name)
     return names
+
+
+def written_events(log: Path) -> Iterator[tuple[BatchColumns, Iterator[Event]]]:
+    """Yield the batches of each window of a written log, and their events of transactions. Its CRCs were read back."""
+    with SegmentReader(open_source(str(log)), verify_crc=False) as reader:
+        yield from log_events(reader)
+
+
+def aborted_transactions(log: Path, txns: AbortedTransactions) -> Iterator[AbortedTxn]:
+    """Yield the aborted transactions that end in a written log. ``txns`` has those that are open before it."""
+    return chain.from_iterable(txns.update(*window) for window in written_events(log))
+
+
+def write_txn_index(path: Path, entries: Iterator[AbortedTxn]) -> None:
+    """Write a transaction index. A broker creates the file with the first entry: without entries there is no file."""
+    first = next(entries, None)
+    if first is None:
+        return
+    with writing(path), NewFile(path) as new:
+        for txn in chain((first,), entries):
+            new.file.write(txn.pack())
+        new.sync()
 
 
 class _Rebuilding:

@@ -1,1 +1,1 @@
-"""The Spark jobs of ``--spark`` and of ``write_segments``."""
+"""The Spark jobs of ``--spark`` and of ``df.write``."""

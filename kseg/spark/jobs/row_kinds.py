@@ -1,8 +1,8 @@
-"""Find the rows of a DataFrame that are not records to write: damage, control records, aborted and undecided
-transactions.
+"""Find the rows that are not records to write: damage, control records, aborted and undecided transactions.
 
-These columns of the records view show them: ``damage``, ``control``, ``transaction_state`` and ``transactional``. A
-DataFrame that reads log segments needs them, or must read with isolation=read_committed. All rows of others are written.
+These columns of the records view show them: ``damage``, ``control``, ``transaction_state`` and ``transactional``. Rows
+without the last three are written if the plan of the DataFrame shows that they are not of log segments, or that they were
+read with isolation=read_committed; otherwise ``as_data`` must say so.
 """
 
 from __future__ import annotations
@@ -10,16 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as f
-
 from kseg.errors import UsageError
 from kseg.report.arrow_table import pa, pc
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-#: The column that names the kind of a row; null for a record.
-KIND = "kind_of_row"
+    from pyspark.sql import DataFrame
 
 #: Each kind of row that is not a record, with its meaning and the remedy.
 KINDS = {
@@ -37,7 +32,10 @@ KINDS = {
         "read the column transaction_state too, or read with isolation=read_committed and give as_data=['transactional']",
     ),
 }
-_NEVER_DATA = "damage"
+NEVER_DATA = "damage"
+#: The columns that show each kind: one of them is needed.
+SHOWN_BY = {"control": ("control",), "transactional": ("transaction_state", "transactional")}
+_UNDECIDED = ("aborted", "open")
 
 
 def check_kinds(drop: Collection[str], as_data: Collection[str]) -> None:
@@ -46,21 +44,33 @@ def check_kinds(drop: Collection[str], as_data: Collection[str]) -> None:
         for kind in [kinds] if isinstance(kinds, str) else kinds:
             if isinstance(kinds, str) or kind not in KINDS:
                 raise UsageError(f"{option}: expected a list of {', '.join(KINDS)}, got {kinds!r}")
-    if _NEVER_DATA in as_data:
+    if NEVER_DATA in as_data:
         raise UsageError("as_data: damage has no content; use drop=['damage']")
 
 
-def check_source(df: DataFrame, as_data: Collection[str]) -> None:
-    """Raise UsageError if a DataFrame reads log segments, and lacks the columns that show which rows are not records."""
-    if not any(map(_is_all_kinds, _reads_of_segments(df))):
-        return
-    names = {"control": {"control"}, "transactional": {"transaction_state", "transactional"}}
-    for kind, columns in names.items():
-        if columns.isdisjoint(df.columns) and kind not in as_data:
+def check_columns(names: Collection[str], as_data: Collection[str]) -> None:
+    """Raise UsageError if a column is missing that shows which rows are not records."""
+    for kind, columns in SHOWN_BY.items():
+        if set(columns).isdisjoint(names) and kind not in as_data:
             raise UsageError(
-                f"the rows are read from log segments, and a column is missing that shows which are not records: "
-                f"keep {' or '.join(sorted(columns))}, or read with isolation=read_committed"
+                f"a column is missing that shows which rows are not records: keep {' or '.join(columns)}, read segments "
+                f"with isolation=read_committed, and give asData={kind} for rows that are all records"
             )
+
+
+def proved_data(df: DataFrame, as_data: Collection[str]) -> set[str]:
+    """Return the kinds that the rows of a DataFrame do not have, as its plan shows, with those of ``as_data``.
+
+    Raises UsageError if it reads log segments, and lacks the columns that show which rows are not records.
+    """
+    missing = {kind for kind, columns in SHOWN_BY.items() if set(columns).isdisjoint(df.columns)}
+    if missing - set(as_data) and any(map(_is_all_kinds, reads_of_segments(df))):
+        names = SHOWN_BY[min(missing - set(as_data))]
+        raise UsageError(
+            f"the rows are read from log segments, and a column is missing that shows which are not records: "
+            f"keep {' or '.join(names)}, or read with isolation=read_committed"
+        )
+    return missing | set(as_data)
 
 
 def _is_all_kinds(options: Mapping[str, str]) -> bool:
@@ -71,17 +81,22 @@ def _is_all_kinds(options: Mapping[str, str]) -> bool:
     )
 
 
-def _reads_of_segments(df: Any) -> Iterator[dict[str, str]]:
+def reads_of_segments(df: Any) -> Iterator[dict[str, str]]:
     """Yield the options of each read of log segments in the plan, with names in lower case."""
     if hasattr(df, "_jdf"):
         leaves = df._jdf.queryExecution().analyzed().collectLeaves()
         for leaf in (leaves.apply(number) for number in range(leaves.size())):
-            if leaf.getClass().getSimpleName() == "DataSourceV2Relation" and leaf.table().name() == "kseg":
+            if is_read_of_segments(leaf):
                 yield {name.lower(): value.lower() for name, value in leaf.options().items()}
         return
     for read in _connect_reads(df._plan.to_proto(df.sparkSession.client)):  # Spark Connect
         if read.format.lower() == "kseg":
             yield {name.lower(): value.lower() for name, value in read.options.items()}
+
+
+def is_read_of_segments(leaf: Any) -> bool:
+    """Return whether a leaf of a plan in the JVM is a read of log segments."""
+    return bool(leaf.getClass().getSimpleName() == "DataSourceV2Relation" and leaf.table().name() == "kseg")
 
 
 def _connect_reads(message: Any) -> Iterator[Any]:
@@ -94,33 +109,35 @@ def _connect_reads(message: Any) -> Iterator[Any]:
                 yield from _connect_reads(one)
 
 
-def kind_column(df: DataFrame, as_data: Collection[str]) -> Column:
-    """Return a column with the kind of each row; null for rows to write: records, and rows of the kinds ``as_data``."""
-    there = set(df.columns)
-    conditions: dict[str, Column] = {}
-    if "damage" in there:
-        conditions["damage"] = f.col("damage").isNotNull()
-    if "control" in there:
-        conditions["control"] = f.col("control").isNotNull()
+def kinds_of(batch: pa.RecordBatch, as_data: Collection[str]) -> pa.Array:
+    """Return the kind of each row of an Arrow batch; null for rows to write: records, and kinds of ``as_data``."""
+    there = set(batch.schema.names)
+    conditions: dict[str, pa.Array] = {
+        name: batch.column(name).is_valid() for name in ("damage", "control") if name in there
+    }
     if "transaction_state" in there:
-        conditions["aborted"] = f.col("transaction_state").isin("aborted", "open")
+        states = batch.column("transaction_state").cast(pa.string())
+        conditions["aborted"] = pc.is_in(states, pa.array(_UNDECIDED))
     elif "transactional" in there:
-        conditions["transactional"] = f.col("transactional")
-    found: Column = f.lit(None)
+        conditions["transactional"] = pc.fill_null(batch.column("transactional").cast(pa.bool_()), False)
+    found = pa.nulls(batch.num_rows, pa.string())
     # The first true condition decides: a marker of an aborted transaction is a control record.
     for kind, condition in reversed(conditions.items()):
-        found = f.when(condition, f.lit(None if kind in as_data else kind)).otherwise(found)
-    return found.cast("string").alias(KIND)
+        found = pc.if_else(condition, pa.scalar(None if kind in as_data else kind, pa.string()), found)
+    return found
 
 
-def refuse_other_rows(batch: pa.RecordBatch) -> None:
-    """Raise UsageError for the first row of a record batch that is not a record."""
-    kinds = batch.column(KIND)
+def records_only(batch: pa.RecordBatch, drop: Collection[str], as_data: Collection[str]) -> pa.RecordBatch:
+    """Return the rows to write, without those of the kinds ``drop``. Raises UsageError for the first of other kinds."""
+    kinds = kinds_of(batch, as_data)
     if kinds.null_count == batch.num_rows:
-        return
-
-    row = pc.indices_nonzero(pc.is_valid(kinds))[0].as_py()
-    topic, partition, offset = (batch.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
-    what, remedy = KINDS[kinds[row].as_py()]
-    where = f"{topic}-{partition}" + ("" if offset is None else f", offset {offset}")
-    raise UsageError(f"{where}: {what}; {remedy}")
+        return batch
+    dropped = pc.is_in(kinds, pa.array(list(drop), pa.string()))
+    refused = pc.indices_nonzero(pc.and_(kinds.is_valid(), pc.invert(dropped)))
+    if len(refused):
+        row = refused[0].as_py()
+        topic, partition, offset = (batch.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
+        what, remedy = KINDS[kinds[row].as_py()]
+        where = f"{topic}-{partition}" + ("" if offset is None else f", offset {offset}")
+        raise UsageError(f"{where}: {what}; {remedy}")
+    return batch.filter(pc.invert(dropped))
