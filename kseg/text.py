@@ -255,6 +255,20 @@ def parse_offsets(text: str) -> tuple[int | None, int | None]:
     return bounds
 
 
+#: A partition, None for all; the first offset, and the end (exclusive), None where it is open.
+PartitionOffsets = tuple[int | None, int | None, int | None]
+
+
+def parse_partition_offsets(text: str) -> PartitionOffsets:
+    """Return the partition and the offsets of ``[P:]A:B``. Raises ValueError."""
+    partition, _, rest = text.partition(":")
+    if ":" not in rest:
+        return (None, *parse_offsets(text))
+    if not partition.isdecimal():
+        raise ValueError(f"expected [P:]A:B, a partition number and offsets, got {text!r}")
+    return (int(partition), *parse_offsets(rest))
+
+
 def parse_time(text: str, now: int | None = None) -> int:
     """Return the epoch milliseconds of an ISO 8601 time (UTC without a zone) or of a number. Raises ValueError.
 

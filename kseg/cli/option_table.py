@@ -28,7 +28,7 @@ from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment import framed_files
 from kseg.format.storage import file_access
 from kseg.report.formats import VALIDATION
-from kseg.text import TIMES, parse_offsets, parse_time_or_word
+from kseg.text import TIMES, parse_offsets, parse_partition_offsets, parse_time_or_word
 
 
 class OptionRow(NamedTuple):
@@ -171,6 +171,7 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "dry_run": OptionRow("--dry-run", "Write only the report. DST can be omitted."),
         "stage": OptionRow("--stage", "End a run after this stage. Default: report.",
             type=lambda: Choice(["list", "check", "quarantine", "load", "report"]), default="report"),
+        "replayed_topic": OptionRow("--topic", "Replay the table of this topic.", "TOPIC"),
         "nodes": OptionRow("--node", "Take these log directories as those of a node. Repeatable.", "ID=DIR[,DIR]",
             lambda: Parsed(common.node_and_folders), multiple=True),
         "controllers": OptionRow("--controller", "Make a node that is only a controller. Repeatable.", "ID",
@@ -318,6 +319,10 @@ CELLS: Mapping[tuple[str, str], Cell] = {
     ("repair", "output"): Cell("its result is DST", "Write the report to FILE instead of stdout, atomically."),
     ("repair", "format"): Cell("its result is DST", "Set the format of the report."),
     ("convert", "format"): Cell("its result is DST", "Set the format of the summary."),
+    ("pipeline", "offsets"): Cell("a table has several partitions",
+                                  "Replay offsets A to before B, of partition P or of all.", metavar="[P:]A:B",
+                                  type=lambda: Parsed(parse_partition_offsets)),
+    ("pipeline", "dry_run"): Cell("it has no DST", "Show what a replay would replace, and write nothing."),
 }  # fmt: skip
 
 

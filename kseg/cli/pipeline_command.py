@@ -15,14 +15,14 @@ from kseg.cli import common, spark_session
 from kseg.cli.messages import FOUND, fail, note
 from kseg.cli.typed_command import DetailOptions, SparkOptions, command
 from kseg.errors import UsageError
-from kseg.extras.pipeline import pipeline_preview, pipeline_reports, pipeline_settings, pipeline_verify
+from kseg.extras.pipeline import pipeline_preview, pipeline_replay, pipeline_reports, pipeline_settings, pipeline_verify
 from kseg.extras.pipeline.engine_choice import choose_engine
 from kseg.extras.pipeline.pipeline_run import STAGES, Pipeline, RunOutcome
 from kseg.extras.pipeline.pipeline_settings import AUTO
 from kseg.format.storage.process_pool import Pool, process_pool
 from kseg.report.formats import PIPELINE, destination, write
 from kseg.spark.jobs import pool as spark_jobs
-from kseg.text import count_of
+from kseg.text import PartitionOffsets, count_of
 
 LAST_STAGE = list(STAGES)[-1]
 
@@ -36,19 +36,23 @@ class PipelineOptions(SparkOptions, DetailOptions):
     output: str | None
     jobs: int
     stage: str
+    replayed_topic: str | None
+    offsets: PartitionOffsets | None
+    dry_run: bool
 
 
 @command(
     PipelineOptions,
     results=PIPELINE,
     arguments=(
-        click.Argument(["action"], type=common.Choice(["plan", "run", "status", "verify"])),
+        click.Argument(["action"], type=common.Choice(["plan", "run", "status", "verify", "replay"])),
         click.Argument(["config"], metavar="FILE", type=common.InputPath()),
     ),
     examples=(
         "kseg pipeline plan night.toml",
         "kseg pipeline run night.toml",
         "kseg pipeline verify night.toml",
+        "kseg pipeline replay night.toml --topic orders --offsets 0:100:250",
     ),
 )
 def pipeline(asked: PipelineOptions) -> int:
@@ -56,18 +60,27 @@ def pipeline(asked: PipelineOptions) -> int:
 
     plan previews a run. run lists the segments, checks those that are not loaded, sets damage aside, loads the
     rest, and writes reports; it continues a run that was ended. status shows the loaded and the missing offsets.
-    verify compares the tables with the segments. FILE is a configuration in TOML.
+    verify compares the tables with the segments. replay loads offsets again that a table has, and replaces
+    their rows in one commit. FILE is a configuration in TOML.
 
     Exit codes: 0 success, 1 damage was set aside or a table differs, 2 the work could not be done, 3 fail_if is met.
     """
     settings = pipeline_settings.read_settings(asked.config)
     if asked.stage != LAST_STAGE and asked.action != "run":
         raise UsageError(f"--stage is for run, not for {asked.action}")
+    _check_replay(asked)
     common.check_outputs(*(path for path in settings.paths if not any(one in path for one in "*?[")))
     if asked.action == "run":
         return _run(asked, settings)
     work = Pipeline(settings, note)
-    if asked.action == "verify":
+    code = 0
+    if asked.action == "replay":
+        assert asked.replayed_topic is not None
+        assert asked.offsets is not None
+        workers = partial(_workers, asked, settings)
+        done = pipeline_replay.replay(work, asked.replayed_topic, asked.offsets, workers, dry_run=asked.dry_run)
+        found, lines, code = done.partitions, done.lines, FOUND if done.rejected else 0
+    elif asked.action == "verify":
         with _workers(asked, settings, 0) as pool:
             found, lines = pipeline_verify.verify(work, pool)
     elif asked.action == "plan":
@@ -77,7 +90,18 @@ def pipeline(asked: PipelineOptions) -> int:
     described = partial(pipeline_reports.run_of, settings, time.time(), asked.action)
     with destination(asked.output) as out:
         write(PIPELINE, asked.format, out, found, lines, detail=asked.detail, run=described)
-    return FOUND if any(one.status == "different" for one in found) else 0
+    return FOUND if any(one.status == "different" for one in found) else code
+
+
+def _check_replay(asked: PipelineOptions) -> None:
+    """Raise UsageError unless the options of a replay are there, and only for a replay."""
+    options = {"--topic": asked.replayed_topic, "--offsets": asked.offsets, "--dry-run": asked.dry_run or None}
+    for name, value in options.items():
+        if value is not None and asked.action != "replay":
+            hint = ": plan previews a run" if name == "--dry-run" else ""
+            raise UsageError(f"{name} is for replay, not for {asked.action}{hint}")
+        if value is None and asked.action == "replay" and name != "--dry-run":
+            raise UsageError(f"replay needs {name}: give --topic TOPIC and --offsets [P:]A:B")
 
 
 @contextmanager

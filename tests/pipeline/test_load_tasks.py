@@ -12,8 +12,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 from kseg.extras.pipeline import load_rows
 from kseg.extras.pipeline.checked_segments import CheckedSegment, Inventory
-from kseg.extras.pipeline.lake_table import TableState, open_table
-from kseg.extras.pipeline.load_rows import TableLoad
+from kseg.extras.pipeline.lake_table import open_table
 from kseg.extras.pipeline.offset_plan import LoadPlan, Part, PlanRules, plan_partition
 from kseg.extras.pipeline.pipeline_settings import read_settings
 from kseg.extras.pipeline.pipeline_state import PipelineState
@@ -35,7 +34,7 @@ def test_a_load_of_many_segments_has_a_bounded_number_of_calls(tmp_path: Path, s
         LoadPlan(("orders", 0), 0, count // 2, count, parts[: count // 2]),
         LoadPlan(("orders", 1), count // 2, count, count, parts[count // 2 :]),
     ]
-    tasks = list(TableLoad(table, "run", TableState())._tasks(plans))
+    tasks = list(load_rows.tasks_of(table, "run", plans, None))
     assert len(tasks) <= load_rows.MOST_TASKS
     assert [part.first for task in tasks for part, _ in task.parts] == list(range(count))
     assert all(plan.name == f"orders-{part.first // (count // 2)}" for task in tasks for part, plan in task.parts)

@@ -49,6 +49,9 @@ def test_the_rows_are_those_of_processes(kind: str, tmp_path: Path) -> None:
         assert "no rows" in again.stdout
         assert kseg("pipeline", "verify", "--jobs", 1, path).returncode == 0
         found[name] = pipelines.rows(home, kind)
+        replayed = kseg("pipeline", "replay", "--topic", "orders", "--offsets", "2:5:70", *options, path)
+        assert replayed.returncode == 0, replayed.stderr
+        assert pipelines.rows(home, kind) == found[name]
     assert found["spark"] == found["processes"]
     assert len(found["spark"]) > 50
 
@@ -84,8 +87,7 @@ def test_typed_tables_are_those_of_processes(values: str, kind: str, tmp_path: P
         ("in load_parts", "parquet"),
         ("before commit", "parquet"),
         ("after commit", "parquet"),
-        ("before commit", "iceberg"),
-        ("after commit", "delta"),
+        *((f"{when} commit", kind) for when in ("before", "after") for kind in ("iceberg", "delta")),
     ],
 )
 def test_a_driver_that_is_killed_three_times_leaves_the_same_table(tmp_path: Path, step: str, kind: str) -> None:

@@ -70,11 +70,16 @@ def main() -> None:
     steps.around(pipeline_state.PipelineState, "write")
     steps.around(data_files._OpenFile, "finish")
     for name in ("lake_table:ParquetTable", *TABLES.get(kind, ())):
-        steps.around(imported(f"kseg.extras.pipeline.{name}"), "commit")
-    if options:
+        table = imported(f"kseg.extras.pipeline.{name}")
+        steps.around(table, "commit")
+        steps.around(table, "replace_rows")
+    action = "replay" if options[:1] == ["replay"] else "run"
+    if action == "replay":
+        options[:1] = ["--jobs", "1"]
+    elif options:
         steps.in_jobs(imported("kseg.spark.jobs.pool:SparkPool"))
     try:
-        kseg.cli.main.main(["pipeline", "run", *(options or ["--jobs", "1"]), path])
+        kseg.cli.main.main(["pipeline", action, *(options or ["--jobs", "1"]), path])
     finally:
         print(f"steps: {steps.count}")
 

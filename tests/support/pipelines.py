@@ -65,6 +65,7 @@ def run_here(path: Path) -> RunOutcome:
 
 def killed(path: Path, step: int | str, kind: str, *options: str) -> int:
     """Run a pipeline that is killed at a step, given by its number or its name, with options (in one process without any).
+    With ``replay`` as the first option it is a replay.
 
     Returns its exit code, -9 for a kill. With step 0 the number of steps.
     """
@@ -102,7 +103,9 @@ def parquet_rows(folder: Path, columns: tuple[str, ...] | None) -> list[dict[str
     """Return the rows of the files that the commits list; after a run no other file is there."""
     listed = []
     for commit in sorted((folder / "_kseg" / "commits").iterdir()):
-        listed += [folder / one["place"] for one in json.loads(commit.read_text())["files"]]
+        content = json.loads(commit.read_text())
+        listed += [folder / one["place"] for one in content["files"]]
+        listed = [one for one in listed if str(one.relative_to(folder)) not in content.get("removed", [])]
     assert sorted(listed) == sorted(folder.rglob("*.parquet"))
     names = list(columns) if columns else None
     return [row for path in listed for row in pq.ParquetFile(path).read(columns=names).to_pylist()]

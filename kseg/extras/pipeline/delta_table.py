@@ -19,6 +19,8 @@ from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.extras.pipeline.data_files import DataFile
 from kseg.extras.pipeline.lake_table import ChangedTableError, LakeTable, TableState, names_of_folder
 from kseg.extras.pipeline.offset_plan import Loaded
+from kseg.extras.pipeline.pipeline_state import remove_file
+from kseg.extras.pipeline.replaced_rows import RowRange, as_expression, as_sql, parquet_batches
 from kseg.extras.pipeline.table_rows import check_evolution
 from kseg.format.storage.naming import is_url
 from kseg.report.arrow_table import pa
@@ -184,9 +186,51 @@ class DeltaLakeTable(LakeTable):
         stats = json.dumps({"numRecords": file.rows})
         return transaction.AddAction(path, file.bytes, values, int(time.time() * 1000), True, stats)
 
-    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+    def replace_rows(self, files: Sequence[DataFile], ranges: Sequence[RowRange], state: TableState) -> None:
+        """Have deltalake overwrite the rows, which writes those of the files again: only so both are one commit."""
+        shown = self.settings.shown
+        try:
+            if (self.read_state() or TableState()) != state:
+                raise ChangedTableError(f"{shown}: another run has committed meanwhile")
+            properties = transaction.CommitProperties(
+                custom_metadata={STATE: state.to_json()},
+                max_commit_retries=0,  # a retry would not look at the offsets
+            )
+            try:
+                deltalake.write_deltalake(
+                    self._table, self._reader(files), mode="overwrite", predicate=as_sql(ranges),
+                    commit_properties=properties,
+                )  # fmt: skip
+            except exceptions.CommitFailedError as error:
+                raise ChangedTableError(f"{shown}: {_line(error)}") from error
+            except Exception as error:
+                raise KsegError(f"table {shown}: {_line(error)}") from error
+        finally:
+            for file in files:
+                remove_file(file.place)
+
+    def _reader(self, files: Sequence[DataFile]) -> Any:
+        """Return the rows of data files with the columns of the table, in its order."""
+        stored = self._stored()
+
+        def rows() -> Iterator[Any]:
+            for file in files:
+                for batch in parquet_batches(file.place, self.schema.names):
+                    columns = {name: batch.column(name) for name in self.schema.names}
+                    columns[DAY] = pa.array([file.day] * batch.num_rows, pa.date32())
+                    missing = [pa.nulls(batch.num_rows, one.type) for one in stored]
+                    arrays = [
+                        columns[one.name].cast(one.type) if one.name in columns else null
+                        for one, null in zip(stored, missing, strict=True)
+                    ]
+                    yield pa.RecordBatch.from_arrays(arrays, schema=stored)
+
+        return pa.RecordBatchReader.from_batches(stored, rows())
+
+    def batches(self, columns: Sequence[str], ranges: Sequence[RowRange] | None = None) -> Iterator[Any]:
         if self._load() is not None:
-            yield from self._table.to_pyarrow_dataset().to_batches(columns=list(columns))
+            wanted = None if ranges is None else as_expression(ranges)
+            yield from self._table.to_pyarrow_dataset().to_batches(columns=list(columns), filter=wanted)
 
     def remove_orphans(self) -> int:
         """Leave the files of killed runs to Delta's ``vacuum``."""

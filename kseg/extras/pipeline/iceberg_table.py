@@ -7,7 +7,7 @@ snapshots have expired.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kseg.engine import lazy
@@ -15,16 +15,20 @@ from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.extras.pipeline.data_files import DataFile
 from kseg.extras.pipeline.lake_table import ChangedTableError, LakeTable, TableState
 from kseg.extras.pipeline.pipeline_settings import TableSettings
+from kseg.extras.pipeline.pipeline_state import remove_file
+from kseg.extras.pipeline.replaced_rows import RowRange, as_sql, files_without, has_rows
 from kseg.extras.pipeline.table_rows import TableRows, check_evolution
 from kseg.report.arrow_table import pa
 
 if TYPE_CHECKING:
     from pyiceberg import catalog as catalogs
     from pyiceberg import exceptions, transforms
+    from pyiceberg import table as tables
 else:
     _NEEDED = "Iceberg tables need a library: pip install 'kseg[iceberg]', which has pyiceberg"
     catalogs = lazy("pyiceberg.catalog", needed=_NEEDED)
     exceptions = lazy("pyiceberg.exceptions", needed=_NEEDED)
+    tables = lazy("pyiceberg.table", needed=_NEEDED)
     transforms = lazy("pyiceberg.transforms", needed=_NEEDED)
 
 #: The key of the state in the summary of a snapshot, and in the properties of a table.
@@ -135,29 +139,70 @@ class IcebergTable(LakeTable):
         name = self.settings.name
         if (self.read_state() or TableState()) != before:
             raise ChangedTableError(f"table {name}: another run has committed meanwhile")
+        summary = {STATE: after.to_json()}
+
+        def change(transaction: Any) -> None:
+            transaction.set_properties(summary)
+            if files:
+                _add(transaction, files, summary)
+            else:
+                with transaction.update_snapshot(snapshot_properties=summary).fast_append():
+                    pass
+
+        self._change(change, after)
+
+    def replace_rows(self, files: Sequence[DataFile], ranges: Sequence[RowRange], state: TableState) -> None:
+        """Write the files with such rows again without them, in one snapshot with the new files."""
+        name = self.settings.name
+        if (self.read_state() or TableState()) != state:
+            raise ChangedTableError(f"table {name}: another run has committed meanwhile")
+        found = list(self._table.scan(row_filter=as_sql(ranges)).plan_files())
+        if any(one.delete_files for one in found):
+            raise UsageError(f"table {name} has files of deleted rows: rewrite its data files first")
+        old, kept = [one.file for one in found if has_rows(one.file.file_path, ranges)], list[DataFile]()
+
+        def change(transaction: Any) -> None:
+            metadata, io = transaction.table_metadata, self._table.io
+            places = [one.place for one in (*kept, *files)]
+            with transaction.update_snapshot(snapshot_properties={STATE: state.to_json()}).overwrite() as overwrite:
+                for one in old:
+                    overwrite.delete_data_file(one)
+                for one in tables._parquet_files_to_data_files(metadata, places, io):
+                    overwrite.append_data_file(one)
+
+        try:
+            for one in old:
+                kept += files_without(one.file_path, ranges, self.new_place, self.settings.file_bytes)
+        except KsegError:
+            for new in kept:
+                remove_file(new.place)
+            raise
+        if old or files:
+            self._change(change, None)
+
+    def _change(self, change: Callable[[Any], None], after: TableState | None) -> None:
+        """Commit a change, which leads to the state ``after`` if it leads to another one."""
+        name = self.settings.name
         # A retry of pyiceberg would add the files again without a look at the offsets. This changes only this object.
         self._table.metadata.properties[_RETRIES] = "0"
         try:
             with self._table.transaction() as transaction:
-                summary = {STATE: after.to_json()}
-                transaction.set_properties({STATE: after.to_json()})
-                if files:
-                    transaction.add_files(
-                        [one.place for one in files], snapshot_properties=summary, check_duplicate_files=False
-                    )
-                else:
-                    with transaction.update_snapshot(snapshot_properties=summary).fast_append():
-                        pass
+                change(transaction)
         except exceptions.CommitFailedException as error:
             raise ChangedTableError(f"table {name}: {_line(error)}") from error
         except Exception as error:
-            if (self.read_state() or TableState()) == after:
+            if after is not None and (self.read_state() or TableState()) == after:
                 return  # the catalog has committed, and its answer was lost
             raise KsegError(f"table {name}: {_line(error)}") from error
 
-    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+    def batches(self, columns: Sequence[str], ranges: Sequence[RowRange] | None = None) -> Iterator[Any]:
         if self._load() is not None:
-            yield from self._table.scan(selected_fields=tuple(columns)).to_arrow_batch_reader()
+            wanted = {} if ranges is None else {"row_filter": as_sql(ranges)}
+            yield from self._table.scan(selected_fields=tuple(columns), **wanted).to_arrow_batch_reader()
+
+
+def _add(transaction: Any, files: Sequence[DataFile], summary: Mapping[str, str]) -> None:
+    transaction.add_files([one.place for one in files], snapshot_properties=summary, check_duplicate_files=False)
 
 
 def _of_environment() -> dict[str, str]:

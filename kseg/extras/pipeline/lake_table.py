@@ -19,6 +19,7 @@ from kseg.extras.pipeline.data_files import DataFile, NewPlace
 from kseg.extras.pipeline.offset_plan import Loaded
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings, TableSettings
 from kseg.extras.pipeline.pipeline_state import new_file, read_if_exists, remove_file
+from kseg.extras.pipeline.replaced_rows import RowRange, files_without, has_rows, parquet_batches
 from kseg.extras.pipeline.table_rows import RejectedRows, TableRows, check_evolution
 from kseg.format.storage import atomic_write, local_files, remote_files
 from kseg.format.storage.naming import is_url
@@ -84,8 +85,15 @@ class LakeTable(ABC):
         """Add files and the state as one commit. Raises ChangedTableError if the state is not ``before``."""
 
     @abstractmethod
-    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
-        """Yield all rows of the table as Arrow batches with the named columns."""
+    def replace_rows(self, files: Sequence[DataFile], ranges: Sequence[RowRange], state: TableState) -> None:
+        """Replace the rows of ranges by those of files as one commit; the state stays as it is.
+
+        Raises ChangedTableError if the state is not ``state``. Files that the table does not need are removed.
+        """
+
+    @abstractmethod
+    def batches(self, columns: Sequence[str], ranges: Sequence[RowRange] | None = None) -> Iterator[Any]:
+        """Yield the rows of the table as Arrow batches with the named columns: all, or those of ``ranges``."""
 
     def remove_orphans(self) -> int:
         """Remove the data files of killed runs, and return their number. Only if no other run works."""
@@ -114,6 +122,17 @@ _KINDS = {
     "iceberg": "kseg.extras.pipeline.iceberg_table:IcebergTable",
     "delta": "kseg.extras.pipeline.delta_table:DeltaLakeTable",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """A commit of a Parquet table: its state, and the data files that it adds and removes."""
+
+    state: TableState
+    files: Sequence[str]
+    removed: Sequence[str] = ()
+
+
 _COMMITS = "_kseg/commits"
 #: How the names of data files begin, also of those that are not complete.
 _OWN = ("kseg-", ".kseg-")
@@ -123,7 +142,7 @@ class ParquetTable(LakeTable):
     """A folder of Parquet files, with a list of commits in ``_kseg/commits``.
 
     Each commit is a file with the next number, and is created only if no file has that number. It lists the data files
-    that it adds. Readers skip folders whose name begins with an underscore.
+    that it adds and removes. Readers skip folders whose name begins with an underscore.
     """
 
     def read_state(self) -> TableState | None:
@@ -131,16 +150,14 @@ class ParquetTable(LakeTable):
         if not last:
             self._check_own()
             return None
-        return self._commit_of(last[-1])[0]
+        return self._commit_of(last[-1]).state
 
     def create(self) -> None:
         self._check_own()
-        for number in reversed(self._commits()):
-            if names := self._commit_of(number)[1]:
-                with local_files.open_file(path_in(self.settings.path, names[-1]), named=False) as raw:
-                    stored = parquet.read_schema(pa.PythonFile(raw, mode="r"))
-                check_evolution(stored, self.schema, self.settings.evolve, self.settings.shown)
-                return
+        if files := self.files():
+            with local_files.open_file(files[-1], named=False) as raw:
+                stored = parquet.read_schema(pa.PythonFile(raw, mode="r"))
+            check_evolution(stored, self.schema, self.settings.evolve, self.settings.shown)
 
     def _check_own(self) -> None:
         """Raise UsageError if the folder has something in it that no pipeline has written."""
@@ -157,33 +174,70 @@ class ParquetTable(LakeTable):
     def _commit_place(self, number: int) -> str:
         return path_in(self.settings.path, f"{_COMMITS}/{number:020}.json")
 
-    def _commit_of(self, number: int) -> tuple[TableState, list[str]]:
+    def _commit_of(self, number: int) -> _Commit:
         place = self._commit_place(number)
         try:
             found = json.loads(read_if_exists(place) or b"")
-            return TableState.of_json(found["state"]), [one["place"] for one in found["files"]]
+            files = [one["place"] for one in found["files"]]
+            return _Commit(TableState.of_json(found["state"]), files, found.get("removed", []))
         except (ValueError, KeyError, TypeError):
             raise UnreadableError(f"{place}: not a commit of kseg's") from None
 
     def commit(self, files: Sequence[DataFile], before: TableState, after: TableState) -> None:
-        last = self._commits()
-        if (self._commit_of(last[-1])[0] if last else TableState()) != before:
+        self._commit(self._commits(), files, before, after)
+
+    def _commit(
+        self,
+        last: list[int],
+        files: Sequence[DataFile],
+        before: TableState,
+        after: TableState,
+        removed: Sequence[str] = (),
+    ) -> None:
+        """Write the commit after ``last``. Raises ChangedTableError if that has another state, or another one follows."""
+        if (self._commit_of(last[-1]).state if last else TableState()) != before:
             raise ChangedTableError(f"{self.settings.shown}: another run has committed meanwhile")
-        own = f"{self.settings.path}/"
-        listed = [{**asdict(one), "place": one.place.removeprefix(own), "day": str(one.day or "")} for one in files]
+        listed = [{**asdict(one), "place": self._within(one.place), "day": str(one.day or "")} for one in files]
+        content = {"state": after.to_json(), "files": listed}
+        if removed:
+            content["removed"] = list(map(self._within, removed))
         try:
             with new_file(self._commit_place(last[-1] + 1 if last else 1), new=True) as out:
-                out.write(json.dumps({"state": after.to_json(), "files": listed}, indent=1).encode())
+                out.write(json.dumps(content, indent=1).encode())
         except UsageError as error:
             raise ChangedTableError(f"{self.settings.shown}: another run has committed meanwhile") from error
 
+    def _within(self, place: str) -> str:
+        return place.removeprefix(f"{self.settings.path}/")
+
+    def replace_rows(self, files: Sequence[DataFile], ranges: Sequence[RowRange], state: TableState) -> None:
+        """Write the files with such rows again without them. Readers of the folder see the old ones until the commit."""
+        last, kept = self._commits(), list[DataFile]()
+        old = [place for place in self.files() if has_rows(place, ranges)]
+        try:
+            for place in old:
+                kept += files_without(place, ranges, self.new_place, self.settings.file_bytes)
+            self._commit(last, [*kept, *files], state, state, old)
+        except KsegError:
+            for one in kept:
+                remove_file(one.place)
+            raise
+        for place in old:
+            remove_file(place)
+
     def files(self) -> list[str]:
         """Return the paths or URLs of the data files of all commits."""
-        return [path_in(self.settings.path, one) for number in self._commits() for one in self._commit_of(number)[1]]
+        found: dict[str, None] = {}
+        for number in self._commits():
+            commit = self._commit_of(number)
+            found |= dict.fromkeys(commit.files)
+            for place in commit.removed:
+                found.pop(place, None)
+        return [path_in(self.settings.path, one) for one in found]
 
-    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+    def batches(self, columns: Sequence[str], ranges: Sequence[RowRange] | None = None) -> Iterator[Any]:
         for place in self.files():
-            yield from parquet_batches(place, columns)
+            yield from parquet_batches(place, columns, ranges)
 
     def remove_orphans(self) -> int:
         known = set(self.files())
@@ -199,12 +253,6 @@ class ParquetTable(LakeTable):
                     remove_file(place)
                     found += 1
         return found
-
-
-def parquet_batches(place: str, columns: Sequence[str]) -> Iterator[Any]:
-    """Yield the rows of a Parquet file with the named columns."""
-    with local_files.open_file(place, named=False) as raw:
-        yield from parquet.ParquetFile(pa.PythonFile(raw, mode="r")).iter_batches(columns=list(columns))
 
 
 def names_of_folder(folder: str) -> list[str]:

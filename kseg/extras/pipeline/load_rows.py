@@ -126,6 +126,41 @@ def remove_files(files: Iterable[DataFile]) -> None:
             remove_file(file.place)
 
 
+def tasks_of(
+    table: LakeTable, run: str, plans: Sequence[LoadPlan], rejected: RejectedPlace | None
+) -> Iterator[PartsTask]:
+    """Yield the parts of plans in their order, those of a file's bytes together; at most MOST_TASKS tasks."""
+    every: list[tuple[Part, LoadPlan]] = []
+    for plan in plans:
+        alone = replace(plan, parts=(), damaged=())  # ``_task`` adds what its parts need
+        every += ((part, alone) for part in plan.parts)
+    # Two tasks in a row have more than ``most`` bytes: with half as many tasks in mind there are at most MOST_TASKS.
+    fair = 2 * sum(part.checked.bytes for part, _ in every) // (MOST_TASKS - 1) + 1
+    most = max(min(table.settings.file_bytes, COMMIT_BYTES), fair)
+    parts: list[tuple[Part, LoadPlan]] = []
+    size = 0
+    for part, plan in every:
+        if parts and size + part.checked.bytes > most:
+            yield _task(table, run, parts, rejected)
+            parts, size = [], 0
+        parts.append((part, plan))
+        size += part.checked.bytes
+    if parts:
+        yield _task(table, run, parts, rejected)
+
+
+def _task(
+    table: LakeTable, run: str, parts: Sequence[tuple[Part, LoadPlan]], rejected: RejectedPlace | None
+) -> PartsTask:
+    """Return the task of parts in their order, with the transactions that touch its offsets only."""
+    mine: list[tuple[Part, LoadPlan]] = []
+    for _, group in groupby(parts, key=lambda one: one[1].name):
+        own, (plan, *_) = zip(*group, strict=True)
+        near = plan.committed and plan.committed.within(own[0].first, own[-1].end)
+        mine += zip(own, repeat(replace(plan, committed=near)))
+    return PartsTask(table.rows, table.new_place, table.settings.file_bytes, run, tuple(mine), rejected)
+
+
 class TableLoad:
     """The load of a topic's partitions, by calls in ``pool`` if there is one. ``loaded`` is called after each commit."""
 
@@ -149,7 +184,7 @@ class TableLoad:
 
     def load(self, plans: Sequence[LoadPlan]) -> TableState:
         """Load the plans, and return the state of the table. Raises KsegError; commits before it stay."""
-        tasks = list(self._tasks(plans))
+        tasks = list(tasks_of(self._table, self._run, plans, self._rejected.place if self._rejected else None))
         try:
             for task, found in zip(tasks, map_ordered(self._pool, load_parts, tasks), strict=True):
                 self._add(task, found)
@@ -163,39 +198,6 @@ class TableLoad:
             if self._rejected:
                 remove_files(self._rejected.take())
         return self._committed
-
-    def _tasks(self, plans: Sequence[LoadPlan]) -> Iterator[PartsTask]:
-        """Yield the parts in their order, those of a file's bytes together; at most MOST_TASKS tasks."""
-        every: list[tuple[Part, LoadPlan]] = []
-        for plan in plans:
-            alone = replace(plan, parts=(), damaged=())  # ``_task`` adds what its parts need
-            every += ((part, alone) for part in plan.parts)
-        # Two tasks in a row have more than ``most`` bytes: with half as many tasks in mind there are at most MOST_TASKS.
-        fair = 2 * sum(part.checked.bytes for part, _ in every) // (MOST_TASKS - 1) + 1
-        most = max(min(self._table.settings.file_bytes, COMMIT_BYTES), fair)
-        parts: list[tuple[Part, LoadPlan]] = []
-        size = 0
-        for part, plan in every:
-            if parts and size + part.checked.bytes > most:
-                yield self._task(parts)
-                parts, size = [], 0
-            parts.append((part, plan))
-            size += part.checked.bytes
-        if parts:
-            yield self._task(parts)
-
-    def _task(self, parts: Sequence[tuple[Part, LoadPlan]]) -> PartsTask:
-        """Return the task of parts in their order, with the transactions that touch its offsets only."""
-        table = self._table
-        mine: list[tuple[Part, LoadPlan]] = []
-        for _, group in groupby(parts, key=lambda one: one[1].name):
-            own, (plan, *_) = zip(*group, strict=True)
-            near = plan.committed and plan.committed.within(own[0].first, own[-1].end)
-            mine += zip(own, repeat(replace(plan, committed=near)))
-        return PartsTask(
-            table.rows, table.new_place, table.settings.file_bytes, self._run,
-            tuple(mine), self._rejected.place if self._rejected else None,
-        )  # fmt: skip
 
     def _add(self, task: PartsTask, found: LoadedParts) -> None:
         self._files += found.files

@@ -129,7 +129,7 @@ class Pipeline:
             manifest = self.state.read(MANIFEST)
             if manifest.get("state") in (None, "DONE"):
                 number = int(manifest.get("number", 0)) + 1
-                manifest = {"run": _new_id(number), "number": number, "started": time.time(), "damage": []}
+                manifest = {"run": new_run_id(number), "number": number, "started": time.time(), "damage": []}
             else:
                 self._note(f"continuing run {manifest['run']}, which ended after {manifest['state']}")
             return _Run(self, manifest, workers).do(report, STAGES[until])
@@ -346,6 +346,6 @@ def _is_new(found: Mapping[str, Any], first: int) -> bool:
     return last is None or last >= first
 
 
-def _new_id(number: int) -> str:
+def new_run_id(number: int | str) -> str:
     """Return the id of a new run: the time, and its number among the runs of the pipeline."""
     return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(time.time()))}-{number}"

@@ -13,7 +13,7 @@ from kseg.extras.pipeline.lake_table import LakeTable, TableState
 from kseg.extras.pipeline.load_rows import part_rows
 from kseg.extras.pipeline.offset_plan import Loaded, LoadPlan, needed, plan_partition
 from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline
-from kseg.extras.pipeline.source_listing import Place
+from kseg.extras.pipeline.source_listing import Listing, Place
 from kseg.extras.views.view_table import VIEWS
 from kseg.format.storage.process_pool import Pool
 from kseg.report.arrow_table import pa
@@ -57,27 +57,33 @@ def verify(pipeline: Pipeline, pool: Pool | None = None) -> tuple[list[Partition
 
     Only offsets are compared that the segments still have.
     """
-    inventory = Inventory(pipeline.state)
     listing = pipeline.listed()
     found: list[PartitionOutcome] = []
     for topic, table in pipeline.tables.items():
-        state = table.read_state() or TableState()
-        partitions = {place: replicas for place, replicas in listing.items() if place[0] == topic}
-        every = [one for replicas in partitions.values() for one in needed(replicas, None)]
-        checked = inventory.check(every, pool)
-        plans = {}
-        for place, replicas in partitions.items():
-            loaded = state.offsets.get("{}-{}".format(*place))
-            if loaded is not None:
-                own = {one.path: checked[one.path] for one in needed(replicas, None)}
-                rules = replace(pipeline.rules, gaps_stop=False)
-                plans[place] = _until(plan_partition(place, replicas, own, None, rules), loaded)
+        plans = plans_of_loaded(pipeline, listing, topic, table.read_state() or TableState(), pool)
         stored = _of_table(table, {place: plan.first for place, plan in plans.items()})
         for place, plan in plans.items():
             why = plan.failure or stored[place[1]].difference(_of_segments(table, plan))
             found.append(_outcome(table, place, plan, why))
     different = sum(one.status == "different" for one in found)
     return found, [f"{count_of(len(found), 'partition')} compared, {different:,} different"]
+
+
+def plans_of_loaded(
+    pipeline: Pipeline, listing: Listing, topic: str, state: TableState, pool: Pool | None
+) -> dict[Place, LoadPlan]:
+    """Return plans for the loaded offsets of a topic that the segments still have, by partition."""
+    partitions = {place: replicas for place, replicas in listing.items() if place[0] == topic}
+    every = [one for replicas in partitions.values() for one in needed(replicas, None)]
+    checked = Inventory(pipeline.state).check(every, pool)
+    plans = {}
+    for place, replicas in partitions.items():
+        loaded = state.offsets.get("{}-{}".format(*place))
+        if loaded is not None:
+            own = {one.path: checked[one.path] for one in needed(replicas, None)}
+            rules = replace(pipeline.rules, gaps_stop=False)
+            plans[place] = _until(plan_partition(place, replicas, own, None, rules), loaded)
+    return plans
 
 
 def _until(plan: LoadPlan, loaded: Loaded) -> LoadPlan:

@@ -1,0 +1,220 @@
+"""Load offsets again that a table has: after a schema was repaired, or for records that were rejected.
+
+The rows of the range are replaced in one commit of the table, and its next offsets stay. So a replay that was killed has
+either been made or not, and can be repeated. With a side table there are three commits: rejected records that it lacks are
+added, the rows of the table are replaced, and then the rejected records. At no time a record is in neither of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kseg.errors import UsageError
+from kseg.extras.pipeline.data_files import DataFile
+from kseg.extras.pipeline.lake_table import LakeTable, TableState
+from kseg.extras.pipeline.load_rows import load_parts, remove_files, tasks_of
+from kseg.extras.pipeline.offset_plan import LoadPlan
+from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline, Workers, new_run_id
+from kseg.extras.pipeline.pipeline_verify import plans_of_loaded
+from kseg.extras.pipeline.rejected_load import RejectedPlace
+from kseg.extras.pipeline.replaced_rows import RowRange, parquet_batches
+from kseg.format.storage.process_pool import Pool, map_ordered
+from kseg.report.arrow_table import pa, pc
+from kseg.text import PartitionOffsets, count_of
+
+
+@dataclass(slots=True)
+class ReplayOutcome:
+    """What was replaced, or would be: the partitions, the rows before and after, and the rejected records after."""
+
+    partitions: list[PartitionOutcome]
+    run: str
+    before: int = 0
+    after: int = 0
+    rejected: int = 0
+    table: str = ""
+    done: bool = False
+
+    @property
+    def lines(self) -> list[str]:
+        """The sums for people."""
+        rows = count_of(self.before, "row")
+        if not self.done:
+            return [f"would replace {rows} of {self.table} in one commit"]
+        found = [f"{self.run}: {rows} of {self.table} replaced by {count_of(self.after, 'row')}"]
+        if self.rejected:
+            found.append(f"{count_of(self.rejected, 'record')} without a typed row: {self.table}__rejects")
+        return found
+
+
+def replay(
+    pipeline: Pipeline, topic: str, asked: PartitionOffsets, workers: Workers, *, dry_run: bool = False
+) -> ReplayOutcome:
+    """Replace the rows of a topic's offsets by those of the segments. Raises UsageError if the segments lack some of them.
+
+    With ``dry_run`` nothing is written but the results of checks.
+    """
+    table = pipeline.tables.get(topic)
+    if table is None:
+        raise UsageError(f"--topic: expected one of {', '.join(pipeline.tables)}, got {topic!r}")
+    with pipeline.state.leased():
+        state = table.read_state()
+        ranges = _ranges(table, state or TableState(), asked)
+        listing = pipeline.listed()
+        size = sum(
+            one.size for place, found in listing.items() if place[0] == topic for r in found for one in r.segments
+        )
+        with workers(size) as pool:
+            plans = plans_of_loaded(pipeline, listing, topic, state or TableState(), pool)
+            chosen = [_within(table, plans.get((topic, one.partition)), one) for one in ranges]
+            work = _Replay(table, new_run_id("replay"), state or TableState(), ranges)
+            return work.do(chosen, pool, dry_run)
+
+
+def _ranges(table: LakeTable, state: TableState, asked: PartitionOffsets) -> list[RowRange]:
+    """Return the asked offsets that the table has, by partition. Raises UsageError if there are none, or not all."""
+    partition, first, end = asked
+    topic = table.settings.topic
+    loaded = {int(name.rpartition("-")[2]): one.next_offset for name, one in state.offsets.items()}
+    if partition is not None and partition not in loaded:
+        raise UsageError(f"--offsets: {table.settings.shown} has no rows of {topic}-{partition}: `run` loads them")
+    found = []
+    for number, following in sorted(loaded.items()):
+        if partition not in (None, number):
+            continue
+        if partition is not None and end is not None and end > following:
+            raise UsageError(
+                f"--offsets: {table.settings.shown} has {topic}-{number} up to offset {following - 1}: `run` loads the rest"
+            )
+        one = RowRange(number, first or 0, following if end is None else min(end, following))
+        if one.first < one.end:
+            found.append(one)
+    if not found:
+        raise UsageError(f"--offsets: {table.settings.shown} has no such offsets of {topic}")
+    return found
+
+
+def _within(table: LakeTable, plan: LoadPlan | None, wanted: RowRange) -> LoadPlan:
+    """Return the part of a plan for a range. Raises UsageError if the segments cannot be read there."""
+    name = f"{table.settings.topic}-{wanted.partition}"
+    if plan is None:
+        raise UsageError(f"{name}: the source has no segments of it: its rows stay as they are")
+    parts = [one for one in plan.parts if one.first < wanted.end and one.end > wanted.first]
+    if plan.failure and (not parts or parts[-1].end < wanted.end):
+        raise UsageError(f"{name}: {plan.failure}: its rows stay as they are")
+    clipped = [replace(one, first=max(one.first, wanted.first), end=min(one.end, wanted.end)) for one in parts]
+    return replace(plan, first=wanted.first, end=wanted.end, parts=tuple(clipped))
+
+
+@dataclass(slots=True)
+class _Replay:
+    """The steps of a replay of a table."""
+
+    table: LakeTable
+    run: str
+    state: TableState
+    ranges: Sequence[RowRange]
+    files: list[DataFile] = field(default_factory=list)
+    rejected: list[DataFile] = field(default_factory=list)
+
+    @property
+    def _side(self) -> LakeTable | None:
+        side = self.table.rejected
+        return side if side is not None and side.read_state() is not None else None
+
+    def do(self, plans: Sequence[LoadPlan], pool: Pool | None, dry_run: bool) -> ReplayOutcome:
+        if not dry_run:
+            self._prepare()
+        before = _offsets(self.table.batches(["partition", "offset"], self.ranges))
+        rejected = _offsets(self._side.batches(["partition", "offset"], self.ranges)) if self._side else {}
+        done = ReplayOutcome(
+            [self._outcome(plan, dry_run) for plan in plans], self.run, _count(before), table=self.table.settings.shown,
+            done=not dry_run,
+        )  # fmt: skip
+        if dry_run:
+            return done
+        try:
+            self._load(plans, pool)
+            self._check_whole(before, rejected)
+            done.after, done.rejected = (sum(one.rows for one in found) for found in (self.files, self.rejected))
+            self._commit(rejected)
+        finally:
+            remove_files([*self.files, *self.rejected])
+        return done
+
+    def _prepare(self) -> None:
+        for one in (self.table, self.table.rejected):
+            if one is not None:
+                one.create()
+                one.remove_orphans()
+
+    def _load(self, plans: Sequence[LoadPlan], pool: Pool | None) -> None:
+        side = self.table.rejected
+        place = RejectedPlace(side.schema, side.new_place, side.settings.file_bytes, {}) if side else None
+        for found in map_ordered(pool, load_parts, list(tasks_of(self.table, self.run, plans, place))):
+            self.files += found.files
+            self.rejected += found.rejected
+
+    def _check_whole(self, *before: dict[int, Any]) -> None:
+        """Raise UsageError if the table or its side table has an offset that the segments no longer give."""
+        found = _offsets(batch for one in (*self.files, *self.rejected) for batch in parquet_batches(one.place, _PLACE))
+        for offsets in before:
+            for partition, known in offsets.items():
+                lost = known.filter(pc.invert(pc.is_in(known, found.get(partition, pa.array([], pa.int64())))))
+                if len(lost):
+                    raise UsageError(
+                        f"{self.table.settings.topic}-{partition}: the segments no longer have the records of "
+                        f"{count_of(len(lost), 'row')} of the range, such as offset {pc.min(lost)}: they were compacted or "
+                        "damaged since: its rows stay as they are"
+                    )
+
+    def _commit(self, rejected: dict[int, Any]) -> None:
+        side = self._side
+        if side is not None and self.rejected:
+            self._add_missing(side, rejected)
+        files, self.files = self.files, []  # a failed commit can have been made: its files stay
+        self.table.replace_rows(files, self.ranges, self.state)
+        if side is not None and (rejected or self.rejected):
+            files, self.rejected = self.rejected, []
+            side.replace_rows(files, self.ranges, side.read_state() or TableState())
+
+    def _add_missing(self, side: LakeTable, known: dict[int, Any]) -> None:
+        """Add the rejected records that the side table lacks, before their rows leave the table."""
+        added = RejectedPlace(side.schema, side.new_place, side.settings.file_bytes, {}).files()
+        for one in self.rejected:
+            for batch in parquet_batches(one.place, side.schema.names):
+                for partition in pc.unique(batch.column("partition")).to_pylist():
+                    rows = batch.filter(pc.equal(batch.column("partition"), partition))
+                    there = pc.is_in(rows.column("offset"), known.get(partition, pa.array([], pa.int64())))
+                    rows = rows.filter(pc.invert(there))
+                    if rows.num_rows:
+                        added.add(rows)
+        if files := added.take():
+            state = side.read_state() or TableState()
+            side.commit(files, state, state)
+
+    def _outcome(self, plan: LoadPlan, dry_run: bool) -> PartitionOutcome:
+        return PartitionOutcome(
+            *plan.place, self.table.settings.shown, plan.first, plan.end, plan.log_end, "to load" if dry_run else "loaded",
+            len(plan.parts), sum(one.checked.bytes for one in plan.parts),
+        )  # fmt: skip
+
+
+_PLACE = ("partition", "offset")
+
+
+def _offsets(batches: Iterable[Any]) -> dict[int, Any]:
+    """Return the offsets of rows as one Arrow array per partition."""
+    found: dict[int, list[Any]] = {}
+    for batch in batches:
+        partitions = batch.column("partition")
+        for partition in pc.unique(partitions).to_pylist():
+            rows = batch.column("offset").filter(pc.equal(partitions, partition))
+            found.setdefault(partition, []).append(rows.cast(pa.int64()))
+    return {partition: pa.concat_arrays(arrays) for partition, arrays in found.items()}
+
+
+def _count(offsets: dict[int, Any]) -> int:
+    return sum(map(len, offsets.values()))
