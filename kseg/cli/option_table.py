@@ -345,6 +345,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
         "explain": "it reads the first entry of each kind",
     },
     "framings": {OTHERS: "its files are segments and folders of a broker", "rules": _NO_FILES},
+    "dry_run": {"adopt": "without -o it shows the plan", OTHERS: "it has no preview"},
     "offsets": {"sql": "a condition on offset, where the statement filters", OTHERS: _WHOLE},
     "since": {"sql": "a condition on timestamp, where the statement filters", OTHERS: _WHOLE},
     "until": {"sql": "a condition on timestamp, where the statement filters", OTHERS: _WHOLE},

@@ -49,7 +49,6 @@ class PipelineOptions(SparkOptions, DetailOptions):
         click.Argument(["config"], metavar="FILE", type=common.InputPath()),
     ),
     examples=(
-        "kseg pipeline plan night.toml",
         "kseg pipeline run night.toml",
         "kseg pipeline verify night.toml",
         "kseg pipeline replay night.toml --topic orders --offsets 0:100:250",

@@ -103,6 +103,7 @@ def _annotation(row: OptionRow, option: click.Option) -> set[str]:
         "headers": "tuple[bytes, bytes]", "nodes": "tuple[int, tuple[str, ...]]", "block_size": "int",
     }  # fmt: skip
     plain = "int" if isinstance(option.type, click.types.IntRange | click.types.IntParamType) else "str"
+    parsed |= {"offsets": "PartitionOffsets"} if option.metavar == "[P:]A:B" else {}
     kind = parsed.get(str(option.name), plain)
     if option.multiple:
         return {f"tuple[{kind}, ...]"}
