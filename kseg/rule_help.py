@@ -153,8 +153,8 @@ CAUSES: Mapping[str, str] = {
         "So this is a guess: the bytes changed on the disk or during a copy. No CRC covers them."
     ),
     "negative-leader-epoch": (
-        "The leader epoch of a v2 batch is below 0. The batch was never appended by a leader: a client or a tool "
-        "wrote the file."
+        "The leader epoch of a v2 batch is below 0. No leader appended the batch: a client or a tool wrote the file, or the "
+        "cleaner of Kafka 4 did. It writes the batches of v0 and v1 that it compacts as v2, without an epoch."
     ),
     "append-time-regression": (
         "The broker sets the timestamps of this topic (LogAppendTime), and they decrease. The clock of the leader "

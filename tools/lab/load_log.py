@@ -1,4 +1,4 @@
-"""Kafka's own log loader in one JVM: the judge of ``kseg recovery``, some thousand partitions a minute."""
+"""Kafka's own log classes in one JVM: the judge of ``kseg recovery``, and of a partition's life (tools.proof.world)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Self
 from kseg.format.log_loader.recovery_plan import BrokerStart
 from tools.lab import maven
 
-PROGRAM = Path(__file__).with_name("LoadLog.java")
+PROGRAM = Path(__file__).with_name("PartitionLife.java")
 VERSION = "4.3.0"
 # The heap of Kafka's start script: what asks for more ends a broker, too.
 JVM = ["-Xmx1g", "-XX:+UseG1GC", "-XX:TieredStopAtLevel=1"]
@@ -34,15 +34,19 @@ class LoadLog:
     ) -> None:
         self._end()
 
-    def load(self, folder: Path, start: BrokerStart) -> dict[str, Any]:
-        """Load a partition's folder, which is changed by that; return the output of LoadLog.java.
+    def load(self, folder: Path, start: BrokerStart, **more: Any) -> dict[str, Any]:
+        """Load a partition's folder, which is changed by that; return the output of PartitionLife.java.
 
-        ``failure`` is "hang" without an answer in time, "refuse" if the JVM dies.
+        ``failure`` is "hang" without an answer in time, "refuse" if the JVM dies. ``more`` are other fields of the request.
         """
+        return self.answer({"dir": str(folder), **asdict(start), **more})
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer to a request; without one it has a ``failure``, as that of ``load``."""
         jvm = self._running()
         assert jvm.stdin is not None
         assert jvm.stdout is not None
-        jvm.stdin.write(json.dumps({"dir": str(folder), **asdict(start)}).encode() + b"\n")
+        jvm.stdin.write(json.dumps(request).encode() + b"\n")
         jvm.stdin.flush()
         if not select.select([jvm.stdout], [], [], SECONDS)[0]:
             self._end()

@@ -69,7 +69,7 @@ def prediction(plan: PartitionPlan) -> dict[str, Any]:
 
 
 def outcome(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the output of LoadLog.java, without the fields that are not predicted."""
+    """Return the output of PartitionLife.java, without the fields that are not predicted."""
     if "failure" in answer:
         return answer
     snapshots = {name: base64.b64decode(data) for name, data in answer["snapshots"].items()}

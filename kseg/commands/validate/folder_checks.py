@@ -16,7 +16,7 @@ from kseg.commands.validate.metadata_log_checks import check_metadata_log
 from kseg.commands.validate.partition_checks import AFTER_THE_END, PartitionChecks
 from kseg.commands.validate.partition_side_files import is_being_deleted
 from kseg.commands.validate.partition_state import Extent
-from kseg.errors import KsegError, UnreadableError
+from kseg.errors import KsegError, UnreadableError, VanishedError
 from kseg.findings import RULES, Finding, Report, do_nothing
 from kseg.format.checks.offset_checks import gap_finding
 from kseg.format.checks.run_checks import new_collector, policy_for
@@ -82,6 +82,7 @@ class _FolderChecks:
         self._is_metadata = False
         # Offsets of partitions by the path of their checkpoint file, read once per log directory.
         self._checkpoints: dict[str, dict[tuple[str, int], int]] = {}
+        self._unread_checkpoints: set[str] = set()
         # The names of a folder's files without the indexes of its segments, by folder.
         self._listed: dict[str, set[str]] = defaultdict(set)
         # The suffixes of the indexes that a folder's segments have, by folder.
@@ -260,16 +261,21 @@ class _FolderChecks:
             (name, self._checkpoint(os.path.join(log_dir, name)))
             for name in (CLEANER_OFFSETS, LOG_STARTS, HIGH_WATERMARKS)
         )
-        return {
+        known = {
             name: offsets[partition[:2]] for name, offsets in offsets_by_name if partition and partition[:2] in offsets
         }
+        if os.path.join(log_dir, LOG_STARTS) in self._unread_checkpoints:
+            known[LOG_STARTS] = INT64_MAX  # any record can be below it
+        return known
 
     def _checkpoint(self, path: str) -> dict[tuple[str, int], int]:
         if path not in self._checkpoints:
             try:
                 entries = entries_of(path, walk_offset_checkpoint, HARMLESS)
-            except (KsegError, ValueError):
+            except (KsegError, ValueError) as error:
                 entries = []  # reported for the checkpoint itself
+                if isinstance(error, UnreadableError) and not isinstance(error, VanishedError):
+                    self._unread_checkpoints.add(path)
             self._checkpoints[path] = {(entry.topic, entry.partition): entry.offset for entry in entries}
         return self._checkpoints[path]
 

@@ -297,8 +297,9 @@ class IndexChecks:
         self._aborts.finish(whole=whole and deep)
         self.close()
         # Without any index the folder is a copy of the logs alone.
-        carried = tuple(self._aborts.carried)
-        return replace(facts, unindexed=self._aborts.unindexed, carried=carried) if self._reports else facts
+        if not self._reports or any(path.endswith(".txnindex") for path in self.unread):
+            return facts
+        return replace(facts, unindexed=self._aborts.unindexed, carried=tuple(self._aborts.carried))
 
     def _is_complete(self) -> bool:
         """Return whether the time index has its last entry, which a broker appends when it rolls or closes a segment."""

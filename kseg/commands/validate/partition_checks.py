@@ -20,15 +20,8 @@ from kseg.format.record.framing import increment_sequence
 from kseg.format.record.layout import LARGE_JUMP
 from kseg.format.sidefiles.indexes import ABORTED_TXN
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import (
-    CLEANER_OFFSETS,
-    HIGH_WATERMARKS,
-    LOG_STARTS,
-    RECOVERY_POINTS,
-    base_offset_of,
-    is_in_use,
-    is_remote_log,
-)
+from kseg.format.storage.naming import base_offset_of, is_in_use, is_remote_log
+from kseg.format.storage.source import local_size
 
 #: Seconds in which a running broker deletes the segments that the cleaner has merged into an earlier one.
 _PATIENCE_WITH_CLEANER = 2.0
@@ -59,7 +52,8 @@ class PartitionChecks:
         self._compacted = compacted
         self._history = PartitionState()
         self.missing = MissingOffsets(folder, names, report_for, known, self._history, compacted=compacted)
-        self.side_files = PartitionSideFiles(folder, names, report_for, self._history, began)
+        self._log_start = known.get(LOG_STARTS, 0)
+        self.side_files = PartitionSideFiles(folder, names, report_for, self._history, began, self._log_start)
         # SegmentFacts.tail of the previous segment, if that segment is undamaged and its position is known.
         self._tail: tuple[int, int, int, int] | None = None
         # The highest first offset of a segment.
@@ -150,7 +144,7 @@ class PartitionChecks:
         index = self._path(name.removesuffix(".log") + ".index")
         if facts.first_offset is not None or facts.damaged or not local_files.exists(index):
             return False
-        return not local_files.status(index).st_size
+        return not local_size(index)  # None if it was deleted meanwhile, or cannot be read
 
     def _is_being_merged(self, name: str) -> bool:
         """Return whether a running broker deletes the segment: the cleaner puts a merged segment in place before."""
@@ -248,7 +242,7 @@ class PartitionChecks:
         report = self._report_for(index if local_files.exists(self._path(index)) else name)
         for producer_id, marker in facts.unindexed.items():
             first = history.open.get(producer_id)
-            if first is not None:
+            if first is not None and first >= self._log_start:
                 reported = {
                     "producer_id": producer_id,
                     "first": first,
@@ -259,8 +253,8 @@ class PartitionChecks:
         begin = self._history.bases[0] if self._history.bases else base_offset_of(name) or 0
         for at, producer_id, first, last in facts.carried:
             began = history.open.get(producer_id)
-            # Without data of the producer in the log, the transaction began before the log start.
-            if first == began or (began is None and first < begin):
+            # What began before the log start can have more records in the log.
+            if first == began or first < begin:
                 continue
             why = (
                 f"the log does not have its records at offset {first}"

@@ -38,11 +38,18 @@ class PartitionSideFiles:
     """The checks of the side files. Its parameters are those of ``PartitionChecks``; ``state`` is the partition's."""
 
     def __init__(
-        self, folder: str, names: set[str], report_for: Callable[[str], Report], state: PartitionState, began: float
+        self,
+        folder: str,
+        names: set[str],
+        report_for: Callable[[str], Report],
+        state: PartitionState,
+        began: float,
+        log_start: int,
     ) -> None:
         self._folder = folder
         self._report_for = report_for
         self._state = state
+        self._log_start = log_start
         self._names = names
         # When the first segment was read, as in os.stat: files written later may describe another state of the log.
         self._began = began
@@ -172,8 +179,9 @@ class PartitionSideFiles:
             if why := self._snapshot_contradiction(state, offset, exact=exact):
                 self._report_producer(report, position, state.producer_id, offset, why)
         for producer_id, first in self._state.open.items() if exact and not self._state.crowded else ():
-            # A producer expires, but not with an open transaction.
-            if producer_id not in reported:
+            # A producer expires, but not with an open transaction. A broker that loads the producers anew reads the log
+            # from the log start on, and forgets a transaction that began below it.
+            if producer_id not in reported and first >= self._log_start:
                 self._report_producer(
                     report,
                     HEADER.size,

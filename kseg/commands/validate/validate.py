@@ -125,6 +125,9 @@ class SegmentWithIndexes:
 
     def joined(self, result: FileResult) -> FileResult:
         """Return the segment's result with its facts and the results of its indexes."""
+        if result.unread and not result.foreign:  # a part of the log is not known, and no entry contradicts it
+            self._indexes.close()
+            return replace(result, indexes=tuple(collector.result() for collector in self._collectors.values()))
         try:
             facts = self._indexes.finish(result.summary.bytes, result.summary.lost_bytes, deep=self._deep)
         except VanishedError:  # a broker deletes the partition: the checks open a preallocated index once more

@@ -1,0 +1,199 @@
+"""What must agree between Kafka and kseg over a partition of a world: the oracles of tools.proof.world."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import kseg
+from kseg.commands.repair.repair import repair
+from kseg.commands.repair.repaired_segment import RepairPlan
+from kseg.commands.transactions import PartitionTransactions, Transaction
+from kseg.errors import UnreadableError
+from kseg.findings import READ_ERROR
+from kseg.format.log_loader.recovery_plan import BrokerStart, plan_partition
+from kseg.format.record.layout import READ_COMMITTED
+from kseg.report.arrow_table import pa
+from tests.support.read_faults import local_faults
+from tools.lab.load_oracle import difference, outcome, prediction
+
+if TYPE_CHECKING:
+    from tools.proof.world import Replica, World
+
+OPEN = ("open", "hanging")
+#: The bytes of a batch of each magic that its CRC does not cover, but for the size: offsets and leader epochs.
+_UNCHECKED = {0: range(16), 1: range(16), 2: range(21)}
+
+
+#: True findings: batches of a producer are lost in an unclean election, or with a disk that was not synced.
+_TRUE = {"sequence-gap"}
+#: What Kafka's cleaner does wrong: it writes batches of v0 and v1 as v2, without a leader epoch.
+_CLEANED = {"negative-leader-epoch"}
+#: What a repaired log shows of the batch that was lost.
+_LOSSES = _TRUE | {"missing-batches", "segment-gap"}
+
+
+class Disagreement(AssertionError):
+    """Kafka and kseg differ; the message names the check and both results."""
+
+
+def _equal(check: str, kafka: object, ours: object) -> None:
+    if kafka != ours:
+        if isinstance(kafka, list) and isinstance(ours, list):
+            only = [one for one in kafka if one not in ours][:3], [one for one in ours if one not in kafka][:3]
+            raise Disagreement(f"{check}: {len(kafka)} in Kafka, {len(ours)} in kseg, only in one: {only}")
+        raise Disagreement(f"{check}: Kafka {kafka}, kseg {ours}")
+
+
+def check_replica(world: World, replica: Replica) -> None:
+    """Compare a live replica. Raises Disagreement."""
+    state = world.state(replica)
+    write_checkpoints(replica)
+    check_valid(replica.log_dir, _TRUE | (_CLEANED if world.compacted else set()), state["log_start"])
+    if not replica.log_end and not state["records"]:
+        return
+    folder = replica.folder
+    _equal("records", _records(state), [_row(one) for one in kseg.open_log_dir(folder).records()])
+    if check_transactions(folder, state, compacted=world.compacted):
+        committed = [offset for offset in _committed(folder) if offset >= state["log_start"]]
+        _equal("read committed", state["committed"], committed)
+    *_, total = kseg.stats(folder)
+    _equal("stats", len(state["records"]), total.stats.total("records"))
+
+
+def check_valid(log_dir: Path, allowed: Collection[str] = (), log_start: int = 0) -> None:
+    """Raise Disagreement if kseg has a finding on what Kafka wrote: none is damage, but for the ``allowed`` rules.
+
+    A broker that loads its producers anew forgets transactions that began below the log start, and indexes none of them.
+    """
+    for one in kseg.validate(log_dir).findings:
+        found = one.finding
+        forgotten = found.rule == "txn-index-mismatch" and (found.offset or 0) < log_start
+        if one.severity.name != "INFO" and found.rule not in allowed and not forgotten:
+            raise Disagreement(f"false finding: {one}")
+
+
+def _records(state: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return [tuple(one) for one in state["records"]]
+
+
+def _row(record: kseg.Record) -> tuple[Any, ...]:
+    texts = (None if data is None else data.decode("latin-1") for data in (record.key, record.value))
+    timestamp = -1 if record.timestamp is None else record.timestamp
+    return record.offset, timestamp, *texts, record.control is not None
+
+
+def _committed(folder: Path) -> list[int]:
+    stream = kseg.scan(folder, columns=("offset",), isolation=READ_COMMITTED)
+    return [row["offset"] for row in pa.RecordBatchReader.from_stream(stream).read_all().to_pylist()]
+
+
+def check_transactions(folder: Path, state: dict[str, Any], *, compacted: bool) -> bool:
+    """Compare the open transactions and the last stable offset. Return whether the latter is known.
+
+    A transaction that began below the log start is left out: Kafka forgets it when it reloads its producers, with the
+    snapshots below the log start, so its end is not in the files. In a compacted log the first record can be gone: the
+    marker that let the cleaner remove it was truncated later, in an unclean election.
+    """
+    *found, last = kseg.transactions(folder)
+    assert isinstance(last, PartitionTransactions)
+    theirs = {one[0]: one[2] for one in state["producers"] if one[2] >= 0}
+    ours = {
+        one.producer_id: one.first_offset or 0 for one in found if isinstance(one, Transaction) and one.state in OPEN
+    }
+    start = state["log_start"]
+    old = {number for number, first in (*theirs.items(), *ours.items()) if first < start}
+    kafkas, ksegs = (
+        sorted((number, first) for number, first in one.items() if number not in old) for one in (theirs, ours)
+    )
+    if compacted:
+        _equal("open producers", [number for number, _ in kafkas], [number for number, _ in ksegs])
+    else:
+        _equal("open transactions", kafkas, ksegs)
+    if old or kafkas != ksegs or last.log_end is None:
+        return False
+    _equal("last stable offset", state["last_stable"], max(last.last_stable_offset or 0, start))
+    return True
+
+
+def write_checkpoints(replica: Replica) -> None:
+    """Write the checkpoints of a log dir, as a broker does from time to time."""
+    values = {
+        "recovery-point-offset-checkpoint": replica.recovery_point,
+        "log-start-offset-checkpoint": replica.log_start,
+        "replication-offset-checkpoint": replica.log_end,
+    }
+    for name, value in values.items():
+        topic, _, number = replica.folder.name.rpartition("-")
+        (replica.log_dir / name).write_text(f"0\n1\n{topic} {number} {value}\n")
+
+
+def predicted(folder: Path, start: BrokerStart) -> dict[str, Any]:
+    """Return kseg's prediction of a start, as ``check_prediction`` compares it."""
+    return prediction(plan_partition(str(folder), start))
+
+
+def check_prediction(ours: dict[str, Any], answer: dict[str, Any]) -> None:
+    """Raise Disagreement if Kafka's loader did something else."""
+    loaded = outcome(answer)
+    if any(loaded.get(key) != value for key, value in ours.items()):
+        raise Disagreement(f"recovery: {difference(ours, loaded)}")
+
+
+def check_damage(world: World, replica: Replica, copy: Path, chance: random.Random) -> None:
+    """Flip a bit of a copy: kseg must find it, and a repair loses only the damaged batch, and invents nothing."""
+    shutil.copytree(replica.folder, copy)
+    logs = [path for path in sorted(copy.glob("*.log")) if path.stat().st_size]
+    if not logs:
+        return
+    path = chance.choice(logs)
+    data = bytearray(path.read_bytes())
+    at = chance.randrange(len(data))
+    batch = next(one for one in kseg.open_segment(path).batches() if one.position <= at < one.position + one.size)
+    before = [_row(one) for one in kseg.open_log_dir(copy).records()]
+    lost = {one.offset for one in kseg.open_segment(path).records() if one.position == batch.position}
+    data[at] ^= 1 << chance.randrange(8)
+    path.write_bytes(data)
+    unchecked = at - batch.position in _UNCHECKED[batch.magic]
+    if not unchecked and not any(one.severity.name == "ERROR" for one in kseg.validate(copy).findings):
+        raise Disagreement(f"damage: the bit at {path.name}:{at} is not found")
+    target = copy.parent / "out" / copy.name
+    target.parent.mkdir()
+    repair(str(copy), str(target), RepairPlan())
+    check_repaired(world, target, before, None if unchecked else lost)
+
+
+def check_repaired(world: World, target: Path, before: list[Any], lost: set[int] | None) -> None:
+    """Kafka must load the repaired copy, and read the records that were ``before``, but for those that are ``lost``."""
+    if not list(target.glob("*.log")):
+        return
+    answer = world.kafka.load(target, world.start, keep=True, config=world.config, now=world.now)
+    if "failure" in answer:
+        raise Disagreement(f"repair: Kafka does not load the result: {answer}")
+    request = {"dir": str(target), "now": world.now}
+    state = world.kafka.answer({"do": "state", **request})
+    world.kafka.answer({"do": "crash", **request})
+    if "records" not in state:
+        raise Disagreement(f"repair: Kafka does not read the result: {state}")
+    if lost is not None:
+        kept = [row for row in before if row[0] not in lost]
+        _equal("repair", kept, _records(state))
+    check_valid(target, _LOSSES, state["log_start"])
+
+
+def check_read_error(log_dir: Path, chance: random.Random) -> None:
+    """Let one call of the storage fail: nothing of that is damage, and what was not read is not valid."""
+    with local_faults(log_dir) as counted:
+        kseg.validate(log_dir)
+    number = chance.randrange(max(1, counted.calls))
+    with local_faults(log_dir, "EIO", range(number, number + 1)):
+        try:
+            found = kseg.validate(log_dir)
+        except UnreadableError:
+            return
+    wrong = [one for one in found.findings if one.severity.name != "INFO" and one.finding.rule != READ_ERROR]
+    if wrong:
+        raise Disagreement(f"read error: a finding {wrong[0]}")
