@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 groups = $(VENV)/.compiled $(patsubst %,$(VENV)/.group-%,$(1))
 SOURCES := $(shell find kseg -name '*.py' -o -name '*.pxd')
 
-.PHONY: demo test test-kafka test-spark test-all fuzz proof check fixtures findings peers docs site bench bench-spark dist program deb image clients corpus sanitize locked lock test-lowest clean
+.PHONY: demo test test-kafka test-spark test-all fuzz proof world mutants check fixtures findings peers docs site bench bench-spark dist program deb corpus sanitize locked lock test-lowest clean
 
 demo: $(VENV)/.installed
 	@KSEG_ENGINE=python sh demo.sh $(BIN)/kseg
@@ -43,6 +43,14 @@ proof: $(call groups,test s3 lake)
 	$(BIN)/python -m tools.proof.signals --write
 	$(BIN)/python -m tools.proof.fuzz $(or $(SECONDS),120) $(or $(SEED),5000) --write
 	$(BIN)/python -m tools.proof.oracles
+
+# Lives of partitions by Kafka's own classes, which kseg reads and predicts; needs Java and Maven. A failing world is shrunk.
+world: $(call groups,test lab)
+	$(BIN)/python -m tools.proof.worlds $(or $(STEPS),100000) $(or $(SEED),0)
+
+# Random changes of lines, which the tests must notice.
+mutants: $(call groups,test lab s3)
+	$(BIN)/python -m tools.proof.mutants $(or $(COUNT),100) $(or $(SEED),0)
 
 check: $(call groups,test lab s3 spark check)
 	$(BIN)/ruff check .

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Mapping
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 
 #: Topics with three partitions each, and their settings. Every broker leads one partition of each.
 TOPICS: Mapping[str, Mapping[str, str]] = {
@@ -45,12 +45,25 @@ def run(bootstrap: str, seed: int) -> None:
     ]
     threads.append(threading.Thread(target=_plain, args=({**common, "enable.idempotence": True}, seed + 10)))
     threads += [threading.Thread(target=_transactions, args=(common, name, seed + 20)) for name in ("first", "second")]
+    threads.append(threading.Thread(target=_consume, args=(common,)))
     threads += [threading.Thread(target=_interleaved, args=(common, number)) for number in range(2)]
     for thread in threads:
         thread.daemon = True
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def _consume(settings: Mapping[str, str | int | bool]) -> None:
+    """A group that commits what it reads."""
+    names = ("bootstrap.servers", "log_level", "reconnect.backoff.max.ms")
+    consumer = Consumer(
+        {**{name: settings[name] for name in names}, "group.id": "readers", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(list(TOPICS))
+    while True:
+        with contextlib.suppress(KafkaException):
+            consumer.poll(1)
 
 
 def _plain(settings: Mapping[str, str | int | bool], seed: int) -> None:

@@ -1,8 +1,10 @@
-"""`kseg validate` next to a cluster of three brokers that fail, elect, truncate, move replicas, compact and delete.
+"""kseg next to a cluster of three brokers that fail, elect, truncate, move replicas, compact and delete.
 
-    KSEG_SOAK_SECONDS=1800 python -m tools.lab.soak FOLDER
+    KSEG_SOAK_SECONDS=1800 python -m tools.lab.soak FOLDER [--write]
 
-Each run must end with exit code 0 and without a finding at warning or above: what such a cluster leaves is valid.
+Each `validate` must end with exit code 0 and without a finding at warning or above: what such a cluster leaves is valid.
+`lag` must end without an error, and one `dump --follow` must run on, without more memory or descriptors. `--write` keeps
+the figure for the page of proof.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from tools.lab.cluster import KraftCluster, freeze, thaw, wait_until
 from tools.lab.cluster_traffic import PARTITIONS, TOPICS
+from tools.proof import figures
 
 VERSION = "4.3.0"
 SECONDS = float(os.environ.get("KSEG_SOAK_SECONDS", "60"))
@@ -39,21 +42,33 @@ BROKER = {
     "log.retention.check.interval.ms": "1000",
     "unclean.leader.election.interval.ms": "1000",
 }
-#: Validated in turn. Sequences have gaps after the cleaner, and these folders don't show that it ran.
+#: Run in turn. CACHE is a file that the runs share.
 COMMANDS = (
     ("validate", "--format", "jsonl"),
+    ("lag", "--format", "jsonl"),
+    ("validate", "--format", "jsonl", "--cache", "CACHE"),
     ("validate", "--format", "jsonl", "--jobs", "2"),
+    ("validate", "--format", "jsonl", "--cache", "CACHE"),
     ("validate", "--format", "jsonl", "--shallow"),
 )
+#: What `dump --follow` may have more of, after its first minute.
+MORE_BYTES, MORE_DESCRIPTORS = 40 << 20, 30
 PAUSE_SECONDS = 2.0
 MAX_KEPT = 50
 
 
 @dataclass(slots=True)
 class Report:
-    """The figures of a soak. `bad` are findings at warning or above, and runs that failed, at most MAX_KEPT."""
+    """The figures of a soak. `bad` are findings at warning or above, and runs that failed, at most MAX_KEPT.
 
+    `peaks` are the largest memory of each run in bytes; `lags` counts the rows of `lag`.
+    """
+
+    seconds: float = 0
     runs: int = 0
+    peaks: list[int] = field(default_factory=list)
+    lags: int = 0
+    follower: str = ""
     segments: int = 0
     batches: int = 0
     bytes: int = 0
@@ -68,15 +83,19 @@ class Report:
             self.bad.append(row)
 
     def __str__(self) -> str:
+        half = len(self.peaks) // 2 or 1
+        peaks = " and ".join(f"{max(part, default=0) >> 20}" for part in (self.peaks[:half], self.peaks[half:]))
         return (
-            f"{self.runs} runs, {self.segments} segments, {self.batches} batches, {self.bytes} bytes read; "
-            f"{self.bad_count} findings at warning or above; infos {dict(self.infos)}; events {dict(self.events)}"
+            f"{self.seconds / 60:.0f} minutes: {self.runs} runs of validate and lag, {self.segments:,} segments,"
+            f" {self.batches:,} batches, {self.lags:,} rows of lag; at most {peaks} MB in the first and second half;"
+            f" {self.follower}; {sum(self.events.values())} events;"
+            f" {self.bad_count} findings at warning or above, or failures"
         )
 
 
 def soak(folder: Path, seconds: float, seed: int = 1, show: Callable[[str], None] = lambda line: None) -> Report:
     """Run the cluster under load for that time, and validate all its log directories again and again."""
-    report = Report()
+    report = Report(seconds)
     with KraftCluster(VERSION, folder, BROKER) as cluster:
         for topic, config in TOPICS.items():
             cluster.create_topic(
@@ -85,7 +104,8 @@ def soak(folder: Path, seconds: float, seed: int = 1, show: Callable[[str], None
         load = subprocess.Popen([sys.executable, "-m", "tools.lab.cluster_traffic", cluster.bootstrap, str(seed)])
         until = time.monotonic() + seconds
         done = threading.Event()
-        validation = threading.Thread(target=_validate_until, args=(done, cluster, report, folder / "bad", show))
+        validation = threading.Thread(target=_run_until, args=(done, cluster, report, folder, show))
+        follower = Follower(cluster.brokers[3].log_dir)
         try:
             validation.start()
             # In this thread: a broker is killed when the thread that started it ends.
@@ -94,6 +114,7 @@ def soak(folder: Path, seconds: float, seed: int = 1, show: Callable[[str], None
         finally:
             done.set()
             validation.join()
+            follower.end(report)
             load.kill()
             load.wait()
             for broker in cluster.brokers.values():
@@ -101,19 +122,44 @@ def soak(folder: Path, seconds: float, seed: int = 1, show: Callable[[str], None
     return report
 
 
-def _validate_until(
-    done: threading.Event, cluster: KraftCluster, report: Report, kept: Path, show: Callable[[str], None]
+def _run_until(
+    done: threading.Event, cluster: KraftCluster, report: Report, folder: Path, show: Callable[[str], None]
 ) -> None:
     while not done.wait(PAUSE_SECONDS):
-        _validate(cluster, report, kept, show)
+        words = [str(folder / "cache") if word == "CACHE" else word for word in COMMANDS[report.runs % len(COMMANDS)]]
+        _run([*words, *(str(broker.log_dir) for broker in cluster.brokers.values())], report, folder, show)
 
 
-def _validate(cluster: KraftCluster, report: Report, kept: Path, show: Callable[[str], None]) -> None:
-    command = [*COMMANDS[report.runs % len(COMMANDS)], *(str(broker.log_dir) for broker in cluster.brokers.values())]
-    done = subprocess.run([sys.executable, "-m", "kseg", *command], check=False, capture_output=True, encoding="utf-8")
+def _run(command: list[str], report: Report, folder: Path, show: Callable[[str], None]) -> None:
+    lines, stderr, code, peak = _output(command, folder)
     report.runs += 1
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
-    summary = rows.pop() if rows else {}
+    report.peaks.append(peak)
+    rows = [json.loads(line) for line in lines]
+    if command[0] == "lag":
+        report.lags += len(rows)
+        failed = code not in (0, 1)  # 1: an unclean election has left a group after the log end
+    else:
+        summary = rows.pop() if rows else {}
+        failed = bool(code or not summary)
+        _add_findings(rows, summary, report, folder / "bad", show)
+    if failed or "Traceback" in stderr:
+        report.add_bad({"command": command[0], "exit_code": code, "stderr": stderr[-2000:]})
+        show(f"exit code {code}: {stderr[-2000:]}")
+
+
+def _output(command: list[str], folder: Path) -> tuple[list[str], str, int, int]:
+    """Return the lines, stderr, exit code and peak memory of a run of kseg."""
+    with (folder / "stdout").open("w+b") as out, (folder / "stderr").open("w+b") as err:
+        started = subprocess.Popen([sys.executable, "-m", "kseg", *command], stdout=out, stderr=err)
+        _, status, usage = os.wait4(started.pid, 0)
+        started.returncode = os.waitstatus_to_exitcode(status)
+        texts = [(folder / name).read_text(encoding="utf-8") for name in ("stdout", "stderr")]
+    return texts[0].splitlines(), texts[1], started.returncode, usage.ru_maxrss << 10
+
+
+def _add_findings(
+    rows: list[dict[str, Any]], summary: dict[str, Any], report: Report, kept: Path, show: Callable[[str], None]
+) -> None:
     for row in rows:
         if row["severity"] == "info":
             report.infos[row["rule"]] += 1
@@ -121,12 +167,54 @@ def _validate(cluster: KraftCluster, report: Report, kept: Path, show: Callable[
             report.add_bad(row)
             _keep(row, kept)
             show(json.dumps(row))
-    if done.returncode or not summary:
-        report.add_bad({"exit_code": done.returncode, "stderr": done.stderr[-2000:]})
-        show(f"exit code {done.returncode}: {done.stderr[-2000:]}")
     report.segments += summary.get("files", 0)
     report.batches += summary.get("batches", 0)
-    report.bytes += summary.get("bytes", 0)
+
+
+class Follower:
+    """A `dump --follow` over the log directory of a broker, whose memory and descriptors are watched."""
+
+    def __init__(self, log_dir: Path) -> None:
+        command = [sys.executable, "-m", "kseg", "dump", "--follow", "--format", "jsonl", str(log_dir)]
+        self._running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self._rows = 0
+        self._used: list[tuple[int, int]] = []
+        self._done = threading.Event()
+        self._threads = [threading.Thread(target=self._count), threading.Thread(target=self._watch)]
+        for thread in self._threads:
+            thread.start()
+
+    def _count(self) -> None:
+        assert self._running.stdout is not None
+        for _ in self._running.stdout:
+            self._rows += 1
+
+    def _watch(self) -> None:
+        """Note the memory in use and the open descriptors, every second after the start."""
+        proc = Path(f"/proc/{self._running.pid}")
+        while not self._done.wait(1):
+            with contextlib.suppress(OSError, ValueError):
+                pages = int((proc / "statm").read_text().split()[1])
+                self._used.append((pages * os.sysconf("SC_PAGE_SIZE"), len(list((proc / "fd").iterdir()))))
+
+    def end(self, report: Report) -> None:
+        """Interrupt the command, and add its figures to the report."""
+        self._done.set()
+        ended = self._running.poll()
+        self._running.terminate()  # a job in the background ignores SIGINT
+        for thread in self._threads:
+            thread.join()
+        assert self._running.stderr is not None
+        stderr = self._running.stderr.read().decode()
+        self._running.wait()
+        (memory, descriptors), (last, open_) = self._used[min(60, len(self._used) - 1)], self._used[-1]
+        report.follower = (
+            f"dump --follow had {self._rows:,} rows, {memory >> 20} and {last >> 20} MB, {descriptors} and {open_}"
+            " descriptors after a minute and at the end"
+        )
+        grown = last > memory + MORE_BYTES or open_ > descriptors + MORE_DESCRIPTORS
+        if ended is not None or "Traceback" in stderr or grown or not self._rows:
+            report.add_bad({"command": "dump --follow", "exit_code": ended, "stderr": stderr[-2000:]})
 
 
 def _keep(row: dict[str, Any], kept: Path) -> None:
@@ -249,7 +337,8 @@ class _Events:
 def main() -> None:
     folder = Path(sys.argv[1])
     report = soak(folder, SECONDS, show=lambda line: print(line, flush=True))
-    print(report)
+    print(dict(report.infos), dict(report.events), *report.bad, sep="\n")
+    figures.report("soak", str(report))
     sys.exit(bool(report.bad_count))
 
 

@@ -229,6 +229,7 @@ class IndexChecks:
         self._sources: list[Source] = []
         base = base_offset_of(file.path) or 0
         opened = {os.path.splitext(path)[1]: (self._open(path), reported) for path, reported in reports.items()}
+        opened |= {os.path.splitext(path)[1]: (None, do_nothing) for path in self.unread}
         try:
             self._begin(opened, base, report)
         except BaseException:

@@ -53,7 +53,10 @@ class PartitionChecks:
         self._history = PartitionState()
         self.missing = MissingOffsets(folder, names, report_for, known, self._history, compacted=compacted)
         self._log_start = known.get(LOG_STARTS, 0)
-        self.side_files = PartitionSideFiles(folder, names, report_for, self._history, began, self._log_start)
+        cleaned = compacted or self._cleaned is not None
+        self.side_files = PartitionSideFiles(
+            folder, names, report_for, self._history, began, self._log_start, compacted=cleaned
+        )
         # SegmentFacts.tail of the previous segment, if that segment is undamaged and its position is known.
         self._tail: tuple[int, int, int, int] | None = None
         # The highest first offset of a segment.

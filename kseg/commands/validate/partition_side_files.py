@@ -45,11 +45,14 @@ class PartitionSideFiles:
         state: PartitionState,
         began: float,
         log_start: int,
+        *,
+        compacted: bool,
     ) -> None:
         self._folder = folder
         self._report_for = report_for
         self._state = state
         self._log_start = log_start
+        self._compacted = compacted
         self._names = names
         # When the first segment was read, as in os.stat: files written later may describe another state of the log.
         self._began = began
@@ -203,7 +206,7 @@ class PartitionSideFiles:
         if exact and first is not None and first >= first_offset and producer.producer_id not in log.open:
             return (
                 None
-                if log.holes or log.crowded
+                if log.holes or log.crowded or log.thinned or self._compacted  # its records are gone, not its snapshot
                 else f"the snapshot has an open transaction from offset {first}, the log does not"
             )
         known = log.producers.get(producer.producer_id)

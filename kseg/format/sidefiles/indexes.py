@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import IO, NamedTuple
 
-from kseg.errors import KsegError, LimitError
+from kseg.errors import KsegError, LimitError, UnreadableError
 from kseg.findings import Finding, Report, fail_on_read_error
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT32_MAX, NO_TIMESTAMP
@@ -223,20 +223,27 @@ class StaleEntries:
         self._log = log
         self._layout = layout
         self._base_offset = base_offset
-        self._size = stored_size(index) or 0
+        size = stored_size(index)
+        self._size = size or 0
+        self._readable = size is not None
         self._damaged = False
         # The position of the first stale entry, and the number of stale entries.
         self._begin: int | None = None
         self._count = 0
 
     def stale_from(self, at: int) -> bool:
-        """Return whether the entries from byte ``at`` on are stale. After the first False the result stays False."""
+        """Return whether the entries from byte ``at`` on are stale. After the first False the result stays False.
+
+        Entries that cannot be read are none, since a read error, which is reported for the index itself, is not damage.
+        """
         if self._begin is not None and at >= self._begin:
             return True
-        if self._damaged:
-            return False
+        if self._damaged or not self._readable:
+            return not self._damaged
         try:
             self._damaged = not self._are_stale(at)
+        except UnreadableError:
+            return True
         except KsegError:
             self._damaged = True
         return not self._damaged
