@@ -205,8 +205,8 @@ class Follower:
         for thread in self._threads:
             thread.join()
         assert self._running.stderr is not None
-        stderr = self._running.stderr.read().decode()
-        self._running.wait()
+        with self._running:  # closes the pipes
+            stderr = self._running.stderr.read().decode()
         (memory, descriptors), (last, open_) = self._used[min(60, len(self._used) - 1)], self._used[-1]
         report.follower = (
             f"dump --follow had {self._rows:,} rows, {memory >> 20} and {last >> 20} MB, {descriptors} and {open_}"
