@@ -23,7 +23,7 @@ from kseg.commands.convert.transcode import Conversion, WrongVersionError
 from kseg.errors import NotASegmentError, UnreadableError, UsageError
 from kseg.findings import Finding, Severity, Verdict, do_nothing
 from kseg.format.log_loader.loaded_files import RefusedError
-from kseg.format.sidefiles.checkpoints import LEADER_EPOCHS, LeaderEpoch
+from kseg.format.sidefiles.checkpoints import LeaderEpoch, stored_leader_epochs
 from kseg.format.sidefiles.index_walks import walk_txn_index
 from kseg.format.sidefiles.indexes import MAX_OPEN, AbortedTransactions, AbortedTxn
 from kseg.format.sidefiles.registry import COPY, LEAVE_OUT, REBUILD, check_not_side_file, handling_of

@@ -31,7 +31,7 @@ from kseg.errors import UsageError
 from kseg.findings import do_nothing
 from kseg.format.record.layout import INT32_MAX, PARTITION_LEADER_EPOCH_AT
 from kseg.format.segment.segment_chunks import chunks_of
-from kseg.format.sidefiles.metadata_files import PARTITION_METADATA, topic_id_of
+from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.storage.atomic_write import scratch_folder
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import PARTITION_METADATA, base_offset_of, is_url, partition_of

@@ -20,7 +20,15 @@ from kseg.format.record.framing import increment_sequence
 from kseg.format.record.layout import LARGE_JUMP
 from kseg.format.sidefiles.indexes import ABORTED_TXN
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import base_offset_of, is_in_use, is_remote_log
+from kseg.format.storage.naming import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    base_offset_of,
+    is_in_use,
+    is_remote_log,
+)
 from kseg.format.storage.source import local_size
 
 #: Seconds in which a running broker deletes the segments that the cleaner has merged into an earlier one.

@@ -15,7 +15,8 @@ from kseg.extras.serialization.json_values import parse_json
 from kseg.extras.serialization.schema_set import Schema, field_number, field_text, one_line, schema_of
 from kseg.findings import Report, do_nothing
 from kseg.format.segment.segment_chunks import chunks_of
-from kseg.format.storage.source import find_segments, open_source, topic_partition
+from kseg.format.storage.segment_files import find_segments
+from kseg.format.storage.source import open_source, topic_partition
 
 #: The name of the topic, unless the registry's setting ``kafkastore.topic`` says otherwise.
 TOPIC = "_schemas"

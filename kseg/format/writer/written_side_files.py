@@ -11,10 +11,7 @@ open transactions (``UnifiedLog.rebuildProducerState``).
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 
@@ -25,26 +22,16 @@ from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import LOG_OVERHEAD, PARTITION_LEADER_EPOCH_AT, SIZE_AT
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.transaction_events import Event, log_events
-from kseg.format.sidefiles.checkpoints import (
-    HARMLESS,
-    LEADER_EPOCHS,
-    VERSION,
-    LeaderEpoch,
-    walk_leader_epochs,
-    walk_offset_checkpoint,
-)
-from kseg.format.sidefiles.index_reader import offset_entries, time_entries
+from kseg.format.sidefiles.checkpoints import VERSION, LeaderEpoch
 from kseg.format.sidefiles.indexes import AbortedTransactions, AbortedTxn
-from kseg.format.sidefiles.metadata_files import HIGH_WATERMARKS
 from kseg.format.sidefiles.producer_snapshot import ProducerState, packed, read_snapshot
-from kseg.format.sidefiles.side_file_reading import entries_of
-from kseg.format.storage import local_files
 from kseg.format.storage.atomic_write import NewFile, whole_file, writing
 from kseg.format.storage.local_files import read_file
 from kseg.format.storage.naming import (
     LEADER_EPOCHS,
     base_offset_of,
 )
+from kseg.format.storage.source import open_source
 from kseg.format.writer.output_guards import copy_file
 
 #: The largest number of runs per segment. A real log has a few; in a damaged one each batch could be a run.
