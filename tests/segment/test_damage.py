@@ -592,7 +592,7 @@ def test_a_wrong_name_does_not_hide_batches_after_damage(bench: Workbench) -> No
 
 MEASURED = """
 import json, resource, sys
-from kseg.format.storage.source import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.commands.validate.validate import validate_segment
 from kseg.results import Settings
 summary = validate_segment(SegmentFile(sys.argv[1]), Settings()).summary

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import IO, NamedTuple
 
-from kseg.errors import KsegError, LimitError, UnreadableError
+from kseg.errors import KsegError, LimitError, UnreadableError, VanishedError
 from kseg.findings import Finding, Report, fail_on_read_error
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT32_MAX, NO_TIMESTAMP
@@ -234,7 +234,8 @@ class StaleEntries:
     def stale_from(self, at: int) -> bool:
         """Return whether the entries from byte ``at`` on are stale. After the first False the result stays False.
 
-        Entries that cannot be read are none, since a read error, which is reported for the index itself, is not damage.
+        A read error is not damage: it raises UnreadableError, so the index counts as unread. One that a broker has deleted
+        meanwhile has no entries.
         """
         if self._begin is not None and at >= self._begin:
             return True
@@ -242,8 +243,10 @@ class StaleEntries:
             return not self._damaged
         try:
             self._damaged = not self._are_stale(at)
-        except UnreadableError:
+        except VanishedError:
             return True
+        except UnreadableError:
+            raise
         except KsegError:
             self._damaged = True
         return not self._damaged
