@@ -322,7 +322,7 @@ CELLS: Mapping[tuple[str, str], Cell] = {
     ("pipeline", "offsets"): Cell("a table has several partitions",
                                   "Replay offsets A to before B, of partition P or of all.", metavar="[P:]A:B",
                                   type=lambda: Parsed(parse_partition_offsets)),
-    ("pipeline", "dry_run"): Cell("it has no DST", "Show what a replay would replace, and write nothing."),
+    ("pipeline", "dry_run"): Cell("its output is a table", "Show the rows that a replay would replace; write nothing."),
 }  # fmt: skip
 
 
@@ -345,7 +345,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
         "explain": "it reads the first entry of each kind",
     },
     "framings": {OTHERS: "its files are segments and folders of a broker", "rules": _NO_FILES},
-    "dry_run": {"adopt": "without -o it shows the plan", OTHERS: "it has no preview"},
+    "dry_run": {"adopt": "without -o it shows the plan", OTHERS: "only these commands have a preview"},
     "offsets": {"sql": "a condition on offset, where the statement filters", OTHERS: _WHOLE},
     "since": {"sql": "a condition on timestamp, where the statement filters", OTHERS: _WHOLE},
     "until": {"sql": "a condition on timestamp, where the statement filters", OTHERS: _WHOLE},
