@@ -12,11 +12,12 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 
-from kseg.errors import KsegError, LimitError, VanishedError
+from kseg.errors import KsegError, LimitError, UnreadableError, VanishedError
 from kseg.findings import Finding
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.record.columns import CRC_BAD, BatchColumns
@@ -26,7 +27,8 @@ from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.transaction_events import log_events
 from kseg.format.sidefiles.producer_snapshot import walk_snapshot
 from kseg.format.sidefiles.side_file_reading import entries_of
-from kseg.format.storage.naming import base_offset_of, partition_of
+from kseg.format.storage import local_files
+from kseg.format.storage.naming import base_offset_of, partition_of, producer_snapshot_offset
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import open_source
 
@@ -101,6 +103,11 @@ class _OpenTransaction:
     batches: int = 0
     records: int = 0
 
+    @property
+    def begin(self) -> int:
+        """The first offset, for sorting: a transaction without a known one goes first."""
+        return -1 if self.first_offset is None else self.first_offset
+
     def add(self, batches: BatchColumns, row: int, *, known: bool) -> None:
         self.epoch = batches.producer_epoch[row]
         self.last_offset = batches.last_offset[row] if known else None
@@ -168,6 +175,9 @@ class _TransactionTracker:
         self._begun = False
         self._end: int | None = None
         self._open: dict[int, _OpenTransaction] = {}  # in the order in which they began
+        # A broker starts with its newest snapshot. The producers with a marker after that have no transaction of it.
+        self._newest_snapshot = 0
+        self._ended_late: set[int] = set()
         # Whether transactions began when too many were open: the earliest, which decide the last stable offset, are known.
         self.unlisted = False
         self._states: Counter[str] = Counter()
@@ -180,19 +190,32 @@ class _TransactionTracker:
         if self._begun or base is None:
             return
         self._begun = True
+        self._newest_snapshot = max(self._snapshots(), default=base)
+        self._load_snapshot(base)
+
+    def _snapshots(self) -> Iterator[int]:
+        """Return the offsets in the names of the folder's producer snapshots, none if it cannot be listed."""
+        with suppress(UnreadableError):
+            for name in local_files.names_in(self._folder):
+                offset = producer_snapshot_offset(name)
+                if offset is not None:
+                    yield offset
+
+    def _load_snapshot(self, offset: int) -> None:
+        """Add the transactions that are open by the producer snapshot at an offset, but not by the log."""
         try:
-            producers = entries_of(os.path.join(self._folder, f"{base:020}.snapshot"), walk_snapshot)
+            producers = entries_of(os.path.join(self._folder, f"{offset:020}.snapshot"), walk_snapshot)
         except (VanishedError, ValueError):
             return  # there is none, or a broker rejects it
         for producer in sorted(producers, key=lambda one: one.current_txn_first_offset or 0):
-            first = producer.current_txn_first_offset
-            if first is not None and len(self._open) >= LIMIT:
+            first, producer_id = producer.current_txn_first_offset, producer.producer_id
+            if first is None or producer_id in self._open or producer_id in self._ended_late:
+                continue
+            if len(self._open) >= LIMIT:
                 self.unlisted = True
-            elif first is not None:
-                last = max(first, producer.last_offset)
-                self._open[producer.producer_id] = _OpenTransaction(
-                    producer.producer_epoch, first, last, None, producer.timestamp
-                )
+                return
+            last = max(first, producer.last_offset)
+            self._open[producer_id] = _OpenTransaction(producer.producer_epoch, first, last, None, producer.timestamp)
 
     @property
     def has_transactions(self) -> bool:
@@ -220,6 +243,8 @@ class _TransactionTracker:
                 )
             self._open[producer_id].add(batches, row, known=offset is not None)
             return
+        if offset is not None and offset >= self._newest_snapshot:
+            self._ended_late.add(producer_id)
         # A marker without data, which coordinators also write, ends no transaction.
         ended = self._open.pop(producer_id, None)
         if ended is not None:
@@ -239,6 +264,10 @@ class _TransactionTracker:
 
     def finish(self, unread_segments: int) -> Iterator[Transaction | PartitionTransactions]:
         first: tuple[int | None, int] | None = None
+        # The cleaner can have removed all records of a transaction whose end was truncated after an unclean election.
+        if self._end is not None and self._newest_snapshot <= self._end and not unread_segments:
+            self._load_snapshot(self._newest_snapshot)
+            self._open = dict(sorted(self._open.items(), key=lambda item: item[1].begin))
         for producer_id, one in self._open.items():
             first = first or (one.first_offset, producer_id)
             age = None if one.last is None else self._now - one.last

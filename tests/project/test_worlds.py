@@ -24,7 +24,7 @@ def _bad(log_dir: Path) -> list[kseg.Verdict]:
 
 @pytest.mark.parametrize("log_dir", sorted(REGRESSIONS.glob("reader-world-*")), ids=lambda path: path.name)
 def test_what_kafka_wrote_has_no_finding(log_dir: Path) -> None:
-    """Log dirs of worlds in which kseg had a false finding: transactions that began below the log start."""
+    """Log dirs of worlds in which kseg had a false finding: transactions and leader epochs below the log start."""
     assert not _bad(log_dir)
 
 

@@ -64,6 +64,7 @@ def stale_cases(offset: int, position: int, size: int) -> dict[str, list[tuple[i
         "back to a lower offset": [(offset - 1, position + 9)],
         "back to a lower position": [(offset + 1000, position - 3)],
         "in order, but within a batch": [(offset + 1, position + 1)],
+        "of a batch that was copied again": [(offset, position)],
         "of several truncations": [(offset + 9, size + 9), (offset + 2, size + 1), (offset - 1, position - 5)],
     }
 

@@ -17,6 +17,7 @@ from tests.support import damage
 from tests.support.index_entries import read_txn_index
 
 SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
+REGRESSIONS = Path(__file__).parents[1] / "regressions"
 TRANSACTIONS = SEGMENTS / "4.3.0-v2-none-transactions"
 FOLDERS = sorted(path for path in SEGMENTS.iterdir() if "transaction" in path.name or "idempotent" in path.name)
 
@@ -82,6 +83,15 @@ def test_what_began_before_the_first_segment_is_known_by_its_snapshot(tmp_path: 
     assert [first[name] for name in kept] == [3, 11, 22, 4, None]
     wanted = of(rows(TRANSACTIONS), "aborted")[1:]
     assert others == [{**row, "folder": str(folder), "topic": "orders", "partition": 3} for row in wanted]
+
+
+def test_a_transaction_without_records_is_known_by_the_newest_snapshot() -> None:
+    """The cleaner removed its records, and an unclean election its marker: a broker holds the last stable offset back."""
+    folder = REGRESSIONS / "reader-world-4" / "orders-0"
+    (one,) = of(rows(folder), "hanging")
+    assert [one[name] for name in ("producer_id", "first_offset", "last_offset", "records")] == [1000, 30, 31, 0]
+    (partition,) = (row for row in rows(folder) if row["kind"] == "partition")
+    assert partition["last_stable_offset"] == 30
 
 
 def test_damage_is_skipped_and_reported(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_entries_appended_after_the_index_was_opened_are_read(
     with ExitStack() as stack:
         source = None if entries is None else stack.enter_context(open_source(str(index)))
         reader = stack.enter_context(SegmentReader(open_source(str(log))))
-        check = TxnIndexCheck(source, 17, findings.append, str(index))
+        check = TxnIndexCheck(source, 17, findings.append, str(index), growing=True)
         if late:
             monkeypatch.setattr(time, "sleep", lambda _seconds: index.write_bytes(content))
         else:

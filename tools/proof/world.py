@@ -82,6 +82,7 @@ class World:
         chance = random.Random(f"world {seed}")
         self.compacted = chance.random() < 0.4
         self.magic = chance.choice((2, 2, 2, 2, 2, 1, 0))
+        self.had_old_formats = self.magic < 2
         self.transactions_v2 = chance.random() < 0.4
         self.config = {
             "internal.segment.bytes": chance.choice((1_500, 4_000, 12_000, 40_000)),
@@ -257,8 +258,12 @@ class World:
         """Compact a replica: each has its own cleaner."""
         replica = chance.choice(self.replicas)
         if self.compacted:
+            before = {path.name: path.stat().st_ino for path in replica.folder.glob("*.log")}
             answer = self._ask(replica, "clean", first_dirty=replica.first_dirty)
             replica.first_dirty = answer.get("first_dirty", replica.first_dirty)
+            for path in replica.folder.glob("*.log"):  # the cleaner syncs what it wrote
+                if path.stat().st_ino != before.get(path.name):
+                    replica.synced[path.name] = path.stat().st_size
 
     def retain(self, chance: random.Random) -> None:
         """Delete old segments below the high watermark."""

@@ -95,8 +95,9 @@ class EpochCorrector:
     """Corrects the leader epochs of one segment while its batches are written.
 
     An epoch is wrong if it is lower than the one before, if all later epochs are lower, if it is the last one and ``around``
-    disproves it, and, with ``negative``, if it is below 0. It becomes the epoch before it, otherwise the next one, otherwise
-    0. ``around`` is the evidence of other files. With ``out`` None, epochs are only reported.
+    disproves it, and, with ``negative``, if it is below 0. The first one is wrong if it is lower than that of earlier
+    segments, and the next one is not. It becomes the epoch before it, otherwise the next one, otherwise 0. ``around`` is the
+    evidence of other files. With ``out`` None, epochs are only reported.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class EpochCorrector:
         self._around = around
         self._earlier = around.before
         self._place: _WrongEpoch | None = None  # the batch that has the last epoch
+        self._first: _WrongEpoch | None = None  # the first batch, while the next one decides about it
         self._wrong: list[_WrongEpoch] = []
 
     @property
@@ -146,8 +148,9 @@ class EpochCorrector:
 
     def finish(self) -> None:
         """Correct the batches that wait for a later epoch, and the last batch if its epoch is proved wrong."""
-        last = self._place
-        earlier = self._before if self._before >= 0 else self._earlier
+        if self._first is not None:
+            self._decide(next(iter(self._around.following()), _NONE))
+        last, earlier = self._place, self._earlier_epoch
         if (
             last is not None
             and self._before < self._last
@@ -157,9 +160,26 @@ class EpochCorrector:
             self._last = earlier if earlier >= 0 else self._around.nearest(last.last_offset)
         self._correct(max(self.last, 0))
 
+    @property
+    def _earlier_epoch(self) -> int:
+        """The epoch before the last one."""
+        return self._before if self._before >= 0 else self._earlier
+
+    def _proved_epoch(self) -> int:
+        """Return an epoch that the next batch has at least: the last one if the checkpoint has it at that offset."""
+        place, stored = self._place, self._around.stored
+        if place and any(entry.epoch == self._last and entry.start_offset <= place.first_offset for entry in stored):
+            return self._last
+        return min(self._last, self._earlier_epoch)
+
     def _next(self, epoch: int, place: _WrongEpoch) -> None:
-        if epoch < 0 or epoch < min(self._last, self._before):
+        if self._first is not None and epoch >= 0:
+            self._decide(epoch)
+        if epoch < 0 or (epoch < self._last and epoch < self._proved_epoch()):
             self._wait(place)
+            return
+        if self._last < 0 and epoch < self._earlier and not self._wrong:
+            self._first = place
             return
         if epoch < self._last:
             # The last epoch is wrong: all earlier ones and this one are lower.
@@ -170,6 +190,15 @@ class EpochCorrector:
             self._correct(self._last if self._last >= 0 else self._lower_to(epoch))
             self._before = self._last
         self._last, self._place = epoch, place
+
+    def _decide(self, following: int) -> None:
+        """Decide about the first batch, whose epoch is lower than that of earlier segments, by the epoch after it."""
+        first, self._first = self._first, None
+        assert first is not None
+        if following >= self._earlier:
+            self._wrong.insert(0, first)
+        else:  # the earlier segments can be wrong
+            self._last, self._place = first.epoch, first
 
     def _wait(self, place: _WrongEpoch) -> None:
         last = self._wrong[-1] if self._wrong else None

@@ -238,25 +238,30 @@ class IndexChecks:
 
     def _begin(self, opened: _Opened, base: int, report: Report) -> None:
         """Read the first entries of the indexes."""
-        stale = self._stale_entries(base)
+        stale = self._stale_entries(opened, base)
         self._stale = stale.get(".timeindex")
         self._offsets = OffsetIndexCheck(offset_runs, *_arguments(opened, ".index", base, report), stale.get(".index"))
         self._times = TimeIndexCheck(
             time_runs, *_arguments(opened, ".timeindex", base, report), stale.get(".timeindex")
         )
         # Without any index the folder is a copy of the logs alone, and the .txnindex is not missing.
-        growing = os.path.splitext(self._file.path)[0] + ".txnindex" if opened and self._file.active else None
-        self._aborts = TxnIndexCheck(*_arguments(opened, ".txnindex", base, report if opened else do_nothing), growing)
+        path, growing = os.path.splitext(self._file.path)[0] + ".txnindex", bool(opened) and self._file.active
+        arguments = _arguments(opened, ".txnindex", base, report if opened else do_nothing)
+        self._aborts = TxnIndexCheck(*arguments, path, growing=growing)
         self._collector = FactsCollector(self._offsets, self._times)
 
-    def _stale_entries(self, base_offset: int) -> dict[str, StaleEntries]:
+    def _stale_entries(self, opened: _Opened, base_offset: int) -> dict[str, StaleEntries]:
         """Return the detection of stale entries by suffix. A broker leaves stale entries only in the newest segment."""
         layouts = {".index": OFFSET_ENTRY, ".timeindex": TIME_ENTRY} if self._file.active else {}
-        stem = os.path.splitext(self._file.path)[0]
-        return {
-            suffix: StaleEntries(stem + suffix, self._file.path, layout, base_offset)
-            for suffix, layout in layouts.items()
-        }
+        stem, found = os.path.splitext(self._file.path)[0], {}
+        for suffix, layout in layouts.items():
+            try:
+                found[suffix] = StaleEntries(stem + suffix, self._file.path, layout, base_offset)
+            except UnreadableError as error:
+                if stem + suffix in self._reports:
+                    self.unread[stem + suffix] = str(error)
+                    opened[suffix] = None, do_nothing
+        return found
 
     def _open(self, path: str) -> Source | None:
         try:
@@ -311,7 +316,7 @@ class IndexChecks:
             source.close()
 
 
-_Opened = Mapping[str, tuple[Source | None, Report]]
+_Opened = dict[str, tuple[Source | None, Report]]
 
 
 def _arguments(opened: _Opened, suffix: str, base_offset: int, report: Report) -> tuple[Source | None, int, Report]:

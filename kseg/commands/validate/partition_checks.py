@@ -264,8 +264,8 @@ class PartitionChecks:
         begin = self._history.bases[0] if self._history.bases else base_offset_of(name) or 0
         for at, producer_id, first, last in facts.carried:
             began = history.open.get(producer_id)
-            # What began before the log start can have more records in the log.
-            if first == began or first < begin:
+            # What began before the log start can have more records in the log, or an entry that begins later.
+            if first == began or first < begin or (began is not None and began < self._log_start):
                 continue
             why = (
                 f"the log does not have its records at offset {first}"

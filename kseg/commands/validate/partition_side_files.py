@@ -119,7 +119,7 @@ class PartitionSideFiles:
             # A broker clears the checkpoint when it appends v0 or v1 batches, which leave offsets without an epoch.
             if entries and run[2] >= entries[0].start_offset:
                 continue
-            if begin is None or run[2] + 1 != begin or run[0] < 0 or begin <= (log_start or 0):
+            if begin is None or run[2] + 1 != begin or run[0] < 0 or begin <= max(log_start or 0, self._log_start):
                 break
             lacking.append(run)
             begin = run[1]
@@ -245,7 +245,7 @@ class PartitionSideFiles:
                 return
         for run in self._state.epochs:
             contradiction = _epoch_contradiction([entry for _, entry in entries], run)
-            if contradiction:
+            if contradiction and run[2] >= self._log_start:
                 at = next((at for at, entry in entries if entry.epoch == run[0]), 0)
                 _report_epoch(report, at, run[0], run[1], contradiction)
                 return

@@ -5,8 +5,10 @@ Consumers that read committed must find each aborted transaction (``TransactionI
 
 from __future__ import annotations
 
+import os
 import time
 
+from kseg.errors import UnreadableError
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT64_MAX
@@ -14,8 +16,10 @@ from kseg.format.record.offset_evidence import LIMIT, BoundedMap
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.segment_reader import Window
 from kseg.format.segment.transaction_events import transaction_events
+from kseg.format.sidefiles.checkpoints import checkpoint_offset
 from kseg.format.sidefiles.index_walks import walk_txn_index
 from kseg.format.sidefiles.indexes import ABORTED_TXN, AbortedTxn
+from kseg.format.storage.naming import LOG_STARTS
 from kseg.format.storage.source import Source, local_size, open_range
 
 #: Seconds to wait, once in a segment, for the entry of a marker that a broker has just written.
@@ -25,11 +29,14 @@ WAIT = 0.2
 class TxnIndexCheck:
     """The checks of a transaction index. If the file does not exist, it has 0 entries and ``report`` is the log's.
 
-    ``growing``: the path of the index if a broker may be writing the segment.
+    ``path``: that of the index. ``growing``: whether a broker may be writing the segment.
     """
 
-    def __init__(self, source: Source | None, base_offset: int, report: Report, growing: str | None = None) -> None:
+    def __init__(self, source: Source | None, base_offset: int, report: Report, path: str, *, growing: bool) -> None:
+        self._path = path
         self._growing = growing
+        # The log start offset by the log dir's checkpoint, once it was needed.
+        self._log_start: int | None = None
         self._base_offset = base_offset
         self._report = report
         # Whether the current entry already has a finding.
@@ -70,18 +77,17 @@ class TxnIndexCheck:
         and then its entry (``UnifiedLog.append``), and creates the file for the first entry, so the entries of these
         markers are not in the index as it was opened. The entry of the newest marker can be a moment late.
         """
-        path = self._growing
-        if path is None:
+        if not self._growing:
             return False
-        size = local_size(path) or 0
+        size = local_size(self._path) or 0
         if size < self._read_to + ABORTED_TXN.size and self._wait:
             time.sleep(self._wait)
             self._wait = 0.0
-            size = local_size(path) or 0
+            size = local_size(self._path) or 0
         if size < self._read_to + ABORTED_TXN.size:
             return False
         self.close()
-        self._appended = open_range(path, self._read_to, size)
+        self._appended = open_range(self._path, self._read_to, size)
         self._entries = walk_txn_index(self._appended, self._base_offset, self._record)
         self._advance()
         return True
@@ -142,6 +148,8 @@ class TxnIndexCheck:
         entry = self._entry
         if entry is not None and entry.last_offset == offset:
             why = _contradiction(entry, producer_id, first, before, aborted)
+            if why and first is not None and entry.first_offset > first and self._is_forgotten(first):
+                why = None
             if why and not self._reported:
                 self._mismatch(self._at, entry, why)
             elif entry.is_ahead and not self._reported and len(self._ahead) < LIMIT:
@@ -149,11 +157,24 @@ class TxnIndexCheck:
             if not why and first is None and not self._reported and len(self.carried) < LIMIT:
                 self.carried.append((self._at, producer_id, entry.first_offset, entry.last_offset))
             self._advance()
-        elif aborted and first is not None:
+        elif aborted and first is not None and not self._is_forgotten(first):
             facts = {"producer_id": producer_id, "first": first, "last": offset, "why": "it is missing in the index"}
             self._report(Finding("txn-index-mismatch", self._at, None, first, offset, facts))
         elif aborted and before < 0 and not self._ended.forgot and len(self.unindexed) < LIMIT:
             self.unindexed[producer_id] = offset
+
+    def _is_forgotten(self, first: int) -> bool:
+        """Return whether the log starts after ``first``, the first offset of a transaction.
+
+        A broker that loads its producers anew reads the log from the log start on. For it the transaction begins later, or
+        never: its index entry has a later first offset, or there is none. Consumers read nothing below the log start.
+        """
+        if self._log_start is None:
+            try:
+                self._log_start = checkpoint_offset(os.path.dirname(self._path), LOG_STARTS) or 0
+            except UnreadableError:  # reported for the checkpoint itself
+                self._log_start = INT64_MAX
+        return first < self._log_start
 
     def _skip_entries(self, offset: int) -> None:
         """Report the entries whose marker should be before ``offset`` but was not found."""

@@ -9,16 +9,18 @@ Sources: ``CheckpointFile``, ``LeaderEpochCheckpointFile``, ``OffsetCheckpointFi
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from kseg.errors import KsegError
+from kseg.errors import KsegError, VanishedError
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.record.layout import INT32_MAX, INT64_MAX
 from kseg.format.sidefiles.side_file_reading import entries_of, lines
-from kseg.format.storage.naming import LEADER_EPOCHS
+from kseg.format.storage import local_files
+from kseg.format.storage.naming import LEADER_EPOCHS, partition_of
 from kseg.format.storage.source import Source
 
 #: The suffix of the epochs of a remote segment (LocalTieredStorage).
@@ -74,6 +76,30 @@ def walk_offset_checkpoint(source: Source, report: Report = do_nothing) -> Itera
         elif len(seen) < MAX_PARTITIONS:
             seen.add(entry[:2])
         yield at, entry
+
+
+def checkpoint_offset(folder: str, name: str) -> int | None:
+    """Return the offset of a partition in a checkpoint of its log directory.
+
+    Args:
+        folder: The path of the partition's folder.
+        name: The file name of the checkpoint, such as ``log-start-offset-checkpoint``.
+
+    Returns:
+        None if the checkpoint does not exist, does not list the partition, or is one that a broker rejects.
+
+    Raises:
+        UnreadableError: The checkpoint exists, and cannot be read.
+    """
+    log_dir, folder_name = os.path.split(local_files.absolute(folder))
+    path, partition = os.path.join(log_dir, name), partition_of(folder_name)
+    if partition is None or not local_files.exists(path):
+        return None
+    try:
+        entries = entries_of(path, walk_offset_checkpoint, HARMLESS)
+    except (VanishedError, ValueError):
+        return None
+    return next((entry.offset for entry in reversed(entries) if entry[:2] == partition[:2]), None)
 
 
 def _leader_epoch(line: bytes) -> LeaderEpoch | None:

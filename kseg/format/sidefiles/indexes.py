@@ -261,7 +261,9 @@ class StaleEntries:
         if not self.is_preallocated():
             return False
         sample, count = self._suspects(at)
-        if any(min(fields) < 0 for fields in sample) or (self._log is not None and self._agrees(self._log, sample)):
+        if any(min(fields) < 0 for fields in sample):
+            return False
+        if self._log is not None and self._agrees(self._log, self._appended(self._log, at, sample)):
             return False
         self._begin, self._count = at, count
         return True
@@ -296,6 +298,21 @@ class StaleEntries:
                     first += self._layout.iter_unpack(block[: _SAMPLE * size])
                 last.extend(self._layout.iter_unpack(block[-_SAMPLE * size :]))
         return [*first, *last], count
+
+    def _appended(self, log: str, at: int, sample: Sequence[tuple[int, ...]]) -> Sequence[tuple[int, ...]]:
+        """Return the entries of a sample that a broker can have appended to the entry before byte ``at``.
+
+        A log that is truncated and copied again has the same batches, with entries for other ones of them. If the entry
+        before agrees with the log, those that do not have a larger offset are stale, although they agree, too.
+        """
+        size, field = self._layout.size, 1 if self._layout is TIME_ENTRY else 0
+        if at < size:
+            return sample
+        with open_range(self._index, at - size, at) as source:
+            before = self._layout.unpack(read_small_file(source, fail_on_read_error(self._index)) or bytes(size))
+        if not self._agrees(log, [before]):
+            return sample
+        return [entry for entry in sample if entry[field] > before[field]]
 
     def _agrees(self, log: str, sample: Sequence[tuple[int, ...]]) -> bool:
         """Return whether one of the entries is the one that Kafka writes for the batch at its position."""

@@ -267,19 +267,31 @@ def open_split(path: str, start: int, end: int) -> Source:
 
 def local_size(path: str) -> int | None:
     """Return the size of a regular local file in bytes, None for anything else, also if it is compressed."""
-    if path == STDIN or path.endswith(_COMPRESSED) or is_url(path):
-        return None
     try:
-        status = local_files.status(path)
+        return _regular_size(path)
     except (OSError, ValueError):
         return None
+
+
+def _regular_size(path: str) -> int | None:
+    if path == STDIN or path.endswith(_COMPRESSED) or is_url(path):
+        return None
+    status = local_files.status(path)
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def stored_size(path: str) -> int | None:
-    """Return the size in bytes of a local file or of one at a URL, None as ``local_size``. Raises UnreadableError."""
+    """Return the size in bytes of a local file or of one at a URL.
+
+    None if it does not exist, and for what has no size, as ``local_size``. Raises UnreadableError.
+    """
     if not is_url(path) or path.endswith(_COMPRESSED):
-        return local_size(path)
+        try:
+            return _regular_size(path)
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return None
+        except OSError as error:
+            raise UnreadableError(f"{path}: {error.strerror or error}") from error
     try:
         return remote_files.stored_at(path).size
     except VanishedError:

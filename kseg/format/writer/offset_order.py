@@ -108,9 +108,12 @@ class AdjacentBatches:
     ends: Container[int] = ()
 
     def proved_end(self, previous: int, last: LocatedBatch) -> LocatedBatch | None:
-        """Return a batch in place of the next one if a side file shows that ``last`` continues offset ``previous``."""
+        """Return a batch in place of the next one if a side file shows that ``last`` continues offset ``previous``.
+
+        Not if one shows its stored offsets, too: a merge of segments leaves a snapshot inside of the new segment.
+        """
         end = previous + 1 + last.high - last.low + 1
-        if last.low == previous + 1 or end not in self.ends:
+        if last.low == previous + 1 or end not in self.ends or last.high + 1 in self.ends:
             return None
         return last.beginning_at(end)._replace(position=last.end, first_time=-1, last_time=-1, producer=None)
 
