@@ -96,8 +96,8 @@ class EpochCorrector:
 
     An epoch is wrong if it is lower than the one before, if all later epochs are lower, if it is the last one and ``around``
     disproves it, and, with ``negative``, if it is below 0. The first one is wrong if it is lower than that of earlier
-    segments, and the next one is not. It becomes the epoch before it, otherwise the next one, otherwise 0. ``around`` is the
-    evidence of other files. With ``out`` None, epochs are only reported.
+    segments, and the next one is not. It becomes the epoch before it, otherwise the next one, otherwise 0; that of the
+    checkpoint if it is between both. ``around`` is the evidence of other files. With ``out`` None, epochs are only reported.
     """
 
     def __init__(
@@ -185,9 +185,9 @@ class EpochCorrector:
             # The last epoch is wrong: all earlier ones and this one are lower.
             if self._place is not None:
                 self._wrong.insert(0, self._place)
-            self._correct(self._before if self._before >= 0 else self._lower_to(epoch))
+            self._correct(self._before if self._before >= 0 else self._lower_to(epoch), epoch)
         else:
-            self._correct(self._last if self._last >= 0 else self._lower_to(epoch))
+            self._correct(self._last if self._last >= 0 else self._lower_to(epoch), epoch)
             self._before = self._last
         self._last, self._place = epoch, place
 
@@ -218,8 +218,11 @@ class EpochCorrector:
         """Return the epoch for the first batches, before a batch of ``epoch``: that of earlier segments, if not higher."""
         return self._earlier if 0 <= self._earlier <= epoch else epoch
 
-    def _correct(self, epoch: int) -> None:
+    def _correct(self, lowest: int, highest: int = INT32_MAX) -> None:
+        """Replace the wrong epochs: by ``lowest``, or by that of the checkpoint if it is between both."""
         for wrong in self._wrong:
+            stored = [entry.epoch for entry in self._around.stored if entry.start_offset <= wrong.first_offset]
+            epoch = stored[-1] if stored and lowest <= stored[-1] <= highest else lowest
             count = len(wrong.written)
             for written in wrong.written if self._out is not None else ():
                 assert self._out is not None
