@@ -8,25 +8,35 @@ again. ``--write`` keeps the executions of each target for the page of proof.
 from __future__ import annotations
 
 import io
+import json
 import random
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 
 import cbor2
+import fastavro
 import msgpack
 
 import kseg
 from kseg.errors import KsegError
+from kseg.extras.serialization.avro import avro_reader
 from kseg.extras.serialization.binary_json import decode_cbor, decode_msgpack
 from kseg.extras.serialization.json_values import parse_json
+from kseg.extras.serialization.schema_set import Schema
 from kseg.extras.tiered_manifest import parse_manifest
+from kseg.extras.wire.apis import REQUEST_HEAD, Api, read_request, read_response
 from kseg.format.compress import codecs
 from kseg.format.internal_topics.decode import TOPICS, decode
+from kseg.format.sidefiles.checkpoints import walk_leader_epochs, walk_offset_checkpoint
+from kseg.format.sidefiles.index_walks import walk_offset_index, walk_time_index, walk_txn_index
+from kseg.format.sidefiles.metadata_files import walk_meta_properties, walk_partition_metadata, walk_quorum_state
 from kseg.format.sidefiles.producer_snapshot import ProducerState, packed, read_snapshot
+from kseg.format.storage.source import open_source
 from tests.support.metadata_logs import encoded
 from tools.proof.figures import report
 from tools.proof.fuzz import damaged, mutated
@@ -48,6 +58,32 @@ _MANIFEST = next((_ROOT / "tiered" / "aiven").rglob("*.rsm-manifest")).read_byte
 _SNAPSHOT = next(
     path.read_bytes() for path in sorted((_ROOT / "segments").glob("*/*.snapshot")) if path.stat().st_size > 60
 )
+
+
+#: A side file, and what reads it.
+_SIDE_FILES = [
+    (bytes(8) + b"\0\0\0\x09\0\0\1\0" + bytes(16), lambda source: walk_offset_index(source, 0)),
+    (b"\0\0\1\x80\0\0\0\0\0\0\0\x09" * 2, lambda source: walk_time_index(source, 0)),
+    (b"\0\0" + bytes(31) + b"\x09", lambda source: walk_txn_index(source, 0)),
+    (b"0\n2\n0 0\n3 40\n", walk_leader_epochs),
+    (b"0\n2\norders 0 40\n__consumer_offsets 49 1\n", walk_offset_checkpoint),
+    (b"version: 0\ntopic_id: PMvcIbWpT9WLyUYLvwcXYQ", walk_partition_metadata),
+    (b"#Mon Nov 27\nnode.id=1\nversion=1\ncluster.id=x\n", walk_meta_properties),
+    (b'{"leaderId":1,"leaderEpoch":3,"votedId":-1,"data_version":1}', walk_quorum_state),
+]
+_SCHEMA = {
+    "type": "record", "name": "Order", "fields": [
+        {"name": "id", "type": "long"}, {"name": "lines", "type": {"type": "array", "items": ["null", "string", "Order"]}},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "tags", "type": {"type": "map", "values": "double"}},
+    ],
+}  # fmt: skip
+_AVRO = avro_reader(Schema("AVRO", json.dumps(_SCHEMA)), ())
+_PARSED = fastavro.parse_schema(_SCHEMA)
+_LINE = {"id": 7, "lines": [], "price": Decimal("1.25"), "at": 5, "tags": {}}
+_ORDER = {**_LINE, "lines": [None, "text", _LINE], "tags": {"a": 0.5, "b": 1.5}}
+_FRAMES = [path.read_bytes()[4:] for path in sorted((_ROOT / "streams").rglob("*.requests"))]
 
 
 def _mutated(data: bytes, chance: random.Random) -> bytes:
@@ -86,6 +122,28 @@ def _snapshot(chance: random.Random) -> None:
     assert producers is None or packed(producers) == data
 
 
+def _side_files(chance: random.Random) -> None:
+    data, walk = chance.choice(_SIDE_FILES)
+    with suppress(KsegError), open_source(io.BytesIO(_mutated(data, chance))) as source:
+        for _ in walk(source):
+            pass
+
+
+def _avro(chance: random.Random) -> None:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, _PARSED, _ORDER)
+    with suppress(ValueError):
+        _AVRO(_mutated(out.getvalue(), chance))
+
+
+def _frames(chance: random.Random) -> None:
+    """A request, and the same bytes as a response to it."""
+    data = memoryview(_mutated(chance.choice(_FRAMES)[:4_000], chance))
+    if len(data) >= REQUEST_HEAD.size:
+        read_request(data)
+        read_response(data, Api(chance.randint(0, 90), chance.randint(0, 18)))
+
+
 def _manifest(chance: random.Random) -> None:
     with suppress(KsegError):
         parse_manifest(_mutated(_MANIFEST, chance), "manifest")
@@ -107,7 +165,8 @@ def _records(chance: random.Random) -> None:
 
 TARGETS: dict[str, Callable[[random.Random], None]] = {
     "codecs": _codecs, "records": _records, "producer-snapshots": _snapshot, "internal-topics": _internal_topics,
-    "msgpack": _msgpack, "cbor": _cbor, "json": _json, "manifests": _manifest,
+    "msgpack": _msgpack, "cbor": _cbor, "json": _json, "avro": _avro, "manifests": _manifest, "side-files": _side_files,
+    "frames": _frames,
 }  # fmt: skip
 #: The cases of a target between two looks at the clock.
 _AT_ONCE = 200
