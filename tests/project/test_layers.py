@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -62,7 +63,7 @@ ACCESSORS = {
 #: What is reached by its name only, at the first need: no arrow of the picture leads from the files on disk up to archives.
 BY_NAME = {"kseg.extras.archive"}
 #: The most modules of kseg that a command runs for one segment, besides packages with only a docstring.
-MOST_MODULES = {"validate": 54, "stats": 65, "dump": 73, "grep": 79}
+MOST_MODULES = {"validate": 54, "stats": 65, "dump": 73, "grep": 79, "convert": 83, "repair": 93}
 HEAVY = {"rich", "pyarrow", "pyspark", "numpy", "click", "isal", "lz4", "cramjam", "zstandard", "fsspec", "duckdb"}
 HEAVY |= {"cryptography"}
 
@@ -248,11 +249,11 @@ def test_importing_loads_nothing_heavy(statement: str, allowed: set[str]) -> Non
     assert loaded_by(statement) & HEAVY == allowed
 
 
-def modules_of(*command: str) -> set[str]:
+def modules_of(*command: str, after: Sequence[str] = ()) -> set[str]:
     """Return the modules that a command runs for a segment of 4.3.0, with its options before the path."""
     path = PACKAGE.parent / "fixtures" / "segments" / "4.3.0-v2-none" / "00000000000000000000.log"
     assert path.is_file()
-    run = f"import kseg.cli.main\ntry: kseg.cli.main.main({[*command, str(path)]!r})"
+    run = f"import kseg.cli.main\ntry: kseg.cli.main.main({[*command, str(path), *after]!r})"
     modules = modules_loaded_by(f"{run}\nexcept SystemExit as end: assert not end.code")
     own = {f"kseg.{name}" for name in MODULES} & modules
     assert len(own) <= MOST_MODULES[command[0]], sorted(own)
@@ -265,6 +266,13 @@ def test_a_command_runs_few_modules(command: tuple[str, ...]) -> None:
     modules = modules_of(*command)
     strangers = ("kseg.extras.serialization.", "kseg.format.log_loader.", "kseg.format.writer.")
     assert not [name for name in modules if name.startswith(strangers)]
+
+
+@pytest.mark.parametrize("command", [("convert", "any-to-v2", "--compression", "gzip"), ("repair",)])
+def test_an_output_of_one_segment_runs_few_modules(command: tuple[str, ...], tmp_path: Path) -> None:
+    """What predicts a start, and what moves a partition to another cluster, is run for those who ask."""
+    modules = modules_of(*command, after=[str(tmp_path / f"{0:020}.log")])
+    assert not {"kseg.format.log_loader.producers", "kseg.commands.convert.another_cluster"} & modules
 
 
 def test_a_lone_segment_is_checked_with_little_loaded() -> None:

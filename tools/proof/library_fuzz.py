@@ -125,7 +125,7 @@ def _snapshot(chance: random.Random) -> None:
 def _side_files(chance: random.Random) -> None:
     data, walk = chance.choice(_SIDE_FILES)
     with suppress(KsegError), open_source(io.BytesIO(_mutated(data, chance))) as source:
-        for _ in walk(source):
+        for _ in walk(source):  # type: ignore[operator]
             pass
 
 

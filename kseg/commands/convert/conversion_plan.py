@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kseg.commands.convert.another_cluster import AnotherCluster
+from kseg.commands.convert import another_cluster as another_clusters  # few conversions are for one
 from kseg.errors import UsageError
 from kseg.format.compress.codecs import CODECS
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
@@ -33,7 +33,7 @@ class ConversionPlan:
     rebatch: int | None = None
     skip_damaged: bool = False
     force: bool = False
-    another_cluster: AnotherCluster | None = None
+    another_cluster: another_clusters.AnotherCluster | None = None
     index_interval: int = INDEX_INTERVAL_BYTES
 
     @classmethod
@@ -72,7 +72,7 @@ class ConversionPlan:
             raise UsageError(
                 f"--rebatch: expected at most {MAX_REBATCH:,} bytes, because each batch is built in memory"
             )
-        another_cluster = AnotherCluster(keep_producers) if for_another_cluster else None
+        another_cluster = another_clusters.AnotherCluster(keep_producers) if for_another_cluster else None
         return cls(direction, codec, rebatch, skip_damaged, force, another_cluster)
 
     def of_segment(self, path: str) -> ConversionPlan:

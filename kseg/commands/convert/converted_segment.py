@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
-from kseg.commands.convert.another_cluster import last_batch
+from kseg.commands.convert import another_cluster as another_clusters
 from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.convert.transcode import Conversion, Transcoder
 from kseg.errors import KsegError, UnreadableError
@@ -247,7 +247,7 @@ class ReadBackCheck:
         tally = self._tally
         if self._plan.another_cluster and tally.last_offset is not None and self._written_offset < tally.last_offset:
             first = max(self._written_offset + 1, tally.first_offset or 0)
-            log.write(batch := last_batch(first, tally.last_offset))
+            log.write(batch := another_clusters.last_batch(first, tally.last_offset))
             log.flush()
             tally.entries_after += 1
             tally.codecs_after["none"] += 1

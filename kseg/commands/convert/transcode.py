@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from kseg.commands.convert.another_cluster import AnotherCluster
+from kseg.commands.convert import another_cluster as another_clusters
 from kseg.errors import KsegError, UsageError
 from kseg.format.compress.codecs import CODECS, codec_name, compress
 from kseg.format.record import encoder, layout
@@ -160,7 +160,7 @@ class Transcoder:
         rebatch: int | None,
         write: Callable[[memoryview], None],
         tally: Conversion,
-        another_cluster: AnotherCluster | None = None,
+        another_cluster: another_clusters.AnotherCluster | None = None,
     ) -> None:
         self._another_cluster = another_cluster
         self._sources = sources

@@ -24,7 +24,7 @@ from kseg.format.record.layout import INT32_MAX, INT64_MAX, SIZE_AT
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader, Window
-from kseg.format.sidefiles.registry import recognise
+from kseg.format.sidefiles import registry
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import open_source
 from kseg.format.writer import conversion_kinds, rewritten_rows
@@ -278,7 +278,7 @@ def side_file_error(path: Path) -> Verdict | None:
     """Return the first error that ``kseg validate`` finds in a side file, None if there is none."""
     file = SegmentFile(str(path))
     collector = new_collector(file, Settings())
-    known = recognise(file.path)
+    known = registry.recognise(file.path)
     with suppress(KsegError):
         if known:
             with open_source(file.path) as source:

@@ -19,8 +19,7 @@ from kseg.format.record.offset_evidence import one_bit_apart
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source
-from kseg.format.writer import rewritten_rows
-from kseg.format.writer.base_offset_proof import BaseOffsetProof
+from kseg.format.writer import base_offset_proof, moved_batches, rewritten_rows  # the proofs are for few segments
 from kseg.format.writer.increasing_offsets import (
     LocatedBatch,
     batch_at,
@@ -31,7 +30,6 @@ from kseg.format.writer.increasing_offsets import (
     too_high,
     undecided,
 )
-from kseg.format.writer.moved_batches import MovedBatch, arranged_pieces, moved_batches
 
 # More offsets per lost byte are not expected.
 _DENSE = 64
@@ -82,7 +80,7 @@ class OffsetOrder:
     size: int = 0
     beyond: bool = False
     ended: int | None = None
-    moved: tuple[MovedBatch, ...] = ()
+    moved: tuple[moved_batches.MovedBatch, ...] = ()
     pieces: tuple[tuple[int, int], ...] = ()
 
     def arranged(self, source: Source) -> Source:
@@ -177,7 +175,7 @@ def find_order(
         found.size = reader.position
         found.decide(block, len(block))
     if moves and found.moved:
-        pieces = arranged_pieces(found.moved, found.size)
+        pieces = moved_batches.arranged_pieces(found.moved, found.size)
         again = find_order(lambda: open_segment().rearranged(pieces), ceiling, floor, neighbours)
         return replace(again, moved=tuple(found.moved), pieces=pieces)
     return OffsetOrder(found.misplaced, found.corrected, found.head, found.tail, found.size, found.beyond, found.ended)
@@ -237,7 +235,7 @@ class _Found:
     size: int | None = None
     beyond: bool = False
     ended: int | None = None
-    moved: list[MovedBatch] = field(default_factory=list)
+    moved: list[moved_batches.MovedBatch] = field(default_factory=list)
 
     def decide(self, block: list[LocatedBatch], stop: int) -> None:
         """Decide which of the first ``stop`` batches stay. ``size`` is set if the block holds the segment's last batch."""
@@ -262,7 +260,7 @@ class _Found:
             staying, faults = self._select(moved, limit, floor)
         if self.head is None and self.size is not None:
             others = [n for n in range(len(moved)) if n not in staying and n not in faults and moved[n].high < limit]
-            self.moved = moved_batches(moved, staying, others, floor)
+            self.moved = moved_batches.moved_batches(moved, staying, others, floor)
         if len(block) - 1 in corrected and self._proved_end(block):
             self.ended = block[-1].position
         following = _next_staying(moved, staying)
@@ -304,12 +302,12 @@ class _Found:
         faults = {**dict.fromkeys(strays, "stray"), **dict.fromkeys(unclear, "undecided")}
         return set(kept) - doubtful, faults | dict.fromkeys(doubtful, "doubtful")
 
-    def _evidence(self, moved: list[LocatedBatch], limit: int) -> BaseOffsetProof:
+    def _evidence(self, moved: list[LocatedBatch], limit: int) -> base_offset_proof.BaseOffsetProof:
         """Return the proofs of a block. The adjacent batches of other segments count as if they were in this file."""
         before = self.neighbours.before if self.head is None else None
         after = self.neighbours.after if self.size is not None else None
         end = self._proved_end(moved)
-        return BaseOffsetProof(
+        return base_offset_proof.BaseOffsetProof(
             moved, self.last, self.name, limit,
             before and before._replace(end=0),
             end or (after and after._replace(position=self.size or 0)), self.neighbours.newest, ended=end is not None,
@@ -321,7 +319,9 @@ class _Found:
         return self.neighbours.proved_end(block[-2].high if len(block) > 1 else (self.name or 0) - 1, block[-1])
 
 
-def _correct_runs(evidence: BaseOffsetProof, moved: list[LocatedBatch], staying: set[int]) -> dict[int, int]:
+def _correct_runs(
+    evidence: base_offset_proof.BaseOffsetProof, moved: list[LocatedBatch], staying: set[int]
+) -> dict[int, int]:
     """Correct several adjacent batches at once where that is proved; return the number added to each."""
     corrected: dict[int, int] = {}
     first = 0

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError
-from kseg.format.log_loader.loaded_files import RefusedError
-from kseg.format.log_loader.log_segment import DEFAULT_LIMITS, complete_swaps, delete_unfinished
-from kseg.format.log_loader.partition_files import Files
+from kseg.format.log_loader import loaded_files, log_segment, partition_files
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles import registry
 from kseg.format.storage.atomic_write import NewFile, check_absent, is_result, writing
@@ -107,7 +105,7 @@ class PartitionFolder:
 
     def _finish(self) -> None:
         """Finish the compactions and splits of segments that did not end."""
-        files = Files(str(self.path))
+        files = partition_files.Files(str(self.path))
         before = set(files)
 
         def add_step(action: str, name: str, why: str) -> None:
@@ -115,9 +113,9 @@ class PartitionFolder:
                 self.deleted[name] = why
 
         try:
-            delete_unfinished(files, add_step)
-            complete_swaps(files, DEFAULT_LIMITS, add_step)
-        except RefusedError as error:
+            log_segment.delete_unfinished(files, add_step)
+            log_segment.complete_swaps(files, log_segment.DEFAULT_LIMITS, add_step)
+        except loaded_files.RefusedError as error:
             raise UnreadableError(f"{self.path}: {error.file}: {error.why}") from error
         named = {name: os.path.basename(file.path or name) for name, file in files.items()}
         gone = before - set(named.values())

@@ -15,9 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
-from kseg.format.log_loader.broker_reader import position_of
-from kseg.format.log_loader.partition_files import Files, file_name
-from kseg.format.log_loader.producers import Producers
+from kseg.format.log_loader import broker_reader, partition_files
+from kseg.format.log_loader import producers as producer_states
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import LOG_OVERHEAD, PARTITION_LEADER_EPOCH_AT, SIZE_AT
 from kseg.format.segment.segment_reader import SegmentReader
@@ -141,7 +140,7 @@ def write_snapshots(folder: Path, end: int, stored: Mapping[int, Path]) -> list[
         return []
     names = []
     for offset, producers in snapshots.items():
-        name = file_name(offset, ".snapshot")
+        name = partition_files.file_name(offset, ".snapshot")
         known = _read(stored[offset]) if offset in stored else None
         if known is not None and {*known} == {*producers}:
             copy_file(stored[offset], folder / name)
@@ -178,11 +177,11 @@ class _Rebuilding:
     """Reads the log of a folder once, from its first batch to its end."""
 
     def __init__(self, folder: Path, end: int, stored: Mapping[int, Path]) -> None:
-        self._files = Files(str(folder))
+        self._files = partition_files.Files(str(folder))
         self._end = end
         self._stored = stored
         self._bases = sorted(base for name in self._files if (base := base_offset_of(name)) is not None)
-        self._producers = Producers(self._files)
+        self._producers = producer_states.Producers(self._files)
         self._found: dict[int, Sequence[ProducerState]] = {}
 
     def run(self) -> dict[int, Sequence[ProducerState]]:
@@ -197,11 +196,11 @@ class _Rebuilding:
 
     def _replay(self, base: int, following: int | None) -> None:
         """Add the batches of a segment. The last segment can have a snapshot of an earlier shutdown within it."""
-        log = self._files[file_name(base)]
+        log = self._files[partition_files.file_name(base)]
         inside = sorted(offset for offset in self._stored if following is None and base < offset < self._end)
         position = 0
         for offset in inside:
-            stop = position_of(log, offset, position)
+            stop = broker_reader.position_of(log, offset, position)
             if stop is not None:
                 self._producers.replay(log, position, stop)
                 self._stop_at(offset)
