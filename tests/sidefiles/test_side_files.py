@@ -221,6 +221,7 @@ def test_a_line_that_cannot_be_read_does_not_hide_the_others() -> None:
         ("partition.metadata", b"version: -1\ntopic_id: 3Mb7AcgvRwuQFwjHVl29Yw"),
         ("meta.properties", b""),
         ("meta.properties", b"junk"),
+        ("meta.properties", b"node.id=1\nversion=1\x1c\x85\ncluster.id=x\n"),
         ("meta.properties", bytes(range(256))),
         ("meta.properties", b"node.id=1\n"),
         ("meta.properties", b"node.id=1\ncluster.id=a\n"),

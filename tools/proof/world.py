@@ -30,8 +30,8 @@ class Step(NamedTuple):
 #: How often a step is drawn.
 WEIGHTS = {
     "append": 40, "transact": 22, "end": 12, "fetch": 10, "roll": 3, "flush": 4, "elect": 4, "crash": 3, "restart": 2,
-    "clean": 4, "delete_records": 2, "retain": 3, "snapshot": 1, "tasks": 5, "renew": 2, "wait": 3, "damage": 2,
-    "read_error": 1,
+    "clean": 4, "delete_records": 2, "retain": 3, "snapshot": 1, "tasks": 5, "renew": 2, "wait": 3, "damage": 3,
+    "read_error": 1, "convert": 1,
 }  # fmt: skip
 
 
@@ -313,10 +313,15 @@ class World:
     # --- steps that change nothing of the world: they damage a copy, or make a read fail ---
 
     def damage(self, chance: random.Random) -> None:
-        replica = chance.choice(self.replicas)
+        self._with_copy(world_checks.check_damage, chance)
+
+    def convert(self, chance: random.Random) -> None:
+        self._with_copy(world_checks.check_conversion, chance)
+
+    def _with_copy(self, check: Callable[[World, Replica, Path, random.Random], None], chance: random.Random) -> None:
         copy = self.root / "copy"
         try:
-            world_checks.check_damage(self, replica, copy / TOPIC, chance)
+            check(self, chance.choice(self.replicas), copy / TOPIC, chance)
         finally:
             shutil.rmtree(copy, ignore_errors=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 import shutil
 from collections.abc import Collection, Sequence
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import kseg
+from kseg.commands.convert.conversion import convert
+from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.transactions import PartitionTransactions, Transaction
@@ -180,28 +183,83 @@ def check_prediction(ours: dict[str, Any], answer: dict[str, Any]) -> None:
 
 
 def check_damage(world: World, replica: Replica, copy: Path, chance: random.Random) -> None:
-    """Flip a bit of a copy: kseg must find it, and a repair loses only the damaged batch, and invents nothing."""
+    """Damage a copy: kseg must find it, and a repair loses only the damaged batches, and invents nothing."""
     shutil.copytree(replica.folder, copy)
     logs = [path for path in sorted(copy.glob("*.log")) if path.stat().st_size]
     if not logs:
         return
-    path = chance.choice(logs)
-    data = bytearray(path.read_bytes())
-    at = chance.randrange(len(data))
-    batch = next(one for one in kseg.open_segment(path).batches() if one.position <= at < one.position + one.size)
     before = [_row(one) for one in kseg.open_log_dir(copy).records()]
     if _goes_back(before):
         return  # replicas diverged: a repair keeps the first batch of those with the same offsets
-    lost = {one.offset for one in kseg.open_segment(path).records() if one.position == batch.position}
-    data[at] ^= 1 << chance.randrange(8)
-    path.write_bytes(data)
-    unchecked = at - batch.position in _UNCHECKED[batch.magic]
-    if not unchecked and not any(one.severity.name == "ERROR" for one in kseg.validate(copy).findings):
-        raise Disagreement(f"damage: the bit at {path.name}:{at} is not found")
+    path = chance.choice(logs)
+    data = path.read_bytes()
+    batches = list(kseg.open_segment(path).batches())
+    positions = {one.position for one in batches}
+    kind, begin, end = (
+        chance.choice(("bit", "bit", "bit", "zeros", "cut", "side")),
+        chance.randrange(len(data)),
+        len(data),
+    )
+    if kind == "bit":
+        end = begin + 1
+        changed = data[:begin] + bytes([data[begin] ^ 1 << chance.randrange(8)]) + data[end:]
+    elif kind == "zeros":
+        end = min(begin + chance.choice((1, 64, 4096)), len(data))
+        changed = data[:begin] + bytes(end - begin) + data[end:]
+    elif kind == "cut":
+        changed = data[:begin]
+    else:
+        begin = end = 0
+        changed = data
+        _damage_side_file(copy, chance)
+    if changed == data and kind != "side":
+        return
+    path.write_bytes(changed)
+    damaged = [one for one in batches if one.position < end and begin < one.position + one.size]
+    unchecked = kind == "bit" and begin - damaged[0].position in _UNCHECKED[damaged[0].magic]
+    # The newest segment can end anywhere between batches, and with zeros that a broker wrote in advance.
+    at_an_end = path == logs[-1] and ((kind == "cut" and begin in positions) or (kind == "zeros" and end == len(data)))
+    if kind != "side" and not (unchecked or at_an_end or _has_findings(copy)):
+        raise Disagreement(f"damage: {kind} at {path.name}:{begin}..{end} is not found")
+    lost_at = {one.position for one in damaged}
+    with kseg.open_segment(io.BytesIO(data)) as whole:
+        lost = {one.offset for one in whole.records() if one.position in lost_at}
     target = copy.parent / "out" / copy.name
     target.parent.mkdir()
     repair(str(copy), str(target), RepairPlan())
     check_repaired(world, target, before, None if unchecked else lost)
+
+
+def _has_findings(folder: Path) -> bool:
+    """Whether anything in a folder is a warning at least: a torn end of the newest segment is no more than that."""
+    return any(one.severity.name != "INFO" for one in kseg.validate(folder).findings)
+
+
+def _damage_side_file(folder: Path, chance: random.Random) -> None:
+    """Delete a side file, cut it, or change a byte of it."""
+    paths = [path for path in sorted(folder.iterdir()) if path.suffix != ".log" and path.stat().st_size]
+    if not paths:
+        return
+    path = chance.choice(paths)
+    data, at = path.read_bytes(), chance.randrange(min(path.stat().st_size, 200))
+    kind = chance.choice(("delete", "cut", "byte"))
+    if kind == "delete":
+        path.unlink()
+    else:
+        path.write_bytes(data[:at] + (b"" if kind == "cut" else bytes([chance.randrange(256)]) + data[at + 1 :]))
+
+
+def check_conversion(world: World, replica: Replica, copy: Path, chance: random.Random) -> None:
+    """Convert a copy to v2 with a codec: Kafka must load the result as predicted, and read the same records."""
+    shutil.copytree(replica.folder, copy, ignore=shutil.ignore_patterns("*.deleted"))
+    before = [_row(one) for one in kseg.open_log_dir(copy).records()]
+    if _goes_back(before) or not before or _has_findings(copy):
+        return  # what Kafka wrote wrong, such as epochs below 0, is not converted
+    target = copy.parent / "out" / copy.name
+    target.parent.mkdir()
+    codec = chance.choice(("keep", "none", "gzip", "snappy", "lz4", "zstd"))
+    convert(str(copy), str(target), ConversionPlan.of("any-to-v2", compression=codec))
+    check_repaired(world, target, before, set())
 
 
 def check_repaired(world: World, target: Path, before: list[Any], lost: set[int] | None) -> None:

@@ -222,9 +222,10 @@ def _required(values: Mapping[str, str], name: str) -> str:
 
 
 def _integer(text: str, name: str) -> int:
-    if not re.fullmatch(r"[+-]?[0-9]{1,10}", text.strip()):
+    number = text.strip(" \t\f\r\n")  # other white space is no end of a number for Java, nor for int()
+    if not re.fullmatch(r"[+-]?[0-9]{1,10}", number):
         raise _MalformedError(f"{name} is {excerpt(text)}, expected a number")
-    return int(text)
+    return int(number)
 
 
 def _uuid(text: str, name: str) -> str:
