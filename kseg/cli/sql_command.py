@@ -167,6 +167,8 @@ def _on_spark(
 ) -> Iterator[tuple[Any, Any]]:
     with spark_runs.spark_session(asked, paths) as session:
         options = {"verifyCrc": str(not asked.no_crc).lower(), "isolation": asked.isolation}
+        if asked.kek:
+            options["kek"] = ",".join(asked.kek)
         if asked.max_rate:
             options["maxRate"] = f"{max(asked.max_rate / spark_jobs.slots(session), 1):.0f}"
         yield spark_sql.run_on_spark(session, statement, paths, options, report)

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from kseg.extras.views.planning import Split, check_paths, plan
 from kseg.extras.views.split_rows import read
 from kseg.format.segment.row_filter import RowFilter
-from kseg.format.storage import file_access, remote_files
+from kseg.format.storage import remote_files
 from kseg.spark import options as reader_options
 from kseg.spark.jobs.segment_sink import SegmentSink, SinkOptions
 from kseg.spark.options import Options, apply_filters, ddl
@@ -38,7 +38,8 @@ class KsegDataSource(DataSource):
     def schema(self) -> str:
         """Return the columns of the view. Raises UsageError and UnreadableError."""
         options = self._options(None)
-        check_paths(options)
+        with options.file_access():
+            check_paths(options)
         return ddl(options.columns)
 
     def reader(self, schema: StructType) -> KsegReader:
@@ -57,7 +58,8 @@ class KsegDataSource(DataSource):
 
     def _checked(self, schema: StructType) -> Options:
         options = self._options([(field.name, field.dataType.simpleString()) for field in schema.fields])
-        check_paths(options)
+        with options.file_access():
+            check_paths(options)
         return options
 
     def _options(self, schema: list[tuple[str, str]] | None) -> Options:
@@ -99,7 +101,8 @@ class KsegReader(DataSourceReader):
         return filters
 
     def partitions(self) -> list[InputPartition]:
-        return [InputPartition(split) for split in plan(self.options, self.limits)]
+        with self.options.file_access():
+            return [InputPartition(split) for split in plan(self.options, self.limits)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of a split as Arrow record batches; none for the partition that Spark adds to an empty plan."""
@@ -108,5 +111,5 @@ class KsegReader(DataSourceReader):
             _freezes += 1
             gc.freeze()
         remote_files.forget()  # the worker may have run a task of an earlier query
-        with file_access.file_access(max_rate=self.options.max_rate):
+        with self.options.file_access():
             yield from read(self.options, self.limits, partition.value or Split(), self.options.notices)

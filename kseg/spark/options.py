@@ -9,6 +9,7 @@ import glob
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
@@ -36,7 +37,7 @@ from kseg.format.internal_topics.decode import BY_FOLDER, TOPICS
 from kseg.format.record.layout import ISOLATIONS, READ_UNCOMMITTED
 from kseg.format.segment.framed_files import FRAMINGS
 from kseg.format.segment.row_filter import RowFilter
-from kseg.format.storage import remote_files
+from kseg.format.storage import file_access, remote_files
 from kseg.format.storage.file_access import parse_rate
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.source import STDIN
@@ -112,13 +113,18 @@ class Options(Request):
     ``pushdown`` is opt-in. Spark (seen up to 4.3) keeps the filtered reader of a source for later queries of the same
     DataFrame, and lets all scans of one plan read with the filters of the last one: rows would be missing.
     ``ignore_unreadable`` continues without the bytes that could not be read; by default the task fails. ``max_rate`` is the
-    number of bytes per second that each task reads at most.
+    number of bytes per second that each task reads at most. ``keys`` are the paths of private keys of encrypted objects.
     """
 
     pushdown: bool = False
     ignore_unreadable: bool = False
     max_rate: float | None = None
+    keys: tuple[str, ...] = ()
     stream: Streaming = field(default_factory=Streaming)
+
+    def file_access(self) -> AbstractContextManager[None]:
+        """Return a block in which files are read within the rate of a task, and encrypted objects with the keys."""
+        return file_access.file_access(max_rate=self.max_rate, keys=self.keys)
 
     @property
     def notices(self) -> Notices:
@@ -185,6 +191,7 @@ def parse(given: Mapping[str, str], schema: Sequence[tuple[str, str]] | None = N
         pushdown=_flag("pushdown", options),
         ignore_unreadable=_flag("ignoreunreadable", options),
         max_rate=_parsed("maxrate", options, parse_rate),
+        keys=_keys(options),
         stream=Streaming(
             _choice("startingoffsets", options, STARTS, STARTS[0]),
             _flag("failondataloss", options, default="true"),
@@ -192,6 +199,15 @@ def parse(given: Mapping[str, str], schema: Sequence[tuple[str, str]] | None = N
             _size("maxbytespertrigger", options),
         ),
     )
+
+
+def _keys(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the paths of private keys. Raises UsageError for one that is missing."""
+    keys = tuple(_list(options.get("kek")))
+    for key in keys:
+        if not os.path.exists(key):
+            raise UsageError(f"option kek: {key}: No such file or directory")
+    return keys
 
 
 def _paths(options: Mapping[str, str]) -> list[str]:
@@ -250,7 +266,7 @@ def _refuse_beside_a_framing(options: Mapping[str, str], framing: str, view: str
 
 _KNOWN = (
     "path", "paths", "view", "columns", "as", "requests", *_OF_LOGS, "mode", "verifycrc", "splitbytes", "pushdown",
-    "ignoreunreadable", "maxrate",
+    "ignoreunreadable", "maxrate", "kek",
     "startingoffsets", "failondataloss", "maxoffsetspertrigger", "maxbytespertrigger",
 )  # fmt: skip
 

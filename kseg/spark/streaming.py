@@ -30,7 +30,7 @@ from kseg.extras.views.split_rows import read
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.log_end import LogEnd, last_valid_batch
 from kseg.format.sidefiles.transaction_states import stable_offset
-from kseg.format.storage import file_access, remote_files
+from kseg.format.storage import remote_files
 from kseg.format.storage.naming import is_snapshot, partition_of
 from kseg.format.storage.source import stored_size
 from kseg.spark.options import Options
@@ -245,6 +245,8 @@ class KsegStreamReader(DataSourceStreamReader):
             raise UsageError(f"view {options.view} cannot be streamed: use records or batches")
         if options.framing:
             raise UsageError("option as cannot be streamed: a stream reads logs")
+        if options.keys:
+            raise UsageError("option kek cannot be streamed: set KSEG_KEK for the driver and the executors")
         limits = (options.stream.max_offsets, options.stream.max_bytes)
         if None not in limits:
             raise UsageError("give maxOffsetsPerTrigger or maxBytesPerTrigger, not both")
@@ -292,7 +294,7 @@ class KsegStreamReader(DataSourceStreamReader):
         """Yield the rows of a split as Arrow record batches. Raises DataLost if a file has changed since planning."""
         remote_files.forget()
         split = still_there(partition.value or Split(), fail=self.options.stream.fail_on_data_loss)
-        with file_access.file_access(max_rate=self.options.max_rate):
+        with self.options.file_access():
             yield from read(self.options, self.options.limits, split, self.options.notices)
 
 

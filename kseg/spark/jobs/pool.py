@@ -49,7 +49,7 @@ class SparkPool:
 
     A call is a module-level function and its arguments. A KsegError raised by a call is raised by its result; any other
     exception ends the job. ``size`` is the number of bytes of all ``calls``: ``progress`` is called as tasks end. The
-    rate limit of this process is divided among the concurrent tasks.
+    rate limit of this process is divided among the concurrent tasks, and they read its private keys from the same paths.
     """
 
     def __init__(self, spark: SparkSession, progress: Progress = do_nothing, size: int = 0, calls: int = 0) -> None:
@@ -76,8 +76,10 @@ class SparkPool:
         count = min(len(waiting), max(4 * self.jobs, -(-len(waiting) // self._task_calls())))
         # Neighbouring files often have similar sizes: distribute them over the tasks.
         tasks = [[(number, call) for number, (call, _) in enumerate(waiting)][first::count] for first in range(count)]
-        rate = file_access.current().limit.rate
-        reader = self._spark.read.format(_FORMAT).option("tasks", _packed((rate and rate / self.jobs, tasks)))
+        here = file_access.current()
+        rate = here.limit.rate
+        given = _packed((rate and rate / self.jobs, here.keys, tasks))
+        reader = self._spark.read.format(_FORMAT).option("tasks", given)
         with one_line_errors():
             share = self._size * len(waiting) // max(self._calls, len(waiting))
             with _with_progress(self._spark, count, share, self._progress):
@@ -127,8 +129,9 @@ class _CallSource(DataSource):
 
 
 class _CallReader(DataSourceReader):
-    def __init__(self, rate: float | None, tasks: list[list[tuple[int, Call]]]) -> None:
+    def __init__(self, rate: float | None, keys: tuple[str, ...], tasks: list[list[tuple[int, Call]]]) -> None:
         self._rate = rate
+        self._keys = keys
         self._tasks = tasks
 
     def partitions(self) -> list[InputPartition]:
@@ -137,7 +140,7 @@ class _CallReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int, bytes]]:
         remote_files.forget()  # the worker may have run a task of an earlier job
-        with file_access.file_access(max_rate=self._rate):
+        with file_access.file_access(max_rate=self._rate, keys=self._keys):
             for number, (work, args) in partition.value or ():
                 try:
                     outcome = (True, work(*args))
