@@ -54,3 +54,12 @@ def test_a_fault_of_the_store_is_reported(tmp_path: Path) -> None:
             with remote_faults(folder, kind, range(number, number + 1)):
                 found = validate(URL)
             assert found[0] == 2 or found == wanted, (kind, number)
+
+
+@pytest.mark.parametrize("command", [("convert", "any-to-v2", "--compression", "gzip"), ("repair",)])
+def test_a_folder_at_a_url_is_refused_with_the_way_out(command: tuple[str, ...], tmp_path: Path) -> None:
+    """A result is whole folders, whose source is read twice: nothing is written, and one line says what to do."""
+    with remote_faults(SEGMENTS / "4.3.0-v2-none"):
+        done = invoke(*command, URL, tmp_path / "out-0")
+    assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
+    assert done.stderr == f"kseg: {URL} is a folder at a URL: give one of its segments, or copy it to a disk first\n"

@@ -180,7 +180,12 @@ def skip_special(folder: str | os.PathLike[str], names: Iterable[str]) -> list[s
 
 
 def check_regular(path: str) -> None:
-    """Raise UsageError if ``path`` is a special file or in an archive: the command reads its source twice."""
+    """Raise UsageError if ``path`` is a special file, in an archive, or a folder at a URL.
+
+    The commands that ask for it read their source twice, and write a folder in one step.
+    """
+    if is_url(path) and remote_files.kind_of(path) == "folder":
+        raise UsageError(f"{path} is a folder at a URL: give one of its segments, or copy it to a disk first")
     kind = special_kind_at(path)
     if kind:
         raise UsageError(f"{path} is {kind}, which cannot be read twice: copy it to a file first")
