@@ -73,7 +73,8 @@ def list_source(settings: PipelineSettings) -> Listing:
     for file in once_each(file for path in settings.paths for place in _matches(path) for file in _files(place)):
         found[os.path.dirname(file.path)].append(file)
     by_place: dict[Place, list[SourceReplica]] = defaultdict(list)
-    for folder, files in sorted(found.items()):
+    for folder in sorted(found):
+        files = found.pop(folder)  # a million segments are listed in one copy
         partition = partition_of(os.path.basename(folder))
         if partition is None or partition.state or partition.topic not in settings.tables:
             continue
@@ -109,6 +110,7 @@ def _listed(file: SegmentFile, settle: float) -> ListedSegment:
     if stamp is None or size is None:
         raise UnreadableError(f"{file.path}: its size is unknown, or it was deleted meanwhile: run again")
     young = settle > 0 and not is_url(file.path) and time.time() - stamp[1] / 1e9 < settle
-    stored = remote_files.listed(file.path) if is_url(file.path) else None
+    if is_url(file.path):
+        file = replace(file, stored=remote_files.listed(file.path))
     text = ":".join(map(str, stamp))
-    return ListedSegment(replace(file, stored=stored), base_offset_of(file.path) or 0, size, text, young)
+    return ListedSegment(file, base_offset_of(file.path) or 0, size, text, young)
