@@ -118,7 +118,7 @@ sanitize: $(VENV)/bin/python
 
 # The lowest versions of the dependencies that pyproject.toml allows.
 test-lowest:
-	packaging/test-lowest $(PYTHON)
+	packaging/test-lowest $(PYTHON) $(EXTRAS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

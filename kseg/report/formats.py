@@ -246,7 +246,10 @@ STDOUT_NAME = "standard output"
 
 
 class _Output(io.RawIOBase):
-    """A file descriptor that discards writes after its reader has closed the pipe."""
+    """A file descriptor that discards writes after its reader has closed the pipe, or after an error was raised.
+
+    The buffer above it writes its rest once more when it is dropped, and Python 3.14 prints what that raises.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -271,6 +274,9 @@ class _Output(io.RawIOBase):
                     return os.write(self._descriptor, data)
             except BrokenPipeError:
                 self._gone = True
+            except OSError:
+                self._gone = True
+                raise
         return memoryview(data).nbytes
 
 

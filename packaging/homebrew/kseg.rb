@@ -1,5 +1,5 @@
-# Formula for a tap. packaging/fill_recipes.py fills its places for a released sdist, and `brew update-python-resources` writes
-# the resource blocks of the dependencies.
+# Formula for a tap. packaging/fill_recipes.py fills its places for a released sdist, and
+# `brew update-python-resources` writes the resource blocks of the dependencies.
 class Kseg < Formula
   include Language::Python::Virtualenv
 

@@ -180,9 +180,11 @@ def open_file(url: str, *, again: bool = True) -> RemoteFile | DecodedFile:
         if tag is None or "::" in url or url.startswith("http"):
             return RemoteFile(url, filesystem.open(path, "rb"), size)
         file = filesystem.open(path, "rb", cache_type="none", size=size)
-        if hasattr(file, "read_kw"):  # s3fs: the reads of one file are of one version of the object
+        # s3fs: the reads of one file are of one version of the object. Older versions have only req_kw.
+        name = next((name for name in ("read_kw", "req_kw") if hasattr(file, name)), None)
+        if name is not None:
             file.details = {"name": path, "size": size, "ETag": tag, "type": "file"}
-            file.read_kw = {**file.read_kw, "IfMatch": tag}
+            setattr(file, name, {**getattr(file, name), "IfMatch": tag})
         return RemoteFile(url, file, size)
 
 
