@@ -11,7 +11,8 @@ import pytest
 from kseg.format.segment.records_chunk import Header
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message
 from tests.support import searched_logs
-from tests.support.cli import DAMAGED, invoke, kseg
+from tests.support.cli import DAMAGED, invoke
+from tests.support.cli import kseg_here as kseg
 from tests.support.conditions import Place, random_condition
 from tests.support.fuzzing import cases
 

@@ -9,7 +9,7 @@ import pytest
 
 from kseg.consequences import Consequence, consequence_of
 from kseg.findings import Finding, Severity
-from tests.support.cli import kseg
+from tests.support.cli import kseg_here as kseg
 from tools.lab import load_cases
 
 CASES = dict(load_cases.cases())

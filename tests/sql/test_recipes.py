@@ -14,7 +14,8 @@ from click.testing import Result
 
 from kseg.extras.sql.recipes import RECIPES
 from kseg.format.writer.records_builder import PlainRecord, build_batch
-from tests.support.cli import MIXED, SEGMENTS, invoke, kseg
+from tests.support.cli import MIXED, SEGMENTS, invoke
+from tests.support.cli import kseg_here as kseg
 from tests.support.fuzzing import cases
 
 pytest.importorskip("duckdb", reason="duckdb is not installed")

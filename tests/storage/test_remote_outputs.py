@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kseg.errors import KsegError, UsageError
-from tests.support.cli import kseg
+from tests.support.cli import kseg_here as kseg
 from tests.support.fixtures import SEGMENTS
 
 pytest.importorskip("s3fs", reason="s3fs is not installed")

@@ -10,6 +10,7 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from kseg.cli.main import main
+from kseg.format.storage import remote_files
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,6 +37,14 @@ def kseg(*arguments: object, cwd: Path | None = None, stdin: bytes = b"") -> sub
 def invoke(*arguments: object) -> Result:
     """Run the command line in this process, without the 0.1 s of a new one."""
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def kseg_here(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run the command line like ``kseg``, in this process: it has imported clients of stores, DuckDB and pyarrow already."""
+    remote_files.forget()
+    done = invoke(*arguments)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
 
 
 def carry_out(commands: list[str], home: Path, *, cwd: Path | None = None) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import kseg as library
-from tests.support.cli import SEGMENTS, kseg
+from tests.support.cli import SEGMENTS
+from tests.support.cli import kseg_here as kseg
 from tests.support.transactional_logs import RandomLog, write_log
 
 LOGS = 100
