@@ -175,7 +175,7 @@ class _TransactionTracker:
         self._begun = False
         self._end: int | None = None
         self._open: dict[int, _OpenTransaction] = {}  # in the order in which they began
-        # A broker starts with its newest snapshot. The producers with a marker after that have no transaction of it.
+        # A broker starts with its newest snapshot. A marker after that has ended what is open in it.
         self._newest_snapshot = 0
         self._ended_late: set[int] = set()
         # Whether transactions began when too many were open: the earliest, which decide the last stable offset, are known.

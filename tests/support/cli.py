@@ -44,7 +44,7 @@ def kseg_here(*arguments: object) -> subprocess.CompletedProcess[str]:
     remote_files.forget()
     done = invoke(*arguments)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
+    return subprocess.CompletedProcess([*map(str, arguments)], done.exit_code, done.stdout, done.stderr)
 
 
 def carry_out(commands: list[str], home: Path, *, cwd: Path | None = None) -> None:

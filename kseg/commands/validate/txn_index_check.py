@@ -166,7 +166,7 @@ class TxnIndexCheck:
     def _is_forgotten(self, first: int) -> bool:
         """Return whether the log starts after ``first``, the first offset of a transaction.
 
-        A broker that loads its producers anew reads the log from the log start on. For it the transaction begins later, or
+        A broker that loads its producers again reads the log from the log start on. For it the transaction begins later, or
         never: its index entry has a later first offset, or there is none. Consumers read nothing below the log start.
         """
         if self._log_start is None:
