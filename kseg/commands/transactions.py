@@ -22,6 +22,7 @@ from kseg.findings import Finding
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.control_records import ControlRecord
+from kseg.format.record.layout import INT64_MAX
 from kseg.format.record.offset_evidence import LIMIT
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.transaction_events import log_events
@@ -176,7 +177,7 @@ class _TransactionTracker:
         self._end: int | None = None
         self._open: dict[int, _OpenTransaction] = {}  # in the order in which they began
         # A broker starts with its newest snapshot. A marker after that has ended what is open in it.
-        self._newest_snapshot = 0
+        self._newest_snapshot = INT64_MAX
         self._ended_late: set[int] = set()
         # Whether transactions began when too many were open: the earliest, which decide the last stable offset, are known.
         self.unlisted = False
@@ -190,7 +191,7 @@ class _TransactionTracker:
         if self._begun or base is None:
             return
         self._begun = True
-        self._newest_snapshot = max(self._snapshots(), default=base)
+        self._newest_snapshot = max((offset for offset in self._snapshots() if offset > base), default=INT64_MAX)
         self._load_snapshot(base)
 
     def _snapshots(self) -> Iterator[int]:

@@ -147,9 +147,8 @@ class TxnIndexCheck:
         self._skip_entries(offset)
         entry = self._entry
         if entry is not None and entry.last_offset == offset:
-            why = _contradiction(entry, producer_id, first, before, aborted)
-            if why and first is not None and entry.first_offset > first and self._is_forgotten(first):
-                why = None
+            forgotten = first is not None and entry.first_offset > first and self._is_forgotten(first)
+            why = _contradiction(entry, producer_id, None if forgotten else first, before, aborted)
             if why and not self._reported:
                 self._mismatch(self._at, entry, why)
             elif entry.is_ahead and not self._reported and len(self._ahead) < LIMIT:
