@@ -1,7 +1,8 @@
 """Write the recipes of conda and Homebrew for a released sdist into ``dist/``: ``fill_recipes.py SDIST ADDRESS``.
 
-ADDRESS is the place where SDIST is published; its version and its sha256 come from the file. The dependencies come from
-pyproject.toml. `brew update-python-resources dist/kseg.rb` then adds the dependencies to the formula.
+ADDRESS is the place where SDIST is published, https://HOST/OWNER/kseg/releases/…; its version and its sha256 come from the
+file. The dependencies come from pyproject.toml. `brew update-python-resources dist/kseg.rb` then adds the dependencies to
+the formula.
 """
 
 import re
@@ -25,6 +26,7 @@ def filled(template: str, sdist: Path, address: str) -> str:
         "VERSION": version[1],
         "URL": address,
         "HOME": address.partition("/releases/")[0],
+        "OWNER": address.split("/")[3],
         "SHA256": sha256(sdist.read_bytes()).hexdigest(),
         "SCRIPT": project()["scripts"]["kseg"],
         "RUN": "\n    - ".join(dict.fromkeys(conda_dependencies())),
