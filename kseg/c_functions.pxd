@@ -13,10 +13,20 @@ cdef extern from *:
     #include <string.h>
 
     #if defined(__x86_64__) && defined(__GNUC__)
+    #include <cpuid.h>
     #include <immintrin.h>
 
+    /* zig tells Clang each feature by its name, and then SSE 4.2 is without CRC-32C; older GCCs don't know that name. */
+    #ifdef __clang__
+    #define KSEG_SSE42 "sse4.2,crc32"
+    #else
+    #define KSEG_SSE42 "sse4.2"
+    #endif
+
+    /* Not __builtin_cpu_supports: zig has a stub of it, which always says no. */
     static inline int kseg_has_crc_instructions(void) {
-        return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.2");
+        unsigned int a, b, c, d;
+        return __get_cpuid(1, &a, &b, &c, &d) && c & bit_PCLMUL && c & bit_SSE4_2;
     }
 
     /* The table has 16 parts of 256 CRCs: part n has the CRCs of a byte that is followed by n zeros. */
@@ -25,7 +35,7 @@ cdef extern from *:
         return crc;
     }
 
-    static inline __attribute__((target("pclmul,sse4.2")))
+    static inline __attribute__((target("pclmul," KSEG_SSE42)))
     __m128i kseg_fold(__m128i sum, __m128i constants, __m128i next) {
         __m128i low = _mm_clmulepi64_si128(sum, constants, 0x00), high = _mm_clmulepi64_si128(sum, constants, 0x11);
         return _mm_xor_si128(_mm_xor_si128(low, high), next);
@@ -33,7 +43,7 @@ cdef extern from *:
 
     /* V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009.
        The last 16 bytes that folding leaves are reduced by the table. */
-    static __attribute__((target("pclmul,sse4.2"), unused))
+    static __attribute__((target("pclmul," KSEG_SSE42), unused))
     uint32_t kseg_crc32(const uint8_t *data, size_t size, const uint32_t *table) {
         const uint8_t *end = data + size;
         uint32_t crc = 0xFFFFFFFF;
@@ -64,7 +74,7 @@ cdef extern from *:
         return kseg_crc32_bytes(crc, data, end, table) ^ 0xFFFFFFFF;
     }
 
-    static __attribute__((target("sse4.2"), unused))
+    static __attribute__((target(KSEG_SSE42), unused))
     uint32_t kseg_crc32c(const uint8_t *data, size_t size) {
         const uint8_t *end = data + size;
         uint64_t crc = 0xFFFFFFFF, eight;
