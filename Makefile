@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 groups = $(VENV)/.compiled $(patsubst %,$(VENV)/.group-%,$(1))
 SOURCES := $(shell find kseg -name '*.py' -o -name '*.pxd')
 
-.PHONY: demo test test-kafka test-spark test-all fuzz proof world mutants check fixtures findings peers docs site bench bench-spark dist program deb corpus sanitize locked lock test-lowest clean
+.PHONY: demo test test-kafka test-spark test-all fuzz proof world mutants check fixtures findings peers docs site bench bench-spark dist dist-musl program deb corpus sanitize locked lock test-lowest clean
 
 demo: $(VENV)/.installed
 	@KSEG_ENGINE=python sh demo.sh $(BIN)/kseg
@@ -90,6 +90,11 @@ bench-spark: $(call groups,test lab spark)
 dist: $(VENV)/.group-dist
 	packaging/build-dist $(BIN)/python
 
+# The wheel for Linux with musl, built twice and compared. It runs in ROOT, a folder with musl, a Python of it (ROOT_PYTHON,
+# /usr/bin/python3) and what kseg needs; without ROOT it is not tried.
+dist-musl: $(VENV)/.group-dist $(VENV)/.group-musl
+	packaging/build-musl $(BIN)/python $(ROOT) $(ROOT_PYTHON)
+
 # A folder that runs on machines without Python, in dist/, tried in a root that has only the C library.
 program: $(VENV)/bin/python
 	packaging/build-program $(BIN)/python
@@ -131,7 +136,7 @@ $(VENV)/bin/python:
 	{ $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q --disable-pip-version-check 'pip>=25.1'; } || \
 	    { rm -rf $(VENV); exit 1; }
 
-# The dependency groups but spark, as packaging/development.txt has them: pip rejects a file whose hash is not in that list.
+# The dependency groups but spark and musl, as packaging/development.txt has them: pip rejects a file whose hash is not in that list.
 LOCKED := build test lab clients s3 lake check docs dist program sbom
 locked: $(VENV)/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r packaging/development.txt

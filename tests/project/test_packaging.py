@@ -184,7 +184,11 @@ def test_the_development_environment_is_pinned_by_hashes() -> None:
     assert entry.sub("", text) == ""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     groups = project["dependency-groups"]
-    wanted = [*project["project"]["dependencies"], *(one for name in groups if name != "spark" for one in groups[name])]
+    unpinned = ("spark", "musl")  # too large for each environment
+    wanted = [
+        *project["project"]["dependencies"],
+        *(one for name in groups if name not in unpinned for one in groups[name]),
+    ]
     names = {re.split(r"[^A-Za-z0-9._-]", one)[0].lower() for one in wanted}
     assert names - {name for name, _ in entries} == set()
 
