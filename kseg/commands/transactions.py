@@ -157,6 +157,8 @@ def transactions_of(
         except KsegError as error:
             unread_segments += 1
             unread(error)
+    if not unread_segments:
+        history.load_newest_snapshot()
     if history.unlisted:
         unread(LimitError(f"{folder}: more than {LIMIT:,} transactions are open at once: later ones are not listed"))
     if readable or history.has_transactions:
@@ -263,12 +265,17 @@ class _TransactionTracker:
             one.last_offset, one.batches, one.records, one.start, one.last, coordinator_epoch, age,
         )  # fmt: skip
 
-    def finish(self, unread_segments: int) -> Iterator[Transaction | PartitionTransactions]:
-        first: tuple[int | None, int] | None = None
-        # The cleaner can have removed all records of a transaction whose end was truncated after an unclean election.
-        if self._end is not None and self._newest_snapshot <= self._end and not unread_segments:
+    def load_newest_snapshot(self) -> None:
+        """Add the transactions that are open by the newest snapshot, once all segments are read.
+
+        The cleaner can have removed all records of a transaction whose end was truncated after an unclean election.
+        """
+        if self._end is not None and self._newest_snapshot <= self._end:
             self._load_snapshot(self._newest_snapshot)
             self._open = dict(sorted(self._open.items(), key=lambda item: item[1].begin))
+
+    def finish(self, unread_segments: int) -> Iterator[Transaction | PartitionTransactions]:
+        first: tuple[int | None, int] | None = None
         for producer_id, one in self._open.items():
             first = first or (one.first_offset, producer_id)
             age = None if one.last is None else self._now - one.last

@@ -14,6 +14,7 @@ from kseg.errors import LimitError
 from kseg.format.record.offset_evidence import LIMIT, BoundedMap
 from kseg.format.sidefiles import indexes
 from kseg.format.sidefiles.indexes import AbortedTransactions
+from kseg.format.sidefiles.producer_snapshot import ProducerState, packed
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 
 LOG = "00000000000000000000.log"
@@ -77,6 +78,12 @@ def test_more_open_transactions_than_the_limit_are_reported(tmp_path: Path) -> N
     assert code == 2
     assert "transactions are open at once" in error
     assert '"last_stable_offset":0,' in out
+    # They can also be open by the newest snapshot alone: the cleaner removes the records of a transaction that ended.
+    (folder / LOG).write_bytes(transactional(0, 0) + transactional(1, LIMIT))
+    states = (ProducerState(number, 0, 0, 1, 0, 1, -1, number) for number in range(LIMIT + 2))
+    (folder / f"{LIMIT + 1:020}.snapshot").write_bytes(packed(states))
+    code, out, error = kseg("transactions", "--format", "jsonl", folder)
+    assert (code, error.count("transactions are open at once")) == (2, 1)
 
 
 def test_an_index_is_not_built_of_half_of_the_transactions(monkeypatch: pytest.MonkeyPatch) -> None:

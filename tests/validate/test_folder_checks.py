@@ -299,6 +299,37 @@ def test_real_gaps_of_compaction_are_reported_as_compaction() -> None:
     assert set(reported) == {"probably compacted, because other batches have fewer records than offsets"}
 
 
+def transactional(offset: int, count: int, producer_id: int, sequence: int) -> bytes:
+    records = [PlainRecord(offset + n, b"k", b"v", 1_700_000_000_000) for n in range(count)]
+    return build_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
+
+
+def marker(offset: int, producer_id: int, *, abort: bool) -> bytes:
+    record = PlainRecord(offset, b"\0\0\0" + bytes([not abort]), bytes(6), 1_700_000_000_000)
+    return build_batch([record], producer_id=producer_id, producer_epoch=0, transactional=True, control=True)
+
+
+def test_below_the_log_start_only_the_beginning_of_a_transaction_is_forgotten(tmp_path: Path) -> None:
+    """A broker that starts after a deletion of records sees the rest of a transaction: its index entry begins there.
+
+    Another producer, or a commit instead of the abort, is no deletion of records.
+    """
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    log, index = folder / f"{0:020}.log", folder / f"{0:020}.txnindex"
+    log.with_suffix(".index").touch()
+    body = transactional(0, 2, 7, 0) + transactional(2, 2, 7, 2)
+    for log_start, abort, entry, found in (
+        (2, True, (7, 2), []), (2, True, None, []), (0, True, (7, 2), [index.name]), (0, True, None, [index.name]),
+        (2, True, (8, 2), [index.name]), (2, False, (7, 2), [index.name]), (2, True, (7, 0), []),
+    ):  # fmt: skip
+        log.write_bytes(body + marker(4, 7, abort=abort))
+        index.write_bytes(b"" if entry is None else ABORTED_TXN.pack(0, *entry, 4, 5))
+        (tmp_path / "log-start-offset-checkpoint").write_text(f"0\n1\norders 0 {log_start}\n")
+        wrong = [name for name, names in rules(folder).items() if "txn-index-mismatch" in names]
+        assert wrong == found, (log_start, abort, entry)
+
+
 def test_a_follower_writes_last_stable_offsets_after_the_marker(tmp_path: Path) -> None:
     """A follower appends several batches at once: Kafka then counts transactions that begin later as open.
 
@@ -306,19 +337,8 @@ def test_a_follower_writes_last_stable_offsets_after_the_marker(tmp_path: Path) 
     """
     folder = tmp_path / "orders-0"
     folder.mkdir()
-
-    def batch(offset: int, count: int, producer_id: int, sequence: int) -> bytes:
-        records = [PlainRecord(offset + n, b"k", b"v", 1_700_000_000_000) for n in range(count)]
-        return build_batch(
-            records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True
-        )
-
-    def marker(offset: int, producer_id: int, *, abort: bool) -> bytes:
-        record = PlainRecord(offset, b"\0\0\0" + bytes([not abort]), bytes(6), 1_700_000_000_000)
-        return build_batch([record], producer_id=producer_id, producer_epoch=0, transactional=True, control=True)
-
     # FORMATS: 38..43 of a follower had the last stable offset 49.
-    first = batch(0, 3, 7, 0) + marker(3, 7, abort=True) + batch(4, 2, 7, 3) + batch(6, 2, 8, 0)
+    first = transactional(0, 3, 7, 0) + marker(3, 7, abort=True) + transactional(4, 2, 7, 3) + transactional(6, 2, 8, 0)
     (folder / f"{0:020}.log").write_bytes(first + marker(8, 7, abort=True) + marker(9, 8, abort=False))
     (folder / f"{0:020}.index").touch()
     index = folder / f"{0:020}.txnindex"
