@@ -239,7 +239,7 @@ def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path, command: list
         log = b"".join(offset.to_bytes(8, "big") + one[8:] for offset in range(base, base + 1000))
         (source / f"{base:020}.log").write_bytes(log)
     target = [str(tmp_path / "out")] if command[0] == "convert" else []
-    pace = [] if command[0] == "convert" else ["--max-rate", "2M"]
+    pace = [] if command[0] == "convert" else ["--max-rate", "20M"]
     program = (
         "from kseg.format.segment import several_processes; several_processes.BEGIN_ALONE = False\n"
         "from kseg.cli.main import main\nmain()"
