@@ -22,14 +22,13 @@ from kseg.findings import Finding
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.control_records import ControlRecord
-from kseg.format.record.layout import INT64_MAX
 from kseg.format.record.offset_evidence import LIMIT
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.transaction_events import log_events
 from kseg.format.sidefiles.producer_snapshot import walk_snapshot
 from kseg.format.sidefiles.side_file_reading import entries_of
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import base_offset_of, partition_of, producer_snapshot_offset
+from kseg.format.storage.naming import base_offset_of, is_log, partition_of, producer_snapshot_offset
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import open_source
 
@@ -178,9 +177,10 @@ class _TransactionTracker:
         self._begun = False
         self._end: int | None = None
         self._open: dict[int, _OpenTransaction] = {}  # in the order in which they began
-        # A broker starts with its newest snapshot. A marker after that has ended what is open in it.
-        self._newest_snapshot = INT64_MAX
-        self._ended_late: set[int] = set()
+        # A broker starts with the newest snapshot up to its log end: one of these, which are not below the newest segment.
+        self._snapshots: list[int] = []
+        # The last markers of producers after the first of these snapshots: they have ended what is open in it.
+        self._ended_late: dict[int, int] = {}
         # Whether transactions began when too many were open: the earliest, which decide the last stable offset, are known.
         self.unlisted = False
         self._states: Counter[str] = Counter()
@@ -193,26 +193,28 @@ class _TransactionTracker:
         if self._begun or base is None:
             return
         self._begun = True
-        self._newest_snapshot = max((offset for offset in self._snapshots() if offset > base), default=INT64_MAX)
+        self._list_snapshots(base)
         self._load_snapshot(base)
 
-    def _snapshots(self) -> Iterator[int]:
-        """Return the offsets in the names of the folder's producer snapshots, none if it cannot be listed."""
+    def _list_snapshots(self, base: int) -> None:
+        """List the producer snapshots of the folder that a broker can start with, none if the folder cannot be listed."""
+        names: list[str] = []
         with suppress(UnreadableError):
-            for name in local_files.names_in(self._folder):
-                offset = producer_snapshot_offset(name)
-                if offset is not None:
-                    yield offset
+            names = local_files.names_in(self._folder)
+        newest_segment = max((base_offset_of(name) or 0 for name in names if is_log(name)), default=base)
+        found = [offset for name in names if (offset := producer_snapshot_offset(name)) is not None and offset > base]
+        below = max((offset for offset in found if offset <= newest_segment), default=0)
+        self._snapshots = sorted(offset for offset in found if offset >= below)
 
     def _load_snapshot(self, offset: int) -> None:
-        """Add the transactions that are open by the producer snapshot at an offset, but not by the log."""
+        """Add the transactions that are open by the producer snapshot at an offset, but not by the log after it."""
         try:
             producers = entries_of(os.path.join(self._folder, f"{offset:020}.snapshot"), walk_snapshot)
         except (VanishedError, ValueError):
             return  # there is none, or a broker rejects it
         for producer in sorted(producers, key=lambda one: one.current_txn_first_offset or 0):
             first, producer_id = producer.current_txn_first_offset, producer.producer_id
-            if first is None or producer_id in self._open or producer_id in self._ended_late:
+            if first is None or producer_id in self._open or self._ended_late.get(producer_id, -1) >= offset:
                 continue
             if len(self._open) >= LIMIT:
                 self.unlisted = True
@@ -246,8 +248,8 @@ class _TransactionTracker:
                 )
             self._open[producer_id].add(batches, row, known=offset is not None)
             return
-        if offset is not None and offset >= self._newest_snapshot:
-            self._ended_late.add(producer_id)
+        if offset is not None and self._snapshots and offset >= self._snapshots[0]:
+            self._ended_late[producer_id] = offset
         # A marker without data, which coordinators also write, ends no transaction.
         ended = self._open.pop(producer_id, None)
         if ended is not None:
@@ -266,12 +268,14 @@ class _TransactionTracker:
         )  # fmt: skip
 
     def load_newest_snapshot(self) -> None:
-        """Add the transactions that are open by the newest snapshot, once all segments are read.
+        """Add the transactions that are open by the newest snapshot up to the log end, once all segments are read.
 
         The cleaner can have removed all records of a transaction whose end was truncated after an unclean election.
         """
-        if self._end is not None and self._newest_snapshot <= self._end:
-            self._load_snapshot(self._newest_snapshot)
+        end = -1 if self._end is None else self._end
+        newest = max((offset for offset in self._snapshots if offset <= end), default=None)
+        if newest is not None:
+            self._load_snapshot(newest)
             self._open = dict(sorted(self._open.items(), key=lambda item: item[1].begin))
 
     def finish(self, unread_segments: int) -> Iterator[Transaction | PartitionTransactions]:

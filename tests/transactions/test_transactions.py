@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kseg.format.sidefiles.producer_snapshot import read_snapshot
+from kseg.format.sidefiles.producer_snapshot import packed, read_snapshot
 from tests.support import damage
 from tests.support.index_entries import read_txn_index
 
@@ -85,9 +85,15 @@ def test_what_began_before_the_first_segment_is_known_by_its_snapshot(tmp_path: 
     assert others == [{**row, "folder": str(folder), "topic": "orders", "partition": 3} for row in wanted]
 
 
-def test_a_transaction_without_records_is_known_by_the_newest_snapshot() -> None:
-    """The cleaner removed its records, and an unclean election its marker: a broker holds the last stable offset back."""
-    folder = REGRESSIONS / "reader-world-4" / "orders-0"
+def test_a_transaction_without_records_is_known_by_the_newest_snapshot(tmp_path: Path) -> None:
+    """The cleaner removed its records, and an unclean election its marker: a broker holds the last stable offset back.
+
+    It removes what an election leaves above the log end, and starts with the newest snapshot up to there.
+    """
+    folder = tmp_path / "orders-0"
+    shutil.copytree(REGRESSIONS / "reader-world-4" / "orders-0", folder)
+    (folder / f"{999:020}.snapshot").write_bytes(packed(()))
+    (folder / f"{999:020}.log.deleted").touch()
     (one,) = of(rows(folder), "hanging")
     assert [one[name] for name in ("producer_id", "first_offset", "last_offset", "records")] == [1000, 30, 31, 0]
     (partition,) = (row for row in rows(folder) if row["kind"] == "partition")
