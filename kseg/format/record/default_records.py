@@ -268,6 +268,9 @@ def split_records(
             if length > 0:
                 at += length
             elif length < 0:
+                if at == stop:
+                    why = "its key length is the end of the record"
+                    break
                 null_keys += 1
 
             byte = data[at]
@@ -286,6 +289,9 @@ def split_records(
             value_sizes[i] = length
             if length > 0:
                 at += length
+            elif at == stop:
+                why = "its value length is the end of the record"
+                break
 
             byte = data[at]
             at += 1
