@@ -49,7 +49,7 @@ world: $(call groups,test lab)
 	$(BIN)/python -m tools.proof.worlds $(or $(STEPS),100000) $(or $(SEED),0)
 
 # Random changes of lines, which the tests must notice.
-mutants: $(call groups,test lab s3)
+mutants: $(call groups,test lab s3 check)
 	$(BIN)/python -m tools.proof.mutants $(or $(COUNT),100) $(or $(SEED),0)
 
 check: $(call groups,test lab s3 spark check)

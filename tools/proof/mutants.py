@@ -1,7 +1,8 @@
 """``python -m tools.proof.mutants COUNT [SEED] [ROOM...]``: random changes of lines, which a test must notice.
 
-A mutant is one changed expression or one removed statement of a room. The room's tests run over a copy of the tree, as plain
-Python, until one fails. A mutant that takes more than ten minutes of CPU time hangs, and counts as killed. Survivors are
+A mutant is one changed expression or one removed statement of a room. The room's tests run once over a copy of the tree, as
+plain Python, to learn which lines each of them runs. Then those that run the line of a mutant, or start processes, run over
+the mutant until one fails. A mutant that takes more than ten minutes of CPU time hangs, and counts as killed. Survivors are
 printed with their line: each is a missing assertion, or changes nothing that can be observed.
 ``--write`` keeps the figure for the page of proof.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import os
 import random
 import resource
@@ -20,46 +22,30 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from coverage import Coverage
 
 from tools.proof.figures import write_figure
 
 ROOT = Path(__file__).parents[2]
-_COPIED = ("kseg", "tests", "tools", "fixtures", "docs", "pyproject.toml")
-#: Room -> its modules, the tests that fail soonest, and those that a mutant runs that has survived the first.
+_COPIED = ("kseg", "tests", "tools", "fixtures", "docs", "pyproject.toml", "CHANGES.md")
+#: Room -> its modules, and the tests that may notice a change of them.
 ROOMS = {
-    "checks": (
-        ("kseg/format/checks",),
-        ("tests/segment/test_damage.py", "tests/segment/test_fixtures.py", "tests/validate/test_folder_checks.py"),
-        ("tests/checks", "tests/validate"),
-    ),
+    "checks": (("kseg/format/checks",), ("tests/segment", "tests/checks", "tests/validate")),
     "record": (
         ("kseg/format/record",),
-        ("tests/record", "tests/segment/test_fixtures.py", "tests/segment/test_damage.py"),
-        ("tests/segment", "tests/writer", "tests/dump", "tests/convert"),
+        ("tests/record", "tests/segment", "tests/writer", "tests/dump", "tests/convert"),
     ),
-    "segment": (
-        ("kseg/format/segment",),
-        ("tests/segment/test_fixtures.py", "tests/segment/test_damage.py", "tests/segment/test_outline.py"),
-        ("tests/segment", "tests/dump", "tests/validate", "tests/grep"),
-    ),
-    "repair": (
-        ("kseg/commands/repair",),
-        ("tests/repair/test_repair.py", "tests/repair/test_known_losses.py", "tests/repair/test_several_replicas.py"),
-        ("tests/repair",),
-    ),
-    "recovery": (
-        ("kseg/commands/recovery.py", "kseg/format/log_loader"),
-        ("tests/recovery/test_recovery_oracle.py", "tests/recovery/test_recovery.py"),
-        ("tests/recovery", "tests/report"),
-    ),
+    "segment": (("kseg/format/segment",), ("tests/segment", "tests/dump", "tests/validate", "tests/grep")),
+    "repair": (("kseg/commands/repair",), ("tests/repair",)),
+    "recovery": (("kseg/commands/recovery.py", "kseg/format/log_loader"), ("tests/recovery",)),
 }
-#: CPU seconds of the first and of the other tests, after which a mutant hangs.
-_SECONDS = (150, 600)
+#: CPU seconds after which a mutant hangs.
+_SECONDS = 600
 
 _COMPARED = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -146,7 +132,58 @@ def _changed_expression(node: ast.expr) -> Iterator[str]:
         yield str(node.value + 1)
 
 
-def _run_tests(copy: Path, tests: tuple[str, ...], seconds: int, log: Path, *, changed: bool = True) -> int:
+class _Observer:
+    """A plugin of pytest that keeps, for each test, the lines of a room that it runs, and whether it starts processes."""
+
+    def __init__(self, modules: Sequence[Path], kept: Path) -> None:
+        self._coverage = Coverage(
+            data_file=None, include=[str(path / "*" if path.is_dir() else path) for path in modules]
+        )
+        self._kept, self._tests, self._with_processes = kept, list[str](), set[str]()
+        sys.addaudithook(self._hear)
+
+    def _hear(self, event: str, _: object) -> None:
+        if event in ("subprocess.Popen", "os.fork", "os.posix_spawn") and self._tests:
+            self._with_processes.add(self._tests[-1])
+
+    def pytest_sessionstart(self) -> None:
+        self._coverage.start()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._tests.append(nodeid)
+        self._coverage.switch_context(nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        self._coverage.stop()
+        data = self._coverage.get_data()
+        lines = {path: data.contexts_by_lineno(path) for path in data.measured_files()}
+        self._kept.write_text(json.dumps([self._tests, sorted(self._with_processes), lines]))
+
+
+class _Tests:
+    """The tests of one room: which of them run a line."""
+
+    def __init__(self, copy: Path, room: str, log: Path) -> None:
+        modules, tests = ROOMS[room]
+        kept = log.with_name(f"{room}.json")
+        if _run_tests(copy, tests, None, log, _Observer([copy / name for name in modules], kept)):
+            sys.exit(f"the tests of {room} fail without a change:\n{log.read_text()[-3000:]}")
+        self._copy = copy
+        self._all, self._with_processes, self._lines = json.loads(kept.read_text())
+
+    def of(self, mutant: Mutant) -> list[str]:
+        """Return the tests that can notice a mutant, the likely ones first.
+
+        These run its line; then the others of their files, as one test can prepare what the next one reads; then those
+        that start processes, which are not observed.
+        """
+        found = self._lines.get(str(self._copy / mutant.path), {}).get(str(mutant.line), [])
+        files = {test.partition("::")[0] for test in found}
+        beside = [test for test in self._all if test.partition("::")[0] in files]
+        return list(dict.fromkeys([*found, *beside, *self._with_processes]))
+
+
+def _run_tests(copy: Path, tests: Sequence[str], seconds: int | None, log: Path, plugin: object = None) -> int:
     """Run tests over the copy in a forked process, until one fails. Return its exit code, negative for a signal."""
     if child := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -156,14 +193,14 @@ def _run_tests(copy: Path, tests: tuple[str, ...], seconds: int, log: Path, *, c
     os.chdir(copy)
     os.environ.update(KSEG_ENGINE="python", PYTHONPATH=str(copy))
     sys.path.insert(0, str(copy))
-    if changed:
+    if seconds:
         sys.dont_write_bytecode = True
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     options = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", "not kafka and not spark")
     code = 70
     try:
-        code = int(pytest.main([*options, *tests]))
+        code = int(pytest.main([*options, *tests], plugins=[plugin] if plugin else []))
     except BaseException:  # also SystemExit: this process must not return to the caller
         traceback.print_exc()
     finally:
@@ -172,12 +209,7 @@ def _run_tests(copy: Path, tests: tuple[str, ...], seconds: int, log: Path, *, c
         os._exit(code)
 
 
-def _check_unchanged(copy: Path, room: str, log: Path) -> None:
-    if _run_tests(copy, ROOMS[room][1], _SECONDS[0], log, changed=False):
-        sys.exit(f"the tests of {room} fail without a change:\n{log.read_text()[-3000:]}")
-
-
-def _try(mutant: Mutant, copy: Path, room: str, log: Path) -> str:
+def _try(mutant: Mutant, copy: Path, tests: list[str], log: Path) -> str:
     """Return what became of a mutant: killed, hangs (which is killed, too), or survived."""
     path = copy / mutant.path
     data = path.read_bytes()
@@ -185,11 +217,19 @@ def _try(mutant: Mutant, copy: Path, room: str, log: Path) -> str:
         cached.unlink()
     path.write_bytes(data[: mutant.begin] + mutant.new.encode() + data[mutant.end :])
     try:
-        code = _run_tests(copy, ROOMS[room][1], _SECONDS[0], log)
-        code = code or _run_tests(copy, ROOMS[room][2], _SECONDS[1], log)
+        code = _run_tests(copy, tests, _SECONDS, log) if tests else 0
     finally:
         path.write_bytes(data)
     return "hangs" if code in (-signal.SIGXCPU, -signal.SIGKILL) else "killed" if code else "survived"
+
+
+def copy_tree(copy: Path) -> None:
+    """Copy what tests and tools need, without compiled modules."""
+    for name in _COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("*.so"))
+        else:
+            shutil.copy(ROOT / name, copy / name)
 
 
 def drawn(rooms: list[str], count: int, seed: int) -> list[tuple[str, Mutant]]:
@@ -213,17 +253,14 @@ def main() -> None:
     rooms, began, done = asked.rooms or list(ROOMS), time.monotonic(), Counter[str]()
     with tempfile.TemporaryDirectory() as folder:
         copy, log = Path(folder, "copy"), Path(folder, "log")
-        for name in _COPIED:
-            if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("*.so"))
-            else:
-                shutil.copy(ROOT / name, copy / name)
-        for room in rooms:
-            _check_unchanged(copy, room, log)
+        copy_tree(copy)
+        tests: dict[str, _Tests] = {}
         for room, mutant in drawn(rooms, asked.count, asked.seed):
             if time.monotonic() - began > asked.seconds:
                 break
-            fate = _try(mutant, copy, room, log)
+            if room not in tests:
+                tests[room] = _Tests(copy, room, log)
+            fate = _try(mutant, copy, tests[room].of(mutant), log)
             done[f"{room} {fate}"] += 1
             print(f"{fate}  {mutant}", flush=True)
     killed = sum(count for name, count in done.items() if not name.endswith("survived"))
