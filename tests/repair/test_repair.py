@@ -928,9 +928,12 @@ def test_a_dry_run_writes_nothing(partition: Path, tmp_path: Path) -> None:
 
 
 def test_only_the_indexes(partition: Path, tmp_path: Path) -> None:
-    """--indexes-only leaves the log unchanged."""
+    """--indexes-only leaves the log unchanged, and names what it does not copy."""
     out = tmp_path / "out-0"
     assert run("--indexes-only", "--index-interval", INDEX_INTERVAL, partition, out).exit_code == 0
+    left_out = repair(str(partition), str(tmp_path / "again-0"), RepairPlan(indexes_only=True)).left_out
+    assert {"leader-epoch-checkpoint", f"{48:020}.snapshot"} <= set(left_out)
+    assert not [name for name in left_out if name.endswith((".log", ".index", ".timeindex", ".txnindex"))]
     names = {path.name for path in partition.iterdir() if path.suffix in (".index", ".timeindex", ".txnindex")}
     assert {path.name for path in out.iterdir()} == names
     for name in names:

@@ -215,3 +215,16 @@ def test_what_is_refused(tmp_path: Path) -> None:
         assert why in done.stderr, done.stderr
         assert not (tmp_path / "new").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("option", ["--indexes-only", "--salvage-records"])
+def test_options_of_one_replica_are_refused(option: str, tmp_path: Path) -> None:
+    """Each of them changes one replica. Nothing is written."""
+    replicas = [tmp_path / name / "orders-0" for name in NAMES[:2]]
+    for replica in replicas:
+        replica.mkdir(parents=True)
+        (replica / f"{0:020}.log").write_bytes(_batch(0, 2, 0))
+    done = invoke("repair", option, *replicas, tmp_path / "out" / "orders-0")
+    assert done.exit_code == 2
+    assert "several replicas are repaired as a whole" in done.stderr
+    assert not (tmp_path / "out").exists()
