@@ -16,6 +16,7 @@ from tests.support.cli import kseg
 from tests.support.damage import flip
 from tests.support.evolving_values import write_topic
 from tests.support.pipelines import split_log
+from tests.support.tiered_objects import OBJECTS, key_file, other_key_file
 
 pytestmark = pytest.mark.spark
 _SMALL = (
@@ -109,3 +110,28 @@ def test_a_driver_that_is_killed_three_times_leaves_the_same_table(tmp_path: Pat
     assert pipelines.run_here(path).code == 1
     assert found == pipelines.rows(tmp_path, kind)
     assert len(found) > 20
+
+
+def test_encrypted_objects_are_loaded_with_their_key(tmp_path: Path) -> None:
+    """The key of ``--kek`` reaches the executors; another key, and a second topic of the same name, load nothing."""
+    rows = {}
+    key = key_file(tmp_path)
+    for name, options in (("processes", ("--jobs", 1)), ("spark", ("--spark", "local[1]"))):
+        home = tmp_path / name
+        shutil.copytree(OBJECTS.parents[0], home / "source" / OBJECTS.parents[0].name)
+        path = pipelines.config(home, topic="tiered", more='settle = "0 s"')
+        refused = kseg("pipeline", "run", "--kek", other_key_file(tmp_path), *options, path)
+        assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+        assert "cannot decrypt the data key" in refused.stderr
+        done = kseg("pipeline", "run", "--kek", key, *options, path)
+        assert done.returncode == 0, done.stderr
+        rows[name] = sorted(
+            (row["offset"], row["value"])
+            for row in pipelines.parquet_rows(home / "lake" / "tiered", ("offset", "value"))
+        )
+        shutil.copytree(OBJECTS.parents[0], home / "source" / OBJECTS.parents[0].name.replace("6cG", "xxx"))
+        both = kseg("pipeline", "run", "--kek", key, "--jobs", 1, path)
+        assert both.returncode == 2
+        assert "are of topics with the same name" in both.stderr
+    assert len(rows["processes"]) == 7992
+    assert rows["spark"] == rows["processes"]

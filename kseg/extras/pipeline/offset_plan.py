@@ -161,13 +161,19 @@ def plan_partition(
     rules: PlanRules,
 ) -> LoadPlan:
     """Plan the load of a partition. ``checked`` has the results of the ``needed`` segments by path."""
-    topic_id = next((one.topic_id for one in replicas if one.topic_id), None)
+    ids = {one.topic_id: one.folder for one in replicas if one.topic_id}
+    topic_id = next(iter(ids), None)
     first = loaded.next_offset if loaded else min(one.segments[0].base_offset for one in replicas if one.segments)
     listed = [segment for replica in replicas for segment in replica.segments if segment.path in checked]
     log_end = max((checked[one.path].next_offset for one in listed), default=first)
     every = [segment for replica in replicas for segment in replica.segments]
     log_end = max([log_end, *(one.base_offset for one in every)])
     empty = LoadPlan(place, first, first, log_end, topic_id=topic_id)
+    if len(ids) > 1:
+        return replace(
+            empty,
+            failure=f"{' and '.join(ids.values())} are of topics with the same name: list one of them in source.paths",
+        )
     unknown = any(one.young for one in every) or any(checked[one.path].unread for one in listed)
     if failure := _is_another(empty, loaded, unknown=unknown):
         return replace(empty, failure=failure)

@@ -16,7 +16,14 @@ from kseg.findings import do_nothing
 from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.sidefiles.registry import find_files
 from kseg.format.storage import remote_files
-from kseg.format.storage.naming import base_offset_of, is_snapshot, is_url, partition_of
+from kseg.format.storage.naming import (
+    base_offset_of,
+    is_snapshot,
+    is_url,
+    partition_of,
+    remote_partition_of,
+    remote_topic_id_of,
+)
 from kseg.format.storage.segment_files import SegmentFile, once_each
 from kseg.format.storage.source import stored_size
 
@@ -75,11 +82,13 @@ def list_source(settings: PipelineSettings) -> Listing:
     by_place: dict[Place, list[SourceReplica]] = defaultdict(list)
     for folder in sorted(found):
         files = found.pop(folder)  # a million segments are listed in one copy
-        partition = partition_of(os.path.basename(folder))
+        name = os.path.basename(folder)
+        partition = partition_of(name) or remote_partition_of(name)
         if partition is None or partition.state or partition.topic not in settings.tables:
             continue
         segments = sorted((_listed(file, settings.settle) for file in files), key=lambda one: one.base_offset)
-        replica = SourceReplica(folder, partition.topic, partition.partition, tuple(segments), topic_id_of(folder))
+        topic_id = topic_id_of(folder) or remote_topic_id_of(name)
+        replica = SourceReplica(folder, partition.topic, partition.partition, tuple(segments), topic_id)
         by_place[partition.topic, partition.partition].append(replica)
     return {place: tuple(replicas) for place, replicas in sorted(by_place.items())}
 

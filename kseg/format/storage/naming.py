@@ -61,7 +61,7 @@ _LOG = re.compile(LOG)
 _REMOTE_LOG = re.compile(OFFSET + _REMOTE + r"\.log")
 _REMOTE_NAME = re.compile(OFFSET + rf"-({ID})(\.[a-z_-]+)")
 _DELETED_LOG = re.compile(LOG + r"\.deleted")
-_REMOTE_FOLDER = re.compile(rf"(.+)-(\d{{1,10}})-{ID}")
+_REMOTE_FOLDER = re.compile(rf"(.+)-(\d{{1,10}})-({ID})")
 _ARCHIVE = r"\.(?:tar|tar\.gz|tgz|tar\.zst|tzst|zip)"
 _ARCHIVE_NAME = re.compile(_ARCHIVE + "$", re.IGNORECASE)
 #: The suffix of the manifest of a segment whose bytes a plugin of remote storage transforms (Aiven's).
@@ -232,6 +232,12 @@ def remote_partition_of(name: str) -> Partition | None:
     """Parse the name of a folder in Kafka's reference tiered storage, ``<topic>-<partition>-<topic id>``."""
     match = _REMOTE_FOLDER.fullmatch(name)
     return Partition(match[1], int(match[2]), None) if match else None
+
+
+def remote_topic_id_of(name: str) -> str | None:
+    """Return the topic id in the name of such a folder, None for other names."""
+    match = None if partition_of(name) else _REMOTE_FOLDER.fullmatch(name)
+    return match[3] if match else None
 
 
 # struct flock of Linux, 64 bit: l_type, l_whence, l_start, l_len, l_pid.
