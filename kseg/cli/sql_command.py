@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -25,7 +25,7 @@ from kseg.errors import KsegError, UsageError
 from kseg.extras.serialization import record_decoder
 from kseg.extras.sql import run
 from kseg.extras.sql.recipes import RECIPES, recipe_rows
-from kseg.extras.sql.statement import MARKERS, RECORDS, TABLES, import_libraries, table_rows
+from kseg.extras.sql.statement import MARKERS, RECORDS, TABLES, import_libraries, table_rows, tables_in
 from kseg.extras.views import planning, scan, split_rows
 from kseg.findings import Finding
 from kseg.format.checks.run_checks import policy_for
@@ -96,10 +96,10 @@ def sql(asked: SqlOptions) -> int:
     common.check_outputs(*paths)
     outcome = _Outcome(asked.recipe, paths)
     if asked.spark:
-        found = _on_spark(asked, statement, paths, outcome.damage)
+        found = _on_spark(asked, statement, paths, outcome)
     else:
         import_libraries()
-        scans = _scans(asked, paths, outcome)
+        scans = _scans(asked, statement, paths, outcome)
         found = run.run_statement(statement, scans, asked.memory and asked.memory << 20)
     with found as (kind, batches), until_reader_closes(), destination(asked.output, to_the_end=False) as out:
         write(SQL, asked.format, out, kind, outcome.counted(batches))
@@ -135,8 +135,8 @@ def _read(file: str) -> str:
         raise UsageError(f"{file}: byte {error.start} is not UTF-8: expected a statement of SQL") from error
 
 
-def _scans(given: SqlOptions, paths: list[str], outcome: _Outcome) -> dict[str, scan.Scan]:
-    """Return the tables. Raises UnreadableError for a path that is missing, and UsageError for standard input."""
+def _scans(given: SqlOptions, statement: str, paths: list[str], outcome: _Outcome) -> dict[str, scan.Scan]:
+    """Return the tables. Raises UnreadableError for a path without files of a named one, UsageError for standard input."""
     notices = split_rows.Notices(outcome.finding, outcome.unread, outcome.encoded.add)
     settings, decoder = given.decoding, None
     if settings:  # names and sources that are wrong end the run here
@@ -157,21 +157,20 @@ def _scans(given: SqlOptions, paths: list[str], outcome: _Outcome) -> dict[str, 
         )
         for name, columns in TABLES.items()
     }
-    planning.check_paths(asked[RECORDS])
+    for name in tables_in(statement) or [RECORDS]:
+        planning.check_paths(asked[name])
     return {name: scan.Scan(one, notices) for name, one in asked.items()}
 
 
 @contextmanager
-def _on_spark(
-    asked: SqlOptions, statement: str, paths: list[str], report: Callable[[str], object]
-) -> Iterator[tuple[Any, Any]]:
+def _on_spark(asked: SqlOptions, statement: str, paths: list[str], outcome: _Outcome) -> Iterator[tuple[Any, Any]]:
     with spark_runs.spark_session(asked, paths) as session:
         options = {"verifyCrc": str(not asked.no_crc).lower(), "isolation": asked.isolation}
         if asked.kek:
             options["kek"] = ",".join(asked.kek)
         if asked.max_rate:
             options["maxRate"] = f"{max(asked.max_rate / spark_jobs.slots(session), 1):.0f}"
-        yield spark_sql.run_on_spark(session, statement, paths, options, report)
+        yield spark_sql.run_on_spark(session, statement, paths, options, outcome.damage, outcome.fail)
 
 
 class _Outcome:
@@ -202,7 +201,10 @@ class _Outcome:
         note(line)
 
     def unread(self, error: KsegError) -> None:
-        reason = str(error)
+        self.fail(str(error))
+
+    def fail(self, reason: str) -> None:
+        """Print why a file could not be read."""
         if reason not in self._unread:
             self._unread.add(reason)
             fail_after(reason)

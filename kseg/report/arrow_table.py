@@ -137,9 +137,12 @@ def from_rows(columns: Sequence[Column], found: Sequence[schema.Row]) -> pa.Reco
     types = arrow_types()
     placed = {column.name for column in schema.PLACE_COLUMNS}
     if not placed.isdisjoint(column.name for column in columns) and found and "topic" not in found[0]:
-        places = {file: ColumnPlace.of(file) for file in {row["file"] for row in found}}
+        places = {file: ColumnPlace.of(file) for file in {row["file"] for row in found if "file" in row}}
         found = [
-            {"topic": places[row["file"]].topic, "partition": places[row["file"]].partition, **row} for row in found
+            {"topic": places[row["file"]].topic, "partition": places[row["file"]].partition, **row}
+            if "file" in row
+            else row  # damage in a view without files
+            for row in found
         ]
     arrays = [pa.array([arrow_value(column, row) for row in found], types[column.type]) for column in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions
 
 from kseg.extras.sql.statement import MARKERS, RECORDS, TABLES, tables_in
-from kseg.extras.views.view_table import DAMAGE, ON_REQUEST, VIEWS
+from kseg.extras.views.view_table import DAMAGE, FINDINGS, ON_REQUEST, UNREAD, VIEWS
 from kseg.findings import do_nothing
 from kseg.schema import DECODED
 from kseg.spark.jobs.pool import one_line_errors
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 MOST_REPORTED = 100
 _EXCLUDED_RULES = "spark.sql.adaptive.optimizer.excludedRules"
 _EMPTY_PLANS = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
+#: View -> why a file is not a segment, in the row that it has there. In the other views it is damage.
+_WITHOUT_RESULT = {FINDINGS: "if(rule is null, message, null)", "segments": "unread"}
 #: Bytes as text: UTF-8 as it is, other bytes in base64.
 _TEXT = "coalesce(try_validate_utf8(cast({0} as string)), base64({0}))"
 _ENCODING = "if({0} is not null and try_validate_utf8(cast({0} as string)) is null, 'base64', null)"
@@ -55,7 +57,7 @@ def query(spark: SparkSession, statement: str, paths: Sequence[str], *, verify_c
 def _query(
     spark: SparkSession, statement: str, paths: Sequence[str], given: Mapping[str, str]
 ) -> tuple[DataFrame, dict[str, DataFrame]]:
-    """Return the rows of a statement, and the damage of each table by its name, which the statement counts."""
+    """Return the rows of a statement, and by table the damage and the files without rows, which the statement counts."""
     spark.conf.set("spark.sql.ansi.doubleQuotedIdentifiers", "true")  # as in DuckDB and in the standard
     damage: dict[str, DataFrame] = {}
     for table in tables_in(statement):
@@ -69,9 +71,16 @@ def _query(
             known = {*own, *(column.name for column in VIEWS[view].columns)}
             options["columns"] = ",".join(("*", DAMAGE.name, *(name for name in columns if name not in known)))
         rows = spark.read.format("kseg").options(**options).load(list(paths))
-        if "columns" in options:
-            damage[table] = rows.where(f"{DAMAGE.name} is not null")
-            rows = rows.observe(table, functions.count(DAMAGE.name).alias("places")).where(f"{DAMAGE.name} is null")
+        found_in = _WITHOUT_RESULT.get(view, DAMAGE.name if "columns" in options else None)
+        if found_in:
+            places = rows.where(f"{found_in} is not null")
+            damage[table] = (
+                places
+                if view not in _WITHOUT_RESULT
+                else places.selectExpr(f"'{UNREAD}' || {found_in} as {DAMAGE.name}")
+            )
+            rows = rows.observe(table, functions.count(functions.expr(found_in)).alias("places"))
+            rows = rows if view in _WITHOUT_RESULT else rows.where(f"{DAMAGE.name} is null")
         if view == RECORDS:
             rows = rows.where(f"control is {'not ' * (table == MARKERS)}null")
         found = (f"{own.get(name, f'`{name}`')} as `{name}`" for name in columns)
@@ -90,11 +99,13 @@ def run_on_spark(
     paths: Sequence[str],
     options: Mapping[str, str],
     report: Callable[[str], object] = do_nothing,
+    unread: Callable[[str], object] = do_nothing,
 ) -> tuple[Any, Any]:
     """Return the schema and the rows of a statement. Raises KsegError for a wrong statement.
 
     ``options`` are those of Spark's reader.
-    ``report`` gets a line for each place of damage in the bytes that the statement read, up to MOST_REPORTED per table.
+    ``report`` gets a line for each place of damage in the bytes that the statement read, up to MOST_REPORTED per table,
+    and ``unread`` a line for each file that is not a segment.
     """
     with one_line_errors():
         _keep_counts(spark)
@@ -102,7 +113,7 @@ def run_on_spark(
         found = rows.toArrow()
         for table, places in damage.items():
             if _observed(rows, table):  # it is read again: damage is rare
-                _report_damage(places, report)
+                _report_damage(places, report, unread)
     return found.schema, found.to_batches()
 
 
@@ -123,12 +134,14 @@ def _keep_counts(spark: SparkSession) -> None:
     spark.conf.set(_EXCLUDED_RULES, ",".join(sorted(rules | {_EMPTY_PLANS})))
 
 
-def _report_damage(places: DataFrame, report: Callable[[str], object]) -> None:
+def _report_damage(places: DataFrame, report: Callable[[str], object], unread: Callable[[str], object]) -> None:
     found = places.limit(MOST_REPORTED + 1).collect()
     for row in found[:MOST_REPORTED]:
         rule, _, message = row.damage.partition(": ")
-        if "folder" in row:  # the place is in the text
-            report(f"{row.folder}/{row.damage}")
+        if row.damage.startswith(UNREAD) or ("file" in row and row.damage.startswith(f"{row.file}: ")):
+            unread(row.damage.removeprefix(UNREAD))
+        elif "file" not in row:  # the place is in the text
+            report(f"{row.folder}/{row.damage}" if "folder" in row else row.damage)
         else:
             place = "" if row.position is None else f" at byte {row.position}"
             report(f"{row.file}: {rule}{place}: {message}")

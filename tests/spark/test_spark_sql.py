@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
 import pytest
 
 from kseg.extras.sql.recipes import RECIPES
+from kseg.extras.sql.statement import TABLES
 from tests.support import fleet
 from tests.support.cli import DAMAGED, SEGMENTS, kseg
 from tests.support.damage import flip
@@ -104,3 +106,50 @@ def test_the_tasks_obey_the_rate() -> None:
     done = on_spark("sql", "select count(*) from records", log.absolute(), "--max-rate", max(size // 3, 1))
     assert done.exit_code == 0
     assert time.monotonic() - begin > 2.5
+
+
+def _odd_folders(tmp_path: Path) -> dict[str, Path]:
+    """Return folders with files that cannot be read, or that are missing, by what they are."""
+    whole = (SEGMENTS / "4.3.0-v2-none-transactions" / f"{0:020}.log").read_bytes()
+    text = b"not a segment at all\n" * 20
+    first, second = f"{0:020}.log", f"{1000:020}.log"
+    contents: dict[str, dict[str, bytes]] = {
+        "empty": {},
+        "side-files": {f"{0:020}.index": bytes.fromhex("0000000100000100"), f"{0:020}.timeindex": b""},
+        "no-segment": {first: text},
+        "one-unreadable": {first: whole, second: text},
+        "a-folder-like-a-segment": {first: whole},
+        "a-link-to-nothing": {first: whole},
+        "damage": {first: flip(whole, 300)},
+        "missing": {},
+    }
+    folders = {name: tmp_path / name / "orders-0" for name in contents}
+    for name, files in contents.items():
+        folders[name].mkdir(parents=True)
+        for file, data in files.items():
+            (folders[name] / file).write_bytes(data)
+    (folders["a-folder-like-a-segment"] / second).mkdir()
+    (folders["a-link-to-nothing"] / second).symlink_to(tmp_path / "nothing")
+    folders["missing"].rmdir()
+    return folders
+
+
+@pytest.mark.usefixtures("spark")
+def test_odd_folders_have_the_rows_and_the_exit_code_of_one_machine(tmp_path: Path) -> None:
+    """A job that tests the exit code sees the same on a cluster. Only a read error ends it there: Spark repeats its task."""
+    codes = set()
+    for what, folder in _odd_folders(tmp_path).items():
+        for table in TABLES:
+            arguments = ("sql", f"select * from {table}", folder, "--format", "jsonl")
+            here, there = run(*arguments), on_spark(*arguments)
+            codes.add(here.exit_code)
+            assert there.exit_code == here.exit_code, (what, table, there.stderr)
+            assert set(there.stderr.splitlines()) <= set(here.stderr.splitlines()), (what, table)
+            assert bool(there.stderr) == bool(here.stderr), (what, table)
+            if what != "a-link-to-nothing":
+                assert _rows(there.stdout) == _rows(here.stdout), (what, table)
+    assert codes == {0, 1, 2}
+
+
+def _rows(text: str) -> list[str]:
+    return sorted(json.dumps(json.loads(line), sort_keys=True) for line in text.splitlines())

@@ -90,6 +90,8 @@ _ROWS_TO_SKIP = re.compile(rb"[0-9($?:]")
 _READING = ("SELECT", "EXPLAIN", "MULTI")
 #: What follows a message of DuckDB: a copy of the line, or the traceback of an error in the reader of a table.
 _MORE = re.compile(r"\n\nLINE \d|\n+Possible solutions|\. Detail: Python exception")
+#: What precedes the message of an error that ends the reader of a table.
+_IN_READER = re.compile(r"^reading the stream registered as '\w+' failed: (Unknown error: )?")
 _TABLE, _COLUMN = "MISSING_ENTRY", "COLUMN_NOT_FOUND"
 
 
@@ -164,7 +166,8 @@ def _quote(source: bytes, positions: list[int]) -> bytes:
 
 def error_line(error: Exception) -> str:
     """Return the message of an error of DuckDB as one line."""
-    return " ".join(_MORE.split(str(_facts(error).get("exception_message", error)))[0].split())
+    message = " ".join(_MORE.split(str(_facts(error).get("exception_message", error)))[0].split())
+    return _IN_READER.sub("", message)
 
 
 def _facts(error: Exception) -> dict[str, Any]:

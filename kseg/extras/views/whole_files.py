@@ -19,6 +19,7 @@ from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import KsegError, NotASegmentError, UnreadableError
 from kseg.extras.views.planning import Split
 from kseg.extras.views.split_rows import Damaged, DamagePolicy, Task, as_arrow
+from kseg.extras.views.view_table import DAMAGE, UNREAD
 from kseg.findings import Finding, do_nothing
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.compress.codecs import codec_name
@@ -138,6 +139,8 @@ def read_transactions(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
 def _transaction_rows(task: Task, split: Split) -> Iterator[schema.Row]:
     now = time.time_ns() // 1_000_000
     policies = {piece.file.path: DamagePolicy(piece, task) for piece in split.pieces}
+    keeps = task.request.mode == "permissive" and DAMAGE in task.request.columns
+    unreadable: list[str] = []
 
     def report(path: str, finding: Finding) -> None:
         policies[path](finding)
@@ -146,17 +149,22 @@ def _transaction_rows(task: Task, split: Split) -> Iterator[schema.Row]:
         if isinstance(error, Damaged) or (isinstance(error, NotASegmentError) and task.request.mode == "failfast"):
             raise Damaged(str(error))
         task.notices.unread(error)
+        if keeps:
+            unreadable.append(str(error))
 
     for folder, pieces in groupby(split.pieces, key=lambda piece: os.path.dirname(piece.file.path)):
         files = (piece.file for piece in pieces)
         for item in transactions_of(folder or ".", files, now, MAX_TRANSACTION_MS, report, unread):
             if isinstance(item, Transaction):
                 yield asdict(item)
+        yield from ({"folder": folder, "damage": UNREAD + reason} for reason in unreadable)
+        unreadable.clear()
     for path, policy in policies.items():
         folder, name = os.path.split(path)
         for row in policy.rows:
-            place = "" if row["position"] is None else f"byte {row['position']}: "
-            yield {"folder": folder, "damage": f"{name}: {place}{row['damage']}"}
+            rule, _, message = row["damage"].partition(": ")
+            place = "" if row["position"] is None else f" at byte {row['position']}"
+            yield {"folder": folder, "damage": f"{name}: {rule}{place}: {message}"}
 
 
 def _report_unread(task: Task, result: FileResult) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -13,13 +13,14 @@ from kseg.errors import UnreadableError, UsageError
 from kseg.extras.serialization.schemas_topic import TOPIC, RegistryState, applied_records
 from kseg.extras.views.planning import Split
 from kseg.extras.views.split_rows import DamagePolicy, Task, as_arrow
+from kseg.extras.views.view_table import UNREAD
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, TOPICS
 from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.sidefiles.registry import named_file
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.segment_files import is_folder
-from kseg.format.storage.source import local_size, topic_partition
+from kseg.format.storage.source import local_size, open_source, topic_partition
 from kseg.report import lag_report, schemas_report
 from kseg.report.arrow_table import pa
 from kseg.schema import Row
@@ -46,6 +47,7 @@ def _group_rows(task: Task, split: Split) -> Iterator[Row]:
             yield from read.commits
 
     yield from lag_report.rows(lags(found, commits()), lag_report.LagTotal()).rows
+    yield from _damage_rows(policies)
 
 
 def read_schemas(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
@@ -71,6 +73,17 @@ def _schema_rows(task: Task, split: Split) -> Iterator[Row]:
                 counter.read(path, topic, policies[path])
     found = listed(state.all(), counter if counted else None, SchemasTotal())
     yield from schemas_report.rows((row for row in found if row["kind"] == "schema"), SchemasTotal()).rows
+    yield from _damage_rows(policies)
+
+
+def _damage_rows(policies: Mapping[str, DamagePolicy]) -> Iterator[Row]:
+    """Yield the damage that policies have kept, and the files that were not read, with the place in the text."""
+    for path, policy in policies.items():
+        for row in policy.rows:
+            rule, _, message = row["damage"].partition(": ")
+            place = "" if row["position"] is None else f" at byte {row['position']}"
+            is_unread = row["damage"].startswith(f"{path}: ")
+            yield {"damage": UNREAD + row["damage"] if is_unread else f"{path}: {rule}{place}: {message}"}
 
 
 def read_topics(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
@@ -136,5 +149,6 @@ def _log_dirs(task: Task, split: Split) -> LogDirs:
     pieces = list(_readable(task, split))
     for piece in pieces:
         if local_size(piece.file.path) is None:
+            open_source(piece.file.path).close()  # raises for a link to nothing
             raise UsageError(f"{piece.file.path}: the table {task.request.view} needs local log directories")
     return LogDirs(piece.file for piece in pieces)

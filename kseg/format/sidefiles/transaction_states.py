@@ -34,7 +34,7 @@ from kseg.format.segment.transaction_events import log_events, transaction_event
 from kseg.format.sidefiles.checkpoints import walk_offset_checkpoint
 from kseg.format.sidefiles.indexes import AbortedTransactions
 from kseg.format.sidefiles.producer_snapshot import read_snapshot
-from kseg.format.storage.local_files import names_in, read_file
+from kseg.format.storage.local_files import entries, names_in, read_file
 from kseg.format.storage.naming import CLEANER_OFFSETS, base_offset_of, is_snapshot, partition_of
 from kseg.format.storage.segment_files import path_in, segments_in
 from kseg.format.storage.source import STDIN, open_source, open_split, stored_size
@@ -250,9 +250,10 @@ def paths_of_log(path: str) -> list[str]:
         return [path]
     folder = _folder_of(path)
     try:
-        found = [file.path for file in segments_in(folder, names_in(folder)) if not is_snapshot(file.path)]
+        names = [name for name, kind in entries(folder) if kind != "folder"]
     except VanishedError:
         return [path]
+    found = [file.path for file in segments_in(folder, names) if not is_snapshot(file.path)]
     return sorted(found, key=lambda one: base_offset_of(one) or 0) if path in found else [path]
 
 

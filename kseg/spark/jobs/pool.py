@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import pickle
+import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -40,6 +41,7 @@ _POLL = 0.5
 # The message of PythonWorkerFactory after its timeout of 10 s.
 _LATE = "failed to connect back"
 _TRIES = 3
+_OWN = re.compile(r"kseg\.errors\.\w+: (.*)")
 
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -162,11 +164,13 @@ def _collected(reader: DataFrameReader) -> list[Any]:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Turn Spark's exceptions into a KsegError of one line."""
+    """Turn Spark's exceptions into a KsegError of one line. Those of kseg in tasks keep their text."""
     try:
         yield
     except PySparkException as error:
-        raise KsegError(f"Spark: {_reason(error)}") from error
+        reason = _reason(error)
+        own = _OWN.search(reason)
+        raise KsegError(own[1] if own else f"Spark: {reason}") from error
 
 
 def slots(spark: SparkSession) -> int:
