@@ -285,7 +285,8 @@ CAUSES: Mapping[str, str] = {
     ),
     "time-index-mismatch": (
         "An entry of a time index contradicts the timestamps in the log. The index belongs to another log, or its "
-        "log was changed or replaced without it."
+        "log was changed or replaced without it. Or a broker truncated the newest segment after a clean restart: "
+        "Kafka 4.3 then forgets the largest timestamp in it."
     ),
     "txn-index-mismatch": (
         "The transaction index and the markers in the log contradict each other. The index belongs to another log, "
