@@ -80,6 +80,13 @@ def read(request: Request, limits: RowFilter, split: Split, notices: Notices = N
     return found
 
 
+def damage_line(file: str, row: schema.Row) -> str:
+    """Return the damage in a row of a DamagePolicy with its place, for views that have no columns for a place."""
+    rule, _, message = row["damage"].partition(": ")
+    place = "" if row["position"] is None else f" at byte {row['position']}"
+    return f"{file}: {rule}{place}: {message}"
+
+
 class DamagePolicy:
     """Receives the findings of a piece. By the mode it keeps them as rows, raises Damaged at the first, or drops
     them. A read error is not damage: the file is unread.

@@ -18,7 +18,7 @@ from kseg.commands.validate.validate import validate_segment
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import KsegError, NotASegmentError, UnreadableError
 from kseg.extras.views.planning import Split
-from kseg.extras.views.split_rows import Damaged, DamagePolicy, Task, as_arrow
+from kseg.extras.views.split_rows import Damaged, DamagePolicy, Task, as_arrow, damage_line
 from kseg.extras.views.view_table import DAMAGE, UNREAD
 from kseg.findings import Finding, do_nothing
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
@@ -162,9 +162,7 @@ def _transaction_rows(task: Task, split: Split) -> Iterator[schema.Row]:
     for path, policy in policies.items():
         folder, name = os.path.split(path)
         for row in policy.rows:
-            rule, _, message = row["damage"].partition(": ")
-            place = "" if row["position"] is None else f" at byte {row['position']}"
-            yield {"folder": folder, "damage": f"{name}: {rule}{place}: {message}"}
+            yield {"folder": folder, "damage": damage_line(name, row)}
 
 
 def _report_unread(task: Task, result: FileResult) -> None:

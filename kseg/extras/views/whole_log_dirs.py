@@ -12,7 +12,7 @@ from kseg.commands.schemas import IdCounter, SchemasTotal, listed
 from kseg.errors import UnreadableError, UsageError
 from kseg.extras.serialization.schemas_topic import TOPIC, RegistryState, applied_records
 from kseg.extras.views.planning import Split
-from kseg.extras.views.split_rows import DamagePolicy, Task, as_arrow
+from kseg.extras.views.split_rows import DamagePolicy, Task, as_arrow, damage_line
 from kseg.extras.views.view_table import UNREAD
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, TOPICS
 from kseg.format.sidefiles.metadata_files import topic_id_of
@@ -80,10 +80,8 @@ def _damage_rows(policies: Mapping[str, DamagePolicy]) -> Iterator[Row]:
     """Yield the damage that policies have kept, and the files that were not read, with the place in the text."""
     for path, policy in policies.items():
         for row in policy.rows:
-            rule, _, message = row["damage"].partition(": ")
-            place = "" if row["position"] is None else f" at byte {row['position']}"
             is_unread = row["damage"].startswith(f"{path}: ")
-            yield {"damage": UNREAD + row["damage"] if is_unread else f"{path}: {rule}{place}: {message}"}
+            yield {"damage": UNREAD + row["damage"] if is_unread else damage_line(path, row)}
 
 
 def read_topics(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
