@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from coverage import Coverage
 
 from tools.proof.figures import write_figure
 
@@ -136,6 +135,8 @@ class _Observer:
     """A plugin of pytest that keeps, for each test, the lines of a room that it runs, and whether it starts processes."""
 
     def __init__(self, modules: Sequence[Path], kept: Path) -> None:
+        from coverage import Coverage  # the tests of this module have no need of it
+
         self._coverage = Coverage(
             data_file=None, include=[str(path / "*" if path.is_dir() else path) for path in modules]
         )

@@ -65,23 +65,11 @@ FAULTS = {
         "if at < 0 or length > end - at:\n            return 0",
         "fuzz 3000",
     ),
-    "hang": Fault(
-        "kseg/format/segment/resync_search.py",
-        "self.at = max(self.at, head + 1)",
-        "self.at = max(self.at, head + head % 2)",
-        "fuzz 3000",
-    ),
     "memory": Fault(
         "kseg/extras/serialization/json_values.py",
         "MOST_ITEMS = 500_000",
         "MOST_ITEMS = 500_000_000",
         "limits json-items binary-items protobuf-items",
-    ),
-    "internal-error": Fault(
-        "kseg/format/sidefiles/metadata_files.py",
-        'number = text.strip(" \\t\\f\\r\\n")',
-        "number = text.strip()",
-        "library_fuzz 3000",
     ),
 }
 
