@@ -136,7 +136,7 @@ def _read(file: str) -> str:
 
 
 def _scans(given: SqlOptions, statement: str, paths: list[str], outcome: _Outcome) -> dict[str, scan.Scan]:
-    """Return the tables. Raises UnreadableError for a path without files of a named one, UsageError for standard input."""
+    """Return the tables. Raises UnreadableError for a path without files for a named one, UsageError for stdin."""
     notices = split_rows.Notices(outcome.finding, outcome.unread, outcome.encoded.add)
     settings, decoder = given.decoding, None
     if settings:  # names and sources that are wrong end the run here

@@ -74,13 +74,11 @@ def _query(
         found_in = _WITHOUT_RESULT.get(view, DAMAGE.name if "columns" in options else None)
         if found_in:
             places = rows.where(f"{found_in} is not null")
-            damage[table] = (
-                places
-                if view not in _WITHOUT_RESULT
-                else places.selectExpr(f"'{UNREAD}' || {found_in} as {DAMAGE.name}")
-            )
             rows = rows.observe(table, functions.count(functions.expr(found_in)).alias("places"))
-            rows = rows if view in _WITHOUT_RESULT else rows.where(f"{DAMAGE.name} is null")
+            if view in _WITHOUT_RESULT:
+                damage[table] = places.selectExpr(f"'{UNREAD}' || {found_in} as {DAMAGE.name}")
+            else:
+                damage[table], rows = places, rows.where(f"{DAMAGE.name} is null")
         if view == RECORDS:
             rows = rows.where(f"control is {'not ' * (table == MARKERS)}null")
         found = (f"{own.get(name, f'`{name}`')} as `{name}`" for name in columns)

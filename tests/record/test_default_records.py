@@ -80,7 +80,7 @@ def _specified(payload: bytes, count: int) -> list[Row] | None:
     return rows if decoder.at == len(payload) else None
 
 
-def _read(data: bytes) -> tuple[list[Row] | None, list[str]]:
+def _read(data: bytes) -> tuple[list[Row], list[str]]:
     """Return the records that kseg reads, and the rules of its findings."""
     found: list[Finding] = []
     for _ in chunks_of(Source("s", io.BytesIO(data), len(data)), found.append):

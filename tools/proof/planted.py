@@ -1,8 +1,9 @@
 """``python -m tools.proof.planted [NAME...]``: faults planted in a copy of kseg, which the machinery must find.
 
-A search that finds nothing proves little unless it finds what is there. Each fault is one changed line, of a kind that no
-test of that line is asked about: the fuzzers, the worlds and the limits run over the copy, as plain Python, until one of
-their cases fails. ``--write`` keeps the seconds that each took for the page of proof.
+A search that finds nothing proves little unless it finds what is there. Each fault is one changed line. The fuzzers, the
+worlds or the limits run over the copy, as plain Python, until one of their cases fails. An endless loop is not among the
+faults: the fuzzer has found none of three within ten minutes. ``--write`` keeps the seconds that each took for the page of
+proof.
 """
 
 from __future__ import annotations

@@ -80,6 +80,11 @@ def read(request: Request, limits: RowFilter, split: Split, notices: Notices = N
     return found
 
 
+def keeps_damage(task: Task) -> bool:
+    """Return whether the request wants damage as rows."""
+    return task.request.mode == "permissive" and DAMAGE in task.request.columns
+
+
 def damage_line(file: str, row: schema.Row) -> str:
     """Return the damage in a row of a DamagePolicy with its place, for views that have no columns for a place."""
     rule, _, message = row["damage"].partition(": ")
@@ -97,7 +102,7 @@ class DamagePolicy:
         self.unread = False
         self._piece = piece
         self._fails = task.request.mode == "failfast"
-        self._keeps = task.request.mode == "permissive" and DAMAGE in task.request.columns
+        self._keeps = keeps_damage(task)
         self._notices = task.notices
         self._policy = policy_for(piece.file, Settings())
 

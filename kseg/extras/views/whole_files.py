@@ -18,8 +18,8 @@ from kseg.commands.validate.validate import validate_segment
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import KsegError, NotASegmentError, UnreadableError
 from kseg.extras.views.planning import Split
-from kseg.extras.views.split_rows import Damaged, DamagePolicy, Task, as_arrow, damage_line
-from kseg.extras.views.view_table import DAMAGE, UNREAD
+from kseg.extras.views.split_rows import Damaged, DamagePolicy, Task, as_arrow, damage_line, keeps_damage
+from kseg.extras.views.view_table import UNREAD
 from kseg.findings import Finding, do_nothing
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.compress.codecs import codec_name
@@ -139,7 +139,6 @@ def read_transactions(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
 def _transaction_rows(task: Task, split: Split) -> Iterator[schema.Row]:
     now = time.time_ns() // 1_000_000
     policies = {piece.file.path: DamagePolicy(piece, task) for piece in split.pieces}
-    keeps = task.request.mode == "permissive" and DAMAGE in task.request.columns
     unreadable: list[str] = []
 
     def report(path: str, finding: Finding) -> None:
@@ -149,7 +148,7 @@ def _transaction_rows(task: Task, split: Split) -> Iterator[schema.Row]:
         if isinstance(error, Damaged) or (isinstance(error, NotASegmentError) and task.request.mode == "failfast"):
             raise Damaged(str(error))
         task.notices.unread(error)
-        if keeps:
+        if keeps_damage(task):
             unreadable.append(str(error))
 
     for folder, pieces in groupby(split.pieces, key=lambda piece: os.path.dirname(piece.file.path)):

@@ -235,7 +235,7 @@ def remote_partition_of(name: str) -> Partition | None:
 
 
 def remote_topic_id_of(name: str) -> str | None:
-    """Return the topic id in the name of such a folder, None for other names."""
+    """Return the topic id in the name of a partition's folder in remote storage, None for other names."""
     match = None if partition_of(name) else _REMOTE_FOLDER.fullmatch(name)
     return match[3] if match else None
 
