@@ -9,13 +9,16 @@ deleted and compacted, and a log dir can be moved, because byte positions are lo
 from __future__ import annotations
 
 import os
+import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from kseg.errors import KsegError, UsageError
+from kseg.errors import KsegError, UnreadableError, UsageError, VanishedError
 from kseg.extras.views.planning import (
     PlannedSegment,
     SegmentRange,
@@ -28,11 +31,12 @@ from kseg.extras.views.planning import (
 )
 from kseg.extras.views.split_rows import read
 from kseg.format.record.layout import INT64_MAX
+from kseg.format.segment.segment_reader import batch_at
 from kseg.format.sidefiles.log_end import LogEnd, last_valid_batch
 from kseg.format.sidefiles.transaction_states import stable_offset
-from kseg.format.storage import remote_files
-from kseg.format.storage.naming import is_snapshot, partition_of
-from kseg.format.storage.source import stored_size
+from kseg.format.storage import local_files, remote_files
+from kseg.format.storage.naming import is_snapshot, is_url, logs_among, partition_of
+from kseg.format.storage.source import LATELY, stamp_of, stored_size
 from kseg.spark.options import Options
 from kseg.text import inclusive_range
 
@@ -61,21 +65,57 @@ class GrowingLog:
         return stable_offset([segment.file.path for segment in self.segments])
 
 
+#: How often, and how many seconds apart, folders are listed until their files do not change meanwhile.
+_LISTINGS, _PAUSE = 40, 0.05
+
+
 def logs(options: Options) -> dict[str, GrowingLog]:
-    """Return the logs of the requested partitions. Raises UsageError and UnreadableError."""
-    found: dict[str, GrowingLog] = {}
+    """Return the logs of the requested partitions, each with the files that it had at one time.
+
+    Raises UsageError and UnreadableError.
+    """
+    for _ in range(_LISTINGS):
+        found = {log.name: log for log in _listed(options)}
+        if not any(map(_is_changing, found.values())):
+            break
+        time.sleep(_PAUSE)
+    for log in found.values():
+        if any(segment.size is None for segment in log.segments):
+            raise UsageError(f"{log.segments[0].file.path}: a stream needs files of a known size, not compressed ones")
+    return found
+
+
+def _listed(options: Options) -> Iterator[GrowingLog]:
+    names: set[str] = set()
     for folder, segments in folders(options.paths, options.limits).items():
         logs = tuple(segment for segment in segments if not is_snapshot(segment.file.path))
         partition = partition_of(os.path.basename(folder))
         if not logs or (partition and partition.state):
             continue  # being moved to or from another disk, or being deleted
-        if any(segment.size is None for segment in logs):
-            raise UsageError(f"{logs[0].file.path}: a stream needs files of a known size, not compressed ones")
         name = os.path.basename(folder) if partition else folder
-        if name in found:
+        if name in names:
             raise UsageError(f"{name} is in several folders: stream one replica of a partition")
-        found[name] = GrowingLog(name, logs)
-    return found
+        names.add(name)
+        yield GrowingLog(name, logs)
+
+
+def _is_changing(log: GrowingLog) -> bool:
+    """Return whether the files of a listed folder have changed since, or a log cleaner is replacing some of them.
+
+    It renames the old files (``.deleted``) before the new ones (``.swap``), so that for a moment none in use has
+    their offsets (``LocalLog.replaceSegments``). An old ``.swap`` is one of a broker that has crashed.
+    """
+    folder = os.path.dirname(log.segments[0].file.path)
+    if is_url(folder) or not all(segment.file.listed for segment in log.segments):
+        return False
+    try:
+        names = local_files.names_in(folder)
+    except VanishedError:
+        return True
+    if set(logs_among(names)) != {os.path.basename(segment.file.path) for segment in log.segments}:
+        return True
+    swaps = (stamp_of(os.path.join(folder, name)) for name in names if name.endswith(".swap"))
+    return any(stamp is None or time.time() - stamp[1] / 1e9 < LATELY for stamp in swaps)
 
 
 class LogEnds:
@@ -190,37 +230,91 @@ def splits(options: Options, start: Offsets, end: Offsets) -> list[Split]:
     split_bytes = options.split_bytes or split_size(segment for log in there.values() for segment in log.segments)
     for name, log in there.items():
         begun, stop = start.get(name), end.get(name, 0)
-        if stop <= (begun or 0):
-            continue
-        if options.stream.fail_on_data_loss and begun is not None:
-            _check_loss(log, begun, INT64_MAX)
-        stable = log.stable_offset() if reads_committed(options) else None
-        for segment in _from(log, begun or 0):
-            if (segment.base_offset or 0) >= stop:
-                break
-            whole = segment.end_offset is not None and segment.end_offset <= stop
-            last = (segment.size or 0) if whole else _position(segment, stop)
-            first = _position(segment, begun or 0)
-            if not _is_gone(segment, fail=options.stream.fail_on_data_loss):  # its positions would be 0
-                pieces += pieces_of(segment, first, last, split_bytes, stable)
+        if stop > (begun or 0):
+            if options.stream.fail_on_data_loss and begun is not None:
+                _check_loss(log, begun, INT64_MAX)
+            pieces += _pieces(options, log, begun or 0, stop, split_bytes)
     return list(pack_splits(([piece] for piece in pieces), split_bytes))
 
 
-def still_there(split: Split, *, fail: bool) -> Split:
-    """Return the pieces whose files were not deleted or compacted since planning.
+def _pieces(options: Options, log: GrowingLog, begun: int, stop: int, split_bytes: int) -> Iterator[SegmentRange]:
+    """Yield the parts of a log's files with the batches from ``begun`` to ``stop``."""
+    stable = log.stable_offset() if reads_committed(options) else None
+    for segment in _from(log, begun):
+        if (segment.base_offset or 0) >= stop:
+            break
+        whole = segment.end_offset is not None and segment.end_offset <= stop
+        first = _position(segment, begun)
+        last = (segment.size or 0) if whole else _position(segment, stop)
+        if segment.stamp is None:
+            if not _is_gone(segment, fail=options.stream.fail_on_data_loss):  # its positions would be 0
+                yield from pieces_of(segment, first, last, split_bytes, stable)
+            continue
+        found = list(pieces_of(segment, first, last, split_bytes, stable))
+        starts = [batch_at(piece.file.path, piece.start, piece.size or 0) for piece in found[1:]]
+        if None in starts:
+            found, starts = [replace(found[0], end=found[-1].end)], []
+        if (
+            not found and stamp_of(segment.file.path) != segment.stamp
+        ):  # another file: the task looks the offsets up again
+            found = [SegmentRange(segment.file, segment.size, stable_offset=stable, stamp=segment.stamp)]
+        offsets = [max(begun, segment.base_offset or 0), *(batch.base_offset[0] for batch in starts if batch)]
+        end = stop if segment.end_offset is None else min(segment.end_offset, stop)
+        for piece, (offset, until) in zip(found, pairwise([*offsets, end]), strict=False):
+            yield replace(piece, offsets=(offset, until))
 
-    With ``fail``, raise DataLost for one that was. A restarted query plans again.
+
+def as_it_is_now(options: Options, split: Split) -> Split:
+    """Return a split with the same offsets of the logs as they are now.
+
+    A log cleaner can have replaced files since they were planned, and a broker can have deleted or truncated them.
+    Raises DataLost for offsets that are no longer there, if failOnDataLoss is true.
     """
-    kept = (piece for piece in split.pieces if not _is_gone(piece, fail=fail))
-    # An object that has grown since is another one, with the same batches.
-    return Split(tuple(replace(piece, file=replace(piece.file, stored=None)) for piece in kept))
+    found: list[SegmentRange] = []
+    for piece in split.pieces:
+        if piece.stamp is None:
+            if not _is_gone(piece, fail=options.stream.fail_on_data_loss):
+                # An object that has grown since is another one, with the same batches.
+                found.append(replace(piece, file=replace(piece.file, stored=None)))
+        elif stamp_of(piece.file.path) == piece.stamp:
+            found.append(piece)
+        else:
+            found += _planned_again(options, piece)
+    return Split(tuple(found))
 
 
-def _is_gone(segment: PlannedSegment | SegmentRange, *, fail: bool) -> bool:
-    path = segment.file.path
-    gone = (stored_size(path) or 0) < (segment.size or 0)
+def _planned_again(options: Options, piece: SegmentRange) -> Iterator[SegmentRange]:
+    """Yield the parts of the files that have the offsets of a piece now."""
+    assert piece.offsets is not None  # local files have them
+    begun, stop = piece.offsets
+    path = piece.file.path
+    folder = os.path.dirname(path)
+    name = os.path.basename(folder) if partition_of(os.path.basename(folder)) else folder
+    try:
+        log = logs(replace(options, paths=(folder if piece.file.listed else path,)))[name]
+    except (UnreadableError, KeyError):  # moved to another log dir, or deleted
+        moved = logs(options).get(name)
+        if moved is None:
+            if options.stream.fail_on_data_loss:
+                raise DataLost(f"{path}: deleted before it was read") from None
+            return
+        log = moved
+    if options.stream.fail_on_data_loss:
+        _check_loss(log, begun, INT64_MAX)
+        last = log.segments[-1]
+        end = last_valid_batch(last.file.path, last.size or 0).offset
+        if end < stop:
+            raise DataLost(
+                f"{log.name}: offsets from {end} on were deleted before they were read: the log was truncated"
+            )
+    yield from _pieces(options, log, begun, stop, sys.maxsize)
+
+
+def _is_gone(piece: PlannedSegment | SegmentRange, *, fail: bool) -> bool:
+    """Return whether an object is smaller than it was; with ``fail``, raise DataLost for it."""
+    gone = (stored_size(piece.file.path) or 0) < (piece.size or 0)
     if gone and fail:
-        raise DataLost(f"{path}: deleted or compacted before it was read: start the query again")
+        raise DataLost(f"{piece.file.path}: deleted or compacted before it was read: start the query again")
     return gone
 
 
@@ -291,9 +385,9 @@ class KsegStreamReader(DataSourceStreamReader):
         return [InputPartition(split) for split in splits(self.options, start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yield the rows of a split as Arrow record batches. Raises DataLost if a file has changed since planning."""
+        """Yield the rows of a split as Arrow record batches. Raises DataLost if a log has no longer its offsets."""
         remote_files.forget()
-        split = still_there(partition.value or Split(), fail=self.options.stream.fail_on_data_loss)
+        split = as_it_is_now(self.options, partition.value or Split())
         with self.options.file_access():
             yield from read(self.options, self.options.limits, split, self.options.notices)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -18,8 +19,14 @@ import kseg
 from kseg.commands.transactions import Transaction, transactions_of
 from kseg.errors import UnreadableError
 from kseg.extras.views import planning
+from kseg.extras.views.planning import Request, Split, plan
+from kseg.extras.views.split_rows import Notices, read
+from kseg.extras.views.view_table import VIEWS
+from kseg.findings import Finding
 from kseg.format.storage.segment_files import find_segments
+from kseg.format.storage.source import stored_size
 from kseg.report import arrow_rows
+from tests.support.cleaned_log import CleanedLog
 from tests.support.cli import invoke
 from tests.support.fixtures import FOLDERS, SEGMENTS
 from tests.support.interrupted import failing_disk
@@ -264,3 +271,35 @@ def test_a_read_error_in_the_middle_of_a_file_is_never_fewer_rows(view: str, tmp
     done = invoke("sql", f"select count(*) from {view}", url)
     assert done.exit_code == 2
     assert "byte 600" in done.stderr
+
+
+def test_a_segment_that_was_replaced_after_the_plan_is_no_damage(tmp_path: Path) -> None:
+    """The bytes of a plan are those of one file. In another one, batches begin elsewhere: it is unread, not damaged."""
+    log = CleanedLog(tmp_path / "logs" / "orders-0", random.Random(8))
+    log.append(4)
+    request = Request((str(tmp_path / "logs"),), columns=tuple(VIEWS["records"].columns), split_bytes=700)
+    pieces = tuple(piece for split in plan(request, request.limits) for piece in split.pieces)
+    found: list[Finding] = []
+    notices = Notices(finding=lambda file, finding: found.append(finding))
+
+    def offsets() -> list[int]:
+        return [
+            row["offset"] for rows in read(request, request.limits, Split(pieces), notices) for row in rows.to_pylist()
+        ]
+
+    expected = log.offsets()
+    assert offsets() == expected
+    for path in (tmp_path / "logs" / "orders-0").iterdir():
+        shutil.copy2(path, tmp_path / path.name)
+        os.replace(tmp_path / path.name, path)  # as on another machine: another inode
+    assert offsets() == expected
+    log.append(1)
+    assert offsets() == expected
+    middle = next(piece for piece in pieces if piece.start)
+    while stored_size(middle.file.path) == middle.size:
+        log.clean()
+    with pytest.raises(
+        UnreadableError, match=r"replaced or deleted since this read was planned: run again|No such file"
+    ):
+        offsets()
+    assert found == []

@@ -8,12 +8,15 @@ import os
 import random
 import re
 import threading
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kseg.errors import KsegError, UsageError
+from tests.support.cleaned_log import CleanedLog
 from tests.support.fixtures import SEGMENTS, dumped
 from tests.support.growing_logs import batch, write
 from tests.support.writer import Writer
@@ -107,18 +110,59 @@ def test_deleted_segments_are_no_loss_once_they_were_read(tmp_path: Path) -> Non
 
 
 def test_a_file_deleted_between_plan_and_task_is_an_error(tmp_path: Path) -> None:
-    """A task that finds its file deleted or rewritten fails: an empty result would be taken for the whole."""
+    """A task that finds its file deleted or cut says so: an empty result would be taken for the whole."""
     writer = Writer(tmp_path / "orders-3", segment_batches=5)
     writer.append(10)
     stream = reader(tmp_path)
     (split,) = stream.partitions({}, {"orders-3": 40})
     first = tmp_path / "orders-3" / f"{0:020d}.log"
     os.truncate(first, 500)
-    with pytest.raises(KsegError, match="deleted or compacted before it was read"):
-        list(stream.read(split))
+    found = [row for batch in stream.read(split) for row in batch.to_pylist()]
+    assert [row["offset"] for row in found if row["damage"] is None] == [0, 1, 2, 3, *range(20, 40)]
+    assert [row["damage"].split(":")[0] for row in found if row["damage"]] == ["truncated-tail"]
     first.unlink()
-    with pytest.raises(KsegError, match="deleted or compacted before it was read"):
+    with pytest.raises(KsegError, match=r"deleted before it was read: offsets 0\.\.19"):
         list(stream.read(split))
+    for path in (tmp_path / "orders-3").iterdir():
+        path.unlink()
+    with pytest.raises(KsegError, match="no segment found"):
+        list(stream.read(split))
+    Writer(tmp_path / "orders-4").append(1)
+    with pytest.raises(KsegError, match=r"orders-3/0{20}\.log: deleted before it was read"):
+        list(stream.read(split))
+    lenient = reader(tmp_path, failOnDataLoss=False)
+    assert list(lenient.read(split)) == []
+
+
+def test_a_task_reads_its_offsets_from_the_files_that_a_cleaner_leaves(tmp_path: Path) -> None:
+    """Segments are merged, truncated and appended between plan and task: each record once, and no damage is invented."""
+    for seed in range(60):
+        chance = random.Random(seed)
+        log = CleanedLog(tmp_path / str(seed) / "orders-0", chance)
+        log.append(8)
+        start, end = sorted(chance.sample(range(0, max(log.offsets()) + 5, 4), 2))
+        options = {"splitbytes": 700} if seed % 2 else {}
+        planned = reader(tmp_path / str(seed), **options).partitions({"orders-0": start}, {"orders-0": end})
+        for change in chance.choices((log.clean, log.truncate, partial(log.append, 1)), k=chance.randrange(1, 4)):
+            change()
+        task = reader(tmp_path / str(seed))
+        found = [row for split in planned for rows in task.read(split) for row in rows.to_pylist()]
+        assert [row["damage"] for row in found if row["damage"]] == [], seed
+        assert sorted(row["offset"] for row in found) == [one for one in log.offsets() if start <= one < end], seed
+
+
+def test_the_moment_of_a_replacement_is_no_loss(tmp_path: Path) -> None:
+    """A cleaner renames the old files before the new ones: for a moment no file has the offsets, and none is lost."""
+    log = CleanedLog(tmp_path / "logs" / "orders-0", random.Random(3))
+    log.append(8)
+    end = max(log.offsets()) + 1
+    for _ in range(5):
+        cleaner = threading.Thread(target=log.clean, args=(lambda: time.sleep(0.2),))
+        cleaner.start()
+        while cleaner.is_alive():
+            assert reader(tmp_path / "logs").latestOffset({"orders-0": 0}, ALL) == {"orders-0": end}
+        cleaner.join()
+        assert offsets(reader(tmp_path / "logs"), {"orders-0": 0}, {"orders-0": end}) == log.offsets()
 
 
 def test_compaction_moves_bytes_and_not_the_stream(tmp_path: Path) -> None:

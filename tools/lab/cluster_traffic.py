@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import sys
 import threading
@@ -26,11 +27,13 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
     "transactions": {"internal.segment.bytes": "200000", "unclean.leader.election.enable": "true"},
 }
 PARTITIONS = 3
+#: The client library has 0.4 GB more each minute. Killed clients also leave what others must finish, as in production.
+LIFE_SECONDS = 150
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def run(bootstrap: str, seed: int) -> None:
-    """Write to TOPICS until this process is killed."""
+    """Write to TOPICS until this process is killed; after LIFE_SECONDS it starts itself again."""
     common: dict[str, str | int | bool] = {
         "bootstrap.servers": bootstrap,
         "linger.ms": 5,
@@ -50,8 +53,8 @@ def run(bootstrap: str, seed: int) -> None:
     for thread in threads:
         thread.daemon = True
         thread.start()
-    for thread in threads:
-        thread.join()
+    time.sleep(LIFE_SECONDS)
+    os.execv(sys.executable, [sys.executable, "-m", "tools.lab.cluster_traffic", bootstrap, str(seed + 100)])
 
 
 def _consume(settings: Mapping[str, str | int | bool]) -> None:

@@ -3,14 +3,15 @@
     KSEG_SOAK_SECONDS=1800 python -m tools.lab.soak FOLDER [--write]
 
 Each `validate` must end with exit code 0 and without a finding at warning or above: what such a cluster leaves is valid.
-`lag` must end without an error, and one `dump --follow` must run on, without more memory or descriptors. `--write` keeps
-the figure for the page of proof.
+`lag` must end without an error, and a `dump --follow` and a Spark stream must run on, without damage and without more
+memory or descriptors. `--write` keeps the figure for the page of proof.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import random
 import shutil
@@ -28,11 +29,15 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from tools.lab.cluster import KraftCluster, freeze, thaw, wait_until
 from tools.lab.cluster_traffic import PARTITIONS, TOPICS
+from tools.lab.soak_watched import Follower, Stream, Watched
 from tools.proof import figures
 
 VERSION = "4.3.0"
 SECONDS = float(os.environ.get("KSEG_SOAK_SECONDS", "60"))
+#: The second log directory of each broker. That of broker 2 fails from time to time.
+SECOND = "logs-2"
 BROKER = {
+    "log.dirs": f"logs,{SECOND}",
     # Indexes larger than the lab's, so that stale entries are in the middle of preallocated space. With 64 KiB a time index
     # was full after 20 minutes: the broker then wrote batches to the old segment, failed, and wrote them to a new one, too.
     "log.index.size.max.bytes": "1048576",
@@ -51,9 +56,9 @@ COMMANDS = (
     ("validate", "--format", "jsonl", "--cache", "CACHE"),
     ("validate", "--format", "jsonl", "--shallow"),
 )
-#: What `dump --follow` may have more of, after its first minute.
-MORE_BYTES, MORE_DESCRIPTORS = 40 << 20, 30
 PAUSE_SECONDS = 2.0
+#: The exit code when something could not be read.
+UNREADABLE = 2
 MAX_KEPT = 50
 
 
@@ -61,14 +66,17 @@ MAX_KEPT = 50
 class Report:
     """The figures of a soak. `bad` are findings at warning or above, and runs that failed, at most MAX_KEPT.
 
-    `peaks` are the largest memory of each run in bytes; `lags` counts the rows of `lag`.
+    `peaks` are the largest memory of each run in bytes; `lags` counts the rows of `lag`; `unreadable` the runs with exit
+    code 2 while a log directory was away, the last time until `away_until` (monotonic, infinite while it is away).
     """
 
     seconds: float = 0
     runs: int = 0
     peaks: list[int] = field(default_factory=list)
     lags: int = 0
-    follower: str = ""
+    unreadable: int = 0
+    away_until: float = 0
+    watched: list[str] = field(default_factory=list)
     segments: int = 0
     batches: int = 0
     bytes: int = 0
@@ -88,7 +96,8 @@ class Report:
         return (
             f"{self.seconds / 60:.0f} minutes: {self.runs} runs of validate and lag, {self.segments:,} segments,"
             f" {self.batches:,} batches, {self.lags:,} rows of lag; at most {peaks} MB in the first and second half;"
-            f" {self.follower}; {sum(self.events.values())} events;"
+            f" {'; '.join(self.watched)}; {sum(self.events.values())} events, and {self.unreadable} runs could not read a"
+            " log directory that failed;"
             f" {self.bad_count} findings at warning or above, or failures"
         )
 
@@ -105,7 +114,8 @@ def soak(folder: Path, seconds: float, seed: int = 1, show: Callable[[str], None
         until = time.monotonic() + seconds
         done = threading.Event()
         validation = threading.Thread(target=_run_until, args=(done, cluster, report, folder, show))
-        follower = Follower(cluster.brokers[3].log_dir)
+        pattern = str(cluster.brokers[3].folder / "logs*")
+        watched = [Follower(_log_dirs(cluster, 3)), Stream(folder / "checkpoint", pattern)]
         try:
             validation.start()
             # In this thread: a broker is killed when the thread that started it ends.
@@ -114,7 +124,8 @@ def soak(folder: Path, seconds: float, seed: int = 1, show: Callable[[str], None
         finally:
             done.set()
             validation.join()
-            follower.end(report)
+            for each in watched:
+                _end(each, report)
             load.kill()
             load.wait()
             for broker in cluster.brokers.values():
@@ -127,10 +138,26 @@ def _run_until(
 ) -> None:
     while not done.wait(PAUSE_SECONDS):
         words = [str(folder / "cache") if word == "CACHE" else word for word in COMMANDS[report.runs % len(COMMANDS)]]
-        _run([*words, *(str(broker.log_dir) for broker in cluster.brokers.values())], report, folder, show)
+        log_dirs = [each for node in cluster.brokers for each in _log_dirs(cluster, node)]
+        _run(words, log_dirs, report, folder, show)
 
 
-def _run(command: list[str], report: Report, folder: Path, show: Callable[[str], None]) -> None:
+def _log_dirs(cluster: KraftCluster, node: int) -> list[Path]:
+    """The log directories of a broker, without one that has failed."""
+    folder = cluster.brokers[node].folder
+    return [path for path in (folder / "logs", folder / SECOND) if path.exists()]
+
+
+def _end(watched: Watched, report: Report) -> None:
+    line, wrong = watched.end()
+    report.watched.append(line)
+    if wrong is not None:
+        report.add_bad({"command": line, "stderr": wrong})
+
+
+def _run(words: list[str], log_dirs: list[Path], report: Report, folder: Path, show: Callable[[str], None]) -> None:
+    command = [*words, *map(str, log_dirs)]
+    start = time.monotonic()
     lines, stderr, code, peak = _output(command, folder)
     report.runs += 1
     report.peaks.append(peak)
@@ -142,7 +169,9 @@ def _run(command: list[str], report: Report, folder: Path, show: Callable[[str],
         summary = rows.pop() if rows else {}
         failed = bool(code or not summary)
         _add_findings(rows, summary, report, folder / "bad", show)
-    if failed or "Traceback" in stderr:
+    if code == UNREADABLE and report.away_until > start and "Traceback" not in stderr:
+        report.unreadable += 1
+    elif failed or "Traceback" in stderr:
         report.add_bad({"command": command[0], "exit_code": code, "stderr": stderr[-2000:]})
         show(f"exit code {code}: {stderr[-2000:]}")
 
@@ -169,52 +198,6 @@ def _add_findings(
             show(json.dumps(row))
     report.segments += summary.get("files", 0)
     report.batches += summary.get("batches", 0)
-
-
-class Follower:
-    """A `dump --follow` over the log directory of a broker, whose memory and descriptors are watched."""
-
-    def __init__(self, log_dir: Path) -> None:
-        command = [sys.executable, "-m", "kseg", "dump", "--follow", "--format", "jsonl", str(log_dir)]
-        self._running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self._rows = 0
-        self._used: list[tuple[int, int]] = []
-        self._done = threading.Event()
-        self._threads = [threading.Thread(target=self._count), threading.Thread(target=self._watch)]
-        for thread in self._threads:
-            thread.start()
-
-    def _count(self) -> None:
-        assert self._running.stdout is not None
-        for _ in self._running.stdout:
-            self._rows += 1
-
-    def _watch(self) -> None:
-        """Note the memory in use and the open descriptors, every second after the start."""
-        proc = Path(f"/proc/{self._running.pid}")
-        while not self._done.wait(1):
-            with contextlib.suppress(OSError, ValueError):
-                pages = int((proc / "statm").read_text().split()[1])
-                self._used.append((pages * os.sysconf("SC_PAGE_SIZE"), len(list((proc / "fd").iterdir()))))
-
-    def end(self, report: Report) -> None:
-        """Interrupt the command, and add its figures to the report."""
-        self._done.set()
-        ended = self._running.poll()
-        self._running.terminate()  # a job in the background ignores SIGINT
-        for thread in self._threads:
-            thread.join()
-        assert self._running.stderr is not None
-        with self._running:  # closes the pipes
-            stderr = self._running.stderr.read().decode()
-        (memory, descriptors), (last, open_) = self._used[min(60, len(self._used) - 1)], self._used[-1]
-        report.follower = (
-            f"dump --follow had {self._rows:,} rows, {memory >> 20} and {last >> 20} MB, {descriptors} and {open_}"
-            " descriptors after a minute and at the end"
-        )
-        grown = last > memory + MORE_BYTES or open_ > descriptors + MORE_DESCRIPTORS
-        if ended is not None or "Traceback" in stderr or grown or not self._rows:
-            report.add_bad({"command": "dump --follow", "exit_code": ended, "stderr": stderr[-2000:]})
 
 
 def _keep(row: dict[str, Any], kept: Path) -> None:
@@ -246,7 +229,7 @@ class _Events:
     def run(self, until: float) -> None:
         kinds = (
             self.unclean_election, self.reassignment, self.unclean_election, self.clean_election, self.crash,
-            self.unclean_election, self.topic_deletion, self.record_deletion, self.restart,
+            self.unclean_election, self.topic_deletion, self.record_deletion, self.restart, self.log_dir_failure,
         )  # fmt: skip
         number = 0
         while time.monotonic() < until:
@@ -318,6 +301,20 @@ class _Events:
         broker = self._cluster.brokers[self._noise.choice((1, 2, 3))]
         broker.stop()
         broker.start()
+
+    def log_dir_failure(self) -> None:
+        """A log directory of broker 2 is gone when its next segment is rolled; after a restart it is there again."""
+        broker = self._cluster.brokers[2]
+        failing, away = broker.folder / SECOND, broker.folder / f"failed-{SECOND}"
+        self._report.away_until = math.inf
+        failing.rename(away)
+        try:
+            time.sleep(self._noise.uniform(5, 15))
+        finally:
+            broker.kill()
+            away.rename(failing)
+            self._report.away_until = time.monotonic()
+            broker.start()
 
     def topic_deletion(self) -> None:
         """A topic is created, written to for a while and deleted."""

@@ -27,7 +27,7 @@ from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.checkpoints import HARMLESS, walk_offset_checkpoint
 from kseg.format.sidefiles.registry import belongs_to_partition
 from kseg.format.sidefiles.side_file_reading import entries_of, positioned_entries_of
-from kseg.format.storage import local_files, remote_files
+from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
@@ -37,11 +37,10 @@ from kseg.format.storage.naming import (
     base_offset_of,
     is_in_use,
     is_snapshot,
-    is_url,
     partition_of,
 )
 from kseg.format.storage.segment_files import SegmentFile
-from kseg.format.storage.source import LATELY, is_metadata_log, topic_partition
+from kseg.format.storage.source import LATELY, Stamp, is_metadata_log, stamp_of, topic_partition
 from kseg.results import FileResult, Settings, Summary
 from kseg.text import count_of
 
@@ -366,24 +365,10 @@ def _has_batches(name: str) -> bool:
     return base_offset_of(name) is not None or is_snapshot(name)
 
 
-#: Size in bytes, modification time in ns, inode; of an object its size, 0 and its tag. None if the file does not exist.
-Stamp = tuple[int, int, int | str] | None
 # Seconds to wait for a write to finish, and between looks. A write is short, but the writer may wait for a processor.
 _PATIENCE = _STEP = 0.05
 # A broker writes a batch and then its index entries; on a busy machine, another process can run between the two.
 _PATIENCE_WITH_BROKER = 2.0
-
-
-def stamp_of(path: str) -> Stamp:
-    """Return the stamp of a file, None for an object without a tag. A file renamed to this path has another inode."""
-    try:
-        if is_url(path):
-            size, tag = remote_files.stored_at(path)
-            return None if size is None or tag is None else (size, 0, tag)
-        status = local_files.status(path)
-    except (OSError, ValueError, UnreadableError):
-        return None
-    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def stamps_of(file: SegmentFile) -> tuple[Stamp, ...]:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import kseg
-from kseg.commands.validate.folder_checks import Stamp, stamps_of
+from kseg.commands.validate.folder_checks import stamps_of
 from kseg.commands.validate.segment_facts import SegmentFacts
 from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.findings import Finding, Severity, Verdict
@@ -33,6 +33,7 @@ from kseg.format.storage.atomic_write import whole_file
 from kseg.format.storage.local_files import open_file
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import Stamp
 from kseg.results import COUNTS, FileResult, Settings, Summary
 
 _VERSION = 5

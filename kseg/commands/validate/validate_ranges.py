@@ -33,7 +33,7 @@ from kseg.format.segment import outline, several_processes, split_points
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.segment_files import SegmentFile, size_of
-from kseg.format.storage.source import open_source, open_split
+from kseg.format.storage.source import Stamp, open_source, open_split
 from kseg.results import FileResult, Settings
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class _Part(NamedTuple):
     settings: Settings
     start: int = 0
     end: int | None = None
-    stamps: tuple[folder_checks.Stamp, ...] = ()
+    stamps: tuple[Stamp, ...] = ()
 
 
 class _RangeResult(NamedTuple):

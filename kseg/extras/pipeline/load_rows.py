@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby, repeat
 
-from kseg.commands.validate.folder_checks import stamp_of
 from kseg.errors import KsegError
 from kseg.extras.pipeline.data_files import DataFile, DataFiles, NewPlace
 from kseg.extras.pipeline.lake_table import LakeTable, TableState
@@ -24,6 +23,7 @@ from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.process_pool import Pool, map_ordered
 from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import stamp_of
 from kseg.report.arrow_table import pa
 from kseg.schema import Column
 

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from kseg.commands.validate.folder_checks import stamp_of
 from kseg.errors import UnreadableError
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings
 from kseg.findings import do_nothing
@@ -25,7 +24,7 @@ from kseg.format.storage.naming import (
     remote_topic_id_of,
 )
 from kseg.format.storage.segment_files import SegmentFile, once_each
-from kseg.format.storage.source import stored_size
+from kseg.format.storage.source import stamp_of, stored_size
 
 #: Topic and partition.
 Place = tuple[str, int]

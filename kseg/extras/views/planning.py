@@ -20,9 +20,9 @@ from kseg.format.segment.row_filter import BatchTransactions, RowFilter
 from kseg.format.sidefiles import index_reader
 from kseg.format.sidefiles.transaction_states import open_at, stable_offset
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import base_offset_of, is_snapshot
+from kseg.format.storage.naming import base_offset_of, is_snapshot, is_url
 from kseg.format.storage.segment_files import SegmentFile, find_segments, is_folder, once_each, segments_in
-from kseg.format.storage.source import STDIN, open_source, stored_size, topic_partition
+from kseg.format.storage.source import STDIN, Stamp, open_source, stamp_of, stored_size, topic_partition
 from kseg.schema import Column
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ SPLITS = 16
 
 @dataclass(frozen=True, slots=True)
 class PlannedSegment:
-    """A segment of a folder. ``size`` is in bytes, None if only reading shows it.
+    """A segment of a folder. ``size`` is in bytes, None if only reading shows it. ``stamp`` is that of a local file.
 
     Its offsets are below ``end_offset``, the base offset of the next segment; None for the last one.
     """
@@ -77,6 +77,7 @@ class PlannedSegment:
     file: SegmentFile
     size: int | None
     end_offset: int | None
+    stamp: Stamp = None
 
     @property
     def base_offset(self) -> int | None:
@@ -88,7 +89,8 @@ class SegmentRange:
     """The batches of a file that begin in bytes ``start`` to ``end`` (None: the end of the file).
 
     ``stable_offset`` is the last stable offset of the log, None for the log end or if the query doesn't need it.
-    ``committed`` has the transactions of a log whose segments are in several folders.
+    ``committed`` has the transactions of a log whose segments are in several folders. ``stamp`` is that of a local file in
+    which the bytes were looked up; ``offsets``, for a stream, are those of the batches: the first one, and the end.
     """
 
     file: SegmentFile
@@ -97,6 +99,8 @@ class SegmentRange:
     end: int | None = None
     committed: BatchTransactions | None = None
     stable_offset: int | None = None
+    stamp: Stamp = None
+    offsets: tuple[int, int] | None = None
 
     @property
     def bytes(self) -> int:
@@ -235,8 +239,10 @@ def _segments(files: list[SegmentFile]) -> Iterator[PlannedSegment]:
     # KRaft snapshots come last: they are not part of the log.
     ordered = sorted(files, key=lambda file: (is_snapshot(file.path), base_offset_of(file.path) or 0))
     for file, following in zip_longest(ordered, ordered[1:]):
-        end = base_offset_of(following.path) if following else None
-        yield PlannedSegment(file, stored_size(file.path), end if base_offset_of(file.path) is not None else None)
+        end = base_offset_of(following.path) if following and base_offset_of(file.path) is not None else None
+        size = stored_size(file.path)
+        stamp = None if size is None or is_url(file.path) else stamp_of(file.path)
+        yield PlannedSegment(file, stamp[0] if stamp else size, end, stamp)
 
 
 def _can_hold(segment: PlannedSegment, limits: RowFilter) -> bool:
@@ -267,7 +273,8 @@ def pieces_of(
         return
     starts = index_reader.boundaries(path, start, end, size, split_bytes) if end - start >= 2 * split_bytes else [start]
     for begin, following in pairwise([*starts, end]):
-        yield SegmentRange(segment.file, size, begin, None if following == size else following, stable_offset=stable)
+        stop = None if following == size else following
+        yield SegmentRange(segment.file, size, begin, stop, stable_offset=stable, stamp=segment.stamp)
 
 
 def pack_splits(units: Iterable[Sequence[SegmentRange]], split_bytes: int) -> Iterator[Split]:

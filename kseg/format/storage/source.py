@@ -32,6 +32,9 @@ _COMPRESSED = (".gz", ".zst")
 #: Seconds since the last write within which a file counts as being written.
 LATELY = 2.0
 
+#: Size in bytes, modification time in ns, inode; of an object its size, 0 and its tag. None if the file does not exist.
+Stamp = tuple[int, int, int | str] | None
+
 
 class Source:
     """Bytes read from front to back. The size is taken once at opening (None if unknown, as for a pipe).
@@ -296,3 +299,15 @@ def stored_size(path: str) -> int | None:
         return remote_files.stored_at(path).size
     except VanishedError:
         return None
+
+
+def stamp_of(path: str) -> Stamp:
+    """Return the stamp of a file, None for an object without a tag. A file renamed to this path has another inode."""
+    try:
+        if is_url(path):
+            size, tag = remote_files.stored_at(path)
+            return None if size is None or tag is None else (size, 0, tag)
+        status = local_files.status(path)
+    except (OSError, ValueError, UnreadableError):
+        return None
+    return status.st_size, status.st_mtime_ns, status.st_ino

@@ -35,7 +35,6 @@ from kseg.commands.convert.converted_segment import Report, convert_segment
 from kseg.commands.convert.transcode import Conversion
 from kseg.commands.dump.dump_items import BatchItem, Item, RecordsItem
 from kseg.commands.dump.request import DumpRequest
-from kseg.commands.validate import folder_checks
 from kseg.errors import UsageError
 from kseg.findings import Finding, do_nothing, fail_on_read_error
 from kseg.format.internal_topics.decode import internal_topic
@@ -43,7 +42,7 @@ from kseg.format.storage.atomic_write import SUFFIX, publish, whole_file, whole_
 from kseg.format.storage.naming import is_log, is_url
 from kseg.format.storage.process_pool import Pool
 from kseg.format.storage.segment_files import SegmentFile, find_segments, is_folder
-from kseg.format.storage.source import topic_partition
+from kseg.format.storage.source import stamp_of, topic_partition
 from kseg.format.writer.output_guards import index_paths
 from kseg.report.formats import DUMP, View, destination, write
 from kseg.text import to_json
@@ -78,12 +77,12 @@ def begin(folder: Path, requested: Mapping[str, Any]) -> bool:
     return True
 
 
-def stamp_of(source: str) -> list[int | str] | None:
+def stamp_without_inode(source: str) -> list[int | str] | None:
     """Return size and modification time of a source, or size and tag of an object, to detect changes; None if unknown.
 
     The same file can have another inode on another machine.
     """
-    stamp = folder_checks.stamp_of(source)
+    stamp = stamp_of(source)
     return stamp and [stamp[0], stamp[2] if is_url(source) else stamp[1]]
 
 
@@ -94,7 +93,7 @@ def finished_before(path: Path, source: str, folder: Path) -> FinishedSegment | 
         held = all((folder / name).stat().st_size == size for name, size in row["outputs"].items())
     except (OSError, ValueError):
         return None
-    if not held or row["stamp"] is None or row["stamp"] != stamp_of(source):
+    if not held or row["stamp"] is None or row["stamp"] != stamp_without_inode(source):
         return None
     return FinishedSegment(source, row["outputs"], row["result"], [Finding(**found) for found in row["findings"]])
 
@@ -193,7 +192,7 @@ def _convert(source: str, staging: str, within: str, plan: ConversionPlan) -> Fi
     kept = folder / "entries" / f"{within}.json"
     if (done := finished_before(kept, source, folder)) is not None:
         return done
-    stamp, findings = stamp_of(source), BoundedFindings()
+    stamp, findings = stamp_without_inode(source), BoundedFindings()
     target = folder / "segments" / within
     target.parent.mkdir(parents=True, exist_ok=True)
     with whole_files(target, replace=True) as new:
@@ -249,7 +248,7 @@ def export_segment(source: str, export: Export) -> FinishedSegment:
     kept = folder / _KEPT / f"{name}.json"
     if (done := finished_before(kept, source, folder)) is not None:
         return done
-    stamp, findings, rows = stamp_of(source), BoundedFindings(), 0
+    stamp, findings, rows = stamp_without_inode(source), BoundedFindings(), 0
 
     def counted(items: Iterator[Item]) -> Iterator[Item]:
         nonlocal rows
