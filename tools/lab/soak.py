@@ -168,7 +168,8 @@ def _run(words: list[str], log_dirs: list[Path], report: Report, folder: Path, s
     else:
         summary = rows.pop() if rows else {}
         failed = bool(code or not summary)
-        _add_findings(rows, summary, report, folder / "bad", show)
+        found = [row for row in rows if row["rule"] != "read-error"]  # the exit code has it, too
+        _add_findings(found, summary, report, folder / "bad", show)
     if code == UNREADABLE and report.away_until > start and "Traceback" not in stderr:
         report.unreadable += 1
     elif failed or "Traceback" in stderr:
