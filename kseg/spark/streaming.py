@@ -11,14 +11,15 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from kseg.errors import KsegError, UnreadableError, UsageError, VanishedError
+from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.extras.views.planning import (
     PlannedSegment,
     SegmentRange,
@@ -34,9 +35,10 @@ from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.segment_reader import batch_at
 from kseg.format.sidefiles.log_end import LogEnd, last_valid_batch
 from kseg.format.sidefiles.transaction_states import stable_offset
-from kseg.format.storage import local_files, remote_files
-from kseg.format.storage.naming import is_snapshot, is_url, logs_among, partition_of
-from kseg.format.storage.source import LATELY, stamp_of, stored_size
+from kseg.format.storage import remote_files
+from kseg.format.storage.naming import is_snapshot, partition_of
+from kseg.format.storage.segment_files import is_at_rest
+from kseg.format.storage.source import stamp_of, stored_size
 from kseg.spark.options import Options
 from kseg.text import inclusive_range
 
@@ -100,22 +102,8 @@ def _listed(options: Options) -> Iterator[GrowingLog]:
 
 
 def _is_changing(log: GrowingLog) -> bool:
-    """Return whether the files of a listed folder have changed since, or a log cleaner is replacing some of them.
-
-    It renames the old files (``.deleted``) before the new ones (``.swap``), so that for a moment none in use has
-    their offsets (``LocalLog.replaceSegments``). An old ``.swap`` is one of a broker that has crashed.
-    """
-    folder = os.path.dirname(log.segments[0].file.path)
-    if is_url(folder) or not all(segment.file.listed for segment in log.segments):
-        return False
-    try:
-        names = local_files.names_in(folder)
-    except VanishedError:
-        return True
-    if set(logs_among(names)) != {os.path.basename(segment.file.path) for segment in log.segments}:
-        return True
-    swaps = (stamp_of(os.path.join(folder, name)) for name in names if name.endswith(".swap"))
-    return any(stamp is None or time.time() - stamp[1] / 1e9 < LATELY for stamp in swaps)
+    paths = [segment.file.path for segment in log.segments]
+    return all(segment.file.listed for segment in log.segments) and not is_at_rest(os.path.dirname(paths[0]), paths)
 
 
 class LogEnds:
@@ -264,23 +252,20 @@ def _pieces(options: Options, log: GrowingLog, begun: int, stop: int, split_byte
             yield replace(piece, offsets=(offset, until))
 
 
-def as_it_is_now(options: Options, split: Split) -> Split:
-    """Return a split with the same offsets of the logs as they are now.
+def unlisted(piece: SegmentRange) -> SegmentRange:
+    """Return a piece that is read without the size of its listing: an object that has grown has the same batches."""
+    return replace(piece, file=replace(piece.file, stored=None))
+
+
+def as_it_is_now(options: Options, piece: SegmentRange) -> Iterable[SegmentRange]:
+    """Return the parts of files that have the offsets of a piece now.
 
     A log cleaner can have replaced files since they were planned, and a broker can have deleted or truncated them.
     Raises DataLost for offsets that are no longer there, if failOnDataLoss is true.
     """
-    found: list[SegmentRange] = []
-    for piece in split.pieces:
-        if piece.stamp is None:
-            if not _is_gone(piece, fail=options.stream.fail_on_data_loss):
-                # An object that has grown since is another one, with the same batches.
-                found.append(replace(piece, file=replace(piece.file, stored=None)))
-        elif stamp_of(piece.file.path) == piece.stamp:
-            found.append(piece)
-        else:
-            found += _planned_again(options, piece)
-    return Split(tuple(found))
+    if piece.stamp is None:
+        return () if _is_gone(piece, fail=options.stream.fail_on_data_loss) else (piece,)
+    return (piece,) if stamp_of(piece.file.path) == piece.stamp else _planned_again(options, piece)
 
 
 def _planned_again(options: Options, piece: SegmentRange) -> Iterator[SegmentRange]:
@@ -387,9 +372,10 @@ class KsegStreamReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of a split as Arrow record batches. Raises DataLost if a log has no longer its offsets."""
         remote_files.forget()
-        split = as_it_is_now(self.options, partition.value or Split())
+        split = Split(tuple(map(unlisted, partition.value.pieces if partition.value else ())))
         with self.options.file_access():
-            yield from read(self.options, self.options.limits, split, self.options.notices)
+            current = partial(as_it_is_now, self.options)
+            yield from read(self.options, self.options.limits, split, self.options.notices, current)
 
 
 if HAS_LIMITS:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import struct
 import time
 from collections.abc import Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kseg.commands.dump.follow import Follower
+from kseg.findings import do_nothing
+from tests.support.cleaned_log import CleanedLog
 from tests.support.cli import kseg
 from tests.support.fixtures import SEGMENTS
 from tests.support.following import following, offsets
@@ -110,3 +116,50 @@ def test_a_truncated_log_is_reported(tmp_path: Path) -> None:
     assert reported == [
         f"{writer.path}: truncated from {whole:,} to {whole // 3:,} bytes: rows after that byte no longer exist"
     ]
+
+
+def test_each_record_comes_once_beside_a_cleaner(tmp_path: Path) -> None:
+    """A reader that lags, or waits for its pipe, finds segments merged, truncated and replaced: by offset, not by byte."""
+    for seed in range(60):
+        chance = random.Random(seed)
+        log = CleanedLog(tmp_path / str(seed) / "orders-0", chance)
+        log.append(6)
+        written: list[int] = []
+
+        def show(path: str, start: int, end: int, written: list[int] = written) -> Iterator[Any]:
+            data = Path(path).read_bytes()[:end]
+            while start < end:  # each range is whole batches
+                base_offset, size = struct.unpack_from(">qi", data, start)
+                written += range(base_offset, base_offset + 1 + int.from_bytes(data[start + 23 : start + 27]))
+                start += 12 + size
+            assert start == end
+            yield "rows"
+
+        rows = Follower([str(tmp_path / str(seed))], show, do_nothing).rows()
+        for _ in range(30):
+            next(rows)
+            chance.choice((log.clean, log.truncate, partial(log.append, 1), do_nothing))()
+        while next(rows) is not None or next(rows) is not None:
+            pass
+        assert len(written) == len(set(written)), seed
+        assert set(log.offsets()) <= set(written), seed
+
+
+def test_the_moment_of_a_replacement_loses_no_record(tmp_path: Path) -> None:
+    """A cleaner renames the old files before the new ones: a file that is missing for a moment is not passed over."""
+    for seed in range(30):
+        log = CleanedLog(tmp_path / str(seed) / "orders-0", random.Random(seed))
+        log.append(8)
+        written: set[str] = set()
+
+        def show(path: str, start: int, end: int, written: set[str] = written) -> Iterator[Any]:
+            written.add(os.path.basename(path))
+            yield "rows"
+
+        rows = Follower([str(tmp_path / str(seed))], show, do_nothing).rows()
+        next(rows)
+        log.clean(partial(list, islice(rows, 9)))
+        while next(rows) is not None or next(rows) is not None:
+            pass
+        logs = (tmp_path / str(seed) / "orders-0").glob("*.log")
+        assert {path.name for path in logs if path.stat().st_size} <= written, seed

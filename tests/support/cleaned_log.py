@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+from kseg.findings import do_nothing
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.growing_logs import batch, write
 
@@ -30,7 +31,7 @@ class CleanedLog:
     def offsets(self) -> list[int]:
         return [number * 4 + i for kept in self.segments.values() for number in kept for i in range(4)]
 
-    def clean(self, between: Callable[[], object] = lambda: None) -> None:
+    def clean(self, between: Callable[[], object] = do_nothing) -> None:
         """Merge some segments, not the last one, without some of their batches. ``between``: when none has the name."""
         names = list(self.segments)[:-1]
         start = self._chance.randrange(len(names))

@@ -15,23 +15,33 @@ from itertools import chain, takewhile, zip_longest
 from typing import Any
 
 from kseg.commands.dump.dump_items import FileStart
+from kseg.format.segment.segment_reader import batch_at
 from kseg.format.sidefiles.log_end import LogEnd, last_valid_batch
 from kseg.format.storage.interrupts import Interrupted
 from kseg.format.storage.naming import base_offset_of, is_snapshot
-from kseg.format.storage.segment_files import find_segments, once_each
-from kseg.format.storage.source import local_size
+from kseg.format.storage.segment_files import SegmentFile, find_segments, is_at_rest, once_each
+from kseg.format.storage.source import local_size, stamp_of
 
 #: Seconds between two polls.
 INTERVAL = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class _FilePosition:
-    """The rows are written up to this byte of the segment with this base offset; the file had ``size`` bytes then."""
+_START = LogEnd(0, 0)
 
-    base_offset: int = 0
-    position: int = 0
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """The rows of a partition are written up to ``end``, in the file with this path and inode, of ``size`` bytes then."""
+
+    end: LogEnd = _START
+    path: str = ""
+    inode: int | str = 0
     size: int = 0
+
+    @property
+    def base_offset(self) -> int:
+        """The base offset of the file."""
+        return base_offset_of(self.path) or 0
 
 
 class Follower:
@@ -46,20 +56,23 @@ class Follower:
         self._paths = paths
         self._show = show
         self._tell = tell
-        self._places: defaultdict[str, _FilePosition] = defaultdict(_FilePosition)
+        self._paths_of: dict[str, list[str]] = {}
+        self._written: defaultdict[str, _Written] = defaultdict(_Written)
         self._shown = ""
 
     def begin_at(self, path: str, position: int) -> None:
         """Begin the partition of a segment at a byte of this segment, not with its first segment."""
-        self._places[os.path.dirname(path)] = _FilePosition(base_offset_of(path) or 0, position)
+        if (stamp := stamp_of(path)) is not None:
+            end = last_valid_batch(path, stamp[0], before=position)
+            self._written[_partition(path)] = _Written(LogEnd(end.offset, position), path, stamp[2], position)
 
     def rows(self) -> Iterator[Any]:
         """Yield rows without an end; None as long as the files have not grown. Raises UnreadableError and UsageError."""
         while True:
-            folders: defaultdict[str, list[str]] = defaultdict(list)
+            folders: defaultdict[str, list[SegmentFile]] = defaultdict(list)
             for file in once_each(chain.from_iterable(map(find_segments, self._paths))):
                 if not is_snapshot(file.path):
-                    folders[os.path.dirname(file.path)].append(file.path)
+                    folders[_partition(file.path)].append(file)
             for folder, files in folders.items():
                 for path, start, end in self._grown(folder, files):
                     for row in self._show(path, start, end):
@@ -68,25 +81,60 @@ class Follower:
                     self._shown = path
             yield None
 
-    def _grown(self, folder: str, files: list[str]) -> Iterator[tuple[str, int, int]]:
+    def _grown(self, folder: str, files: list[SegmentFile]) -> Iterator[tuple[str, int, int]]:
         """Yield the new byte ranges of a folder's files; of the last file, which a broker may write, whole batches."""
-        for path, behind in zip_longest(files, files[1:]):
-            base, size, place = base_offset_of(path) or 0, local_size(path), self._places[folder]
-            if size is None or base < place.base_offset:
-                continue  # deleted or already written
-            start = place.position if base == place.base_offset else 0
-            if size < start:
-                self._tell(f"{path}: truncated from {start:,} to {size:,} bytes: rows after that byte no longer exist")
-                start = size
-            end = size
-            if not behind:
-                unchanged = base == place.base_offset and size == place.size
-                end = (
-                    start if unchanged else max(start, last_valid_batch(path, size, known=LogEnd(base, start)).position)
-                )
-            if end > start:
-                yield path, start, end
-            self._places[folder] = _FilePosition(base, end, size)
+        paths = [file.path for file in files]
+        if paths != self._paths_of.get(folder):
+            if files[0].listed and not is_at_rest(folder, paths):
+                return  # a file that is being replaced can be missing for a moment
+            self._paths_of[folder] = paths
+        for path, following in zip_longest(paths, paths[1:]):
+            written, stamp = self._written[folder], stamp_of(path)
+            if local_size(path) is None or stamp is None:
+                return  # deleted, or merged into another file: the next listing shows it
+            size = stamp[0]
+            until = base_offset_of(following) or 0 if following else None
+            if path != written.path and until is not None and until <= written.base_offset:
+                continue  # already written
+            start = self._start(path, stamp, written)
+            if until is not None:
+                # Merged since it was listed, a file has more records. Without indexes it is not one that a broker cleans.
+                indexed = local_size(path.removesuffix(".log") + ".index")
+                end = LogEnd(until if indexed is None else max(until, last_valid_batch(path, size).offset), size)
+            elif (path, stamp[2], size) == (written.path, written.inode, written.size):
+                end = start
+            else:
+                end = last_valid_batch(path, size, known=start)
+            if end.position > start.position:
+                yield path, start.position, end.position
+            self._written[folder] = _Written(end, path, stamp[2], size)
+
+    def _start(self, path: str, stamp: tuple[int, int, int | str], written: _Written) -> LogEnd:
+        """Return where the rows that are not written begin in a file, which can be another one than before.
+
+        A log cleaner merges the records of several segments into a new file. A follower truncates its log.
+        """
+        size, base, end = stamp[0], base_offset_of(path) or 0, written.end
+        if (path, stamp[2]) != (written.path, written.inode):
+            new = base > written.base_offset or not written.path
+            return LogEnd(base, 0) if new else last_valid_batch(path, size, below=end.offset)
+        if size < end.position:
+            self._tell(
+                f"{path}: truncated from {end.position:,} to {size:,} bytes: rows after that byte no longer exist"
+            )
+            return LogEnd(last_valid_batch(path, size).offset, size)
+        batch = batch_at(path, end.position, size) if size > written.size else None
+        if size == written.size or (batch and batch.base_offset[0] >= end.offset):
+            return end
+        if last_valid_batch(path, end.position).position == end.position:
+            return end  # a batch that is incomplete or damaged
+        self._tell(f"{path}: truncated and written again: rows below offset {end.offset} can be others now")
+        return last_valid_batch(path, size, below=end.offset)
+
+
+def _partition(path: str) -> str:
+    """Return the folder of a segment. A file with another name is a log by itself."""
+    return path if base_offset_of(path) is None else os.path.dirname(path)
 
 
 def write_until_interrupted(rows: Iterable[Any], write: Callable[[Iterable[Any], bool], None]) -> None:

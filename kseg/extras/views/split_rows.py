@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from kseg import schema
@@ -57,17 +57,38 @@ class Notices:
 NO_NOTICES = Notices()
 
 
+def as_planned(piece: SegmentRange) -> Iterable[SegmentRange]:
+    """Return the part of a file that is read for a piece of a plan: the piece."""
+    return (piece,)
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The parameters of a view's reader: the request, the limits of the request and of filters, and the notices."""
+    """The parameters of a view's reader: the request, the limits of the request and of filters, and the notices.
+
+    ``current`` returns the parts of files that have the batches of a piece when it is read.
+    """
 
     request: Request
     limits: RowFilter
     notices: Notices = NO_NOTICES
+    current: Callable[[SegmentRange], Iterable[SegmentRange]] = as_planned
+
+    def pieces(self, split: Split) -> Iterator[SegmentRange]:
+        """Yield the parts of files to read for a split."""
+        return chain.from_iterable(map(self.current, split.pieces))
 
 
-def read(request: Request, limits: RowFilter, split: Split, notices: Notices = NO_NOTICES) -> Iterator[pa.RecordBatch]:
+def read(
+    request: Request,
+    limits: RowFilter,
+    split: Split,
+    notices: Notices = NO_NOTICES,
+    current: Callable[[SegmentRange], Iterable[SegmentRange]] = as_planned,
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a split. Raises Damaged in failfast mode, and in every mode what ``notices`` raise.
+
+    ``current`` is that of a Task, for records and batches.
 
     Without failfast damage is left out. It becomes rows if the column ``damage`` is requested, in permissive mode.
     """
@@ -76,7 +97,7 @@ def read(request: Request, limits: RowFilter, split: Split, notices: Notices = N
             remote_files.remember(file.path, file.stored)
     framed = request.framing and request.view != FINDINGS
     reader = read_framed if framed else imported(VIEWS[request.view].reader)
-    found: Iterator[pa.RecordBatch] = reader(Task(request, limits, notices), split)
+    found: Iterator[pa.RecordBatch] = reader(Task(request, limits, notices, current), split)
     return found
 
 
@@ -159,7 +180,7 @@ def read_records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
     if task.request.decoding and not set(task.request.decoding.columns).isdisjoint(wanted):
         decoder = task.request.decoder or record_decoder.record_decoder(task.request.decoding)
     logs = TransactionLogs({os.path.dirname(piece.file.path): piece.stable_offset for piece in split.pieces})
-    for piece in split.pieces:
+    for piece in task.pieces(split):
         damage = DamagePolicy(piece, task)
         path = piece.file.path
         place = replace(ColumnPlace.of(path, internal_topic(path, task.request.decode_as)), decoder=decoder)
@@ -264,7 +285,7 @@ def _joined(held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _batch_rows(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
     keep = task.limits.of_rows
-    for piece in split.pieces:
+    for piece in task.pieces(split):
         damage, place = DamagePolicy(piece, task), ColumnPlace.of(piece.file.path)
         with damage.kept():
             for window in _windows(piece, task, damage):

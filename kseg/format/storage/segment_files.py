@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kseg.errors import UnreadableError, UsageError
+from kseg.errors import UnreadableError, UsageError, VanishedError
 from kseg.format.storage import file_type, local_files, remote_files
 from kseg.format.storage.local_files import skip_special
 from kseg.format.storage.naming import (
@@ -22,7 +23,7 @@ from kseg.format.storage.naming import (
     may_be_in_archive,
     partition_of,
 )
-from kseg.format.storage.source import STDIN, local_size, open_source
+from kseg.format.storage.source import LATELY, STDIN, local_size, open_source, stamp_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,3 +236,21 @@ def segments_in(folder: str, names: list[str]) -> Iterator[SegmentFile]:
         if is_snapshot(name):
             path = os.path.join(folder, name)
             yield SegmentFile(path, listed=True, stored=remote_files.listed(path))
+
+
+def is_at_rest(folder: str, logs: Iterable[str]) -> bool:
+    """Return whether a local folder has the segments ``logs``, and no log cleaner replaces some of them at the moment.
+
+    It renames the old files (``.deleted``) before the new ones (``.swap``), so that for a moment none in use has
+    their offsets (``LocalLog.replaceSegments``). An old ``.swap`` is one of a broker that has crashed. A URL is at rest.
+    """
+    if is_url(folder):
+        return True
+    try:
+        names = local_files.names_in(folder)
+    except VanishedError:
+        return False
+    if set(logs_among(names)) != {os.path.basename(path) for path in logs}:
+        return False
+    swaps = (stamp_of(os.path.join(folder, name)) for name in names if name.endswith(".swap"))
+    return not any(stamp is None or time.time() - stamp[1] / 1e9 < LATELY for stamp in swaps)
