@@ -17,7 +17,7 @@ from kseg.cli.outcome import DumpOutcome, FindingNotes
 from kseg.cli.record_options import RecordOptions, files_of, transaction_logs
 from kseg.cli.typed_command import SparkOptions, command
 from kseg.commands.dump import dump_ranges, follow
-from kseg.commands.dump.dump_items import Item, at_position, first_rows, from_position
+from kseg.commands.dump.dump_items import Item, at_position, first_rows
 from kseg.commands.dump.dump_ranges import Output
 from kseg.commands.dump.dumped_rows import dump_side_file
 from kseg.commands.dump.last_rows import last_rows, without_first
@@ -317,5 +317,5 @@ def write_parts(
             outcome.begin(file)
             start = dump.show(parts, show)
             if start is not None:
-                rows = outcome.attempt(request.items(file, outcome), listed=file.listed)
-                write_on(outcome.counted(from_position(rows, start)), out)
+                rows = outcome.attempt(dump.rest(file, start, outcome), listed=file.listed)
+                write_on(outcome.counted(rows), out)

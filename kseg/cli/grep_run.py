@@ -28,7 +28,7 @@ from kseg.findings import Finding, Report, do_nothing
 from kseg.format.segment import split_points
 from kseg.format.segment.several_processes import Job, Parts, parts_of_files, sampled_jobs
 from kseg.format.storage.segment_files import SegmentFile
-from kseg.format.storage.source import local_size
+from kseg.format.storage.source import Stamp, check_same, local_size, stamp_of
 from kseg.text import count_of
 
 if TYPE_CHECKING:
@@ -47,13 +47,14 @@ _MOST_AGAIN, _MEASURED = 0.5, 8 * 1024 * 1024
 
 
 class _Range(NamedTuple):
-    """Bytes ``start`` to ``end`` of a file; ``stop`` is where the last range of the file ends."""
+    """Bytes ``start`` to ``end`` of a file with this stamp; ``stop`` is where the last range of the file ends."""
 
     request: GrepRequest
     file: SegmentFile
     start: int
     end: int
     stop: int
+    stamp: Stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +167,7 @@ class GrepRun:
         """Yield the ranges of a file for the workers: none if this process searches alone."""
         if not size or self._rereads:
             return
+        stamp = stamp_of(file.path)
         first, stop, starts = 0, size, [0]
         if not self.request.has_neighbours:  # the records before and after a match can be in other ranges
             try:
@@ -174,7 +176,7 @@ class GrepRun:
             except KsegError:
                 first, stop, starts = 0, size, [0]  # the reader reports it
         for start, end in pairwise([first, *(start for start in starts if first < start < stop), stop]):
-            yield _Range(self.request, file, start, end, stop)
+            yield _Range(self.request, file, start, end, stop, stamp)
 
     @property
     def _rereads(self) -> bool:
@@ -191,6 +193,7 @@ class GrepRun:
         rest: tuple[int, int] | None = (0, 0)
         for part, found in parts:
             assert part
+            check_same(file.path, part.stamp)
             rest = part.start, part.stop
             if not found.joined or (self.request.has_neighbours and found.count):
                 break
@@ -245,7 +248,7 @@ def _best_jobs(files: Sequence[SegmentFile], sizes: Sequence[int], request: Grep
         return 1
     if sum(sizes) < 2 * split_points.RANGE_SIZE or (request.has_neighbours and len(files) == 1):
         return 1
-    return sampled_jobs(files, sizes, jobs, lambda file, end: search_range(_Range(request, file, 0, end, end)))
+    return sampled_jobs(files, sizes, jobs, lambda file, end: search_range(_Range(request, file, 0, end, end, None)))
 
 
 def _note_unread(file: SegmentFile, search: RecordGrep) -> None:

@@ -28,7 +28,8 @@ from kseg.cli import dump_command
 from kseg.commands.dump import dump_ranges
 from kseg.commands.dump.request import DumpRequest
 from kseg.format.segment.row_filter import RowFilter
-from kseg.format.segment import several_processes
+from kseg.format.segment import several_processes, split_points
+split_points.RANGE_SIZE = 20_000
 dump_command._FEW_BYTES = 0
 several_processes.BEGIN_ALONE = False
 dump_ranges.FIRST_RANGE, dump_ranges.LARGEST_RANGE = 20_000, 40_000
@@ -52,8 +53,10 @@ def segment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def started(segment: Path, *options: str, **settings: Any) -> subprocess.Popen[bytes]:
-    command = (sys.executable, "-c", EAGER, "dump", "--deep", "--jobs", "2", *options, str(segment))
+def started(
+    segment: Path, *options: str, command: tuple[str, ...] = ("dump", "--deep"), **settings: Any
+) -> subprocess.Popen[bytes]:
+    command = (sys.executable, "-c", EAGER, *command, "--jobs", "2", *options, str(segment))
     settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0, **settings}
     return subprocess.Popen(command, **settings)
 
@@ -159,3 +162,23 @@ def test_jobs_are_rejected_where_one_process_dumps(segment: Path, options: tuple
     assert reason in done.stderr
     if "--follow" not in options:
         assert kseg("dump", "--jobs", "1", *options, str(segment)).returncode == 0
+
+
+@pytest.mark.parametrize("command", [("dump", "--deep"), ("grep", "v")], ids=lambda command: command[0])
+def test_a_segment_that_is_replaced_meanwhile_is_unread_and_not_damaged(
+    segment: Path, command: tuple[str, ...], tmp_path: Path
+) -> None:
+    """A log cleaner's new file has batches at other positions: the ranges of the old one are no damage in it."""
+    path = tmp_path / segment.name
+    data = segment.read_bytes()
+    path.write_bytes(data)
+    process = started(path, "--format", "jsonl", command=command)
+    first_rows(process)
+    size = len(data) // BATCHES
+    (tmp_path / "cleaned").write_bytes(b"".join(data[at : at + size] for at in range(size * 7, len(data), size * 2)))
+    (tmp_path / "cleaned").replace(path)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 2, err
+    assert f"{path}: replaced or deleted since this read was planned: run again" in err.decode()
+    assert b"damage" not in err
+    assert b"finding" not in out

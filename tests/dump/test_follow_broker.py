@@ -86,3 +86,48 @@ def test_a_brokers_log_is_followed_while_it_writes(tmp_path: Path) -> None:
         assert start == reader(folder).latestOffset({}, ALL)
         assert start[f"{TOPIC}-0"] > len(given)
         assert len(list(folder.glob("*.log"))) > 1
+
+
+def test_a_log_that_a_broker_compacts_is_followed(tmp_path: Path) -> None:
+    """Its cleaner merges segments between plan and read: each record that a consumer gets comes once, without damage."""
+    properties = {"log.cleaner.backoff.ms": "50", "log.initial.task.delay.ms": "100"}
+    with KraftBroker(VERSION, tmp_path / "broker", properties) as broker:
+        config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "300"}
+        create_topic(broker, TOPIC, {**config, "internal.segment.bytes": "20000", "delete.retention.ms": "100"})
+        servers = {"bootstrap.servers": broker.bootstrap, "log_level": 0}
+        producer = Producer({**servers, "linger.ms": 1})
+        folder, chance = broker.partition(TOPIC), random.Random(5)
+        start: dict[str, int] = {}
+        streamed: list[int] = []
+        inodes: set[int] = set()
+        with following("--deep", "--format", "jsonl", folder) as (running, lines):
+            until = time.monotonic() + 15
+            while time.monotonic() < until:
+                for _ in range(200):
+                    producer.produce(TOPIC, chance.randbytes(chance.randrange(300)), b"%d" % chance.randrange(30))
+                producer.flush(30)
+                stream = reader(folder)
+                end = stream.latestOffset(start, ALL)
+                planned = stream.partitions(start, end)
+                time.sleep(0.4)
+                found = [row for split in planned for batch in stream.read(split) for row in batch.to_pylist()]
+                assert [row["damage"] for row in found if row["damage"]] == []
+                streamed += [row["offset"] for row in found]
+                start = end
+                inodes |= {path.stat().st_ino for path in folder.glob(f"{0:020d}.log")}
+            followed = offsets(lines, 1)
+            while not lines.empty():
+                followed += offsets(lines, 1)
+            running.send_signal(signal.SIGINT)
+            assert running.wait(60) == 0
+        consumer = Consumer({**servers, "group.id": "g", "enable.partition.eof": True})
+        consumer.assign([TopicPartition(TOPIC, 0, 0)])
+        kept = []
+        while (message := consumer.poll(30)) is not None and not message.error():
+            kept.append(message.offset())
+        consumer.close()
+    assert len(inodes) > 1, "the cleaner has not run"
+    assert len(streamed) == len(set(streamed))
+    assert set(kept) <= set(streamed)
+    assert len(followed) == len(set(followed))
+    assert set(kept) <= set(followed)

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from itertools import chain, cycle
 from typing import TYPE_CHECKING, Any, cast
 
-from kseg.commands.dump.dump_items import FileStart, Item, row_count
+from kseg.commands.dump.dump_items import FileStart, Item, from_position, row_count
 from kseg.commands.dump.dumped_rows import byte_range, checks_of
 from kseg.commands.dump.request import DumpRequest
 from kseg.errors import KsegError, UsageError
-from kseg.findings import Finding, is_noted
+from kseg.findings import Finding, Report, is_noted
 from kseg.format.checks.batch_checks import CheckState
 from kseg.format.checks.run_checks import boundary_findings, check_settings, policy_for
 from kseg.format.segment import split_points
@@ -30,7 +30,7 @@ from kseg.format.segment.several_processes import Job, Parts, parts_of_files, sa
 from kseg.format.storage import process_pool
 from kseg.format.storage.naming import is_snapshot
 from kseg.format.storage.segment_files import SegmentFile
-from kseg.format.storage.source import local_size, open_split
+from kseg.format.storage.source import Stamp, check_same, local_size, open_split, stamp_of
 from kseg.results import Settings
 
 if TYPE_CHECKING:
@@ -98,11 +98,13 @@ class ParallelDump:
         # The output of a range can be larger than expected.
         self._wanted = min(WANTED_OUTPUT, len(slots[0]) // 3)
         self._range_size: float = FIRST_RANGE
+        self._stamps: dict[str, Stamp] = {}
 
     def plan(self, file: SegmentFile, size: int | None, pool: Pool) -> Iterator[Range]:
         """Yield the ranges of a file; none if its size is unknown."""
         if not size:
             return
+        self._stamps[file.path] = stamp_of(file.path)
         begin, stop = self._wanted_bytes(file.path, size)
         # The checks of a KRaft snapshot's end need its beginning.
         divided = stop - begin >= 2 * self._range_size and not is_snapshot(file.path)
@@ -127,6 +129,13 @@ class ParallelDump:
             show(output, self._slots[part.slot][: output.size])
             before, rest = output.history, None
         return rest
+
+    def rest(self, file: SegmentFile, start: int, report: Report) -> Iterator[Item]:
+        """Yield the items of a file from a byte on, which is the one that ``show`` has returned. Raises KsegError."""
+        stamp = self._stamps.pop(file.path, None)
+        if start:
+            check_same(file.path, stamp)
+        yield from from_position(self._request.items(file, report), start)
 
     def _follows(self, part: Range, output: Output, before: CheckState | None) -> bool:
         """Return whether the output of a range follows that of the range before, which ended with the state ``before``."""

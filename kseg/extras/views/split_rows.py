@@ -26,7 +26,7 @@ from kseg.format.segment.transaction_events import drop_control_batches
 from kseg.format.sidefiles.transaction_states import TransactionLogs
 from kseg.format.storage import remote_files
 from kseg.format.storage.segment_files import SegmentFile
-from kseg.format.storage.source import open_source, open_split, stamp_of
+from kseg.format.storage.source import check_same, open_source, open_split
 from kseg.report.arrow_batches import batch_rows
 from kseg.report.arrow_rows import gathered_rows
 from kseg.report.arrow_table import BATCH_ROWS, ColumnPlace, from_rows, pa, pc
@@ -224,25 +224,13 @@ def _windows(piece: SegmentRange, task: Task, damage: DamagePolicy) -> Iterator[
     path, end = piece.file.path, piece.size if piece.end is None else piece.end
     source = open_source(path, listed=True) if end is None else open_split(path, piece.start, end)
     with SegmentReader(source, report=damage, verify_crc=task.request.verify_crc) as reader:
-        _check_as_planned(piece)
+        if piece.start or piece.end is not None:
+            check_same(path, piece.stamp)
         yield from reader.windows()
         if source.size is not None and source.position < source.size and not damage.unread:
             raise UnreadableError(
                 f"{path}: ends at byte {source.position}, and had {source.size} bytes: it has changed"
             )
-
-
-def _check_as_planned(piece: SegmentRange) -> None:
-    """Raise UnreadableError if another file has the path of an open one since a part of its bytes was planned.
-
-    A log cleaner replaces segments, and its files have their batches at other positions. A copy on another machine has
-    another inode, too, but the same size.
-    """
-    if piece.stamp is None or not (piece.start or piece.end is not None):
-        return
-    now = stamp_of(piece.file.path)
-    if now is None or (now[2] != piece.stamp[2] and now[0] != piece.stamp[0]):
-        raise UnreadableError(f"{piece.file.path}: replaced or deleted since this read was planned: run again")
 
 
 def _rows_to_skip(place: ColumnPlace, task: Task) -> Callable[[Any, int], bool] | None:

@@ -311,3 +311,14 @@ def stamp_of(path: str) -> Stamp:
     except (OSError, ValueError, UnreadableError):
         return None
     return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def check_same(path: str, before: Stamp) -> None:
+    """Raise UnreadableError if another file has a path since its stamp was taken, or if the file was cut.
+
+    A log cleaner replaces segments, and its files have their batches at other positions. A copy on another machine has
+    another inode, too, but the same size.
+    """
+    now = stamp_of(path)
+    if before and (now is None or now[0] < before[0] or (now[2] != before[2] and now[0] != before[0])):
+        raise UnreadableError(f"{path}: replaced or deleted since this read was planned: run again")
