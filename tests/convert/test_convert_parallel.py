@@ -8,11 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kseg.commands.convert import convert_ranges
 from kseg.commands.convert.conversion import convert
 from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.convert.transcode import Conversion
@@ -244,3 +247,39 @@ def test_ended_at_any_moment(what: str, ending: signal.Signals, tmp_path: Path) 
         out.mkdir()
     assert ended
     assert {path.name: digest(path) for path in source.iterdir()} == before
+
+
+CONVERT_RANGE = convert_ranges._convert_range
+
+
+def replaced_after_the_first_range(part: Any) -> Any:
+    """Convert a range in a worker. Later ranges are those of ``cleaned.log``, which has replaced the source."""
+    folder = Path(part.source).parent
+    if not part.start:
+        done = CONVERT_RANGE(part)
+        (folder / "first").touch()
+        return done
+    while not (folder / "first").exists():
+        time.sleep(0.01)
+    with suppress(FileNotFoundError):
+        (folder / "cleaned.log").replace(part.source)
+    return CONVERT_RANGE(part)
+
+
+@pytest.mark.usefixtures("small_ranges")
+def test_a_segment_that_is_replaced_meanwhile_is_not_mixed_with_its_successor(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A log cleaner's new file has the same name: the result is that of one of the two, and not of ranges of both."""
+    source, cleaned = tmp_path / "in.log", tmp_path / "cleaned.log"
+    source.write_bytes(b"".join(entry(number, "none") for number in range(ENTRIES)))
+    # As large as the first one, so that ranges of both would fit together: entries are missing, and others were appended.
+    cleaned.write_bytes(b"".join(entry(number, "none") for number in (*range(10), *range(60, ENTRIES + 50))))
+    plan = ConversionPlan.of("v1-to-v2")
+    for folder in ("cleaned", "out"):
+        (tmp_path / folder).mkdir()
+    convert(str(cleaned), str(tmp_path / "cleaned" / NAME), plan)
+    monkeypatch.setattr(convert_ranges, "_convert_range", replaced_after_the_first_range)
+    convert(str(source), str(tmp_path / "out" / NAME), plan, jobs=2)
+    assert not cleaned.exists()
+    assert (tmp_path / "out" / NAME).read_bytes() == (tmp_path / "cleaned" / NAME).read_bytes()

@@ -36,7 +36,7 @@ from kseg.format.storage.atomic_write import scratch_folder, writing
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.process_pool import add_progress
-from kseg.format.storage.source import local_size, open_split
+from kseg.format.storage.source import check_same, local_size, open_split, stamp_of
 from kseg.results import MAX_PER_RULE
 
 #: The source and the target of a segment.
@@ -111,7 +111,7 @@ def _fill(
     jobs: int, source: str, target: Path, files: Files, plan: ConversionPlan, report: Report, progress: Progress
 ) -> Conversion:
     """Convert like ``rewrite``. ``rebatch`` uses one process, because the batches would depend on the ranges."""
-    size = local_size(source) or 0
+    stamp, size = stamp_of(source), local_size(source) or 0
     starts = [0] if plan.rebatch else split_points.range_starts(source, size, jobs)
     if len(starts) > 1:
         done = 0
@@ -128,6 +128,7 @@ def _fill(
                 job: Job[str, _Range, _Converted] = Job(lambda *_: ranges, _convert_range)
                 with parts_of_files([source], [size], jobs, job, reported) as by_file:
                     ((tally, findings),) = [_joined(source, target, files, plan, parts) for _, parts in by_file]
+            check_same(source, stamp)  # ranges of two files would be mixed
         except KsegError:
             progress(-done)
             for new in files:

@@ -313,12 +313,14 @@ def stamp_of(path: str) -> Stamp:
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def check_same(path: str, before: Stamp) -> None:
+def check_same(path: str, before: Stamp, *, copied: bool = False) -> None:
     """Raise UnreadableError if another file has a path since its stamp was taken, or if the file was cut.
 
-    A log cleaner replaces segments, and its files have their batches at other positions. A copy on another machine has
-    another inode, too, but the same size.
+    A log cleaner replaces segments, and its files have their batches at other positions. ``copied``: the stamp can be that
+    of a copy on another machine, with another inode and the same size.
     """
+    if before is None:
+        return
     now = stamp_of(path)
-    if before and (now is None or now[0] < before[0] or (now[2] != before[2] and now[0] != before[0])):
+    if now is None or now[0] < before[0] or (now[2] != before[2] and not (copied and now[0] == before[0])):
         raise UnreadableError(f"{path}: replaced or deleted since this read was planned: run again")
