@@ -219,3 +219,18 @@ def test_changed_result_is_found_when_it_is_read_back(
     with pytest.raises(ReadBackError, match=why):
         repair(str(source), str(target), RepairPlan())
     assert not os.listdir(target.parent)
+
+
+def test_a_source_that_is_replaced_meanwhile_has_no_result(source: Path, tmp_path: Path) -> None:
+    """A repair reads a segment several times. Of two versions of it, as a log cleaner leaves them, it makes no third."""
+    other = tmp_path / "cleaned.log"
+    other.write_bytes(log_from(100, 1900))
+
+    def replace_it(_: int) -> None:
+        if other.exists():
+            other.replace(source / FIRST)
+
+    with pytest.raises(UnreadableError, match=f"{FIRST}: replaced or deleted meanwhile: run again"):
+        repair(str(source / FIRST), str(tmp_path / FIRST), RepairPlan(), progress=replace_it)
+    assert not other.exists()
+    assert not (tmp_path / FIRST).exists()

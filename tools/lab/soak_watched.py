@@ -15,7 +15,7 @@ from pathlib import Path
 #: What a command may have more of at the end than after its first minutes.
 MORE_BYTES, MORE_DESCRIPTORS = 40 << 20, 30
 #: What a stream says when the cluster has deleted, replaced or truncated what it was to read next; it is started again.
-EXPECTED_ENDS = ("before it was read", "before they were read", "it was truncated", "was planned", "No such file")
+EXPECTED_ENDS = ("before it was read", "before they were read", "it was truncated", "meanwhile", "No such file")
 #: What Spark's daemon writes when it closes a socket before its worker has ended; no row is lost.
 HARMLESS = b"BrokenPipeError: [Errno 32] Broken pipe"
 

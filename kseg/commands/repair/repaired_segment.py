@@ -31,7 +31,7 @@ from kseg.format.storage.atomic_write import NewFile, writing
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.segment_files import SegmentFile
-from kseg.format.storage.source import Source, open_source
+from kseg.format.storage.source import Source, check_same, open_source, stamp_of
 from kseg.format.writer.batch_runs import ReadBackError
 from kseg.format.writer.moved_batches import MovedBatch, source_ranges
 from kseg.format.writer.offset_order import AdjacentBatches, OffsetOrder, find_order
@@ -84,7 +84,8 @@ def repair_segment(
     targets = [*logs, *indexes, *((transactions,) if txns is not None else ())]
     with ExitStack() as stack, writing(target):
         new = {path: stack.enter_context(NewFile(path)) for path in targets}
-        modified = os.stat(source).st_mtime_ns if os.path.exists(source) else None
+        stamp = stamp_of(source)
+        modified = stamp[1] if stamp and os.path.exists(source) else None
         builder = _IndexWriter(tally, new[indexes[0]].file, new[indexes[1]].file, plan.index_interval)
         if txns is not None:
             builder.follow(txns, new[transactions].file)
@@ -93,6 +94,7 @@ def repair_segment(
         else:
             half = _with_half_the_bytes(progress)
             copied = _salvage(new[target], new[unplaced], tally, plan, report, place, half, epochs)
+            check_same(source, stamp)  # it is read several times
             new[target].sync(modified)
             _read_back(target, tally, builder, plan, half, copied)
         # A broker creates the index of transactions with its first entry.

@@ -323,4 +323,4 @@ def check_same(path: str, before: Stamp, *, copied: bool = False) -> None:
         return
     now = stamp_of(path)
     if now is None or now[0] < before[0] or (now[2] != before[2] and not (copied and now[0] == before[0])):
-        raise UnreadableError(f"{path}: replaced or deleted since this read was planned: run again")
+        raise UnreadableError(f"{path}: replaced or deleted meanwhile: run again")
