@@ -179,6 +179,6 @@ def test_a_segment_that_is_replaced_meanwhile_is_unread_and_not_damaged(
     (tmp_path / "cleaned").replace(path)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 2, err
-    assert f"{path}: replaced or deleted meanwhile: run again" in err.decode()
+    assert f"{path}: replaced meanwhile: run again" in err.decode()
     assert b"damage" not in err
     assert b"finding" not in out

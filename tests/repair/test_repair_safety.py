@@ -230,7 +230,7 @@ def test_a_source_that_is_replaced_meanwhile_has_no_result(source: Path, tmp_pat
         if other.exists():
             other.replace(source / FIRST)
 
-    with pytest.raises(UnreadableError, match=f"{FIRST}: replaced or deleted meanwhile: run again"):
+    with pytest.raises(UnreadableError, match=f"{FIRST}: replaced meanwhile: run again"):
         repair(str(source / FIRST), str(tmp_path / FIRST), RepairPlan(), progress=replace_it)
     assert not other.exists()
     assert not (tmp_path / FIRST).exists()

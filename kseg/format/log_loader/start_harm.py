@@ -48,7 +48,7 @@ REMEDIES: Mapping[str, str] = {
     "unchecked": "After a clean shutdown the broker does not check its segments. `kseg recovery --unclean PATH` predicts "
     "its start without .kafka_cleanshutdown.",
 }
-_FAILING = {"offline": "take the log directory offline because of", "refuse": "stop at its start because of"}
+_FAILING = {"offline": "take the log directory offline", "refuse": "stop at its start"}
 _NUMBER = re.compile(r"\d+")
 
 
@@ -94,8 +94,9 @@ def harm_of(plan: LogDirPlan | PartitionPlan) -> Harm:
         at = "" if first.position is None else f" at byte {first.position}"
         more = f" and {len(others):,} more" if others else ""
         why = f": {first.why}" if first.why and not steps else ""
-        verb = _FAILING.get(action) or action.replace("-", " ")
-        steps.append(f"{verb}{f' {first.file}' if first.file else ''}{at}{more}{why}")
+        fails, cause = _FAILING.get(action), first.file or ""
+        verb = fails or action.replace("-", " ")
+        steps.append(f"{verb}{' because of' if fails and cause else ''}{f' {cause}' if cause else ''}{at}{more}{why}")
     lost = plan_lost(plan)
     worst = next((step for step in harmful if step.action in FAILURES), harmful[0])
     foreign = [step.file or "" for step in harmful if step.why == NOT_A_PARTITION]

@@ -5,6 +5,7 @@ Sources are opened read-only. kseg creates, locks and changes no files next to t
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
@@ -314,7 +315,7 @@ def stamp_of(path: str) -> Stamp:
 
 
 def check_same(path: str, before: Stamp, *, copied: bool = False) -> None:
-    """Raise UnreadableError if another file has a path since its stamp was taken, or if the file was cut.
+    """Raise UnreadableError if a path has another file since its stamp was taken, or a cut one; VanishedError for no file.
 
     A log cleaner replaces segments, and its files have their batches at other positions. ``copied``: the stamp can be that
     of a copy on another machine, with another inode and the same size.
@@ -322,5 +323,7 @@ def check_same(path: str, before: Stamp, *, copied: bool = False) -> None:
     if before is None:
         return
     now = stamp_of(path)
-    if now is None or now[0] < before[0] or (now[2] != before[2] and not (copied and now[0] == before[0])):
-        raise UnreadableError(f"{path}: replaced or deleted meanwhile: run again")
+    if now is None:
+        raise VanishedError(f"{path}: {os.strerror(errno.ENOENT)}")
+    if now[0] < before[0] or (now[2] != before[2] and not (copied and now[0] == before[0])):
+        raise UnreadableError(f"{path}: replaced meanwhile: run again")
