@@ -242,9 +242,8 @@ def _pieces(options: Options, log: GrowingLog, begun: int, stop: int, split_byte
         starts = [batch_at(piece.file.path, piece.start, piece.size or 0) for piece in found[1:]]
         if None in starts:
             found, starts = [replace(found[0], end=found[-1].end)], []
-        if (
-            not found and stamp_of(segment.file.path) != segment.stamp
-        ):  # another file: the task looks the offsets up again
+        if not found and stamp_of(segment.file.path) != segment.stamp:
+            # Another file: the task looks the offsets up again.
             found = [SegmentRange(segment.file, segment.size, stable_offset=stable, stamp=segment.stamp)]
         offsets = [max(begun, segment.base_offset or 0), *(batch.base_offset[0] for batch in starts if batch)]
         end = stop if segment.end_offset is None else min(segment.end_offset, stop)

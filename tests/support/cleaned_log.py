@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +41,7 @@ class CleanedLog:
         self.segments = dict(sorted({**self.segments, merged[0]: kept}.items()))
         new = self._folder.parent.parent / "cleaned"
         for path in write(new, [batch(number) for number in kept], first=merged[0]).parent.iterdir():
+            os.utime(path, (1_700_000_000, 1_700_000_000))  # the time of the old segments
             path.rename(self._folder / f"{path.name}.swap")
         for name in merged:
             for suffix in (".log", ".index", ".timeindex"):

@@ -25,7 +25,6 @@ from kseg.format.storage.source import local_size, stamp_of
 #: Seconds between two polls.
 INTERVAL = 0.2
 
-
 _START = LogEnd(0, 0)
 
 
@@ -89,13 +88,13 @@ class Follower:
                 return  # a file that is being replaced can be missing for a moment
             self._paths_of[folder] = paths
         for path, following in zip_longest(paths, paths[1:]):
-            written, stamp = self._written[folder], stamp_of(path)
+            written, until = self._written[folder], base_offset_of(following) or 0 if following else None
+            if path != written.path and until is not None and until <= written.base_offset:
+                continue  # already written
+            stamp = stamp_of(path)
             if local_size(path) is None or stamp is None:
                 return  # deleted, or merged into another file: the next listing shows it
             size = stamp[0]
-            until = base_offset_of(following) or 0 if following else None
-            if path != written.path and until is not None and until <= written.base_offset:
-                continue  # already written
             start = self._start(path, stamp, written)
             if until is not None:
                 # Merged since it was listed, a file has more records. Without indexes it is not one that a broker cleans.

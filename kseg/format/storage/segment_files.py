@@ -23,7 +23,7 @@ from kseg.format.storage.naming import (
     may_be_in_archive,
     partition_of,
 )
-from kseg.format.storage.source import LATELY, STDIN, local_size, open_source, stamp_of
+from kseg.format.storage.source import LATELY, STDIN, local_size, open_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ def is_at_rest(folder: str, logs: Iterable[str]) -> bool:
     """Return whether a local folder has the segments ``logs``, and no log cleaner replaces some of them at the moment.
 
     It renames the old files (``.deleted``) before the new ones (``.swap``), so that for a moment none in use has
-    their offsets (``LocalLog.replaceSegments``). An old ``.swap`` is one of a broker that has crashed. A URL is at rest.
+    their offsets (``LocalLog.replaceSegments``). An old ``.swap`` is that of a broker that has crashed. A URL is at rest.
     """
     if is_url(folder):
         return True
@@ -252,5 +252,14 @@ def is_at_rest(folder: str, logs: Iterable[str]) -> bool:
         return False
     if set(logs_among(names)) != {os.path.basename(path) for path in logs}:
         return False
-    swaps = (stamp_of(os.path.join(folder, name)) for name in names if name.endswith(".swap"))
-    return not any(stamp is None or time.time() - stamp[1] / 1e9 < LATELY for stamp in swaps)
+    return not any(_was_renamed_lately(os.path.join(folder, name)) for name in names if name.endswith(".swap"))
+
+
+def _was_renamed_lately(path: str) -> bool:
+    # The cleaner gives its files the modification times of the old ones.
+    try:
+        return time.time() - os.stat(path).st_ctime < LATELY
+    except NotADirectoryError:  # in an archive
+        return False
+    except OSError:  # it has its new name
+        return True
