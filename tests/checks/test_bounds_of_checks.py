@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import kseg
-from kseg.format.checks.batch_checks import MICROSECONDS, NANOSECONDS, SECONDS, unit_of
+from kseg.format.checks.batch_checks import MICROSECONDS, NANOSECONDS, SECONDS, CheckState, unit_of
+from kseg.format.checks.offset_checks import offset_ranges_join, wrapper_offsets_join
 from kseg.results import Settings
 from tests.support import damage
 from tests.support.cli import PLAIN
@@ -44,3 +45,21 @@ def test_units_of_timestamps_begin_and_end_where_they_say() -> None:
         NANOSECONDS - 1: "microseconds", NANOSECONDS: "nanoseconds",
     }  # fmt: skip
     assert {timestamp: unit_of(timestamp) for timestamp in cases} == cases
+
+
+def test_parts_of_a_file_join_at_their_bounds() -> None:
+    """Parts that several processes checked are one file only where one process would have found nothing between them."""
+
+    def state(**values: int) -> CheckState:
+        made = CheckState()
+        for name, value in values.items():
+            setattr(made, name, value)
+        return made
+
+    wrappers = {(5, 5): False, (5, 6): True, (5, -1): True, (0, 0): False, (-1, 0): True, (7, 6): False}
+    for (last, first), joined in wrappers.items():
+        assert wrapper_offsets_join(state(last_opened=last), state(first_opened=first)) == joined, (last, first)
+    most = 2**31 - 1
+    ranges = {(0, 0, most + 1): True, (0, 9, most): True, (0, 9, most + 1): False, (9, 0, most + 9): True}
+    for (base, other, highest), joined in ranges.items():
+        assert offset_ranges_join(state(base=base), state(base=other, highest_offset=highest)) == joined, (base, other)

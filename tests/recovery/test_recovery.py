@@ -24,10 +24,13 @@ from kseg.format.log_loader.plan import (
     WITH_ZEROS,
     PartitionPlan,
 )
+from kseg.format.log_loader.recovered_rows import count_records
 from kseg.format.log_loader.recovery_plan import BrokerStart, plan_partition
 from kseg.format.segment import split_points
+from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.storage.source import open_source
 from tests.support import damage
-from tests.support.cli import invoke
+from tests.support.cli import PLAIN, invoke
 from tests.support.fixtures import SEGMENTS
 from tests.support.metadata_logs import place_folders
 from tools.lab.recovery_scenes import INDEX_INTERVAL, OFFLINE, REFUSED, SCENES, SOUND, TRANSACTIONS, Scene, log
@@ -614,3 +617,14 @@ def test_the_losses_come_first(tmp_path: Path) -> None:
     assert len(re.findall("^ delete-segment ", verbose, re.MULTILINE)) == 5
     assert "orders-0: loses nothing" in verbose
     assert "delete-segment" not in run("--unclean", "-q", tmp_path).stdout
+
+
+def test_a_batch_without_records_loses_none(tmp_path: Path) -> None:
+    """A log cleaner keeps the header of the last batch of a producer: it counts no record, and its offsets count."""
+    path = tmp_path / f"{0:020}.log"
+    empty = damage.batch(PLAIN.read_bytes(), b"", 1, base_offset=4, record_count=0, last_offset_delta=3)
+    one = damage.batch(PLAIN.read_bytes(), damage.record(), 1, base_offset=9)
+    path.write_bytes(empty + one)
+    with SegmentReader(open_source(str(path))) as reader:
+        batches = next(reader.windows()).batches
+    assert count_records(batches) == (1, 4, 9)

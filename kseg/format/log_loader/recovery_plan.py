@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TypeVar
 
 from kseg.errors import NotASegmentError
 from kseg.findings import Finding, do_nothing
@@ -66,6 +67,8 @@ from kseg.format.storage.naming import (
 )
 from kseg.format.storage.source import open_source
 from kseg.text import count_of
+
+_Result = TypeVar("_Result")
 
 _SEGMENT_FILES = (".log", *INDEX_SUFFIXES)
 _DISORDER = "its offsets decrease, and an index rejects them"
@@ -250,7 +253,7 @@ class _Loading:
 
     # --- segments ---
 
-    def _split_as_needed(self, work: Callable[[], tuple[bool, int]]) -> tuple[bool, int]:
+    def _split_as_needed(self, work: Callable[[], _Result]) -> _Result:
         """Model ``retryOnOffsetOverflow``."""
         while True:
             try:
@@ -285,7 +288,7 @@ class _Loading:
         if known and segment.base_offset not in bases:
             self._producers.mark_deleted([segment.base_offset])
 
-    def _load_segments(self) -> tuple[bool, int]:
+    def _load_segments(self) -> None:
         for segment in self._segments.values():
             segment.close()
         self._segments = {}
@@ -295,7 +298,6 @@ class _Loading:
                     delete(self._files, name, "its log does not exist", self.add_step)
             elif name.endswith(".log"):
                 self._load_segment(name, offset_of(name))
-        return False, 0
 
     def _load_segment(self, name: str, base: int) -> None:
         self.at_work = name
