@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 GROUP = "billing"
@@ -69,8 +69,10 @@ def read_all(bootstrap: str, isolation: str = "read_uncommitted") -> set[Seen]:
                 continue
             consumer.assign([TopicPartition(place.topic, place.partition, low)])
             while message := consumer.poll(30):
-                if message.error():
-                    break
+                if error := message.error():
+                    if error.code() == KafkaError._PARTITION_EOF:
+                        break
+                    continue  # a broker that has just started may not lead its partitions yet
                 found.add(
                     (
                         message.topic(), message.partition(), message.offset(), message.key(), message.value(),
