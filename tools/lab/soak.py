@@ -1,6 +1,6 @@
 """kseg next to a cluster of three brokers that fail, elect, truncate, move replicas, compact and delete.
 
-    KSEG_SOAK_SECONDS=1800 python -m tools.lab.soak FOLDER [--write]
+    KSEG_SOAK_SECONDS=7200 python -m tools.lab.soak FOLDER [--write]
 
 Each `validate` must end with exit code 0 and without a finding at warning or above: what such a cluster leaves is valid.
 `lag` must end without an error, and a `dump --follow` and a Spark stream must run on, without damage and without more
@@ -29,6 +29,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from tools.lab.cluster import KraftCluster, freeze, thaw, wait_until
 from tools.lab.cluster_traffic import PARTITIONS, TOPICS
+from tools.lab.kraft import KraftBroker
 from tools.lab.soak_watched import Follower, Stream, Watched
 from tools.proof import figures
 
@@ -120,7 +121,8 @@ def soak(folder: Path, seconds: float, seed: int = 1, show: Callable[[str], None
             validation.start()
             # In this thread: a broker is killed when the thread that started it ends.
             _Events(cluster, random.Random(seed), report, show).run(until)
-            assert load.poll() is None, "the load has ended"
+            if (code := load.poll()) is not None:
+                report.add_bad({"command": "cluster_traffic", "exit_code": code})
         finally:
             done.set()
             validation.join()
@@ -246,7 +248,16 @@ class _Events:
             finally:
                 for broker in self._cluster.brokers.values():
                     thaw(broker)
+                    self._start_again(broker)
             time.sleep(self._noise.uniform(0.5, 3))
+
+    def _start_again(self, broker: KraftBroker) -> None:
+        """Start a broker that has ended, such as a controller that waited too long on a busy machine."""
+        if not broker.is_running():
+            self._report.events["started again"] += 1
+            broker.kill()
+            with contextlib.suppress(RuntimeError):
+                broker.start()
 
     def unclean_election(self) -> None:
         """Two followers miss what their leader writes, one of them is elected, and the old leader truncates."""
