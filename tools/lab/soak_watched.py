@@ -121,11 +121,10 @@ class Stream(Watched):
         error = row.pop("error", None)
         self._damage += row.pop("damage", [])
         self._counts.update(row)
-        if error is not None:
-            expected = any(text in error for text in EXPECTED_ENDS)
-            self._counts["ends" if expected else "failures"] += 1
-            if not expected:
-                self._others.append(error[-1500:])
+        if error is not None and any(text in error for text in EXPECTED_ENDS):
+            self._counts["ends"] += 1
+        elif error is not None:
+            self._others.append(error[-1500:])
 
     def figures(self) -> str:
         counts = self._counts
