@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -28,13 +29,12 @@ _LIMIT = 200
 
 
 def children_of(pid: int) -> list[int]:
-    """Return the children of a process that still exist."""
+    """Return the children of a process that still exist: a process or a thread can end at each step."""
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            found += [int(one) for one in task.read_text().split()]
-        except OSError:
-            continue
+    with suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError):
+                found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
     return found
 
 
@@ -70,16 +70,20 @@ def run_and_kill(
     with (output / "out").open("w") as out, (output / "err").open("w") as err:
         process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=err)
     kills, until, before = 0, time.monotonic() + _LIMIT, 0
-    while process.poll() is None and time.monotonic() < until:
-        working = [pid for pid in working_executors(process.pid) if pid != before]
-        if kills < len(moments) and working and moments[kills]():
-            time.sleep(1)
-            before = working[-1]
-            os.kill(before, signal.SIGKILL)
-            kills += 1
-        time.sleep(0.2)
-    process.kill()
-    return process.wait(), (output / "out").read_text(), (output / "err").read_text(), kills
+    try:
+        while process.poll() is None and time.monotonic() < until:
+            working = [pid for pid in working_executors(process.pid) if pid != before]
+            if kills < len(moments) and working and moments[kills]():
+                time.sleep(1)
+                before = working[-1]
+                with suppress(ProcessLookupError):
+                    os.kill(before, signal.SIGKILL)
+                    kills += 1
+            time.sleep(0.2)
+    finally:
+        process.kill()
+        code = process.wait()
+    return code, (output / "out").read_text(), (output / "err").read_text(), kills
 
 
 def copies(folder: Path, damaged: int | None = None) -> Path:
