@@ -123,6 +123,7 @@ def _workers(asked: PipelineOptions, settings: pipeline_settings.PipelineSetting
 
 
 def _run(asked: PipelineOptions, settings: pipeline_settings.PipelineSettings) -> int:
+    pipeline_reports.check_libraries(settings)
     work = Pipeline(settings, note)
     outcome = work.run(
         lambda one: pipeline_reports.write_reports(settings, one), partial(_workers, asked, settings), asked.stage

@@ -27,7 +27,12 @@ sys.meta_path.insert(0, Missing())
 runpy.run_module("kseg", run_name="__main__")
 """
 #: A distribution whose module has another name.
-MODULES = {"python-snappy": "snappy", "protobuf": "google", "grpcio-tools": "grpc_tools"}
+MODULES = {
+    "python-snappy": "snappy",
+    "protobuf": "google",
+    "grpcio-tools": "grpc_tools",
+    "openlineage-python": "openlineage",
+}
 DUMP = (
     "dump",
     "--deep",
@@ -48,6 +53,7 @@ COMMANDS: dict[str, tuple[object, ...]] = {
     "msgpack": ("dump", "--value-as", "msgpack", "one-0"),
     "cbor2": ("dump", "--value-as", "cbor", "one-0"),
     **dict.fromkeys(("pyiceberg", "deltalake"), ("pipeline", "plan", "night.toml")),
+    "openlineage-python": ("pipeline", "run", "night.toml"),
     "pyspark": ("validate", "--spark", "local[1]", PLAIN),
 }
 
@@ -63,7 +69,10 @@ def test_every_dependency_is_tried() -> None:
 def test_a_missing_library_is_named(missing: str, tmp_path: Path) -> None:
     """Whoever installs with --no-deps, or without an extra, is left with neither a traceback nor an internal error."""
     (tmp_path / "without.py").write_text(WITHOUT)
-    pipelines.config(tmp_path, "delta" if missing == "deltalake" else "iceberg")
+    kind = {"deltalake": "delta", "openlineage-python": "parquet"}.get(missing, "iceberg")
+    config = pipelines.config(tmp_path, kind)
+    if missing == "openlineage-python":
+        config.write_text(config.read_text().replace("reports/{run}.jsonl", "openlineage"))
     (tmp_path / "source" / "orders-0").mkdir(parents=True)
     shutil.copy(PLAIN, tmp_path / "source" / "orders-0")
     (tmp_path / "one-0").mkdir()

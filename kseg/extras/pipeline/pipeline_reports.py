@@ -1,4 +1,4 @@
-"""The reports of a run: an HTML page, metrics for Prometheus, JSON Lines."""
+"""The reports of a run: an HTML page, metrics for Prometheus, JSON Lines, and events of OpenLineage."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, TextIO
 import kseg
 from kseg.extras.html import page
 from kseg.extras.html.page import PageSection
+from kseg.extras.pipeline import lineage
 from kseg.extras.pipeline.pipeline_run import RunOutcome
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings
 from kseg.extras.pipeline.pipeline_state import new_file
@@ -44,12 +45,22 @@ _DAMAGE_COLUMNS = (
 )
 
 
+def check_libraries(settings: PipelineSettings) -> None:
+    """Raise UsageError if a report needs a library that is missing: not after the load."""
+    if any(kind == "openlineage" for kind, _ in settings.reports):
+        lineage.check_library()
+
+
 def write_reports(settings: PipelineSettings, outcome: RunOutcome) -> None:
     """Write all reports of the configuration. ``{run}`` in a name is the id of the run. Raises KsegError."""
     for kind, place in settings.reports:
+        place = place.replace("{run}", outcome.run)
+        if kind == "openlineage":
+            lineage.send(settings, outcome, place)
+            continue
         text = io.StringIO()
         _WRITERS[kind](settings, outcome, text)
-        with new_file(place.replace("{run}", outcome.run)) as out:
+        with new_file(place) as out:
             out.write(text.getvalue().encode())
 
 

@@ -341,12 +341,16 @@ def _fail_if(section: _Section) -> FailIf | None:
 def _report(path: str, text: str, home: str) -> tuple[str, str]:
     """Return kind and place of a report, by its prefix or its suffix."""
     kind, colon, place = text.partition(":")
+    if kind == "openlineage":  # without a place: where its own settings say
+        return kind, _place(place, home) if place and not place.startswith("http") else place
     if colon and kind in ("prometheus", "html", "jsonl"):
         return kind, _place(place, home)
     suffix = text.rpartition(".")[2]
     kind = {"html": "html", "prom": "prometheus", "jsonl": "jsonl", "json": "jsonl"}.get(suffix, "")
     if not kind:
-        raise UsageError(f"{path}: report.to: expected FILE.html, FILE.jsonl or FILE.prom, got {text!r}")
+        raise UsageError(
+            f"{path}: report.to: expected FILE.html, FILE.jsonl, FILE.prom or openlineage:URL, got {text!r}"
+        )
     return kind, _place(text, home)
 
 
