@@ -188,6 +188,7 @@ def scan(
     key_as: str | None = None,
     value_as: str | None = None,
     verify_crc: bool = True,
+    inventory: str | os.PathLike[str] | None = None,
     report: Callable[[str, Finding], object] = do_nothing,
     unread: Callable[[str], object] | None = None,
 ) -> Scan:
@@ -201,6 +202,10 @@ def scan(
     ``offsets``, ``since`` and ``until`` limit records and batches: half-open ranges as in ``kseg dump``. ``offsets`` is
     ``(first, end)`` or text such as ``"5:10"``; times are epoch milliseconds, datetimes, ISO 8601 or text
     such as ``"yesterday"``. Only the bytes are read that can hold them according to file names and indexes.
+
+    ``inventory`` is the view ``segments`` of these segments as Parquet: a file, a folder or a URL. The zones of segments
+    that cannot hold the records are then skipped, also without indexes. A segment that has changed since is read as
+    without it.
 
     With ``isolation="read_committed"`` the records are those that a consumer with this isolation level gets. Rows of
     ``records`` are data; with ``control=True`` they are control records, such as transaction markers, with None both.
@@ -239,6 +244,7 @@ def scan(
         control=control,
         limits=RowFilter(first, end, epoch_time("since", since), epoch_time("until", until)),
         verify_crc=verify_crc,
+        inventory=None if inventory is None else os.fspath(inventory),
     )
     tell = unread or raise_unreadable
     found = Scan(

@@ -230,6 +230,11 @@ SEGMENT_TABLE = (
     Column("lost_bytes", "int", "bytes that no reader can use"),
     Column("verdict", "text", "sound, damaged or undetermined"),
     Column("unread", "text", "why the file could not be read, or null"),
+    Column("stamp", "text", "its version: size, time of the last write and inode, or size and ETag; null without"),
+    Column("zone_positions", "ints", "where each zone of about 64 MiB begins; null without a certain zone map"),
+    Column("zone_offsets", "ints", "the smallest offset that a record of each zone can have"),
+    Column("zone_min_timestamps", "ints", "the smallest timestamp of a record in each zone, -1 without one"),
+    Column("zone_max_timestamps", "ints", "the largest timestamp in a header in each zone, -1 without one"),
 )
 
 

@@ -27,6 +27,7 @@ from kseg.extras.sql import run
 from kseg.extras.sql.recipes import RECIPES, recipe_rows
 from kseg.extras.sql.statement import MARKERS, RECORDS, TABLES, import_libraries, table_rows, tables_in
 from kseg.extras.views import planning, scan, split_rows
+from kseg.extras.views.view_table import BATCHES, VIEWS
 from kseg.findings import Finding
 from kseg.format.checks.run_checks import policy_for
 from kseg.format.internal_topics.decode import BY_FOLDER
@@ -58,6 +59,7 @@ class SqlOptions(SparkOptions, DecodeOptions):
     output: str | None
     memory: int | None
     no_crc: bool
+    inventory: str | None
     max_rate: float | None
     kek: tuple[str, ...]
 
@@ -154,6 +156,7 @@ def _scans(given: SqlOptions, statement: str, paths: list[str], outcome: _Outcom
             isolation=READ_UNCOMMITTED if name == MARKERS else given.isolation,
             control=name == MARKERS,
             verify_crc=not given.no_crc,
+            inventory=given.inventory if VIEWS.get(name, VIEWS[RECORDS]).unit == BATCHES else None,
         )
         for name, columns in TABLES.items()
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -20,9 +20,11 @@ from kseg.cli.typed_command import SparkOptions, TableOptions, command
 from kseg.commands.validate import folder_checks, known_findings, result_store
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import KsegError, UsageError
+from kseg.extras.views import inventory
 from kseg.findings import Policy, Severity, do_nothing, parse_severity
 from kseg.format.segment.framed_files import framed_files
 from kseg.format.sidefiles import registry
+from kseg.format.storage import process_pool
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.segment_files import SegmentFile, is_folder, once_each, total_size
@@ -30,10 +32,10 @@ from kseg.format.writer import output_rule
 from kseg.report import spool, wording
 from kseg.report.formats import VALIDATION, destination, write
 from kseg.results import FileResult, Settings, Summary
-from kseg.spark.jobs import inventory
 from kseg.text import count_of
 
 if TYPE_CHECKING:
+    from kseg.format.storage.process_pool import Pool
     from kseg.report.spool import Run
 
 
@@ -122,8 +124,8 @@ def validate(asked: ValidateOptions) -> int:
 
     def results(progress: Progress) -> Iterator[FileResult]:
         nonlocal failed, vanished
-        if pool is not None and tables is not None:
-            found = inventory.validate_on_spark(pool, files, settings, Path(tables))
+        if tables is not None:
+            found = inventory.with_inventory(pool, files, settings, Path(tables))
         else:
             on_progress = do_nothing if pool else progress
             found = validate_files(files, settings, asked.jobs, on_progress, pool, state)
@@ -146,7 +148,7 @@ def validate(asked: ValidateOptions) -> int:
     with (
         destination(asked.output) as out,
         progress_bar(None if size is None else size + sum(index_bytes.values())) as progress,
-        nullcontext() if asked.spark is None else spark_session.spark_pool(asked, files, progress) as pool,
+        _pool(asked, files, progress) as pool,
         nullcontext() if cache_path is None else result_store.open_state_file(cache_path, settings, files) as state,
     ):
         found = reports.results(results(progress))
@@ -166,6 +168,20 @@ def validate(asked: ValidateOptions) -> int:
     if fail_on is not None and new.at_least(fail_on):
         return FOUND
     return FAILED if new.rules["zero-segment"] else 0
+
+
+@contextmanager
+def _pool(asked: ValidateOptions, files: Sequence[SegmentFile], progress: Progress) -> Iterator[Pool | None]:
+    """Yield what runs one call for each file; None if the files are checked in this process or in ranges."""
+    if asked.spark is not None:
+        with spark_session.spark_pool(asked, files, progress) as executors:
+            yield executors
+    elif asked.inventory is not None and min(asked.jobs, len(files)) > 1:
+        with process_pool.process_pool(min(asked.jobs, len(files)), progress) as processes:
+            yield processes
+    else:
+        with process_pool.progress_to(progress):
+            yield None
 
 
 class _Reports:

@@ -188,6 +188,7 @@ def parse(given: Mapping[str, str], schema: Sequence[tuple[str, str]] | None = N
         ),
         verify_crc=_flag("verifycrc", options, default="true"),
         split_bytes=_size("splitbytes", options),
+        inventory=options.get("inventory"),
         pushdown=_flag("pushdown", options),
         ignore_unreadable=_flag("ignoreunreadable", options),
         max_rate=_parsed("maxrate", options, parse_rate),
@@ -252,7 +253,7 @@ def _decoding(options: Mapping[str, str]) -> DecodeSettings | None:
 
 
 _OF_CONTENTS = ("keyas", "valueas", "schemas", "schemafiles", "registry")
-_OF_LOGS = (*_OF_CONTENTS, "decode", "isolation", "topics", "partitions", "offsets", "since", "until")
+_OF_LOGS = (*_OF_CONTENTS, "decode", "isolation", "topics", "partitions", "offsets", "since", "until", "inventory")
 
 
 def _refuse_beside_a_framing(options: Mapping[str, str], framing: str, view: str) -> None:

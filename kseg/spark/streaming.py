@@ -323,6 +323,8 @@ class KsegStreamReader(DataSourceStreamReader):
             raise UsageError(f"view {options.view} cannot be streamed: use records or batches")
         if options.framing:
             raise UsageError("option as cannot be streamed: a stream reads logs")
+        if options.inventory is not None:
+            raise UsageError("option inventory cannot be streamed: a stream reads new segments, which no inventory has")
         if options.keys:
             raise UsageError("option kek cannot be streamed: set KSEG_KEK for the driver and the executors")
         limits = (options.stream.max_offsets, options.stream.max_bytes)

@@ -16,7 +16,7 @@ import pytest
 
 from kseg import schema
 from kseg.format.sidefiles.transaction_states import TransactionLogs
-from tests.support import fleet
+from tests.support import fleet, growing_logs
 from tests.support.cli import kseg
 from tests.support.evolving_values import KINDS, write_topic
 from tests.support.fixtures import FOLDERS, SEGMENTS, dumped, expected
@@ -346,3 +346,21 @@ def test_the_tasks_count_rows_bytes_and_damage(spark: SparkSession, tmp_path: Pa
 def cells(table: str) -> list[list[str]]:
     """Return the lines that ``show`` prints, independent of the widths of its columns."""
     return [[cell.strip() for cell in line.split("|")] for line in table.splitlines() if line.startswith("|")]
+
+
+def test_an_inventory_written_by_spark_leaves_segments_out(spark: SparkSession, tmp_path: Path) -> None:
+    """The view ``segments``, as Spark writes it: without indexes, only segments with times of the window are planned."""
+    folder = tmp_path / "logs" / "orders-0"
+    folder.parent.mkdir()
+    for first in range(0, 400, 100):
+        growing_logs.write(folder, [growing_logs.batch(n) for n in range(first, first + 100)], first=first, index=False)
+    inventory = str(tmp_path / "inventory")
+    load(spark, tmp_path / "logs", view="segments").write.parquet(inventory)
+    window = {"since": "1700000110000", "until": "1700000120000"}
+    for view in ("records", "batches"):
+        wanted = load(spark, tmp_path / "logs", view=view, **window).collect()
+        found = load(spark, tmp_path / "logs", view=view, inventory=inventory, **window).collect()
+        assert found == wanted != []
+        assert {row.file for row in found} == {str(folder / f"{400:020}.log")}
+    with pytest.raises(Exception, match="inventory: view segments reads whole files"):
+        load(spark, tmp_path / "logs", view="segments", inventory=inventory).collect()

@@ -253,6 +253,10 @@ def test_a_committed_stream_gives_what_a_committed_read_gives(tmp_path: Path, st
     [
         ({"view": "segments"}, "view segments cannot be streamed: use records or batches"),
         (
+            {"inventory": "i"},
+            "option inventory cannot be streamed: a stream reads new segments, which no inventory has",
+        ),
+        (
             {"maxOffsetsPerTrigger": "5", "maxBytesPerTrigger": "5"},
             "give maxOffsetsPerTrigger or maxBytesPerTrigger, not both",
         ),

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from kseg.commands.dump.dumped_rows import byte_range
 from kseg.errors import UsageError
-from kseg.extras.views.view_table import ALL, FILE, FOLDER, VIEWS
+from kseg.extras.views.view_table import ALL, BATCHES, FILE, FOLDER, VIEWS
+from kseg.extras.views.zone_maps import ZoneMap, ZoneMaps, byte_runs
 from kseg.format.record.layout import READ_COMMITTED, READ_UNCOMMITTED
 from kseg.format.segment.framed_files import framed_files
 from kseg.format.segment.row_filter import BatchTransactions, RowFilter
@@ -36,7 +37,8 @@ class Request:
     ``decode_as`` is the argument of ``internal_topic``; ``decoding`` has the deserializers of keys and values, for the
     columns of CONTENT_COLUMNS. ``decoder`` is theirs in this process; without it each split makes its own. ``mode`` is
     what damage becomes: a row (permissive), nothing (dropmalformed) or an error (failfast). ``control`` True is only
-    control records, False none of them, None both. ``split_bytes`` None adapts to the input.
+    control records, False none of them, None both. ``split_bytes`` None adapts to the input. ``inventory`` is the path of
+    zone maps, which a view of BATCHES uses.
     """
 
     paths: tuple[str, ...]
@@ -53,6 +55,7 @@ class Request:
     control: bool | None = None
     verify_crc: bool = True
     split_bytes: int | None = None
+    inventory: str | None = None
 
 
 #: The cost of opening a file, in bytes of reading: without it, a split of tiny files would have thousands of files.
@@ -71,13 +74,15 @@ SPLITS = 16
 class PlannedSegment:
     """A segment of a folder. ``size`` is in bytes, None if only reading shows it. ``stamp`` is that of a local file.
 
-    Its offsets are below ``end_offset``, the base offset of the next segment; None for the last one.
+    Its offsets are below ``end_offset``, the base offset of the next segment; None for the last one. ``zones`` is None
+    without a zone map.
     """
 
     file: SegmentFile
     size: int | None
     end_offset: int | None
     stamp: Stamp = None
+    zones: ZoneMap | None = None
 
     @property
     def base_offset(self) -> int | None:
@@ -117,6 +122,9 @@ class Split:
 
 def check_paths(request: Request) -> None:
     """Raise UnreadableError or UsageError for the first path without a readable file, also among those of schemas."""
+    if request.inventory is not None:
+        _check_inventory(request)
+        ZoneMaps(request.inventory)
     for path in request.decoding.schema_files if request.decoding else ():
         open_source(path).close()
     for path in request.decoding.schemas if request.decoding else ():
@@ -137,6 +145,11 @@ def check_paths(request: Request) -> None:
                     source.check_not_empty()
 
 
+def _check_inventory(request: Request) -> None:
+    if request.inventory is not None and VIEWS[request.view].unit != BATCHES:
+        raise UsageError(f"inventory: view {request.view} reads whole files")
+
+
 def topics_in(paths: Iterable[str]) -> set[str]:
     """Return the topics of the segments in the paths. Raises UnreadableError."""
     names = (topic_partition(file.path)[0] for path in paths for file in find_segments(path))
@@ -148,6 +161,7 @@ def plan(request: Request, limits: RowFilter) -> list[Split]:
 
     The unit of the view decides which files one task reads.
     """
+    _check_inventory(request)
     if request.framing:
         files = framed_files(request.paths, [request.framing])
         alone = ([SegmentRange(replace(file, requests=request.requests), stored_size(file.path))] for file in files)
@@ -162,6 +176,10 @@ def plan(request: Request, limits: RowFilter) -> list[Split]:
     if view.unit == FILE:
         wanted = by_folder
     else:
+        if request.inventory is not None and limits.has_ranges:
+            by_folder = _with_zones(by_folder, ZoneMaps(request.inventory))
+        # A row of batches is selected by its header, which does not have the oldest timestamp of its records.
+        of_zones = limits if request.view == "records" else replace(limits, end_offset=None, until=None)
         wanted = {path: [one for one in folder if _can_hold(one, limits)] for path, folder in by_folder.items()}
     split_bytes = request.split_bytes or split_size(chain.from_iterable(wanted.values()))
     pieces: list[SegmentRange] = []
@@ -171,7 +189,7 @@ def plan(request: Request, limits: RowFilter) -> list[Split]:
             continue
         stable = _stable_offset(limits, path, folder) if reads_committed(request) else None
         for segment in wanted[path]:
-            pieces += _pieces(segment, limits, split_bytes, stable)
+            pieces += _pieces(segment, limits, of_zones, split_bytes, stable)
     return list(pack_splits(([piece] for piece in pieces), split_bytes))
 
 
@@ -245,23 +263,41 @@ def _segments(files: list[SegmentFile]) -> Iterator[PlannedSegment]:
         yield PlannedSegment(file, stamp[0] if stamp else size, end, stamp)
 
 
+def _with_zones(
+    by_folder: Mapping[str, list[PlannedSegment]], inventory: ZoneMaps
+) -> Mapping[str, list[PlannedSegment]]:
+    """Return the segments with their zone maps."""
+    files = (segment.file for folder in by_folder.values() for segment in folder)
+    maps = inventory.of({file.path: stamp_of(file.path) for file in files})
+    return {
+        path: [replace(segment, zones=maps.get(segment.file.path)) for segment in folder]
+        for path, folder in by_folder.items()
+    }
+
+
 def _can_hold(segment: PlannedSegment, limits: RowFilter) -> bool:
     """Return whether a file can contain rows within the limits, by file names and the time index of a sealed segment."""
     if not limits.accepts_offsets(segment.base_offset, segment.end_offset):
         return False
-    if limits.since is None or segment.end_offset is None:
+    if limits.since is None or segment.end_offset is None or segment.zones is not None:
         return True
     newest = index_reader.newest_timestamp(segment.file.path)
     return newest is None or newest >= limits.since
 
 
-def _pieces(segment: PlannedSegment, limits: RowFilter, split_bytes: int, stable: int | None) -> Iterator[SegmentRange]:
+def _pieces(
+    segment: PlannedSegment, limits: RowFilter, of_zones: RowFilter, split_bytes: int, stable: int | None
+) -> Iterator[SegmentRange]:
+    """Yield the pieces of a segment. ``of_zones`` are the limits that zone maps are compared with."""
     path, size = segment.file.path, segment.size
     if size is None:
         yield SegmentRange(segment.file, None, stable_offset=stable)
         return
-    start, end = byte_range(path, size, limits, sealed=segment.end_offset is not None)
-    yield from pieces_of(segment, start, end, split_bytes, stable)
+    runs = [(0, size)] if segment.zones is None else [*byte_runs(segment.zones, of_zones, size)]
+    if runs:  # else the indexes are not read
+        start, end = byte_range(path, size, limits, sealed=segment.end_offset is not None)
+        for begin, stop in runs:
+            yield from pieces_of(segment, max(start, begin), min(end, stop), split_bytes, stable)
 
 
 def pieces_of(

@@ -20,13 +20,16 @@ from kseg.errors import KsegError, NotASegmentError, UnreadableError
 from kseg.extras.views.planning import Split
 from kseg.extras.views.split_rows import Damaged, DamagePolicy, Task, as_arrow, damage_line, keeps_damage
 from kseg.extras.views.view_table import UNREAD
+from kseg.extras.views.zone_maps import ZoneCollector, stamp_text
 from kseg.findings import Finding, do_nothing
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.compress.codecs import codec_name
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK, DELETE_HORIZON, NO_TIMESTAMP
 from kseg.format.segment.records_chunk import Chunk
+from kseg.format.storage.process_pool import add_progress
 from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import stamp_of
 from kseg.report.arrow_table import pa
 from kseg.results import FileResult, Settings
 from kseg.schema import Row
@@ -43,8 +46,17 @@ class _SummaryFacts:
     any: bool = False
     offsets: ClaimedOffsets | None = None
     claimed: set[int] = field(default_factory=set)
+    zones: ZoneCollector = field(default_factory=ZoneCollector)
+    end: int = 0
+
+    def has_read(self, chunk: Chunk) -> bool:
+        """Return whether a chunk begins before the end of the last one: the file has changed, and is read again."""
+        return not chunk.resumed and chunk.batches.position[chunk.first] < self.end
 
     def __call__(self, chunk: Chunk) -> None:
+        self.zones(chunk)
+        last = chunk.stop - 1
+        self.end = chunk.batches.position[last] + chunk.batches.size[last]
         if self.offsets and not chunk.first and not chunk.resumed:
             self.claimed = self.offsets.update(chunk.batches)
         for row in range(chunk.first, chunk.stop):
@@ -76,8 +88,17 @@ def result_and_row(file: SegmentFile, size: int | None, settings: Settings) -> t
     ``size`` is in bytes, None if it is unknown before reading.
     """
     facts = _SummaryFacts(offsets=ClaimedOffsets(file.path, do_nothing))
-    result = validate_segment(file, settings, watch=facts)
+
+    def watch(chunk: Chunk) -> None:
+        nonlocal facts
+        if facts.has_read(chunk):
+            facts = _SummaryFacts(offsets=ClaimedOffsets(file.path, do_nothing))
+        facts(chunk)
+
+    stamp = stamp_of(file.path)
+    result = validate_segment(file, settings, add_progress, watch)
     summary = result.summary
+    whole = not result.unread and summary.verdict == "sound" and stamp_of(file.path) == stamp
     return result, {
         "file": file.path,
         "size": summary.bytes if size is None else size,
@@ -96,6 +117,8 @@ def result_and_row(file: SegmentFile, size: int | None, settings: Settings) -> t
         "lost_bytes": summary.lost_bytes,
         "verdict": summary.verdict,
         "unread": result.unread,
+        "stamp": stamp_text(stamp),
+        **(facts.zones.columns() if whole else {}),
     }
 
 

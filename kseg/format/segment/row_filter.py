@@ -263,6 +263,11 @@ class RowFilter:
                 yield row, kept
 
     @property
+    def has_ranges(self) -> bool:
+        """Whether the filter has a range of offsets or times."""
+        return (self.first_offset, self.end_offset, self.since, self.until) != (None, None, None, None)
+
+    @property
     def selects_records(self) -> bool:
         """Return whether the filter has a condition on the content of records."""
         return bool(self.conditions) or self.search is not None
@@ -279,7 +284,7 @@ class RowFilter:
 
     def _within_ranges(self, chunk: Chunk, kept: Sequence[int]) -> Sequence[int]:
         """Return the records within the ranges of offsets and times."""
-        if (self.first_offset, self.end_offset, self.since, self.until) == (None, None, None, None):
+        if not self.has_ranges:
             return kept  # without reading the columns, which would make a list of each
         offset, timestamp = chunk.lists.offset, chunk.lists.timestamp
         if (first := self.first_offset) is not None:

@@ -22,12 +22,13 @@ from kseg.results import FileResult, Settings
 WRITTEN = ("findings", "segments")
 
 
-def validate_on_spark(
-    pool: Pool, files: Sequence[SegmentFile], settings: Settings, target: Path
+def with_inventory(
+    pool: Pool | None, files: Sequence[SegmentFile], settings: Settings, target: Path
 ) -> Iterator[FileResult]:
     """Yield the results of ``check_folders``, and write ``findings.parquet`` and ``segments.parquet`` at the end.
 
     The files have the columns of the views of these names. Raises KsegError if they cannot be written.
+    ``add_progress`` is called with the bytes that are read.
     """
     target.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -53,7 +54,6 @@ class _Table:
     """Writes the rows of a view to a Parquet file."""
 
     def __init__(self, stack: ExitStack, folder: Path, view: str) -> None:
-
         self._columns = VIEWS[view].columns
         self._rows: list[schema.Row] = []
         out = stack.enter_context(whole_file(folder / f"{view}.parquet"))

@@ -1,0 +1,173 @@
+"""Zone maps: the offsets and times of each part of a segment, kept in the view ``segments``, and read by later plans.
+
+An inventory is that view as Parquet. A plan that has one skips the zones without wanted records, also where a segment has
+no indexes. A zone map applies to the version of a segment that it was made of: the one with the same stamp.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any
+
+from kseg.errors import UsageError
+from kseg.format.record.columns import BatchColumns
+from kseg.format.record.layout import CODEC_MASK, LOG_APPEND_TIME, NO_TIMESTAMP
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.row_filter import RowFilter
+from kseg.format.storage import local_files
+from kseg.format.storage.source import Stamp
+from kseg.report.arrow_table import pa, parquet, pc
+from kseg.schema import Row
+
+#: A zone begins with the first batch that is so many bytes after the begin of the zone before.
+ZONE_BYTES = 64 * 1024 * 1024
+#: The file in the folder of ``kseg validate --inventory``.
+SEGMENTS = "segments.parquet"
+_NUMBERS = ("zone_positions", "zone_offsets", "zone_min_timestamps", "zone_max_timestamps")
+_COLUMNS = ("file", "stamp", *_NUMBERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """A part of a segment, from a byte to the next zone.
+
+    Its offsets begin at ``offset`` or later. The timestamps of its records are not before ``min_timestamp``, those in the
+    headers of its batches not after ``max_timestamp``; both are in epoch milliseconds, and -1 without a timestamp.
+    """
+
+    position: int
+    offset: int
+    min_timestamp: int
+    max_timestamp: int
+
+    def can_hold(self, limits: RowFilter, following: Zone | None) -> bool:
+        """Return whether the zone, which is before the zone ``following``, can have records within the limits."""
+        return (
+            limits.accepts_offsets(self.offset, following.offset if following else None)
+            and (limits.since is None or self.max_timestamp >= limits.since)
+            and (limits.until is None or self.min_timestamp < limits.until)
+        )
+
+
+ZoneMap = Sequence[Zone]
+
+
+def byte_runs(zones: ZoneMap, limits: RowFilter, size: int) -> Iterator[tuple[int, int]]:
+    """Yield the bytes, half-open, of neighbouring zones that can have records within the limits."""
+    begin: int | None = None
+    for zone, following in zip_longest(zones, zones[1:]):
+        if not zone.can_hold(limits, following):
+            if begin is not None:
+                yield begin, zone.position
+            begin = None
+        elif begin is None:
+            begin = zone.position
+    if begin is not None:
+        yield begin, size
+
+
+@dataclass(slots=True)
+class ZoneCollector:
+    """Collects the zone map of a segment, chunk by chunk.
+
+    ``certain`` becomes False if some records cannot be read, or if offsets do not increase: then there is no map.
+    """
+
+    zones: list[list[int]] = field(default_factory=list)
+    certain: bool = True
+    _next_offset: int = 0
+
+    def __call__(self, chunk: Chunk) -> None:
+        batches = chunk.batches
+        for row in range(chunk.first, chunk.stop):
+            if not batches.selected[row]:
+                self.certain = False
+                continue
+            if not (chunk.resumed and row == chunk.first):
+                self._begin_batch(batches, row)
+            self._add_times(chunk, row)
+
+    def _begin_batch(self, batches: BatchColumns, row: int) -> None:
+        position, last = batches.position[row], batches.last_offset[row]
+        wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
+        first = self._next_offset if wrapper else batches.base_offset[row]  # that of a wrapper is in its payload
+        self.certain &= self._next_offset <= first <= last
+        if not self.zones or position >= self.zones[-1][0] + ZONE_BYTES:
+            self.zones.append([position, first, NO_TIMESTAMP, NO_TIMESTAMP])
+        self._next_offset = last + 1
+
+    def _add_times(self, chunk: Chunk, row: int) -> None:
+        batches, zone = chunk.batches, self.zones[-1]
+        newest = batches.max_timestamp[row]
+        if batches.magic[row] and batches.attributes[row] & LOG_APPEND_TIME:
+            times = [newest]
+        else:
+            rows = chunk.rows(row) if batches.record_total[row] else range(0)
+            times = memoryview(chunk.records.timestamp)[rows.start : rows.stop].tolist()
+            self.certain &= bool(times) or (batches.magic[row] >= 2 and not batches.record_count[row])
+        oldest = min((time for time in times if time != NO_TIMESTAMP), default=NO_TIMESTAMP)
+        if oldest != NO_TIMESTAMP:
+            zone[2] = oldest if zone[2] == NO_TIMESTAMP else min(zone[2], oldest)
+        zone[3] = max(zone[3], newest)
+
+    def columns(self) -> Row:
+        """Return the map as columns of the view ``segments``, null without one."""
+        if not self.certain:
+            return dict.fromkeys(_NUMBERS)
+        return {name: [zone[at] for zone in self.zones] for at, name in enumerate(_NUMBERS)}
+
+
+def stamp_text(stamp: Stamp) -> str | None:
+    """Return a stamp as text, None without one."""
+    return None if stamp is None else ":".join(map(str, stamp))
+
+
+class ZoneMaps:
+    """The zone maps of an inventory. Raises UnreadableError, and UsageError for other files, when it is made."""
+
+    def __init__(self, path: str) -> None:
+        tables = [_table(file) for file in _files(path)]
+        self._table = pa.concat_tables(tables)
+        rows = zip(*(self._table.column(name).to_pylist() for name in _COLUMNS[:2]), strict=True)
+        self._keys = pa.array([_key(file, stamp) for file, stamp in rows], pa.string())
+
+    def of(self, files: Mapping[str, Stamp]) -> dict[str, ZoneMap]:
+        """Return the zone maps of files, by path, that have the stamp that is given with the path."""
+        wanted = pa.array([_key(path, stamp_text(stamp)) for path, stamp in files.items()], pa.string())
+        rows = pc.index_in(wanted, value_set=self._keys, skip_nulls=True)
+        found = {path: row for path, row in zip(files, rows.to_pylist(), strict=True) if row is not None}
+        columns = [
+            column.to_pylist()
+            for column in self._table.take(pa.array(found.values(), pa.int64())).select(_NUMBERS).columns
+        ]
+        maps: dict[str, ZoneMap] = {}
+        for path, *numbers in zip(found, *columns, strict=True):
+            if None not in numbers:
+                maps[path] = tuple(Zone(*values) for values in zip(*numbers, strict=True))
+        return maps
+
+
+def _key(path: str, stamp: str | None) -> str | None:
+    """Return what is equal for the same version of a segment, from whatever folder its path was given."""
+    return None if stamp is None else "/".join([*path.rsplit("/", 2)[-2:], stamp])
+
+
+def _files(path: str) -> list[str]:
+    """Return the Parquet files at a path: a file, or a folder of ``kseg validate --inventory`` or of Spark."""
+    if not local_files.is_folder(path):
+        return [path]
+    found = sorted(name for name in local_files.names_in(path) if name.endswith(".parquet") and name[0] not in "._")
+    if not found:
+        raise UsageError(f"{path}: no inventory: expected {SEGMENTS} of kseg validate --inventory")
+    return [f"{path.rstrip('/')}/{name}" for name in ([SEGMENTS] if SEGMENTS in found else found)]
+
+
+def _table(path: str) -> Any:
+    try:
+        found = parquet.read_table(io.BytesIO(local_files.read_file(path)), columns=list(_COLUMNS), use_threads=False)
+        return found.select(_COLUMNS)
+    except (pa.ArrowInvalid, KeyError) as error:
+        raise UsageError(f"{path}: no inventory: expected the view segments as Parquet") from error
