@@ -315,7 +315,7 @@ def write_parts(
     with dump_ranges.dumped_files(files, request, write_on, jobs) as (dump, by_file):
         for file, parts in by_file:
             outcome.begin(file)
-            start = dump.show(parts, show)
-            if start is not None:
-                rows = outcome.attempt(dump.rest(file, start, outcome), listed=file.listed)
+            rest = dump.show(parts, show)
+            if rest is not None:
+                rows = outcome.attempt(dump.rest(file, rest, outcome), listed=file.listed)
                 write_on(outcome.counted(rows), out)

@@ -136,7 +136,7 @@ def _report_damage(places: DataFrame, report: Callable[[str], object], unread: C
     found = places.limit(MOST_REPORTED + 1).collect()
     for row in found[:MOST_REPORTED]:
         rule, _, message = row.damage.partition(": ")
-        if row.damage.startswith(UNREAD) or ("file" in row and row.damage.startswith(f"{row.file}: ")):
+        if row.damage.startswith(UNREAD):
             unread(row.damage.removeprefix(UNREAD))
         elif "file" not in row:  # the place is in the text
             report(f"{row.folder}/{row.damage}" if "folder" in row else row.damage)

@@ -239,7 +239,7 @@ def test_dump(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     parts: Counter[str] = Counter()
     shown = dump_jobs.ParallelDump.show
 
-    def counted(self: dump_jobs.ParallelDump, of_file: Any, show: Callable[[Any, memoryview], None]) -> int | None:
+    def counted(self: dump_jobs.ParallelDump, of_file: Any, show: Callable[[Any, memoryview], None]) -> Any:
         number = 0
 
         def noted(output: Any, lines: memoryview) -> None:

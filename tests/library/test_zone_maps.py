@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import kseg
+from kseg.commands.validate.validate import validate_segment
 from kseg.errors import KsegError
-from kseg.extras.views import zone_maps
+from kseg.extras.views import whole_files, zone_maps
 from kseg.extras.views.planning import Request, plan
 from kseg.extras.views.split_rows import read
 from kseg.extras.views.view_table import VIEWS, columns_of
@@ -181,3 +182,25 @@ def test_a_view_of_whole_files_refuses_an_inventory(tmp_path: Path) -> None:
     inventory = inventory_of(folder, tmp_path / "inventory.parquet")
     with pytest.raises(KsegError, match="inventory: view segments reads whole files"):
         kseg.scan(folder, "segments", inventory=inventory)
+
+
+def test_a_segment_that_is_read_again_has_the_row_of_the_second_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker truncates a log while it is checked: the offsets and zones are those of the verdict."""
+    log = tmp_path / "orders-0" / f"{0:020}.log"
+    log.parent.mkdir()
+    log.touch()
+    first, second = (
+        b"".join(build_batch([PlainRecord(n, None, b"v", BEGIN + n)]) for n in range(count)) for count in (40, 7)
+    )
+
+    def twice(*given: Any) -> Any:
+        for data in (first, second):
+            log.write_bytes(data)
+            result = validate_segment(*given)
+        return result
+
+    monkeypatch.setattr(whole_files, "validate_segment", twice)
+    (row,) = pa.RecordBatchReader.from_stream(kseg.scan(log.parent, "segments")).read_all().to_pylist()
+    assert (row["records"], row["last_offset"], row["max_timestamp_ms"]) == (7, 6, BEGIN + 6)

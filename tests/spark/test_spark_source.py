@@ -361,6 +361,8 @@ def test_an_inventory_written_by_spark_leaves_segments_out(spark: SparkSession, 
         wanted = load(spark, tmp_path / "logs", view=view, **window).collect()
         found = load(spark, tmp_path / "logs", view=view, inventory=inventory, **window).collect()
         assert found == wanted != []
-        assert {row.file for row in found} == {str(folder / f"{400:020}.log")}
+        # The header of a batch does not have the oldest timestamp of its records.
+        last = (400,) if view == "records" else (400, 800, 1200)
+        assert {row.file for row in found} == {str(folder / f"{offset:020}.log") for offset in last}
     with pytest.raises(Exception, match="inventory: view segments reads whole files"):
         load(spark, tmp_path / "logs", view="segments", inventory=inventory).collect()

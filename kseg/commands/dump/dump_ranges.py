@@ -98,43 +98,42 @@ class ParallelDump:
         # The output of a range can be larger than expected.
         self._wanted = min(WANTED_OUTPUT, len(slots[0]) // 3)
         self._range_size: float = FIRST_RANGE
-        self._stamps: dict[str, Stamp] = {}
 
     def plan(self, file: SegmentFile, size: int | None, pool: Pool) -> Iterator[Range]:
         """Yield the ranges of a file; none if its size is unknown."""
         if not size:
             return
-        self._stamps[file.path] = stamp_of(file.path)
+        stamp = stamp_of(file.path)
         begin, stop = self._wanted_bytes(file.path, size)
         # The checks of a KRaft snapshot's end need its beginning.
         divided = stop - begin >= 2 * self._range_size and not is_snapshot(file.path)
         start = begin
         while start < stop:
             end = self._end_of_range(file.path, start, stop) if divided else stop
-            yield Range(file, start, end, first=start == begin, slot=next(self._next_slots))
+            yield Range(file, start, end, first=start == begin, slot=next(self._next_slots), stamp=stamp)
             start = end
 
-    def show(self, parts: Parts[Range, Output], show: Callable[[Output, memoryview], None]) -> int | None:
+    def show(self, parts: Parts[Range, Output], show: Callable[[Output, memoryview], None]) -> tuple[int, Stamp] | None:
         """Call ``show`` with the output of each range of a file and its lines, which are valid until it returns.
 
-        Returns the byte from which this process must dump the rest of the file, None at the end.
+        Returns the byte from which this process must dump the rest of the file with the stamp of the ranges before it, None
+        at the end.
         """
         before: CheckState | None = None
-        rest: int | None = 0
+        rest: tuple[int, Stamp] | None = (0, None)
         for part, output in parts:
             assert part
             if not self._follows(part, output, before):
                 parts.close()
-                return 0 if part.first else part.start
+                return (0, None) if part.first else (part.start, part.stamp)
             show(output, self._slots[part.slot][: output.size])
             before, rest = output.history, None
         return rest
 
-    def rest(self, file: SegmentFile, start: int, report: Report) -> Iterator[Item]:
-        """Yield the items of a file from a byte on, which is the one that ``show`` has returned. Raises KsegError."""
-        stamp = self._stamps.pop(file.path, None)
-        if start:
-            check_same(file.path, stamp)
+    def rest(self, file: SegmentFile, rest: tuple[int, Stamp], report: Report) -> Iterator[Item]:
+        """Yield the items of a file from a byte on, which ``show`` has returned. Raises KsegError."""
+        start, stamp = rest
+        check_same(file.path, stamp)
         yield from from_position(self._request.items(file, report), start)
 
     def _follows(self, part: Range, output: Output, before: CheckState | None) -> bool:
@@ -177,7 +176,8 @@ class ParallelDump:
 class Range:
     """Bytes ``start`` to ``end`` of a file.
 
-    ``first``: it is the first range of the file. ``slot`` is the number of the memory for its output.
+    ``first``: it is the first range of the file. ``slot`` is the number of the memory for its output, ``stamp`` that of the
+    file when it was divided.
     """
 
     file: SegmentFile
@@ -185,6 +185,7 @@ class Range:
     end: int
     first: bool = True
     slot: int = 0
+    stamp: Stamp = None
 
 
 @dataclass(frozen=True, slots=True)

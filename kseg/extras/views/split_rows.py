@@ -15,7 +15,7 @@ from kseg.engine import imported
 from kseg.errors import KsegError, LimitError, NotASegmentError, UnreadableError
 from kseg.extras.serialization import record_decoder
 from kseg.extras.views.planning import Request, SegmentRange, Split, reads_committed
-from kseg.extras.views.view_table import DAMAGE, FINDINGS, VIEWS
+from kseg.extras.views.view_table import DAMAGE, FINDINGS, UNREAD, VIEWS
 from kseg.findings import READ_ERROR, RULES, Finding, Severity, Verdict, do_nothing, unreadable
 from kseg.format.checks.run_checks import policy_for
 from kseg.format.internal_topics.decode import internal_topic
@@ -108,6 +108,8 @@ def keeps_damage(task: Task) -> bool:
 
 def damage_line(file: str, row: schema.Row) -> str:
     """Return the damage in a row of a DamagePolicy with its place, for views that have no columns for a place."""
+    if row["damage"].startswith(UNREAD):
+        return str(row["damage"])
     rule, _, message = row["damage"].partition(": ")
     place = "" if row["position"] is None else f" at byte {row['position']}"
     return f"{file}: {rule}{place}: {message}"
@@ -155,7 +157,7 @@ class DamagePolicy:
             raise Damaged(str(error))
         self.unread = True
         self._notices.unread(error)
-        self._keep(str(error))
+        self._keep(UNREAD + str(error))
 
     def _keep(self, what: str, position: int | None = None, offset: int | None = None) -> None:
         if self._keeps:

@@ -19,7 +19,7 @@ from kseg.text import unknown_name
 
 #: Only returned if requested by name, as Spark's readers of CSV and JSON return malformed rows: rows are those of the data.
 DAMAGE = Column("damage", "text", "the damage at this position; null for a row of the data")
-#: What precedes the reason why a file was not read, in that column of a view without the column ``file``.
+#: What precedes the reason why a file was not read, in that column.
 UNREAD = "unread: "
 
 #: Only returned if requested by name, and in the tables of ``kseg sql``, where ``key``, ``value`` and ``headers`` are text.

@@ -13,7 +13,6 @@ from kseg.errors import UnreadableError, UsageError
 from kseg.extras.serialization.schemas_topic import TOPIC, RegistryState, applied_records
 from kseg.extras.views.planning import Split
 from kseg.extras.views.split_rows import DamagePolicy, Task, as_arrow, damage_line
-from kseg.extras.views.view_table import UNREAD
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, TOPICS
 from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.sidefiles.registry import named_file
@@ -79,9 +78,7 @@ def _schema_rows(task: Task, split: Split) -> Iterator[Row]:
 def _damage_rows(policies: Mapping[str, DamagePolicy]) -> Iterator[Row]:
     """Yield the damage that policies have kept, and the files that were not read, with the place in the text."""
     for path, policy in policies.items():
-        for row in policy.rows:
-            is_unread = row["damage"].startswith(f"{path}: ")
-            yield {"damage": UNREAD + row["damage"] if is_unread else damage_line(path, row)}
+        yield from ({"damage": damage_line(path, row)} for row in policy.rows)
 
 
 def read_topics(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
