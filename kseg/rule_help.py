@@ -378,7 +378,8 @@ CAUSES: Mapping[str, str] = {
     ),
     "missing-epochs": (
         "The leader-epoch-checkpoint was deleted, or not copied with the log. The broker writes a new one with the newest "
-        "epoch only."
+        "epoch only. Or a broker removed the replica and got it again: it can then write the entries of the old replica, "
+        "none after a truncation, over those of the new one (LeaderEpochFileCache, seen in Kafka 4.3)."
     ),
     "zero-segment": (
         "The only segment of a partition, or a segment that is read by itself, has no byte other than zero. Either it was "

@@ -176,8 +176,10 @@ def _pool(asked: ValidateOptions, files: Sequence[SegmentFile], progress: Progre
     if asked.spark is not None:
         with spark_session.spark_pool(asked, files, progress) as executors:
             yield executors
-    elif asked.inventory is not None and min(asked.jobs, len(files)) > 1:
-        with process_pool.process_pool(min(asked.jobs, len(files)), progress) as processes:
+    elif asked.inventory is None:
+        yield None
+    elif (jobs := min(asked.jobs, len(files))) > 1:
+        with process_pool.process_pool(jobs, progress) as processes:
             yield processes
     else:
         with process_pool.progress_to(progress):

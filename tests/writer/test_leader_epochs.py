@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import shutil
 import time
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.checkpoints import LeaderEpoch
 from kseg.format.storage.source import open_source
 from kseg.format.writer.written_side_files import merged
+from tests.support.cli import SEGMENTS, invoke
 from tests.support.replicated import NAME, batch, fill, logs, messages, negative
 from tools.make_findings import findings
 
@@ -180,7 +183,7 @@ def test_negative_epochs_of_earlier_versions_become_0(tmp_path: Path) -> None:
 
 def test_a_checkpoint_written_meanwhile_is_not_compared(tmp_path: Path) -> None:
     """A follower that starts over, or deletes old segments, clears epochs of segments that were just read."""
-    folder = fill(tmp_path / "in-0", {NAME: batch(0, 10, 3), EPOCHS: b"0\n0\n"})
+    folder = fill(tmp_path / "in-0", {NAME: batch(0, 10, 3), EPOCHS: b"0\n1\n2 0\n"})
     assert errors(folder) == ["epoch-mismatch"]
     later = time.time() + 1000
     os.utime(folder / EPOCHS, (later, later))
@@ -193,3 +196,18 @@ def test_record_sets_of_producers_have_no_epoch(tmp_path: Path) -> None:
     path.write_bytes(negative(batch(0, 10, 0)))
     found = [row["rule"] for row in findings(path, {"framing": "message-set"}) if row["kind"] == "finding"]
     assert "negative-leader-epoch" not in found
+
+
+@pytest.mark.parametrize("text", [None, "0\n0\n"], ids=["absent", "empty"])
+def test_a_checkpoint_without_entries_is_one_that_is_absent(text: str | None, tmp_path: Path) -> None:
+    """A broker reads the same from both: no epochs. It is a warning: the log has them, and consumers lose nothing."""
+    folder = tmp_path / "orders-0"
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none-segments", folder, ignore=shutil.ignore_patterns("ORIGIN", "expect*"))
+    checkpoint = folder / "leader-epoch-checkpoint"
+    checkpoint.unlink()
+    if text is not None:
+        checkpoint.write_text(text)
+    done = invoke("validate", "--format", "jsonl", folder)
+    found = [json.loads(line) for line in done.stdout.splitlines()][:-1]
+    assert [(row["rule"], row["severity"]) for row in found] == [("missing-epochs", "warning")]
+    assert done.exit_code == 0

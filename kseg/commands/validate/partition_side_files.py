@@ -268,10 +268,10 @@ def _epoch_contradiction(entries: list[LeaderEpoch], run: EpochRun) -> str | Non
     """Return how the checkpoint contradicts the batches of one epoch, or None.
 
     Batches before the first entry are not checked: a broker removes entries below the log start, and clears the
-    checkpoint when it appends v0 or v1 batches.
+    checkpoint when it appends v0 or v1 batches. Without entries it contradicts nothing, as if it did not exist.
     """
     epoch, first, last = run
-    if epoch < 0 or (entries and last < entries[0].start_offset):
+    if epoch < 0 or not entries or last < entries[0].start_offset:
         return None
     at = next((at for at, entry in enumerate(entries) if entry.epoch == epoch), None)
     if at is None:

@@ -101,17 +101,17 @@ class ZoneCollector:
 
     def _add_times(self, chunk: Chunk, row: int) -> None:
         batches, zone = chunk.batches, self.zones[-1]
-        newest = batches.max_timestamp[row]
-        if batches.magic[row] and batches.attributes[row] & LOG_APPEND_TIME:
-            times = [newest]
-        else:
-            rows = chunk.rows(row) if batches.record_total[row] else range(0)
-            times = memoryview(chunk.records.timestamp)[rows.start : rows.stop].tolist()
-            self.certain &= bool(times) or (batches.magic[row] >= 2 and not batches.record_count[row])
-        oldest = min((time for time in times if time != NO_TIMESTAMP), default=NO_TIMESTAMP)
+        zone[3] = max(zone[3], newest := batches.max_timestamp[row])
+        times = [newest]
+        if not (batches.magic[row] and batches.attributes[row] & LOG_APPEND_TIME):
+            first, count = batches.first_record[row], batches.record_total[row]
+            times = memoryview(chunk.records.timestamp)[first : first + count].tolist()
+            self.certain &= count > 0 or (batches.magic[row] >= 2 and not batches.record_count[row])
+        oldest = min(times, default=NO_TIMESTAMP)
+        if oldest == NO_TIMESTAMP:  # of some records, or of all
+            oldest = min((time for time in times if time != NO_TIMESTAMP), default=NO_TIMESTAMP)
         if oldest != NO_TIMESTAMP:
             zone[2] = oldest if zone[2] == NO_TIMESTAMP else min(zone[2], oldest)
-        zone[3] = max(zone[3], newest)
 
     def columns(self) -> Row:
         """Return the map as columns of the view ``segments``, null without one."""
