@@ -28,7 +28,7 @@ else:
         lazy(f"openlineage.client.{name}", needed=_NEEDED) for name in ("client", "event_v2", "facet_v2", "serde")
     )
 
-#: The namespace of the jobs, and what the events name as their producer.
+#: The namespace of the jobs, and the producer that the events name.
 NAMESPACE = "kseg"
 PRODUCER = f"kseg {kseg.__version__}"
 

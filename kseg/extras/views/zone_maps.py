@@ -22,7 +22,7 @@ from kseg.format.storage.source import Stamp
 from kseg.report.arrow_table import pa, parquet, pc
 from kseg.schema import Row
 
-#: A zone begins with the first batch that is so many bytes after the begin of the zone before.
+#: A zone begins with the first batch that is this number of bytes after the start of the zone before.
 ZONE_BYTES = 64 * 1024 * 1024
 #: The file in the folder of ``kseg validate --inventory``.
 SEGMENTS = "segments.parquet"
@@ -73,7 +73,7 @@ def byte_runs(zones: ZoneMap, limits: RowFilter, size: int) -> Iterator[tuple[in
 class ZoneCollector:
     """Collects the zone map of a segment, chunk by chunk.
 
-    ``certain`` becomes False if some records cannot be read, or if offsets do not increase: then there is no map.
+    ``certain`` becomes False if some records cannot be read, or if offsets do not increase: then the segment gets no map.
     """
 
     zones: list[list[int]] = field(default_factory=list)
@@ -151,7 +151,7 @@ class ZoneMaps:
 
 
 def _key(path: str, stamp: str | None) -> str | None:
-    """Return what is equal for the same version of a segment, from whatever folder its path was given."""
+    """Return a key of this version of a segment. It is the same for each way to write the path of its folder."""
     return None if stamp is None else "/".join([*path.rsplit("/", 2)[-2:], stamp])
 
 
