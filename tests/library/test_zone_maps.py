@@ -163,6 +163,7 @@ def test_validate_writes_it_and_sql_reads_less(tmp_path: Path) -> None:
         ("folder", "no inventory: expected segments.parquet of kseg validate --inventory"),
         ("text", "no inventory: expected the view segments as Parquet"),
         ("findings", "no inventory: expected the view segments as Parquet"),
+        ("types", "no inventory: expected the view segments as Parquet"),
     ],
 )
 def test_another_file_is_no_inventory(content: str | None, message: str, tmp_path: Path) -> None:
@@ -173,6 +174,8 @@ def test_another_file_is_no_inventory(content: str | None, message: str, tmp_pat
         place.write_text("name")
     elif content == "findings":
         pq.write_table(pa.table({"rule": ["crc-mismatch"]}), place)
+    elif content == "types":
+        pq.write_table(pa.table({name: [{"a": 1}] for name in zone_maps._COLUMNS}), place)
     with pytest.raises(KsegError, match=message):
         kseg.scan(SEGMENTS / "4.3.0-v2-none", inventory=place)
 

@@ -129,15 +129,13 @@ class ZoneMaps:
     """The zone maps of an inventory. Raises UnreadableError, and UsageError for other files, when it is made."""
 
     def __init__(self, path: str) -> None:
-        tables = [_table(file) for file in _files(path)]
-        self._table = pa.concat_tables(tables)
-        rows = zip(*(self._table.column(name).to_pylist() for name in _COLUMNS[:2]), strict=True)
-        self._keys = pa.array([_key(file, stamp) for file, stamp in rows], pa.string())
+        self._table = pa.concat_tables([_table(file) for file in _files(path)])
+        self._keys = _keys(self._table.column("file"), self._table.column("stamp")).combine_chunks()
 
     def of(self, files: Mapping[str, Stamp]) -> dict[str, ZoneMap]:
         """Return the zone maps of files, by path, that have the stamp that is given with the path."""
-        wanted = pa.array([_key(path, stamp_text(stamp)) for path, stamp in files.items()], pa.string())
-        rows = pc.index_in(wanted, value_set=self._keys, skip_nulls=True)
+        stamps = pa.array(map(stamp_text, files.values()), pa.string())
+        rows = pc.index_in(_keys(pa.array(files, pa.string()), stamps), value_set=self._keys, skip_nulls=True)
         found = {path: row for path, row in zip(files, rows.to_pylist(), strict=True) if row is not None}
         columns = [
             column.to_pylist()
@@ -145,14 +143,18 @@ class ZoneMaps:
         ]
         maps: dict[str, ZoneMap] = {}
         for path, *numbers in zip(found, *columns, strict=True):
-            if None not in numbers:
+            lengths = {len(column) if column is not None and None not in column else -1 for column in numbers}
+            if len(lengths) == 1 and -1 not in lengths:
                 maps[path] = tuple(Zone(*values) for values in zip(*numbers, strict=True))
         return maps
 
 
-def _key(path: str, stamp: str | None) -> str | None:
-    """Return a key of this version of a segment. It is the same for each way to write the path of its folder."""
-    return None if stamp is None else "/".join([*path.rsplit("/", 2)[-2:], stamp])
+def _keys(paths: Any, stamps: Any) -> Any:
+    """Return a key of each version of a segment, null without a stamp, for Arrow arrays of paths and stamps.
+
+    It is the same for each way to write the path of its folder. A million keys are no objects of Python.
+    """
+    return pc.binary_join_element_wise(pc.replace_substring_regex(paths, r"^.*/([^/]*/[^/]*)$", r"\1"), stamps, "/")
 
 
 def _files(path: str) -> list[str]:
@@ -168,6 +170,7 @@ def _files(path: str) -> list[str]:
 def _table(path: str) -> Any:
     try:
         found = parquet.read_table(io.BytesIO(local_files.read_file(path)), columns=list(_COLUMNS), use_threads=False)
-        return found.select(_COLUMNS)
-    except (pa.ArrowInvalid, KeyError) as error:
+        types = [pa.string()] * 2 + [pa.list_(pa.int64())] * len(_NUMBERS)
+        return found.select(_COLUMNS).cast(pa.schema(list(zip(_COLUMNS, types, strict=True))))
+    except (pa.ArrowException, KeyError) as error:
         raise UsageError(f"{path}: no inventory: expected the view segments as Parquet") from error
