@@ -85,7 +85,7 @@ RULES: tuple[Excludes | Needs, ...] = (
     Needs("--count --files-with-matches --only-matching", "--format=text", "other formats have records"),
     Needs("--spark-conf --packages", "--spark"),
     Excludes("--spark", "--jobs", "the number of its tasks is that of the master", "pipeline"),
-    Needs("--inventory", "--deep", command="validate"),
+    Excludes("--inventory", "--shallow", "it has times of records", "validate"),
     Excludes("--inventory", "--spark", "Spark applies the conditions to the rows that it is given", "sql"),
     Excludes("--cache", "--inventory --baseline --write-baseline", "it skips unchanged files"),
     Excludes("--export --export-records", "--used-by --registry --format=jsonl,csv", "it writes lines of its own"),

@@ -347,6 +347,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
         OTHERS: _NO_FILES,
         "explain": "it reads the first entry of each kind",
     },
+    "inventory": {"pipeline": "its state has an inventory of its own", OTHERS: "it does not show views of segments"},
     "framings": {OTHERS: "its files are segments and folders of a broker", "rules": _NO_FILES},
     "dry_run": {"adopt": "without -o it shows the plan", OTHERS: "only these commands have a preview"},
     "offsets": {"sql": "a condition on offset, where the statement filters", OTHERS: _WHOLE},

@@ -50,7 +50,6 @@ ARGUMENTS: dict[str, list[str]] = {
 }
 #: What an option needs in order to work.
 NEEDED: dict[str, list[str]] = {
-    "--inventory": ["--spark", "local[1]"],
     "SRC... [DST]": ["--force"],
     "DST": ["--force"],
     "FOLDER": [],

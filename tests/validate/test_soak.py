@@ -17,7 +17,7 @@ def test_validate_finds_nothing_wrong_next_to_a_failing_cluster(tmp_path: Path) 
     from tools.lab import soak
 
     report = soak.soak(tmp_path, soak.SECONDS)
-    assert (report.bad_count, report.bad) == (0, []), str(report)
+    assert (report.bad_count, report.bad, report.grown) == (0, [], []), str(report)
     assert report.runs >= 3
     assert report.segments > 100, str(report)
     assert report.events["unclean_election"], str(report)

@@ -30,7 +30,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from tools.lab.cluster import KraftCluster, freeze, thaw, wait_until
 from tools.lab.cluster_traffic import PARTITIONS, TOPICS
 from tools.lab.kraft import KraftBroker
-from tools.lab.soak_watched import Follower, Stream, Watched
+from tools.lab.soak_watched import GROWN, Follower, Stream, Watched
 from tools.proof import figures
 
 VERSION = "4.3.0"
@@ -85,6 +85,7 @@ class Report:
     events: Counter[str] = field(default_factory=Counter)
     bad: list[dict[str, Any]] = field(default_factory=list)
     bad_count: int = 0
+    grown: list[str] = field(default_factory=list)
 
     def add_bad(self, row: dict[str, Any]) -> None:
         self.bad_count += 1
@@ -99,7 +100,8 @@ class Report:
             f" {self.batches:,} batches, {self.lags:,} rows of lag; at most {peaks} MB in the first and second half;"
             f" {'; '.join(self.watched)}; {sum(self.events.values())} events, and {self.unreadable} runs could not read a"
             " log directory that failed;"
-            f" {self.bad_count} findings at warning or above, or failures"
+            f" {self.bad_count} findings at warning or above, or failed runs;"
+            f" with more memory or descriptors: {', '.join(self.grown) or 'no command'}"
         )
 
 
@@ -153,7 +155,9 @@ def _log_dirs(cluster: KraftCluster, node: int) -> list[Path]:
 def _end(watched: Watched, report: Report) -> None:
     line, wrong = watched.end()
     report.watched.append(line)
-    if wrong is not None:
+    if wrong is not None and wrong.startswith(GROWN):
+        report.grown.append(watched.name)
+    elif wrong is not None:
         report.add_bad({"command": line, "stderr": wrong})
 
 
@@ -348,7 +352,7 @@ def main() -> None:
     report = soak(folder, SECONDS, show=lambda line: print(line, flush=True))
     print(dict(report.infos), dict(report.events), *report.bad, sep="\n")
     figures.report("soak", str(report))
-    sys.exit(bool(report.bad_count))
+    sys.exit(bool(report.bad_count or report.grown))
 
 
 if __name__ == "__main__":

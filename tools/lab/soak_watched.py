@@ -12,12 +12,18 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-#: What a command may have more of at the end than after its first minutes.
+#: What a command may have more of at the end than after its first minutes: in both cases the least of a minute, because
+#: Spark's idle workers end and begin.
 MORE_BYTES, MORE_DESCRIPTORS = 40 << 20, 30
+_WINDOW = 60
+#: The descriptors that Spark's JVM keeps of each ended query with a source in Python: 4, also with one that is not kseg's.
+KEPT_DESCRIPTORS = 4
 #: What a stream says when the cluster has deleted, replaced or truncated what it was to read next; it is started again.
 EXPECTED_ENDS = ("before it was read", "before they were read", "it was truncated", "meanwhile", "No such file")
 #: What Spark's daemon writes when it closes a socket before its worker has ended; no row is lost.
 HARMLESS = b"BrokenPipeError: [Errno 32] Broken pipe"
+#: How the reason begins if a command has more memory or descriptors than it may have.
+GROWN = "has more memory or descriptors"
 
 
 class Watched:
@@ -27,7 +33,7 @@ class Watched:
     """
 
     def __init__(self, name: str, command: list[str], seconds: int = 60) -> None:
-        self._name = name
+        self.name = name
         self._seconds = seconds
         self._running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self._stderr = b""
@@ -45,9 +51,10 @@ class Watched:
         for thread in self._threads:
             thread.join()
         self._running.wait()
-        first, last = self._used[min(self._seconds, len(self._used) - 1)], self._used[-1]
+        begin = min(self._seconds, len(self._used) - 1)
+        first, last = _least(self._used[begin : begin + _WINDOW]), _least(self._used[-_WINDOW:])
         figures = (
-            f"{self._name} had {self.figures()}, {first[0] >> 20} and {last[0] >> 20} MB, {first[1]} and {last[1]}"
+            f"{self.name} had {self.figures()}, {first[0] >> 20} and {last[0] >> 20} MB, {first[1]} and {last[1]}"
             f" descriptors after {self._seconds // 60} min and at the end"
         )
         wrong = self.wrong()
@@ -55,8 +62,8 @@ class Watched:
             wrong = f"ended with exit code {code}"
         elif self._stderr.count(b"Traceback") > self._stderr.count(HARMLESS):
             wrong = "a traceback"
-        elif last[0] > first[0] + MORE_BYTES or last[1] > first[1] + MORE_DESCRIPTORS:
-            wrong = "has more memory or descriptors"
+        elif last[0] > first[0] + MORE_BYTES or last[1] > first[1] + MORE_DESCRIPTORS + self.kept_descriptors():
+            wrong = GROWN
         return figures, wrong and f"{wrong}\n{self._stderr[-2000:].decode(errors='replace')}"
 
     def take(self, line: bytes) -> None:
@@ -69,6 +76,10 @@ class Watched:
     def wrong(self) -> str | None:
         """What is wrong with its output, None for nothing."""
         return None
+
+    def kept_descriptors(self) -> int:
+        """The number of descriptors that are not its own leak."""
+        return 0
 
     def _read(self) -> None:
         assert self._running.stdout is not None
@@ -133,10 +144,18 @@ class Stream(Watched):
             f" {counts['ends']} new starts after deleted records"
         )
 
+    def kept_descriptors(self) -> int:
+        return KEPT_DESCRIPTORS * self._counts["ends"]
+
     def wrong(self) -> str | None:
         if self._damage:
             return "\n".join(["rows of damage", *self._damage[:20]])
         return self._others[0] if self._others else None if self._counts["rows"] else "no row"
+
+
+def _least(used: list[tuple[int, int]]) -> tuple[int, int]:
+    """Return the least memory and the least number of descriptors of some moments."""
+    return min(memory for memory, _ in used), min(count for _, count in used)
 
 
 def _processes(pid: int) -> Iterator[int]:

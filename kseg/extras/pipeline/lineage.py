@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from openlineage.client import client, event_v2, facet_v2, serde
 else:
     _NEEDED = "report.to = openlineage needs a library: pip install 'kseg[lineage]', which has openlineage-python"
-    client, event_v2, facet_v2, serde = (
-        lazy(f"openlineage.client.{name}", needed=_NEEDED) for name in ("client", "event_v2", "facet_v2", "serde")
-    )
+    client = lazy("openlineage.client.client", needed=_NEEDED)
+    event_v2 = lazy("openlineage.client.event_v2", needed=_NEEDED)
+    facet_v2 = lazy("openlineage.client.facet_v2", needed=_NEEDED)
+    serde = lazy("openlineage.client.serde", needed=_NEEDED)
 
 #: The namespace of the jobs, and the producer that the events name.
 NAMESPACE = "kseg"

@@ -10,6 +10,7 @@ from typing import Any
 
 from kseg.extras.sql.statement import OutOfMemory, Statement, duckdb
 from kseg.extras.views.scan import Scan
+from kseg.format.storage import interrupts
 from kseg.report.arrow_table import BATCH_ROWS, pa
 
 #: The memory in bytes that DuckDB may use. A statement that needs more before its first row is run again with the next
@@ -103,6 +104,7 @@ class _Running:
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function in the other thread: DuckDB does not react to Ctrl-C, but this thread does."""
+        interrupts.raise_lost()  # one that came in ``connected``
         running = self._worker.submit(function, *arguments)
         try:
             return running.result()

@@ -50,6 +50,15 @@ def signal_behind(error: BaseException) -> Interrupted | None:
     return cause or next(iter(_received), None)
 
 
+def raise_lost() -> None:
+    """Raise the signal again that came while code in C called Python and dropped its exception, as DuckDB does.
+
+    Call it where no signal is handled, such as before a wait.
+    """
+    if _received and sys.exc_info()[1] is None:
+        raise _received[0]
+
+
 @contextmanager
 def raised() -> Iterator[None]:
     """Raise Interrupted for a signal in this block. After the block a signal ends the process at once.
