@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from pathlib import Path
 #: Spark's idle workers end and begin.
 MORE_BYTES, MORE_DESCRIPTORS = 40 << 20, 30
 _WINDOW = 60
+#: Seconds that a command may take for its first row: Spark starts slowly on a busy machine.
+_PATIENCE = 120
 #: The descriptors that Spark's JVM keeps of each ended query with a source in Python: 4, also with one that is not kseg's.
 KEPT_DESCRIPTORS = 4
 #: What a stream says when the cluster has deleted, replaced or truncated what it was to read next; it is started again.
@@ -45,6 +48,9 @@ class Watched:
 
     def end(self) -> tuple[str, str | None]:
         """End the command; return its figures, and what went wrong, None for nothing."""
+        until = time.monotonic() + _PATIENCE
+        while not self.has_begun() and self._running.poll() is None and time.monotonic() < until:
+            time.sleep(1)
         self._done.set()
         code = self._running.poll()
         self._running.terminate()  # a job in the background ignores SIGINT
@@ -76,6 +82,10 @@ class Watched:
     def wrong(self) -> str | None:
         """What is wrong with its output, None for nothing."""
         return None
+
+    def has_begun(self) -> bool:
+        """Whether it has had a row."""
+        return True
 
     def kept_descriptors(self) -> int:
         """The number of descriptors that are not its own leak."""
@@ -143,6 +153,9 @@ class Stream(Watched):
             f"{counts['rows']:,} rows in {counts['batches']:,} batches, {len(self._damage)} of damage,"
             f" {counts['ends']} new starts after deleted records"
         )
+
+    def has_begun(self) -> bool:
+        return self._counts["rows"] > 0
 
     def kept_descriptors(self) -> int:
         return KEPT_DESCRIPTORS * self._counts["ends"]
