@@ -29,7 +29,7 @@ from kseg.format.record.layout import CODEC_MASK, DELETE_HORIZON, NO_TIMESTAMP
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.storage.process_pool import add_progress
 from kseg.format.storage.segment_files import SegmentFile
-from kseg.format.storage.source import stamp_of
+from kseg.format.storage.source import Stamp, stamp_of, stored_size
 from kseg.report.arrow_table import pa
 from kseg.results import FileResult, Settings
 from kseg.schema import Row
@@ -95,10 +95,10 @@ def result_and_row(file: SegmentFile, size: int | None, settings: Settings) -> t
             facts = _SummaryFacts(offsets=ClaimedOffsets(file.path, do_nothing))
         facts(chunk)
 
-    stamp = stamp_of(file.path)
+    stamp = _stamp(file.path)
     result = validate_segment(file, settings, add_progress, watch)
     summary = result.summary
-    whole = not result.unread and summary.verdict == "sound" and stamp_of(file.path) == stamp
+    whole = not result.unread and summary.verdict == "sound" and _stamp(file.path) == stamp
     return result, {
         "file": file.path,
         "size": summary.bytes if size is None else size,
@@ -120,6 +120,12 @@ def result_and_row(file: SegmentFile, size: int | None, settings: Settings) -> t
         "stamp": stamp_text(stamp),
         **(facts.zones.columns() if whole else {}),
     }
+
+
+def _stamp(path: str) -> Stamp:
+    """Return the stamp of a file, None if it was deleted. Raises UnreadableError: a read error is never a missing map."""
+    found = stamp_of(path)
+    return stamp_of(path) if found is None and stored_size(path) is not None else found
 
 
 #: Findings of one rule in one file that the findings view shows; the segments view counts all.
