@@ -23,7 +23,7 @@ from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.process_pool import Pool, map_ordered
 from kseg.format.storage.segment_files import SegmentFile
-from kseg.format.storage.source import stamp_of
+from kseg.format.storage.source import stamp_of, stamp_text
 from kseg.report.arrow_table import pa
 from kseg.schema import Column
 
@@ -58,10 +58,8 @@ def part_rows(
 
 def check_unchanged(listed: ListedSegment) -> None:
     """Raise KsegError if a local segment was replaced while it was read. Requests for objects name the version."""
-    if not is_url(listed.path) and not listed.file.active:
-        stamp = stamp_of(listed.path)
-        if stamp is None or ":".join(map(str, stamp)) != listed.stamp:
-            raise KsegError(f"{listed.path}: it was changed or deleted since it was listed: run again")
+    if not is_url(listed.path) and not listed.file.active and stamp_text(stamp_of(listed.path)) != listed.stamp:
+        raise KsegError(f"{listed.path}: it was changed or deleted since it was listed: run again")
 
 
 @dataclass(frozen=True, slots=True)

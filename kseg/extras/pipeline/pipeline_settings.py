@@ -342,7 +342,7 @@ def _report(path: str, text: str, home: str) -> tuple[str, str]:
     """Return kind and place of a report, by its prefix or its suffix."""
     kind, colon, place = text.partition(":")
     if kind == "openlineage":  # without a place: where its own settings say
-        return kind, _place(place, home) if place and not place.startswith("http") else place
+        return kind, _place(place, home) if place and not place.startswith(("http://", "https://")) else place
     if colon and kind in ("prometheus", "html", "jsonl"):
         return kind, _place(place, home)
     suffix = text.rpartition(".")[2]

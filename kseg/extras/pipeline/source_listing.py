@@ -24,7 +24,7 @@ from kseg.format.storage.naming import (
     remote_topic_id_of,
 )
 from kseg.format.storage.segment_files import SegmentFile, once_each
-from kseg.format.storage.source import stamp_of, stored_size
+from kseg.format.storage.source import stamp_of, stamp_text, stored_size
 
 #: Topic and partition.
 Place = tuple[str, int]
@@ -120,5 +120,4 @@ def _listed(file: SegmentFile, settle: float) -> ListedSegment:
     young = settle > 0 and not is_url(file.path) and time.time() - stamp[1] / 1e9 < settle
     if is_url(file.path):
         file = replace(file, stored=remote_files.listed(file.path))
-    text = ":".join(map(str, stamp))
-    return ListedSegment(file, base_offset_of(file.path) or 0, size, text, young)
+    return ListedSegment(file, base_offset_of(file.path) or 0, size, stamp_text(stamp) or "", young)

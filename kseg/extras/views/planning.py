@@ -122,8 +122,8 @@ class Split:
 
 def check_paths(request: Request) -> None:
     """Raise UnreadableError or UsageError for the first path without a readable file, also among those of schemas."""
+    _check_inventory(request)
     if request.inventory is not None:
-        _check_inventory(request)
         ZoneMaps(request.inventory)
     for path in request.decoding.schema_files if request.decoding else ():
         open_source(path).close()
@@ -267,8 +267,8 @@ def _with_zones(
     by_folder: Mapping[str, list[PlannedSegment]], inventory: ZoneMaps
 ) -> Mapping[str, list[PlannedSegment]]:
     """Return the segments with their zone maps."""
-    files = (segment.file for folder in by_folder.values() for segment in folder)
-    maps = inventory.of({file.path: stamp_of(file.path) for file in files})
+    segments = chain.from_iterable(by_folder.values())
+    maps = inventory.of({one.file.path: one.stamp or stamp_of(one.file.path) for one in segments})
     return {
         path: [replace(segment, zones=maps.get(segment.file.path)) for segment in folder]
         for path, folder in by_folder.items()

@@ -20,7 +20,7 @@ from kseg.errors import KsegError, NotASegmentError, UnreadableError
 from kseg.extras.views.planning import Split
 from kseg.extras.views.split_rows import Damaged, DamagePolicy, Task, as_arrow, damage_line, keeps_damage
 from kseg.extras.views.view_table import UNREAD
-from kseg.extras.views.zone_maps import ZoneCollector, stamp_text
+from kseg.extras.views.zone_maps import ZoneCollector
 from kseg.findings import Finding, do_nothing
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.compress.codecs import codec_name
@@ -29,7 +29,7 @@ from kseg.format.record.layout import CODEC_MASK, DELETE_HORIZON, NO_TIMESTAMP
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.storage.process_pool import add_progress
 from kseg.format.storage.segment_files import SegmentFile
-from kseg.format.storage.source import Stamp, stamp_of, stored_size
+from kseg.format.storage.source import Stamp, stamp_of, stamp_text, stored_size
 from kseg.report.arrow_table import pa
 from kseg.results import FileResult, Settings
 from kseg.schema import Row

@@ -18,7 +18,7 @@ from kseg.format.record.layout import CODEC_MASK, LOG_APPEND_TIME, NO_TIMESTAMP
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage import local_files
-from kseg.format.storage.source import Stamp
+from kseg.format.storage.source import Stamp, stamp_text
 from kseg.report.arrow_table import pa, parquet, pc
 from kseg.schema import Row
 
@@ -118,11 +118,6 @@ class ZoneCollector:
         if not self.certain:
             return dict.fromkeys(_NUMBERS)
         return {name: [zone[at] for zone in self.zones] for at, name in enumerate(_NUMBERS)}
-
-
-def stamp_text(stamp: Stamp) -> str | None:
-    """Return a stamp as text, None without one."""
-    return None if stamp is None else ":".join(map(str, stamp))
 
 
 class ZoneMaps:

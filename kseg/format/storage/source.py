@@ -314,6 +314,11 @@ def stamp_of(path: str) -> Stamp:
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
+def stamp_text(stamp: Stamp) -> str | None:
+    """Return a stamp as text, None without one."""
+    return None if stamp is None else ":".join(map(str, stamp))
+
+
 def check_same(path: str, before: Stamp, *, copied: bool = False) -> None:
     """Raise UnreadableError if a path has another file since its stamp was taken, or a cut one; VanishedError for no file.
 
