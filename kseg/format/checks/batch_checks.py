@@ -236,7 +236,8 @@ def check_append_times(batches: BatchColumns, settings: CheckSettings, state: Ch
         if state.first_append_time < 0:
             state.first_append_time, state.first_append_epoch = timestamp, epoch
         elif timestamp < state.append_time and epoch == state.append_epoch:
-            facts = {"timestamp": timestamp, "previous": state.append_time, "back": state.append_time - timestamp}
+            facts = {"timestamp": timestamp, "previous": state.append_time}
+            facts["back"] = facts["previous"] - facts["timestamp"]  # as objects: the difference can exceed 64 bits
             report(batch_finding("append-time-regression", batches, row, **facts))
         state.append_time, state.append_epoch = timestamp, epoch
 

@@ -43,8 +43,8 @@ def check_offsets(batches: BatchColumns, settings: CheckSettings, state: CheckSt
         if not batches.selected[row]:
             continue
         wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC
-        last = batches.last_offset[row]
-        first = last if batches.magic[row] < 2 else clamped(batches.base_offset[row])
+        first = clamped(batches.base_offset[row])
+        last = first if batches.magic[row] < 2 else batches.last_offset[row]
         previous = state.last_offset
         if not state.begun:
             state.begun = True
@@ -225,7 +225,7 @@ def check_file_name(batches: BatchColumns, settings: CheckSettings, state: Check
         return
     name = settings.name_offset
     # If the name fits the first batch, a batch past the range is wrong, not the name: see check_offset_range.
-    last = INT64_MAX if state.base == name else name + INT32_MAX
+    last = INT64_MAX if state.base == name else clamped(name) + INT32_MAX
     for row in range(batches.count):
         if batches.base_offset[row] >= name and batches.last_offset[row] <= last:
             continue

@@ -104,7 +104,7 @@ def check_wrapper_order(chunk: Chunk, state: CheckState, report: Report) -> None
     for row in range(chunk.first, chunk.stop):
         if not batches.selected[row]:
             continue
-        previous, last = state.last_opened, batches.last_offset[row]
+        previous, last = state.last_opened, clamped(batches.last_offset[row])
         position = batches.position[row]
         follows = position == state.opened_end and previous == state.highest_opened
         state.last_opened = last
@@ -115,7 +115,7 @@ def check_wrapper_order(chunk: Chunk, state: CheckState, report: Report) -> None
             continue
         if not batches.record_total[row] or not batches.intact[row]:
             continue
-        first = batches.first_record_offset[row]
+        first = clamped(batches.first_record_offset[row])
         if previous < 0:
             state.first_opened = first
         elif first <= previous < last:
@@ -143,7 +143,7 @@ def update_compaction_evidence(chunk: Chunk, state: CheckState) -> None:
             state.keyless = True
         if total > 1 and batches.intact[row]:
             first = batches.first_record[row]
-            if offsets[first + total - 1] - offsets[first] >= total:
+            if clamped(offsets[first + total - 1]) - clamped(offsets[first]) >= total:
                 state.thinned = True
 
 

@@ -28,8 +28,8 @@ def base_offset_proved_wrong(
     available. For the first batch of a segment, ``previous`` is one less than the offset in the file's name, which may
     be -1.
     """
-    last = batches.last_offset[row]
-    first = last if batches.magic[row] < 2 else clamped(batches.base_offset[row])
+    first = clamped(batches.base_offset[row])
+    last = first if batches.magic[row] < 2 else batches.last_offset[row]
     if previous < -1 or first == previous + 1 or last < first or following >= beyond.count:
         return False
     if is_wrapper(batches, row) or is_wrapper(beyond, following):
