@@ -4,6 +4,9 @@ A case takes a segment of a broker, damages fields, payloads, records or side fi
 is its target and its number: ``--case TARGET NUMBER`` runs one again. The files of a case that ends with an exception, or
 that takes more than ten seconds, are written to ``tests/regressions``. ``--write`` keeps the executions of each target for
 the page of proof.
+
+``--guided`` damages again what has reached lines of kseg that no case before has: slower, and deeper. Such a case depends on
+those before it, so its files are what to keep. ``KSEG_ENGINE=python`` shows it the lines of the modules that are compiled.
 """
 
 from __future__ import annotations
@@ -17,12 +20,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from kseg.cli.main import main as kseg_main
 from kseg.format.compress import codecs
@@ -31,6 +35,8 @@ from tools.proof.figures import report
 
 ROOT = Path(__file__).parents[2]
 REGRESSIONS = ROOT / "tests" / "regressions"
+#: Where cases have their files: a file system in memory, or the default.
+MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 #: Seconds after which a case counts as endless.
 _ENDLESS = 10
 _EXTREMES = (0, 1, -1, 2**7 - 1, 2**15 - 1, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63))
@@ -38,6 +44,7 @@ _SIDE_FILES = (".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-c
 #: Targets that are commands over the folder of a partition: ``{}`` is the folder, OUT a path that does not exist.
 COMMANDS = {
     "reader": "validate --jobs 1 {}",
+    "shallow": "validate --shallow --jobs 1 {}",
     "records": "dump --deep --format jsonl {}",
     "csv": "dump --deep --format csv {}",
     "hex": "explain {}/LOG",
@@ -45,6 +52,7 @@ COMMANDS = {
     "stats": "stats --deep --jobs 1 {}",
     "transactions": "transactions {}",
     "repair": "repair {} OUT",
+    "salvage": "repair --salvage-records {} OUT",
     "convert": "convert any-to-v2 {} OUT --skip-damaged",
     "recovery": "recovery {}",
     "carve": "carve {}/LOG",
@@ -123,45 +131,96 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
     return data[:at] + number + data[at + len(number) :]
 
 
-def run_case(target: str, number: int, keep: Path | None = None) -> None:
+class Guide:
+    """Keeps the files that have reached lines which no case of their target had, to be damaged again."""
+
+    def __init__(self) -> None:
+        from coverage import Coverage  # only this search needs it
+
+        self._coverage = Coverage(data_file=None, source_pkgs=["kseg"], messages=False)
+        self._kept: dict[str, list[dict[str, bytes]]] = {}
+        self._reached: dict[str, set[tuple[str, int]]] = {}
+
+    def files(self, target: str, chance: random.Random) -> dict[str, bytes] | None:
+        """Return files to damage, None if the next case begins with a fixture."""
+        kept = self._kept.get(target)
+        return chance.choice(kept) if kept and chance.random() < 0.5 else None
+
+    @contextmanager
+    def watch(self, target: str, partition: Path) -> Iterator[None]:
+        """Keep the files of a partition if what runs inside reaches new lines."""
+        files = {path.name: path.read_bytes() for path in partition.iterdir()}
+        self._coverage.start()
+        try:
+            yield
+        finally:
+            self._coverage.stop()
+            data = self._coverage.get_data()
+            lines = {(path, line) for path in data.measured_files() for line in data.lines(path) or ()}
+            data.erase()
+        known = self._reached.setdefault(target, set())
+        if not lines <= known:
+            known |= lines
+            self._kept.setdefault(target, []).append(files)
+
+    def reached(self) -> int:
+        """Return the number of lines that any case has reached."""
+        return len(set[tuple[str, int]]().union(*self._reached.values()))
+
+
+def run_case(target: str, number: int, keep: Path | None = None, guide: Guide | None = None) -> None:
     """Run a case. Raises what a user would get as an internal error; the files of such a case are copied to ``keep``."""
     chance = random.Random(f"{target} {number}")
     if target == "codecs":
         _decompress(chance)
         return
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as temporary:
-        seed = chance.choice(_seeds())
-        folder = Path(temporary) / chance.choice(_TOPICS.get(target, ("orders-0",)))
-        folder.mkdir()
-        data = seed.read_bytes()
-        if target == "side-files":
-            _damage_side_files(seed, folder, chance)
-        else:
-            data = damaged(data, chance)
-        (folder / seed.name).write_bytes(data)
+    with tempfile.TemporaryDirectory(dir=MEMORY) as temporary:
+        log = make_case(target, chance, Path(temporary), guide)
         try:
-            run_target(target, folder / seed.name)
-        except Exception:
+            with guide.watch(target, log.parent) if guide else nullcontext():
+                run_target(target, log)
+        except (Exception, EndlessError):
             if keep:
-                shutil.copytree(folder, keep / f"{target}-{number}" / folder.name, dirs_exist_ok=True)
+                shutil.copytree(log.parent, keep / f"{target}-{number}" / log.parent.name, dirs_exist_ok=True)
             raise
+
+
+def make_case(target: str, chance: random.Random, folder: Path, guide: Guide | None = None) -> Path:
+    """Write the damaged files of a case into a new folder of a partition, and return the path of its segment."""
+    files = (guide and guide.files(target, chance)) or _fixture(target, chance)
+    partition = folder / chance.choice(_TOPICS.get(target, ("orders-0",)))
+    partition.mkdir()
+    for name, data in files.items():
+        (partition / name).write_bytes(_damaged_file(name, data, target, chance))
+    return next(partition.glob("*.log"))
+
+
+def _fixture(target: str, chance: random.Random) -> dict[str, bytes]:
+    """Return the segment of a fixture, with its side files if these are the target."""
+    seed = chance.choice(_seeds())
+    beside = sorted(path for path in seed.parent.iterdir() if path.name.endswith(_SIDE_FILES))
+    return {path.name: path.read_bytes() for path in (seed, *(beside if target == "side-files" else ()))}
+
+
+def _damaged_file(name: str, data: bytes, target: str, chance: random.Random) -> bytes:
+    if target != "side-files":
+        return damaged(data, chance)
+    return data if name.endswith(".log") or chance.random() < 0.5 else mutated(data, chance)
 
 
 def run_target(target: str, log: Path) -> None:
     """Run the command of a target over a segment. Raises its exception, or AssertionError for an unknown exit code."""
-    words = {"{}": str(log.parent), "{}/LOG": str(log), "OUT": str(log.parents[1] / "out")}
-    line = [words.get(word, word) for word in COMMANDS.get(target, COMMANDS["reader"]).split()]
-    done = CliRunner().invoke(kseg_main, line)
+    done = result_of(target, log)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
-    assert done.exit_code in (0, 1, 2), (line, done.exit_code)
+    assert done.exit_code in (0, 1, 2), (target, done.exit_code)
 
 
-def _damage_side_files(seed: Path, folder: Path, chance: random.Random) -> None:
-    for path in seed.parent.iterdir():
-        if path.name.endswith(_SIDE_FILES):
-            data = path.read_bytes()
-            (folder / path.name).write_bytes(mutated(data, chance) if chance.random() < 0.5 else data)
+def result_of(target: str, log: Path) -> Result:
+    """Return the exit code, the output and the exception of the command of a target over a segment."""
+    words = {"{}": str(log.parent), "{}/LOG": str(log), "OUT": str(log.parents[1] / "out")}
+    line = [words.get(word, word) for word in COMMANDS.get(target, COMMANDS["reader"]).split()]
+    return CliRunner().invoke(kseg_main, line)
 
 
 def _decompress(chance: random.Random) -> None:
@@ -173,11 +232,15 @@ def _decompress(chance: random.Random) -> None:
         assert len(codecs.decompress(codec, data, limit=1 << 20)) <= 1 << 20
 
 
+class EndlessError(BaseException):
+    """A case takes too long. A TimeoutError is an OSError, and kseg would report a file that it can't read."""
+
+
 def _endless(*_: object) -> NoReturn:
-    raise TimeoutError(f"more than {_ENDLESS} s")
+    raise EndlessError(f"more than {_ENDLESS} s")
 
 
-def fuzz(seconds: float, seed: int) -> tuple[Counter[str], list[str]]:
+def fuzz(seconds: float, seed: int, guide: Guide | None = None) -> tuple[Counter[str], list[str]]:
     """Run cases for some seconds, one of each target after the other. Return the executions and the failures."""
     executed: Counter[str] = Counter()
     failures: list[str] = []
@@ -187,8 +250,8 @@ def fuzz(seconds: float, seed: int) -> tuple[Counter[str], list[str]]:
         for target in TARGETS:
             signal.alarm(_ENDLESS)
             try:
-                run_case(target, number, REGRESSIONS)
-            except Exception as error:  # every exception is a fault of kseg
+                run_case(target, number, REGRESSIONS, guide)
+            except (Exception, EndlessError) as error:  # every exception is a fault of kseg
                 failures.append(f"{target} {number}: {type(error).__name__}: {str(error)[:120]}")
                 print(failures[-1], flush=True)
             finally:
@@ -203,9 +266,12 @@ def main() -> None:
     if sys.argv[1:2] == ["--case"]:
         run_case(sys.argv[2], int(sys.argv[3]))
         return
-    words = [word for word in sys.argv[1:] if word != "--write"]
+    words = [word for word in sys.argv[1:] if not word.startswith("--")]
     seconds, seed = float(words[0]), int(words[1]) if len(words) > 1 else 0
-    executed, failures = fuzz(seconds, seed)
+    guide = Guide() if "--guided" in sys.argv else None
+    executed, failures = fuzz(seconds, seed, guide)
+    if guide:
+        print(f"{guide.reached():,} lines reached")
     each = ", ".join(f"{target} {count:,}" for target, count in executed.items())
     figure = f"{executed.total():,} executions in {seconds:g} s from seed {seed} ({each}): {len(failures)} failures"
     report("fuzz", figure)
