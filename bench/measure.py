@@ -17,7 +17,7 @@ from pathlib import Path
 
 #: A process that runs longer, in seconds, has failed.
 TIME_LIMIT = 600.0
-LAUNCHER = Path(__file__).parent / "programs" / "launch.py"
+_LAUNCHER = Path(__file__).parent / "programs" / "launch.py"
 
 # A container's PYTHONUNBUFFERED slows printing, and its PYTHONDONTWRITEBYTECODE compiles every module at every start
 # (0.07 s). Neither is part of a contender's speed.
@@ -67,14 +67,19 @@ class Run:
         return found
 
 
-def run(command: Command) -> Run:
-    """Run the command. Raises BenchError if its exit code is not one of ``codes``, or after TIME_LIMIT.
+def launcher(result: str | Path) -> tuple[str, ...]:
+    """Return what to put before a command line, so that the exit code, times and peak memory are written into a file.
 
-    ``launch.py`` starts it, so that its peak is its own, however much memory this process uses.
+    The peak is that of the command, however much memory this process uses.
     """
+    return sys.executable, "-I", "-S", str(_LAUNCHER), str(result)
+
+
+def run(command: Command) -> Run:
+    """Run the command. Raises BenchError if its exit code is not one of ``codes``, or after TIME_LIMIT."""
     with tempfile.NamedTemporaryFile() as result, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
-            (sys.executable, "-I", "-S", str(LAUNCHER), result.name, *command.argv),
+            (*launcher(result.name), *command.argv),
             env={**_ENVIRONMENT, **command.env},
             stdin=subprocess.DEVNULL,
             stdout=out if command.output else subprocess.DEVNULL,

@@ -27,6 +27,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
 
+from bench.measure import launcher
 from tools.lab.cluster import KraftCluster, freeze, thaw, wait_until
 from tools.lab.cluster_traffic import PARTITIONS, TOPICS
 from tools.lab.kraft import KraftBroker
@@ -186,11 +187,11 @@ def _run(words: list[str], log_dirs: list[Path], report: Report, folder: Path, s
 def _output(command: list[str], folder: Path) -> tuple[list[str], str, int, int]:
     """Return the lines, stderr, exit code and peak memory of a run of kseg."""
     with (folder / "stdout").open("w+b") as out, (folder / "stderr").open("w+b") as err:
-        started = subprocess.Popen([sys.executable, "-m", "kseg", *command], stdout=out, stderr=err)
-        _, status, usage = os.wait4(started.pid, 0)
-        started.returncode = os.waitstatus_to_exitcode(status)
-        texts = [(folder / name).read_text(encoding="utf-8") for name in ("stdout", "stderr")]
-    return texts[0].splitlines(), texts[1], started.returncode, usage.ru_maxrss << 10
+        line = [*launcher(folder / "usage"), sys.executable, "-m", "kseg", *command]
+        subprocess.run(line, stdout=out, stderr=err, check=True)
+    lines, errors, usage = ((folder / name).read_text(encoding="utf-8") for name in ("stdout", "stderr", "usage"))
+    done = json.loads(usage)
+    return lines.splitlines(), errors, done["code"], done["peak"]
 
 
 def _add_findings(

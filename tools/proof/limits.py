@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.measure import launcher
 from tools.proof.bombs import BOMBS, LOG
 from tools.proof.figures import report
 
@@ -46,19 +47,7 @@ class Cost(NamedTuple):
         )
 
 
-#: Starts the command from a small process: what a process has in memory when it forks counts as its child's peak.
-_LAUNCHER = f"""
-import json, resource, subprocess, sys
-
-def limited():
-    resource.setrlimit(resource.RLIMIT_AS, ({_ADDRESS_SPACE}, {_ADDRESS_SPACE}))
-    resource.setrlimit(resource.RLIMIT_CPU, ({CPU_SECONDS}, {CPU_SECONDS}))
-
-code = subprocess.call(sys.argv[1:], preexec_fn=limited)
-usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-with open("usage", "w") as out:
-    json.dump([usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10, code], out)
-"""
+_LIMITED = f'ulimit -v {_ADDRESS_SPACE >> 10}; ulimit -t {CPU_SECONDS}; exec "$0" "$@"'
 
 
 def run(line: list[str], folder: Path) -> tuple[float, int, int, str]:
@@ -68,14 +57,14 @@ def run(line: list[str], folder: Path) -> tuple[float, int, int, str]:
     """
     with (folder / "messages").open("w+b") as messages, (folder / "output").open("wb") as out:
         subprocess.run(
-            [sys.executable, "-c", _LAUNCHER, sys.executable, "-m", "kseg", *line], check=True, stdout=out, stderr=messages,
-            cwd=folder, env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(_ROOT)},
+            [*launcher(folder / "usage"), "sh", "-c", _LIMITED, sys.executable, "-m", "kseg", *line], check=True, stdout=out,
+            stderr=messages, cwd=folder, env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(_ROOT)},
         )  # fmt: skip
         messages.seek(0)
         text = messages.read().decode(errors="replace")
     (folder / "output").unlink()
-    seconds, peak, code = json.loads((folder / "usage").read_text())
-    return seconds, peak, code, text
+    usage = json.loads((folder / "usage").read_text())
+    return usage["cpu"], usage["peak"], usage["code"], text
 
 
 def costs(names: list[str]) -> Iterator[Cost]:

@@ -31,7 +31,7 @@ import pytest
 from tools.proof.figures import write_figure
 
 ROOT = Path(__file__).parents[2]
-_COPIED = ("kseg", "tests", "tools", "fixtures", "docs", "pyproject.toml", "CHANGES.md")
+_COPIED = ("kseg", "tests", "tools", "bench", "fixtures", "docs", "pyproject.toml", "CHANGES.md")
 #: Room -> its modules, and the tests that may notice a change of them.
 ROOMS = {
     "checks": (("kseg/format/checks",), ("tests/segment", "tests/checks", "tests/validate")),
