@@ -112,7 +112,7 @@ def test_a_second_run_is_refused_while_one_works(tmp_path: Path) -> None:
     (tmp_path / "state" / "lease").write_text(json.dumps(lease))
     done = run(path)
     assert done.returncode == 2
-    assert f"another run of this pipeline works: process {os.getpid()}" in done.stderr
+    assert f"another run works: process {os.getpid()}" in done.stderr
     (tmp_path / "state" / "lease").write_text(json.dumps({**lease, "began": "1"}))
     assert run(path).returncode == 0
     assert not (tmp_path / "state" / "lease").exists()

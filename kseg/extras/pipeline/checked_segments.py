@@ -35,6 +35,7 @@ _SAVE_SECONDS = 20
 _TRIES = 3
 #: Findings of one rule and segment that are kept.
 _PER_RULE = 1000
+_MOST_HOLES = 1000
 #: Rows of the inventory that are Python objects at once.
 _CHUNK = 10_000
 
@@ -46,6 +47,7 @@ class CheckedSegment:
     ``next_offset`` follows the last valid batch (the base offset without one), which ends at byte ``valid_end``. ``damage``
     has the findings that are errors. ``unread``: why it could not be read; it is then neither sound nor damaged. ``events``
     are (producer id, offset, DATA, COMMIT or ABORT). ``excluded`` are byte ranges of batches without a proven offset.
+    ``holes`` are ranges (first, end) of offsets between the valid batches of a damaged segment, at most _MOST_HOLES.
     ``thinned``: offsets are missing that a log cleaner can have removed. ``ordered``: offsets increase.
     """
 
@@ -64,6 +66,7 @@ class CheckedSegment:
     excluded: Sequence[tuple[int, int]] = ()
     thinned: bool = False
     ordered: bool = True
+    holes: Sequence[tuple[int, int]] = ()
 
     @property
     def is_sound(self) -> bool:
@@ -85,6 +88,7 @@ class _Watch:
         self.ordered = True
         self.events: list[tuple[int, int, int]] = []
         self.excluded: list[tuple[int, int]] = []
+        self.holes: list[tuple[int, int]] = []
         self._any = False
         self._begun: set[int] = set()
         self._claims = ClaimedOffsets(self._name, do_nothing)
@@ -115,6 +119,8 @@ class _Watch:
         if batches.magic[row] >= 2:
             fewer = batches.record_count[row] < last - first + 1 and not batches.attributes[row] & CONTROL
             self.thinned |= bool(fewer or batches.attributes[row] & DELETE_HORIZON)
+        if batches.magic[row] >= 2 and first > self.next_offset and len(self.holes) < _MOST_HOLES:
+            self.holes.append((self.next_offset, first))
         self._any = True
         self.next_offset = max(self.next_offset, last + 1)
         self.valid_end = max(self.valid_end, end)
@@ -158,6 +164,7 @@ def check_segment(listed: ListedSegment) -> tuple[CheckedSegment, FileResult]:
         watch.excluded,
         watch.thinned,
         watch.ordered,
+        watch.holes if damage and not result.read_error else [],
     )
     return checked, result
 
@@ -240,7 +247,7 @@ class Inventory:
 
 
 #: The columns of the inventory with lists, as JSON.
-_LISTS = ("damage", "events", "excluded")
+_LISTS = ("damage", "events", "excluded", "holes")
 
 
 def _json_of(checked: CheckedSegment) -> dict[str, str]:
@@ -276,7 +283,7 @@ def _of_row(row: dict[str, Any], state: PipelineState) -> CheckedSegment:
         values = {name: json.loads(row[name]) for name in _LISTS}
     except (ValueError, TypeError):
         raise _damaged(state) from None
-    values |= {name: [tuple(one) for one in values[name]] for name in ("events", "excluded")}
+    values |= {name: [tuple(one) for one in values[name]] for name in ("events", "excluded", "holes")}
     del row["kseg"]
     return CheckedSegment(**{**row, **values})
 

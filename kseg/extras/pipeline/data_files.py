@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from typing import Any
 
 from kseg.extras.pipeline.pipeline_state import new_file
@@ -16,8 +16,6 @@ from kseg.report.parquet import FEW_VALUES, GROUP_BYTES, WITHOUT_STATISTICS
 
 #: Days with an open file. Logs are in the order of time, but for late records.
 _OPEN_FILES = 16
-_DAY_MICROSECONDS = 86_400_000_000
-_EPOCH = date(1970, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +88,9 @@ class DataFiles:
         if not self._new_place.by_day:
             yield None, batch
             return
-        days = pc.floor(pc.divide(pc.cast(batch.column("timestamp"), pa.int64()).cast(pa.float64()), _DAY_MICROSECONDS))
+        days = pc.cast(batch.column("timestamp"), pa.date32())
         for day in pc.unique(days).to_pylist():
-            if day is None:
-                yield None, batch.filter(pc.is_null(days))
-            else:
-                yield _EPOCH + timedelta(days=int(day)), batch.filter(pc.equal(days, day))
+            yield day, batch.filter(pc.is_null(days) if day is None else pc.equal(days, pa.scalar(day)))
 
 
 class _OpenFile:

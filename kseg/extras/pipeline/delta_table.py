@@ -43,7 +43,7 @@ _RECENT = 100
 
 
 class DeltaLakeTable(LakeTable):
-    """A Delta table at a folder or URL."""
+    """A Delta table at a folder or URL. The files of killed runs are left to Delta's ``vacuum``."""
 
     _table: Any = None
 
@@ -231,10 +231,6 @@ class DeltaLakeTable(LakeTable):
         if self._load() is not None:
             wanted = None if ranges is None else as_expression(ranges)
             yield from self._table.to_pyarrow_dataset().to_batches(columns=list(columns), filter=wanted)
-
-    def remove_orphans(self) -> int:
-        """Leave the files of killed runs to Delta's ``vacuum``."""
-        return 0
 
 
 def _widened(field: Any) -> Any:

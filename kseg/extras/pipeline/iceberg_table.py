@@ -6,6 +6,7 @@ snapshots have expired.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,9 @@ else:
     tables = lazy("pyiceberg.table", needed=_NEEDED)
     transforms = lazy("pyiceberg.transforms", needed=_NEEDED)
 
+#: It warns of each column without statistics, in each file: those of keys and values would only make the table larger.
+logging.getLogger("pyiceberg.io.pyarrow").setLevel(logging.ERROR)
+
 #: The key of the state in the summary of a snapshot, and in the properties of a table.
 STATE = "kseg.state"
 _RETRIES = "commit.retry.num-retries"
@@ -53,7 +57,8 @@ class IcebergTable(LakeTable):
             except KsegError:
                 raise
             except Exception as error:
-                raise UsageError(f"catalog {name}: {_line(error)}") from error
+                missing = "" if self._properties else f"no [catalog.{name}] in the configuration: "
+                raise UsageError(f"catalog {name}: {missing}{_line(error)}") from error
         return self._catalog
 
     def _load(self) -> Any:

@@ -10,7 +10,8 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from kseg.engine import imported
@@ -18,7 +19,7 @@ from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.extras.pipeline.data_files import DataFile, NewPlace
 from kseg.extras.pipeline.offset_plan import Loaded
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings, TableSettings
-from kseg.extras.pipeline.pipeline_state import new_file, read_if_exists, remove_file
+from kseg.extras.pipeline.pipeline_state import PipelineState, new_file, read_if_exists, remove_file
 from kseg.extras.pipeline.replaced_rows import RowRange, files_without, has_rows, parquet_batches
 from kseg.extras.pipeline.table_rows import RejectedRows, TableRows, check_evolution
 from kseg.format.storage import atomic_write, local_files, remote_files
@@ -95,9 +96,16 @@ class LakeTable(ABC):
     def batches(self, columns: Sequence[str], ranges: Sequence[RowRange] | None = None) -> Iterator[Any]:
         """Yield the rows of the table as Arrow batches with the named columns: all, or those of ``ranges``."""
 
-    def remove_orphans(self) -> int:
-        """Remove the data files of killed runs, and return their number. Only if no other run works."""
-        return 0
+    def remove_orphans(self, before: TableState, run: str) -> TableState:
+        """Remove the data files of killed runs, and return the state. Raises ChangedTableError if it is not ``before``.
+
+        A run that nevertheless works beside this one cannot commit a file that is removed: its commit fails.
+        """
+        return before
+
+    def leased(self) -> AbstractContextManager[object]:
+        """Keep other runs, also those with another state, from the files of the table. Raises UsageError if one works."""
+        return nullcontext()
 
     def describe(self) -> str:
         """Return the definition of the table as text, for a table that does not exist yet."""
@@ -133,7 +141,8 @@ class _Commit:
     removed: Sequence[str] = ()
 
 
-_COMMITS = "_kseg/commits"
+_META = "_kseg"
+_COMMITS = f"{_META}/commits"
 #: How the names of data files begin, also of those that are not complete.
 _OWN = ("kseg-", ".kseg-")
 
@@ -162,7 +171,7 @@ class ParquetTable(LakeTable):
     def _check_own(self) -> None:
         """Raise UsageError if the folder has something in it that no pipeline has written."""
         names = names_of_folder(self.settings.path)
-        if names and "_kseg" not in names and not all(name.startswith(("date=", *_OWN)) for name in names):
+        if names and _META not in names and not all(name.startswith(("date=", *_OWN)) for name in names):
             raise UsageError(
                 f"{self.settings.shown} has files that no pipeline has written, such as {min(names)}: give another folder"
             )
@@ -239,20 +248,30 @@ class ParquetTable(LakeTable):
         for place in self.files():
             yield from parquet_batches(place, columns, ranges)
 
-    def remove_orphans(self) -> int:
-        known = set(self.files())
-        found = 0
-        folders = [self.settings.path]
-        folders += [
-            path_in(self.settings.path, name) for name in names_of_folder(folders[0]) if name.startswith("date=")
-        ]
-        for folder in folders:
-            for name in names_of_folder(folder):
-                place = path_in(folder, name)
-                if name.startswith(_OWN) and name.endswith((".parquet", atomic_write.SUFFIX)) and place not in known:
-                    remove_file(place)
-                    found += 1
-        return found
+    def remove_orphans(self, before: TableState, run: str) -> TableState:
+        orphans = self._data_files() - set(self.files())
+        if not orphans:
+            return before
+        # A commit without files: whoever has written the orphans and still works finds another state than its own.
+        after = replace(before, run=run, rows=0)
+        self.commit((), before, after)
+        for place in orphans - set(self.files()):
+            remove_file(place)
+        return after
+
+    def _data_files(self) -> set[str]:
+        """Return the paths or URLs of the data files in the folder, also of those that are not complete."""
+        folder = self.settings.path
+        folders = [folder, *(path_in(folder, name) for name in names_of_folder(folder) if name.startswith("date="))]
+        return {
+            path_in(one, name)
+            for one in folders
+            for name in names_of_folder(one)
+            if name.startswith(_OWN) and name.endswith((".parquet", atomic_write.SUFFIX))
+        }
+
+    def leased(self) -> AbstractContextManager[object]:
+        return PipelineState(path_in(self.settings.path, _META)).leased()
 
 
 def names_of_folder(folder: str) -> list[str]:

@@ -130,7 +130,7 @@ def tasks_of(
     """Yield the parts of plans in their order, those of a file's bytes together; at most MOST_TASKS tasks."""
     every: list[tuple[Part, LoadPlan]] = []
     for plan in plans:
-        alone = replace(plan, parts=(), damaged=())  # ``_task`` adds what its parts need
+        alone = replace(plan, parts=(), damaged=(), lost=())  # ``_task`` adds what its parts need
         every += ((part, alone) for part in plan.parts)
     # Two tasks in a row have more than ``most`` bytes: with half as many tasks in mind there are at most MOST_TASKS.
     fair = 2 * sum(part.checked.bytes for part, _ in every) // (MOST_TASKS - 1) + 1

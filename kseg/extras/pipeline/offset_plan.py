@@ -104,7 +104,7 @@ class LoadPlan:
     It loads offsets ``first`` to ``end`` (exclusive) from ``parts``. ``log_end`` is the end of the valid log. ``waiting``
     says why the rows from ``end`` on are not loaded yet. ``failure``: why the run cannot succeed, such as a segment that
     cannot be read. ``gaps`` are ranges (first, end, reason) of offsets that are lost. ``damaged`` are the segments
-    with damage in the range.
+    with damage in the range, of those that are read. ``lost`` are ranges (first, end) of offsets that no replica has.
     """
 
     place: Place
@@ -117,6 +117,7 @@ class LoadPlan:
     failure: str | None = None
     gaps: tuple[tuple[int, int, str], ...] = ()
     damaged: tuple[CheckedSegment, ...] = ()
+    lost: tuple[tuple[int, int], ...] = ()
     topic_id: str | None = None
 
     @property
@@ -181,7 +182,7 @@ def plan_partition(
     walk.run()
     found = replace(
         empty, end=walk.at, parts=tuple(walk.parts), waiting=walk.waiting, failure=walk.failure, gaps=tuple(walk.gaps),
-        damaged=tuple(walk.damaged),
+        damaged=tuple(walk.damaged), lost=tuple(walk.lost),
     )  # fmt: skip
     return _stable(found) if rules.committed else found
 
@@ -217,6 +218,7 @@ class _Walk:
         self.parts: list[Part] = []
         self.gaps: list[tuple[int, int, str]] = []
         self.damaged: list[CheckedSegment] = []
+        self.lost: list[tuple[int, int]] = []
         self.waiting: str | None = None
         self.failure: str | None = None
         self._listed = sorted(listed, key=lambda one: one.base_offset)
@@ -257,29 +259,35 @@ class _Walk:
         self._open = [one for one in self._open if self.at < self._checked[one.path].next_offset]
 
     def _best(self) -> Part | None:
-        """Return the best segment at the current offset: a sound one, and of these the one that ends last."""
+        """Return the best segment at the current offset: a sound one, and of these the one that ends last.
+
+        Of damaged ones it is the one that has the next offset, up to where another replica has offsets that it has not.
+        """
         self._advance()
-        candidates = [
-            (self._checked[one.path].is_sound, self._checked[one.path].next_offset, one)
-            for one in self._open
-            if self._checked[one.path].unread is None
-        ]
+        candidates = [self._checked[one.path] for one in self._open if self._checked[one.path].unread is None]
         if not candidates:
             return None
-        _, end, best = max(candidates, key=lambda one: one[:2])
-        checked = self._checked[best.path]
-        if not checked.is_sound:
-            # The next sound segment of another replica takes over where it begins.
-            others = [one.base_offset for sound, _, one in self._sound_after(best) if sound]
-            end = min([end, *others])
-        return Part(best, checked, self.at, end)
-
-    def _sound_after(self, best: ListedSegment) -> list[tuple[bool, int, ListedSegment]]:
-        return [
-            (self._checked[one.path].is_sound, one.base_offset, one)
+        listed = {one.path: one for one in self._open}
+        if sound := [one for one in candidates if one.is_sound]:
+            best = max(sound, key=lambda one: one.next_offset)
+            return Part(listed[best.path], best, self.at, best.next_offset)
+        starts = {one.path: _next_known(one, self.at) for one in candidates}
+        best = min(candidates, key=lambda one: (starts[one.path], -_known_until(one, starts[one.path])))
+        folder = best.path.rpartition("/")[0]
+        others = [
+            self._checked[one.path]
             for one in self._listed
-            if one.base_offset > self.at and one.path.rpartition("/")[0] != best.path.rpartition("/")[0]
+            if self.at < one.base_offset < best.next_offset and one.path.rpartition("/")[0] != folder
         ]
+        # The next sound segment of another replica takes over where it begins.
+        end = min([best.next_offset, *(one.base_offset for one in others if one.is_sound)])
+        beside = [*(one for one in candidates if one is not best), *others]
+        for first, stop in best.holes:
+            if starts[best.path] < first < end and any(_next_known(one, first) < stop for one in beside):
+                end = first
+                break
+        self.lost += [hole for hole in best.holes if self.at < hole[1] and hole[0] < end]
+        return Part(listed[best.path], best, self.at, end)
 
     def _add(self, part: Part) -> None:
         if not part.checked.is_sound:
@@ -311,18 +319,40 @@ class _Walk:
         self.at = following
 
 
+def _next_known(checked: CheckedSegment, offset: int) -> int:
+    """Return the first offset from ``offset`` on that a segment can have; INT64_MAX if it ends before."""
+    offset = max(offset, checked.base_offset)
+    for first, end in checked.holes:
+        if first <= offset < end:
+            offset = end
+    return offset if offset < checked.next_offset and checked.unread is None else INT64_MAX
+
+
+def lacks(checked: CheckedSegment, lost: Iterable[tuple[int, int]]) -> bool:
+    """Return whether a segment has none of the offsets of one of the ranges."""
+    return any(_next_known(checked, first) >= end for first, end in lost)
+
+
+def _known_until(checked: CheckedSegment, offset: int) -> int:
+    return min((first for first, _ in checked.holes if first > offset), default=checked.next_offset)
+
+
 def _stable(plan: LoadPlan) -> LoadPlan:
     """Return the plan up to its last stable offset, with the outcomes of its transactions."""
     begun: dict[int, int] = {}
     spans: dict[int, list[Span]] = defaultdict(list)
+    known = -1  # the events up to here are those of the parts before
     for part in plan.parts:
         for producer, offset, kind in part.checked.events:
             if offset >= part.end:
                 break
+            if offset < known:
+                continue
             if kind == DATA:
                 begun.setdefault(producer, offset)
             elif (start := begun.pop(producer, None)) is not None and kind == ABORT:
                 spans[producer].append((start, offset))
+        known = part.end
     committed = PlannedTransactions({producer: sorted(found) for producer, found in spans.items()}, begun)
     stable = min(begun.values(), default=None)
     if stable is None or stable >= plan.end:

@@ -125,8 +125,13 @@ class _Replay:
         return side if side is not None and side.read_state() is not None else None
 
     def do(self, plans: Sequence[LoadPlan], pool: Pool | None, dry_run: bool) -> ReplayOutcome:
-        if not dry_run:
+        if dry_run:
+            return self._replaced(plans, pool, dry_run)
+        with self.table.leased():
             self._prepare()
+            return self._replaced(plans, pool, dry_run)
+
+    def _replaced(self, plans: Sequence[LoadPlan], pool: Pool | None, dry_run: bool) -> ReplayOutcome:
         before = _offsets(self.table.batches(["partition", "offset"], self.ranges))
         rejected = _offsets(self._side.batches(["partition", "offset"], self.ranges)) if self._side else {}
         done = ReplayOutcome(
@@ -145,10 +150,11 @@ class _Replay:
         return done
 
     def _prepare(self) -> None:
-        for one in (self.table, self.table.rejected):
-            if one is not None:
-                one.create()
-                one.remove_orphans()
+        self.table.create()
+        self.state = self.table.remove_orphans(self.state, self.run)
+        if (side := self.table.rejected) is not None:
+            side.create()
+            side.remove_orphans(side.read_state() or TableState(), self.run)
 
     def _load(self, plans: Sequence[LoadPlan], pool: Pool | None) -> None:
         side = self.table.rejected
@@ -197,7 +203,7 @@ class _Replay:
 
     def _outcome(self, plan: LoadPlan, dry_run: bool) -> PartitionOutcome:
         return PartitionOutcome(
-            *plan.place, self.table.settings.shown, plan.first, plan.end, plan.log_end, "to load" if dry_run else "loaded",
+            *plan.place, self.table.settings.shown, plan.first, plan.end, plan.end, "to load" if dry_run else "loaded",
             len(plan.parts), sum(one.checked.bytes for one in plan.parts),
         )  # fmt: skip
 

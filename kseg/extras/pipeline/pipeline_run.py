@@ -19,7 +19,7 @@ from kseg.extras.pipeline.checked_segments import CheckedSegment, Inventory
 from kseg.extras.pipeline.engine_choice import wanted_segments
 from kseg.extras.pipeline.lake_table import ChangedTableError, LakeTable, TableState, open_table
 from kseg.extras.pipeline.load_rows import TableLoad
-from kseg.extras.pipeline.offset_plan import LoadPlan, PlanRules, needed, plan_partition
+from kseg.extras.pipeline.offset_plan import LoadPlan, PlanRules, lacks, needed, plan_partition
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings
 from kseg.extras.pipeline.pipeline_state import MANIFEST, STATES, PipelineState, new_file
 from kseg.extras.pipeline.quarantine_copies import SegmentCopy, copy_segment
@@ -259,16 +259,17 @@ class _Run:
 
     def _load_table(self, table: LakeTable, topic: str, plans: Sequence[LoadPlan]) -> TableState:
         table.create()
-        table.remove_orphans()
         state = self._work.states[topic]
-        for _ in range(_TRIES):
-            try:
-                return TableLoad(table, self._id, state, pool=self._pool).load(plans)
-            except ChangedTableError:
-                now = table.read_state() or TableState()
-                if now.offsets != state.offsets:
-                    raise
-                state = now
+        with table.leased():
+            for _ in range(_TRIES):
+                try:
+                    state = table.remove_orphans(state, self._id)
+                    return TableLoad(table, self._id, state, pool=self._pool).load(plans)
+                except ChangedTableError:
+                    now = table.read_state() or TableState()
+                    if now.offsets != state.offsets:
+                        raise
+                    state = now
         raise ChangedTableError(f"{table.settings.shown}: other programs commit all the time: run again")
 
     def _outcome(self, damage: Sequence[Mapping[str, Any]], *, met: bool) -> RunOutcome:
@@ -293,7 +294,7 @@ class _Run:
                     checked = self._work.segments.get(one.path)
                     if checked is None or one.path in listed or one.base_offset >= plan.end:
                         continue
-                    if any(_is_new(found, plan.first) for found in checked.damage):
+                    if any(_is_new(found, plan.first) for found in checked.damage) and not lacks(checked, plan.lost):
                         yield one.path
 
     def _rejected(self) -> dict[str, int]:

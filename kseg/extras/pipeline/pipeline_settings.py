@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,6 +177,8 @@ def read_settings(path: str) -> PipelineSettings:
         found = tomllib.loads(text)
     except UnreadableError as error:
         raise UsageError(str(error)) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8 text: byte {error.start} is 0x{error.object[error.start]:02x}") from error
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from error
     root = _Section(path, "", found)
@@ -237,6 +240,8 @@ def _engine(pipeline: _Section) -> tuple[str, str | None]:
     engine, master = pipeline.text("engine", PROCESSES), pipeline.text("spark") or None
     if engine not in (PROCESSES, AUTO) and not engine.startswith(_MASTERS):
         raise pipeline.wrong("engine", f"{PROCESSES}, {AUTO}, local[*], spark://…, yarn or k8s://…")
+    if master is None and engine == AUTO:
+        raise pipeline.wrong("spark", 'a master of Spark for engine = "auto"')
     if (master is not None) != (engine == AUTO) or (master and not master.startswith(_MASTERS)):
         raise pipeline.wrong("spark", 'a master of Spark with engine = "auto", and only there')
     if pipeline.has("spark_above") and engine != AUTO:
@@ -280,6 +285,8 @@ class _Section:
     def text(self, key: str, default: str = "", *, required: bool = False) -> str:
         value = self._get(key)
         if value is None and required:
+            if get_close_matches(key, self._values):
+                self.check_known()
             raise UsageError(f"{self._path}: {self._name}.{key} is missing")
         if value is not None and (not isinstance(value, str) or not value):
             raise self.wrong(key, "a text in quotes")
@@ -333,7 +340,7 @@ def _fail_if(section: _Section) -> FailIf | None:
     if not text:
         return None
     match = _FAIL_IF.fullmatch(text.strip())
-    if match is None:
+    if match is None or (match[2] and float(match[1]) >= 100):
         raise section.wrong("fail_if", "a condition such as 'damaged > 1% of bytes' or 'damaged > 0 segments'")
     return FailIf(text, float(match[1]), bool(match[2]), match[3])
 
@@ -341,15 +348,22 @@ def _fail_if(section: _Section) -> FailIf | None:
 def _report(path: str, text: str, home: str) -> tuple[str, str]:
     """Return kind and place of a report, by its prefix or its suffix."""
     kind, colon, place = text.partition(":")
-    if kind == "openlineage":  # without a place: where its own settings say
-        return kind, _place(place, home) if place and not place.startswith(("http://", "https://")) else place
+    server = place.startswith(("http://", "https://"))
+    if kind == "openlineage" and (not place or server or place.endswith(".jsonl")):
+        # Without a place: where its own settings say.
+        return kind, _place(place, home) if place and not server else place
     if colon and kind in ("prometheus", "html", "jsonl"):
         return kind, _place(place, home)
     suffix = text.rpartition(".")[2]
     kind = {"html": "html", "prom": "prometheus", "jsonl": "jsonl", "json": "jsonl"}.get(suffix, "")
     if not kind:
         raise UsageError(
-            f"{path}: report.to: expected FILE.html, FILE.jsonl, FILE.prom or openlineage:URL, got {text!r}"
+            f"{path}: report.to: expected FILE.html, FILE.jsonl, FILE.prom, openlineage:URL or openlineage:FILE.jsonl, "
+            f"got {text!r}"
+        )
+    if unknown := [one for one in re.findall(r"\{.*?\}", text) if one != "{run}"]:
+        raise UsageError(
+            f"{path}: report.to: {unknown[0]} in {text!r} is not known: only {{run}} is, the id of the run"
         )
     return kind, _place(text, home)
 
@@ -442,6 +456,12 @@ def _check(settings: PipelineSettings) -> None:
     outputs: list[tuple[str, str | None]] = [("pipeline.state", settings.state), ("quarantine.to", settings.quarantine)]
     outputs += [(f"table.{topic}.path", table.path) for topic, table in settings.tables.items()]
     outputs += [("report.to", place) for _, place in settings.reports]
+    for inner, place in outputs:
+        for topic, table in settings.tables.items():
+            if place and table.path and inner != f"table.{topic}.path" and _is_in(place, table.path):
+                raise UsageError(
+                    f"{settings.path}: {inner}: {place} is in the table of {topic}: its readers would read it"
+                )
     for key, place in outputs:
         if place and not is_url(place):
             output_rule.check_not_of_broker(Path(os.path.realpath(place)), f"{settings.path}: {key}: {place}")

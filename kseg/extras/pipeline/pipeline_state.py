@@ -138,7 +138,7 @@ class PipelineState:
             except UsageError:
                 continue  # another run was faster
             return own
-        raise UsageError(f"{self.place}: another run of this pipeline has just begun")
+        raise UsageError(f"{self.place}: another run has just begun")
 
     def _renew(self, own: dict[str, Any], stop: threading.Event) -> None:
         while not stop.wait(_RENEWAL):
@@ -165,6 +165,6 @@ def _check_over(place: str, holder: dict[str, Any]) -> None:
     if age > LEASE_SECONDS:
         return
     raise UsageError(
-        f"another run of this pipeline works: process {holder.get('pid')} on {holder.get('host')}, {age:.0f} s ago. "
-        f"If it is dead, wait {LEASE_SECONDS - age:.0f} s, or delete {place}"
+        f"{place}: another run works: process {holder.get('pid')} on {holder.get('host')}, {age:.0f} s ago. "
+        f"If it is dead, wait {LEASE_SECONDS - age:.0f} s, or delete this file"
     )

@@ -40,10 +40,9 @@ class RejectedLoad:
 
     def __init__(self, table: LakeTable, run: str) -> None:
         table.create()
-        table.remove_orphans()
         self._table = table
         self._run = run
-        self._state = table.read_state() or TableState()
+        self._state = table.remove_orphans(table.read_state() or TableState(), run)
         self._files: list[DataFile] = []
         loaded = {partition: one.next_offset for partition, one in self._state.offsets.items()}
         #: The side table for the calls of this load.
