@@ -100,6 +100,11 @@ class PathText(click.types.StringParamType):
         """Return the path in a value of the parameter."""
         return text.partition("=")[2] or text if self._named else text
 
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("expected a path or a URL, got an empty text", param, ctx)
+        return super().convert(value, param, ctx)
+
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         if self._names and "=" not in incomplete:
             return [shell_completion.CompletionItem(f"{name}=") for name in self._names if name.startswith(incomplete)]

@@ -160,7 +160,10 @@ def _scans(given: SqlOptions, statement: str, paths: list[str], outcome: _Outcom
         )
         for name, columns in TABLES.items()
     }
-    for name in tables_in(statement) or [RECORDS]:
+    named = tables_in(statement) or [RECORDS]
+    if given.inventory and not any(asked[name].inventory for name in named):
+        raise UsageError("--inventory: it skips parts of records and batches: omit it for other tables")
+    for name in named:
         planning.check_paths(asked[name])
     return {name: scan.Scan(one, notices) for name, one in asked.items()}
 

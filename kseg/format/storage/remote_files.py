@@ -309,6 +309,8 @@ def reason(error: Exception, url: str) -> str:
     if text and text not in url:
         return text
     cause = error.__cause__ or error.__context__
+    if cause is None and isinstance(error, FileNotFoundError):
+        return os.strerror(errno.ENOENT)
     return ": ".join([type(error).__name__, *([" ".join(str(cause).split()) or type(cause).__name__] if cause else [])])
 
 
