@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 from kseg.cli.messages import note
@@ -15,6 +16,7 @@ from kseg.format.internal_topics.decode import internal_topic
 from kseg.format.record.layout import READ_COMMITTED
 from kseg.format.segment.row_filter import HasHeader, KeyIsOneOf, RecordCondition, RowFilter
 from kseg.format.sidefiles.transaction_states import TransactionLogs
+from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import topic_partition
 
@@ -100,6 +102,8 @@ class RecordOptions(DecodeOptions):
             conditions.append(KeyIsOneOf(self.all_keys))
         conditions += self.own_conditions
         conditions += (HasHeader(name, value) for name, value in self.headers)
+        if self.since is not None and self.until is not None and self.since >= self.until:
+            raise UsageError("--since: expected a time before that of --until, which is exclusive")
         limits = RowFilter(*self.offset_range, self.since, self.until, committed=self.isolation == READ_COMMITTED)
         if self.where is None:  # without DuckDB and pyarrow, which the module of conditions in SQL needs
             return limits.with_conditions(conditions)
@@ -107,9 +111,25 @@ class RecordOptions(DecodeOptions):
         return limits.with_conditions(conditions, where.parse_where(self.where, sides))
 
     def files_within(self, files: Sequence[SegmentFile]) -> list[SegmentFile]:
-        """Return the files of the partitions that the conditions accept."""
-        accepts = self.limits.accepts_file
-        return [file for file in files if accepts(*topic_partition(file.path))]
+        """Return the files that can have the wanted rows, by the names of their folders and the offsets in their names."""
+        limits = self.limits
+        found = [file for file in files if limits.accepts_file(*topic_partition(file.path))]
+        if (limits.first_offset, limits.end_offset) == (None, None):
+            return found
+        ends = (_end_offset(file.path, following.path) for file, following in pairwise(found))
+        return [
+            file
+            for file, end in zip(found, chain(ends, (None,)), strict=True)
+            if limits.accepts_offsets(base_offset_of(file.path), end)
+        ]
+
+
+def _end_offset(path: str, following: str) -> int | None:
+    """Return the base offset of the next segment of the same log, None if it is the last one."""
+    base, end = base_offset_of(path), base_offset_of(following)
+    if base is None or end is None or path.rpartition("/")[0] != following.rpartition("/")[0]:
+        return None
+    return end if end > base else None
 
 
 def transaction_logs(isolation: str, files: Sequence[SegmentFile]) -> TransactionLogs:

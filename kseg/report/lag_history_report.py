@@ -163,7 +163,7 @@ def write_table(found: GroupHistory, out: TextIO, *, detail: int = 0) -> None:
     print_pages(out, PARTITION_COLUMNS, styled)
     if len(ranked) > len(listed):
         left_out = count_of(len(ranked) - len(listed), "more partition")
-        print_text(out, f"{left_out} with a smaller lag: -v lists them, and the minutes", indent=2)
+        print_text(out, f"{left_out}: -v lists them, and the minutes", indent=2)
     if detail > 0:
         print_pages(out, MINUTE_COLUMNS, ((cells_of(MINUTE_COLUMNS, one), "") for one in found.minutes))
 

@@ -85,17 +85,30 @@ def write_table(found: Iterable[GroupLag], total: LagTotal, out: TextIO, *, deta
     """Write the lags, then a line with the sums. Of many lags only the worst are listed after it, unless ``detail`` is 1."""
     listed = list(islice(found, _MOST_ROWS + 1)) if detail <= 0 else []
     if len(listed) > _MOST_ROWS:
-        found = heapq.nlargest(_MOST_ROWS, chain(listed, found), key=rank)
+        found = _worst_rows(chain(listed, found))
         print_text(out, summary_line(total), indent=2)
     else:
         found = chain(listed, found)
     print_pages(out, COLUMNS, ((cells_of(COLUMNS, one), "" if one.status == "ok" else "yellow") for one in found))
     if len(listed) > _MOST_ROWS:
         left_out = count_of(total.statuses.total() - _MOST_ROWS, "more partition")
-        print_text(out, f"{left_out} with a smaller lag: -v lists them", indent=2)
+        print_text(out, f"{left_out}: -v lists them", indent=2)
     else:
         worst = total.worst if len(listed) > 1 else None
         print_text(out, summary_line(total) + (f"; {_worst(worst)}" if worst and any(rank(worst)) else ""), indent=2)
+
+
+def _worst_rows(found: Iterable[GroupLag]) -> list[GroupLag]:
+    """Return the rows that a consumer cannot continue from, and the largest lags: of each half the rows, or what is left."""
+    heaps: tuple[list[tuple[int, int, GroupLag]], ...] = ([], [])
+    for number, one in enumerate(found):
+        heap = heaps[one.status == "ok"]
+        heapq.heappush(heap, (one.lag or 0, -number, one))
+        if len(heap) > _MOST_ROWS:
+            heapq.heappop(heap)
+    faults, late = ([one for *_, one in sorted(heap, reverse=True)] for heap in heaps)
+    faults = faults[: max(_MOST_ROWS // 2, _MOST_ROWS - len(late))]
+    return faults + late[: _MOST_ROWS - len(faults)]
 
 
 def _worst(one: GroupLag) -> str:
