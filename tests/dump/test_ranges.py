@@ -5,14 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from kseg.commands.dump import dumped_rows
 from kseg.commands.dump.dump_items import RecordsItem
 from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.findings import Finding
 from kseg.format.segment.records_chunk import Record
 from kseg.format.segment.row_filter import RowFilter
+from tests.support.cli import kseg
+from tests.support.damage import flip
 from tests.support.damaged_cases import damaged, written
 from tests.support.fuzzing import cases
+from tests.support.growing_logs import batch, write
 
 
 def test_the_rows_of_a_range_are_those_of_the_whole_file(tmp_path: Path) -> None:
@@ -38,6 +43,21 @@ def test_the_rows_of_a_range_are_those_of_the_whole_file(tmp_path: Path) -> None
                 assert {finding.rule for finding in new} <= {finding.rule for finding in complaints}
                 found_by_index += dumped_rows.byte_range(path, size, keep) != (0, size)
     assert found_by_index > 100
+
+
+@pytest.mark.parametrize("command", ["dump --deep", "grep value"])
+def test_segments_that_cannot_have_the_offsets_are_not_read(tmp_path: Path, command: str) -> None:
+    """The names show it. Damage of the others is not in the answer, and not in the exit code."""
+    folder = tmp_path / "orders-0"
+    for first in (0, 4, 8):
+        write(folder, [batch(first + number) for number in range(4)], first=first)
+    for first in (0, 8):
+        path = folder / f"{first * 4:020}.log"
+        path.write_bytes(flip(path.read_bytes(), 70))
+    done = kseg(*command.split(), "--offsets", "16:20", folder)
+    assert (done.returncode, "crc-mismatch" in done.stderr) == (int(command.startswith("grep")), False), done.stderr
+    assert kseg(*command.split(), "--offsets", "16:", folder).stderr.count("crc-mismatch") == 1
+    assert kseg(*command.split(), "--offsets", ":20", folder).stderr.count("crc-mismatch") == 1
 
 
 def records(path: str, keep: RowFilter, findings: list[Finding]) -> list[Record]:

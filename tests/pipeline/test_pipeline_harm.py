@@ -87,6 +87,20 @@ def test_a_segment_without_permission_is_not_damage(tmp_path: Path) -> None:
         ("[validate]\nfail_if='never'\n[table.orders]\npath='x'\n", "validate.fail_if: expected a condition such as"),
         ("[table.orders]\npath='x'\n[table.users]\npath='x'\n", "is also the table of orders"),
         ("[table.orders]\npath=", "Invalid value"),
+        (
+            "[pipeline]\nstat='state'\n[table.orders]\npath='x'\n",
+            "unknown key 'stat': did you mean state? in [pipeline]",
+        ),
+        ("[pipeline]\nstate='x'\n[table.orders]\npath='x'\n", "pipeline.state: "),
+        ("[pipeline]\nstate='x/s'\n[table.orders]\npath='x'\n", "is in the table of orders"),
+        ("[table.orders]\npath='x'\n[table.users]\npath='x/users'\n", "is in the table of orders"),
+        (
+            "[pipeline]\nstate='s'\nengine='auto'\n[table.orders]\npath='x'\n",
+            "pipeline.spark: expected a master of Spark",
+        ),
+        ("[validate]\nfail_if='damaged > 100% of bytes'\n[table.orders]\npath='x'\n", "validate.fail_if: expected"),
+        ("[report]\nto=['{runs}.html']\n[table.orders]\npath='x'\n", "only {run} is"),
+        ("[report]\nto=['openlineage:catalog:5000']\n[table.orders]\npath='x'\n", "or openlineage:FILE.jsonl"),
     ],
 )
 def test_a_wrong_configuration_is_one_line(tmp_path: Path, text: str, message: str) -> None:

@@ -218,7 +218,7 @@ def test_a_state_file_knows_objects(server: S3Server, tmp_path: Path) -> None:
 
 def test_an_inventory_replaces_the_indexes_that_a_bucket_lacks(server: S3Server, logs: Path, tmp_path: Path) -> None:
     """Backups often have the logs alone: a time window then reads all bytes, and with an inventory one segment of each
-    partition. The inventory is an object, too. Objects that have changed since are read."""
+    partition. The inventory is in a bucket, too. Objects that have changed since are read."""
     backup = tmp_path / "backup"
     for log in logs.rglob("*.log"):
         target = backup / log.relative_to(logs)
@@ -226,7 +226,7 @@ def test_an_inventory_replaces_the_indexes_that_a_bucket_lacks(server: S3Server,
         target.write_bytes(log.read_bytes())
     url = server.put_folder(backup, "bare")
     assert kseg("validate", "--inventory", tmp_path / "made", url).returncode == 0
-    inventory = f"{server.put_folder(tmp_path / 'made', 'made')}/segments.parquet"
+    inventory = server.put_folder(tmp_path / "made", "made")
     window = {"limits": RowFilter(since=FIRST_TIME + 5_000_000, until=FIRST_TIME + 5_100_000)}
     wanted, sent, _ = server.count(lambda: rows(url, **window))
     found, fewer, _ = server.count(lambda: rows(url, inventory=inventory, **window))
