@@ -6,12 +6,14 @@ import random
 import re
 import shlex
 import shutil
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 
 import pytest
 
 from kseg.extras.serialization.binary_json import decode_cbor
+from tests.support.cli import SEGMENTS
 from tools.proof import bombs, fuzz, growth, library_fuzz, limits
 from tools.proof.figures import FILE, Figure, figures, write_figure
 
@@ -86,6 +88,35 @@ def test_an_exception_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     executed, failures = fuzz.fuzz(0.01, 7)
     assert executed["codecs"] == len(failures) > 0
     assert failures[0].startswith("codecs 7: ZeroDivisionError")
+
+
+def test_a_case_that_never_ends_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Also where kseg takes an OSError for a file that it can't read."""
+
+    def endless(_: str, log: Path) -> None:
+        with suppress(OSError):
+            while log.exists():
+                pass
+
+    for name, value in {"TARGETS": ("reader",), "_ENDLESS": 1, "REGRESSIONS": tmp_path, "run_target": endless}.items():
+        monkeypatch.setattr(fuzz, name, value)
+    executed, failures = fuzz.fuzz(0.01, 7)
+    assert (executed, failures) == ({"reader": 1}, ["reader 7: EndlessError: more than 1 s"])
+    assert list(tmp_path.glob("reader-7/orders-0/*.log"))
+
+
+def test_a_guided_search_keeps_what_reaches_new_lines() -> None:
+    """The same case again reaches none."""
+    pytest.importorskip("coverage")
+    guide = fuzz.Guide()
+    reached = []
+    for number in (0, 0, 1, 2):
+        with guide.watch("reader", SEGMENTS / "4.3.0-v2-none-headers"):
+            fuzz.run_case("reader", number)
+        reached.append(guide.reached())
+    assert 0 < reached[0] == reached[1] <= reached[2]
+    assert guide.files("reader", random.Random(1)) is not None
+    assert guide.files("grep", random.Random(1)) is None
 
 
 @pytest.mark.parametrize("path", sorted(fuzz.REGRESSIONS.glob("*/*/*.log")), ids=lambda path: path.parts[-3])

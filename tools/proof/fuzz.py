@@ -137,7 +137,7 @@ class Guide:
     def __init__(self) -> None:
         from coverage import Coverage  # only this search needs it
 
-        self._coverage = Coverage(data_file=None, source_pkgs=["kseg"], messages=False)
+        self._coverage = Coverage(data_file=None, include=[str(ROOT / "kseg" / "*")], messages=False)
         self._kept: dict[str, list[dict[str, bytes]]] = {}
         self._reached: dict[str, set[tuple[str, int]]] = {}
 

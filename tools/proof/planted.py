@@ -72,12 +72,6 @@ FAULTS = {
         "self.at = max(self.at, head)",
         "fuzz 3000",
     ),
-    "rare-hang": Fault(
-        "kseg/format/sidefiles/side_file_reading.py",
-        "zeros -= run",
-        "pass",
-        "fuzz 3000",
-    ),
     "memory": Fault(
         "kseg/extras/serialization/json_values.py",
         "MOST_ITEMS = 500_000",

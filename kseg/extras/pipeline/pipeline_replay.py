@@ -203,7 +203,7 @@ class _Replay:
 
     def _outcome(self, plan: LoadPlan, dry_run: bool) -> PartitionOutcome:
         return PartitionOutcome(
-            *plan.place, self.table.settings.shown, plan.first, plan.end, plan.end, "to load" if dry_run else "loaded",
+            *plan.place, self.table.settings.shown, plan.first, plan.end, plan.log_end, "to load" if dry_run else "loaded",
             len(plan.parts), sum(one.checked.bytes for one in plan.parts),
         )  # fmt: skip
 
