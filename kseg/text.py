@@ -246,7 +246,7 @@ def parse_offsets(text: str) -> tuple[int | None, int | None]:
         bounds = int(first) if first else None, int(end) + (not exclusive) if end else None
     except ValueError:
         bounds = None, None
-    if bounds[0] is not None and bounds[0] < 0 and (bounds[1] is None or bounds[1] == bounds[0] + 1):
+    if bounds[0] is not None and bounds[0] < 0 and bounds[1] is None:
         raise ValueError(f"offsets begin at 0: --last N shows the last rows, got {text!r}")
     if bounds == (None, None) or (not exclusive and None in bounds):
         raise ValueError(f"expected A:B (B is exclusive), A:, :B, A or A..B, got {text!r}")

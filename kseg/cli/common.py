@@ -101,7 +101,7 @@ class PathText(click.types.StringParamType):
         return text.partition("=")[2] or text if self._named else text
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value == "":
+        if value == "" and isinstance(param, click.Option):  # an argument can be a pattern
             self.fail("expected a path or a URL, got an empty text", param, ctx)
         return super().convert(value, param, ctx)
 
