@@ -68,7 +68,7 @@ class LagTotal:
 
 
 def rank(one: GroupLag) -> tuple[bool, int]:
-    """Return what is larger for a worse lag: first those that a consumer cannot continue from."""
+    """Return a key that is larger for a worse lag: first those that a consumer cannot continue from."""
     return one.status != "ok", one.lag or 0
 
 
@@ -99,7 +99,7 @@ def write_table(found: Iterable[GroupLag], total: LagTotal, out: TextIO, *, deta
 
 
 def _worst_rows(found: Iterable[GroupLag]) -> list[GroupLag]:
-    """Return the rows that a consumer cannot continue from, and the largest lags: of each half the rows, or what is left."""
+    """Return commits that a consumer cannot continue from, and the largest lags: half of the rows each, or the other's rest."""
     heaps: tuple[list[tuple[int, int, GroupLag]], ...] = ([], [])
     for number, one in enumerate(found):
         heap = heaps[one.status == "ok"]

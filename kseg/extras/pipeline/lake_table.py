@@ -99,7 +99,7 @@ class LakeTable(ABC):
     def remove_orphans(self, before: TableState, run: str) -> TableState:
         """Remove the data files of killed runs, and return the state. Raises ChangedTableError if it is not ``before``.
 
-        A run that nevertheless works beside this one cannot commit a file that is removed: its commit fails.
+        Another run that nevertheless works now cannot commit a file that is removed: its commit fails.
         """
         return before
 
