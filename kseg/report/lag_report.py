@@ -99,7 +99,7 @@ def write_table(found: Iterable[GroupLag], total: LagTotal, out: TextIO, *, deta
 
 
 def _worst_rows(found: Iterable[GroupLag]) -> list[GroupLag]:
-    """Return commits that a consumer cannot continue from, and the largest lags: half of the rows each, or the other's rest."""
+    """Return commits that a consumer cannot continue from, and the largest lags: half of the rows each, if there are."""
     heaps: tuple[list[tuple[int, int, GroupLag]], ...] = ([], [])
     for number, one in enumerate(found):
         heap = heaps[one.status == "ok"]

@@ -148,7 +148,7 @@ class ZoneMaps:
 def _keys(paths: Any, stamps: Any) -> Any:
     """Return a key of each version of a segment, null without a stamp, for Arrow arrays of paths and stamps.
 
-    It is the same for each way to write the path of its folder. A million keys are no objects of Python.
+    It is the same for each way to write the path of its folder. A million keys are not objects of Python.
     """
     return pc.binary_join_element_wise(pc.replace_substring_regex(paths, r"^.*/([^/]*/[^/]*)$", r"\1"), stamps, "/")
 
