@@ -44,8 +44,9 @@ def write_table(levels: Iterable[Level], top: int, out: TextIO, *, detail: int =
         # The sum of a single part would repeat its row.
         if detail >= 0 and (level.parts > 1 or level.level in ("segment", "partition")):
             spool.add((_only_by_segment(row, level.parts), _weight(row), _cell_row(row)))
-    # Partitions of one segment each are often files that were given by name.
-    by_segment = detail > 0 or extremes.partitions < 2 or extremes.segments <= extremes.partitions
+    # A few partitions of one segment each are often files that were given by name.
+    few = extremes.partitions <= MOST_ROWS and extremes.segments <= extremes.partitions
+    by_segment = detail > 0 or extremes.partitions < 2 or few
     if last is not None:
         _print_details(stats_row(last, top), extremes, out)
     page: list[CellRow] = []

@@ -105,10 +105,8 @@ def print_cells(
     _marks.update((text, None) for mark, text in _MARKS.items() if any(map(mark.fullmatch, cells)))
     if not out.isatty():
         out.write("\n" * (title is not None))
-        widths = [
-            min(max(map(len, cells)), MOST_PADDED if column.text else MAX_WIDTH)
-            for column, cells in zip(columns, _by_column(columns, rows), strict=True)
-        ]
+        by_column = zip(columns, _by_column(columns, rows), strict=True)
+        widths = [_plain_width(column, cells, last=column is columns[-1]) for column, cells in by_column]
         out.writelines(_table_lines(columns, [cells for cells, _ in rows], widths))
         out.write("\n")
         return
@@ -191,6 +189,16 @@ def width_of(text: str) -> int:
 
 def _by_column(columns: Sequence[TableColumn], rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
     return zip((column.name for column in columns), *(cells for cells, _ in rows), strict=True)
+
+
+def _plain_width(column: TableColumn, cells: Sequence[str], *, last: bool) -> int:
+    """Return the width of a column in a table in which nothing is cut.
+
+    A few long texts do not widen it: the cells after them move to the right. Nothing follows those of the last column.
+    """
+    lengths = sorted(map(len, cells))
+    usual = 0 if last else lengths[len(lengths) * 9 // 10]
+    return min(lengths[-1], max(usual, MOST_PADDED) if column.text else MAX_WIDTH, MAX_WIDTH)
 
 
 def _fits(columns: Sequence[TableColumn], rows: Sequence[Row], width: int) -> bool:
