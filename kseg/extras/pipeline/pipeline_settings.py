@@ -242,7 +242,7 @@ def _engine(pipeline: _Section) -> tuple[str, str | None]:
         raise pipeline.wrong("engine", f"{PROCESSES}, {AUTO}, local[*], spark://…, yarn or k8s://…")
     if master is None and engine == AUTO:
         raise pipeline.wrong("spark", 'a master of Spark for engine = "auto"')
-    if (master is not None) != (engine == AUTO) or (master and not master.startswith(_MASTERS)):
+    if master is not None and (engine != AUTO or not master.startswith(_MASTERS)):
         raise pipeline.wrong("spark", 'a master of Spark with engine = "auto", and only there')
     if pipeline.has("spark_above") and engine != AUTO:
         raise pipeline.wrong("spark_above", 'engine = "auto"')
