@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import BinaryIO
 from weakref import WeakSet
 
@@ -20,7 +19,7 @@ from kseg.format.segment.records_chunk import Chunk, Record, RecordBatch
 from kseg.format.segment.row_filter import KeyIsOneOf, RowFilter
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.sidefiles.transaction_states import TransactionLogs
-from kseg.format.storage.naming import base_offset_of, is_snapshot
+from kseg.format.storage.naming import base_offset_of, end_offsets, is_snapshot
 from kseg.format.storage.segment_files import find_segments
 from kseg.format.storage.source import Source, local_size, open_range, open_source, topic_partition
 from kseg.report import parquet
@@ -206,10 +205,8 @@ class PartitionLog(Log):
 
     def _segments(self, wanted: RowFilter) -> Iterator[Segment]:
         logs = TransactionLogs()
-        for path, following in pairwise((*self.files, None)):
-            assert path is not None
-            begin, end = base_offset_of(path), base_offset_of(following or "")
-            if not wanted.accepts_offsets(begin, end):
+        for path, end in zip(self.files, end_offsets(self.files), strict=True):
+            if not wanted.accepts_offsets(base_offset_of(path), end):
                 continue
             with suppress(VanishedError), Segment(path, self._options, listed=True, logs=logs) as segment:
                 yield segment

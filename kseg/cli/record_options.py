@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 from kseg.cli.messages import note
@@ -16,7 +15,7 @@ from kseg.format.internal_topics.decode import internal_topic
 from kseg.format.record.layout import READ_COMMITTED
 from kseg.format.segment.row_filter import HasHeader, KeyIsOneOf, RecordCondition, RowFilter
 from kseg.format.sidefiles.transaction_states import TransactionLogs
-from kseg.format.storage.naming import base_offset_of
+from kseg.format.storage.naming import base_offset_of, end_offsets
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import topic_partition
 
@@ -116,20 +115,12 @@ class RecordOptions(DecodeOptions):
         found = [file for file in files if limits.accepts_file(*topic_partition(file.path))]
         if (limits.first_offset, limits.end_offset) == (None, None):
             return found
-        ends = (_end_offset(file.path, following.path) for file, following in pairwise(found))
+        ends = end_offsets([file.path for file in found])
         return [
             file
-            for file, end in zip(found, chain(ends, (None,)), strict=True)
+            for file, end in zip(found, ends, strict=True)
             if limits.accepts_offsets(base_offset_of(file.path), end)
         ]
-
-
-def _end_offset(path: str, following: str) -> int | None:
-    """Return the base offset of the next segment of the same log, None if it is the last one."""
-    base, end = base_offset_of(path), base_offset_of(following)
-    if base is None or end is None or path.rpartition("/")[0] != following.rpartition("/")[0]:
-        return None
-    return end if end > base else None
 
 
 def transaction_logs(isolation: str, files: Sequence[SegmentFile]) -> TransactionLogs:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from kseg.errors import KsegError
 from tests.support.growing_logs import batch, write
-from tests.support.pipelines import TRANSACTIONS, config, rows, run, run_here
+from tests.support.pipelines import TRANSACTIONS, config, leased, rows, run, run_here
 from tests.support.read_faults import local_faults
 
 
@@ -100,6 +100,8 @@ def test_a_segment_without_permission_is_not_damage(tmp_path: Path) -> None:
         ),
         ("[validate]\nfail_if='damaged > 100% of bytes'\n[table.orders]\npath='x'\n", "validate.fail_if: expected"),
         ("[report]\nto=['{runs}.html']\n[table.orders]\npath='x'\n", "only {run} is"),
+        ("[report]\nto=['html:{runs}']\n[table.orders]\npath='x'\n", "only {run} is"),
+        ("[report]\nto=['openlineage:x.html']\n[table.orders]\npath='x'\n", "or openlineage:FILE.jsonl"),
         ("[report]\nto=['openlineage:catalog:5000']\n[table.orders]\npath='x'\n", "or openlineage:FILE.jsonl"),
     ],
 )
@@ -121,13 +123,11 @@ def test_a_second_run_is_refused_while_one_works(tmp_path: Path) -> None:
     log(tmp_path / "source" / "orders-0")
     path = config(tmp_path)
     assert run(path).returncode == 0
-    began = Path(f"/proc/{os.getpid()}/stat").read_text().rpartition(")")[2].split()[19]
-    lease = {"id": "x", "host": os.uname().nodename, "pid": os.getpid(), "time": 4e9, "began": began}
-    (tmp_path / "state" / "lease").write_text(json.dumps(lease))
+    leased(tmp_path / "state" / "lease")
     done = run(path)
     assert done.returncode == 2
     assert f"another run works: process {os.getpid()}" in done.stderr
-    (tmp_path / "state" / "lease").write_text(json.dumps({**lease, "began": "1"}))
+    leased(tmp_path / "state" / "lease", began="1")
     assert run(path).returncode == 0
     assert not (tmp_path / "state" / "lease").exists()
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,7 @@ from kseg.extras.pipeline.lake_table import ChangedTableError, LakeTable, TableS
 from kseg.extras.pipeline.pipeline_settings import read_settings
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.growing_logs import batch, write
-from tests.support.pipelines import config, rows, run, run_here
+from tests.support.pipelines import config, leased, rows, run, run_here
 
 
 def loaded_offsets(home: Path, kind: str = "parquet") -> list[int]:
@@ -29,11 +27,8 @@ def test_another_pipeline_waits_until_the_table_is_free(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     write(tmp_path / "source" / "orders-0", [batch(0), batch(1)])
     path = config(tmp_path)
-    began = Path(f"/proc/{os.getpid()}/stat").read_text().rpartition(")")[2].split()[19]
-    lease = {"id": "x", "host": os.uname().nodename, "pid": os.getpid(), "time": time.time(), "began": began}
     place = tmp_path / "lake" / "orders" / "_kseg" / "lease"
-    place.parent.mkdir(parents=True)
-    place.write_text(json.dumps(lease))
+    leased(place)
     done = run(path)
     assert done.returncode == 2
     assert f"lake/orders/_kseg/lease: another run works: process {os.getpid()}" in done.stderr

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +132,11 @@ def split_log(source: Path, folder: Path) -> list[Path]:
                     data = window.data[batches.at[row] : batches.at[row] + batches.size[row]]
                     (folder / f"{batches.base_offset[row]:020}.log").write_bytes(data)
     return sorted(folder.iterdir())
+
+
+def leased(place: Path, began: str | None = None) -> None:
+    """Write a lease of this process, or of one that began at another time: another process, which is dead."""
+    own = Path(f"/proc/{os.getpid()}/stat").read_text().rpartition(")")[2].split()[19]
+    lease = {"id": "x", "host": os.uname().nodename, "pid": os.getpid(), "time": time.time(), "began": began or own}
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(json.dumps(lease))

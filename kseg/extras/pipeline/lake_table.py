@@ -278,8 +278,4 @@ def names_of_folder(folder: str) -> list[str]:
     """Return the names in a folder, none if it does not exist. Raises UnreadableError."""
     if is_url(folder):
         remote_files.forget(folder)
-        if remote_files.kind_of(folder) is None:
-            return []
-    elif not os.path.isdir(folder):
-        return []
-    return local_files.names_in(folder)
+    return local_files.names_in(folder) if local_files.is_folder(folder) else []

@@ -347,6 +347,10 @@ def _fail_if(section: _Section) -> FailIf | None:
 
 def _report(path: str, text: str, home: str) -> tuple[str, str]:
     """Return kind and place of a report, by its prefix or its suffix."""
+    if unknown := [one for one in re.findall(r"\{.*?\}", text) if one != "{run}"]:
+        raise UsageError(
+            f"{path}: report.to: {unknown[0]} in {text!r} is not known: only {{run}} is, the id of the run"
+        )
     kind, colon, place = text.partition(":")
     server = place.startswith(("http://", "https://"))
     if kind == "openlineage" and (not place or server or place.endswith(".jsonl")):
@@ -355,17 +359,13 @@ def _report(path: str, text: str, home: str) -> tuple[str, str]:
     if colon and kind in ("prometheus", "html", "jsonl"):
         return kind, _place(place, home)
     suffix = text.rpartition(".")[2]
-    kind = {"html": "html", "prom": "prometheus", "jsonl": "jsonl", "json": "jsonl"}.get(suffix, "")
-    if not kind:
+    shown = {"html": "html", "prom": "prometheus", "jsonl": "jsonl", "json": "jsonl"}.get(suffix, "")
+    if not shown or kind == "openlineage":
         raise UsageError(
             f"{path}: report.to: expected FILE.html, FILE.jsonl, FILE.prom, openlineage:URL or openlineage:FILE.jsonl, "
             f"got {text!r}"
         )
-    if unknown := [one for one in re.findall(r"\{.*?\}", text) if one != "{run}"]:
-        raise UsageError(
-            f"{path}: report.to: {unknown[0]} in {text!r} is not known: only {{run}} is, the id of the run"
-        )
-    return kind, _place(text, home)
+    return shown, _place(text, home)
 
 
 def _table(section: _Section, topic: str, home: str, typed: bool) -> TableSettings:

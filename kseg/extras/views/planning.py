@@ -8,7 +8,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby, pairwise, zip_longest
+from itertools import chain, groupby, pairwise
 from typing import TYPE_CHECKING
 
 from kseg.commands.dump.dumped_rows import byte_range
@@ -21,7 +21,7 @@ from kseg.format.segment.row_filter import BatchTransactions, RowFilter
 from kseg.format.sidefiles import index_reader
 from kseg.format.sidefiles.transaction_states import open_at, stable_offset
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import base_offset_of, is_snapshot, is_url
+from kseg.format.storage.naming import base_offset_of, end_offsets, is_snapshot, is_url
 from kseg.format.storage.segment_files import SegmentFile, find_segments, is_folder, once_each, segments_in
 from kseg.format.storage.source import STDIN, Stamp, open_source, stamp_of, stored_size, topic_partition
 from kseg.schema import Column
@@ -256,8 +256,7 @@ def folders(paths: Sequence[str], limits: RowFilter) -> Mapping[str, list[Planne
 def _segments(files: list[SegmentFile]) -> Iterator[PlannedSegment]:
     # KRaft snapshots come last: they are not part of the log.
     ordered = sorted(files, key=lambda file: (is_snapshot(file.path), base_offset_of(file.path) or 0))
-    for file, following in zip_longest(ordered, ordered[1:]):
-        end = base_offset_of(following.path) if following and base_offset_of(file.path) is not None else None
+    for file, end in zip(ordered, end_offsets([file.path for file in ordered]), strict=True):
         size = stored_size(file.path)
         stamp = None if size is None or is_url(file.path) else stamp_of(file.path)
         yield PlannedSegment(file, stamp[0] if stamp else size, end, stamp)

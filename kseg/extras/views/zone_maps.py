@@ -17,8 +17,7 @@ from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK, LOG_APPEND_TIME, NO_TIMESTAMP
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.row_filter import RowFilter
-from kseg.format.storage import local_files, remote_files
-from kseg.format.storage.naming import is_url
+from kseg.format.storage import local_files
 from kseg.format.storage.source import Stamp, stamp_text
 from kseg.report.arrow_table import pa, parquet, pc
 from kseg.schema import Row
@@ -155,7 +154,7 @@ def _keys(paths: Any, stamps: Any) -> Any:
 
 def _files(path: str) -> list[str]:
     """Return the Parquet files at a path: a file, or a folder of ``kseg validate --inventory`` or of Spark."""
-    if not (remote_files.kind_of(path) == "folder" if is_url(path) else local_files.is_folder(path)):
+    if not local_files.is_folder(path):
         return [path]
     found = sorted(name for name in local_files.names_in(path) if name.endswith(".parquet") and name[0] not in "._")
     if not found:

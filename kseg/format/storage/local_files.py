@@ -78,10 +78,15 @@ def is_file(path: str | os.PathLike[str]) -> bool:
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is a folder on disk, an archive, or a folder in one. Raises UnreadableError as ``exists``."""
+    """Return whether a path is a folder on disk or at a URL, an archive, or a folder in one.
+
+    Raises UnreadableError as ``exists``.
+    """
+    if is_url(name := os.fspath(path)):
+        return remote_files.kind_of(name) == "folder"
     if stat.S_ISDIR(_mode(path)):
         return True
-    return _is_in_archive(os.fspath(path))
+    return _is_in_archive(name)
 
 
 def names_in(folder: str | os.PathLike[str]) -> list[str]:

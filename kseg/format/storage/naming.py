@@ -10,7 +10,8 @@ import os
 import re
 import struct
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 from kseg.engine import lazy
@@ -89,6 +90,17 @@ def base_offset_of(name: str) -> int | None:
 def named_offset(digits: str) -> int:
     """Return the offset in a file name, limited to the range of int64: twenty digits can exceed it."""
     return min(int(digits), INT64_MAX - INT32_MAX)
+
+
+def end_offsets(paths: Sequence[str]) -> Iterator[int | None]:
+    """Yield, for each segment, the base offset of the next one of its folder, which its offsets are below; None without one.
+
+    ``paths`` are in the order of ``find_segments``.
+    """
+    for path, following in zip_longest(paths, paths[1:], fillvalue=""):
+        base, end = base_offset_of(path), base_offset_of(following)
+        beside = path.rpartition("/")[0] == following.rpartition("/")[0]
+        yield end if beside and base is not None and end is not None and end > base else None
 
 
 def is_log(name: str) -> bool:
