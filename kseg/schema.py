@@ -235,6 +235,11 @@ SEGMENT_TABLE = (
     Column("zone_offsets", "ints", "the smallest offset that a record of each zone can have"),
     Column("zone_min_timestamps", "ints", "the smallest timestamp of a record in each zone, -1 without one"),
     Column("zone_max_timestamps", "ints", "the largest timestamp in a header in each zone, -1 without one"),
+    Column(
+        "event_producer_ids", "ints", "producers of the events of transactions; null if damaged or more than a million"
+    ),
+    Column("event_offsets", "ints", "the offset of each event: a marker, or a producer's first data before it"),
+    Column("event_kinds", "ints", "the kind of each event: 0 data, 1 COMMIT, 2 ABORT"),
 )
 
 

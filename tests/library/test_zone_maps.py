@@ -175,7 +175,7 @@ def test_another_file_is_no_inventory(content: str | None, message: str, tmp_pat
     elif content == "findings":
         pq.write_table(pa.table({"rule": ["crc-mismatch"]}), place)
     elif content == "types":
-        pq.write_table(pa.table({name: [{"a": 1}] for name in zone_maps._COLUMNS}), place)
+        pq.write_table(pa.table({name: [{"a": 1}] for name in ("file", "stamp", "zone_positions")}), place)
     with pytest.raises(KsegError, match=message):
         kseg.scan(SEGMENTS / "4.3.0-v2-none", inventory=place)
 

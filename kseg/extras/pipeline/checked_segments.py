@@ -17,19 +17,17 @@ from kseg.commands.validate.validate import validate_segment
 from kseg.errors import UsageError
 from kseg.extras.pipeline.pipeline_state import INVENTORY, PipelineState, new_file, read_if_exists
 from kseg.extras.pipeline.source_listing import ListedSegment
+from kseg.extras.views.planned_transactions import EventCollector, ProducerEvent
 from kseg.findings import Severity, do_nothing
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import CONTROL, DELETE_HORIZON
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.segment.transaction_events import chunk_events
 from kseg.format.storage import remote_files
 from kseg.format.storage.process_pool import Pool, map_ordered
 from kseg.report.arrow_table import ParquetWriter, pa, parquet, pc
 from kseg.results import FileResult, Settings
 
-#: What happens in a transaction: data of a producer, or one of its markers.
-DATA, COMMIT, ABORT = range(3)
 #: Seconds between two saves of the inventory during the checks.
 _SAVE_SECONDS = 20
 _TRIES = 3
@@ -46,7 +44,7 @@ class CheckedSegment:
 
     ``next_offset`` follows the last valid batch (the base offset without one), which ends at byte ``valid_end``. ``damage``
     has the findings that are errors. ``unread``: why it could not be read; it is then neither sound nor damaged. ``events``
-    are (producer id, offset, DATA, COMMIT or ABORT). ``excluded`` are byte ranges of batches without a proven offset.
+    are those of its producers (see ``EventCollector``). ``excluded`` are byte ranges of batches without a proven offset.
     ``holes`` are ranges (first, end) of offsets between the valid batches of a damaged segment, at most _MOST_HOLES.
     ``thinned``: offsets are missing that a log cleaner can have removed. ``ordered``: offsets increase.
     """
@@ -62,7 +60,7 @@ class CheckedSegment:
     lost_bytes: int
     damage: Sequence[Mapping[str, Any]] = ()
     unread: str | None = None
-    events: Sequence[tuple[int, int, int]] = ()
+    events: Sequence[ProducerEvent] = ()
     excluded: Sequence[tuple[int, int]] = ()
     thinned: bool = False
     ordered: bool = True
@@ -86,11 +84,10 @@ class _Watch:
         self.valid_end = 0
         self.thinned = False
         self.ordered = True
-        self.events: list[tuple[int, int, int]] = []
+        self.events = EventCollector()
         self.excluded: list[tuple[int, int]] = []
         self.holes: list[tuple[int, int]] = []
         self._any = False
-        self._begun: set[int] = set()
         self._claims = ClaimedOffsets(self._name, do_nothing)
         self._claimed: set[int] = set()
 
@@ -102,9 +99,7 @@ class _Watch:
         for row in range(chunk.first, chunk.stop):
             if chunk.batches.selected[row] and chunk.batches.crc_state[row] != CRC_BAD:
                 self._update(chunk.batches, row)
-        for row, offset, marker in chunk_events(chunk, chunk.batches.selected):
-            if chunk.batches.position[row] not in self._claimed:
-                self._add_event(chunk.batches.producer_id[row], offset, marker.type if marker else "")
+        self.events.add_chunk(chunk, chunk.batches.selected, self._claimed)
 
     def _update(self, batches: BatchColumns, row: int) -> None:
         position, end = batches.position[row], batches.position[row] + batches.size[row]
@@ -124,14 +119,6 @@ class _Watch:
         self._any = True
         self.next_offset = max(self.next_offset, last + 1)
         self.valid_end = max(self.valid_end, end)
-
-    def _add_event(self, producer: int, offset: int, marker: str) -> None:
-        if marker:
-            self._begun.discard(producer)
-            self.events.append((producer, offset, ABORT if marker == "ABORT" else COMMIT))
-        elif producer not in self._begun:
-            self._begun.add(producer)
-            self.events.append((producer, offset, DATA))
 
 
 def check_segment(listed: ListedSegment) -> tuple[CheckedSegment, FileResult]:
@@ -160,7 +147,7 @@ def check_segment(listed: ListedSegment) -> tuple[CheckedSegment, FileResult]:
         result.summary.lost_bytes,
         [] if result.read_error else [{name: row.get(name) for name in wanted} for row in damage],
         result.read_error,
-        watch.events,
+        watch.events.events(),
         watch.excluded,
         watch.thinned,
         watch.ordered,

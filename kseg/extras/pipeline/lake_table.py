@@ -7,7 +7,6 @@ last commit, and no row is loaded twice. Files of a run that was killed before i
 from __future__ import annotations
 
 import json
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext

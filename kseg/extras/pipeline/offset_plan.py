@@ -6,65 +6,17 @@ after it has ended, wherever the segments of two nights are cut. At each offset 
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kseg.commands.dump.dumped_rows import byte_range
-from kseg.extras.pipeline.checked_segments import ABORT, DATA, CheckedSegment
+from kseg.extras.pipeline.checked_segments import CheckedSegment
 from kseg.extras.pipeline.source_listing import ListedSegment, Place, SourceReplica
+from kseg.extras.views.planned_transactions import PlannedTransactions, outcomes
 from kseg.extras.views.planning import SegmentRange
-from kseg.format.record.columns import BatchColumns
-from kseg.format.record.layout import ABORTED, COMMITTED, CONTROL, INT64_MAX, OPEN, TRANSACTIONAL
+from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.row_filter import RowFilter
 from kseg.text import inclusive_range
-
-#: First and last offset of a transaction, both inclusive.
-Span = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedTransactions:
-    """The transactions of a plan by offset: ``TransactionLogs`` has them by position in the one folder of a log, and the
-    parts of a plan are of several replicas.
-
-    ``aborted``: spans of aborted transactions by producer id, ascending. ``open``: first offsets of open ones.
-    """
-
-    aborted: Mapping[int, Sequence[Span]]
-    open: Mapping[int, int]
-
-    def within(self, first: int, end: int) -> PlannedTransactions:
-        """Return the transactions that touch offsets ``first`` to ``end`` (exclusive)."""
-        near = {
-            producer: [span for span in spans if span[1] >= first and span[0] < end]
-            for producer, spans in self.aborted.items()
-        }
-        return PlannedTransactions({producer: spans for producer, spans in near.items() if spans}, self.open)
-
-    def accepts(self, batches: BatchColumns, row: int) -> bool:
-        """Return whether a consumer with read_committed gets the records of a batch."""
-        if batches.base_offset[row] >= min(self.open.values(), default=INT64_MAX):
-            return False
-        is_control = batches.magic[row] >= 2 and batches.attributes[row] & CONTROL
-        return not is_control and self.state(batches, row) in (None, COMMITTED)
-
-    def state(self, batches: BatchColumns, row: int) -> str | None:
-        """Return the state of a batch's transaction; None outside transactions."""
-        if batches.magic[row] < 2 or not batches.attributes[row] & TRANSACTIONAL:
-            return None
-        producer_id, offset = batches.producer_id[row], batches.base_offset[row]
-        if offset >= self.open.get(producer_id, INT64_MAX):
-            return OPEN
-        # A producer has one transaction at a time: its spans do not overlap.
-        spans = self.aborted.get(producer_id, ())
-        i = bisect_right(spans, (offset, INT64_MAX))
-        return ABORTED if i > 0 and offset <= spans[i - 1][1] else COMMITTED
-
-    def transactional_id(self, batches: BatchColumns, row: int) -> str | None:
-        """Return None: the transactional ids are in the log directory of one replica."""
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,21 +291,8 @@ def _known_until(checked: CheckedSegment, offset: int) -> int:
 
 def _stable(plan: LoadPlan) -> LoadPlan:
     """Return the plan up to its last stable offset, with the outcomes of its transactions."""
-    begun: dict[int, int] = {}
-    spans: dict[int, list[Span]] = defaultdict(list)
-    known = -1  # the events up to here are those of the parts before
-    for part in plan.parts:
-        for producer, offset, kind in part.checked.events:
-            if offset >= part.end:
-                break
-            if offset < known:
-                continue
-            if kind == DATA:
-                begun.setdefault(producer, offset)
-            elif (start := begun.pop(producer, None)) is not None and kind == ABORT:
-                spans[producer].append((start, offset))
-        known = part.end
-    committed = PlannedTransactions({producer: sorted(found) for producer, found in spans.items()}, begun)
+    committed = outcomes((part.checked.events, part.end) for part in plan.parts)
+    begun = committed.open
     stable = min(begun.values(), default=None)
     if stable is None or stable >= plan.end:
         return replace(plan, committed=committed)

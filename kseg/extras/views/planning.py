@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kseg.commands.dump.dumped_rows import byte_range
 from kseg.errors import UsageError
+from kseg.extras.views.planned_transactions import PlannedTransactions, transactions_of_log
 from kseg.extras.views.view_table import ALL, BATCHES, FILE, FOLDER, VIEWS
 from kseg.extras.views.zone_maps import ZoneMap, ZoneMaps, byte_runs
 from kseg.format.record.layout import READ_COMMITTED, READ_UNCOMMITTED
@@ -124,7 +125,7 @@ def check_paths(request: Request) -> None:
     """Raise UnreadableError or UsageError for the first path without a readable file, also among those of schemas."""
     _check_inventory(request)
     if request.inventory is not None:
-        ZoneMaps(request.inventory)
+        ZoneMaps(request.inventory, events=reads_committed(request))
     for path in request.decoding.schema_files if request.decoding else ():
         open_source(path).close()
     for path in request.decoding.schemas if request.decoding else ():
@@ -172,12 +173,13 @@ def plan(request: Request, limits: RowFilter) -> list[Split]:
         return [Split(tuple(SegmentRange(file, stored_size(file.path)) for file in files))]
     if view.unit == FOLDER:
         return list(pack_splits(_folder_units(request.paths, limits, view.find), request.split_bytes or SPLIT_BYTES))
-    by_folder = folders(request.paths, limits)
+    by_folder, inventory = folders(request.paths, limits), None
     if view.unit == FILE:
         wanted = by_folder
     else:
-        if request.inventory is not None and limits.has_ranges:
-            by_folder = _with_zones(by_folder, ZoneMaps(request.inventory))
+        if request.inventory is not None and (limits.has_ranges or reads_committed(request)):
+            inventory = ZoneMaps(request.inventory, events=reads_committed(request))
+            by_folder = _with_zones(by_folder, inventory)
         # A row of batches is selected by its header, which does not have the oldest timestamp of its records.
         of_zones = limits if request.view == "records" else replace(limits, end_offset=None, until=None)
         wanted = {path: [one for one in folder if _can_hold(one, limits)] for path, folder in by_folder.items()}
@@ -187,10 +189,33 @@ def plan(request: Request, limits: RowFilter) -> list[Split]:
         if view.unit == FILE:
             pieces += (SegmentRange(segment.file, segment.size) for segment in folder)
             continue
-        stable = _stable_offset(limits, path, folder) if reads_committed(request) else None
+        stable: int | None = None
+        planned: Mapping[str, PlannedTransactions] = {}
+        if reads_committed(request):
+            planned = _planned(folder, inventory) if inventory else {}
+            stable = None if planned else _stable_offset(limits, path, folder)
         for segment in wanted[path]:
-            pieces += _pieces(segment, limits, of_zones, split_bytes, stable)
+            committed = planned.get(segment.file.path)
+            for piece in _pieces(segment, limits, of_zones, split_bytes, stable):
+                pieces.append(replace(piece, committed=committed) if committed else piece)
     return list(pack_splits(([piece] for piece in pieces), split_bytes))
+
+
+def _planned(segments: Sequence[PlannedSegment], inventory: ZoneMaps) -> Mapping[str, PlannedTransactions]:
+    """Return the transactions of each segment of a listed folder; none if only the log tells them for certain."""
+    log = [one for one in segments if not is_snapshot(one.file.path)]
+    if not all(one.file.listed and one.base_offset is not None for one in log):
+        return {}
+    known = inventory.events_of(_stamps(log))
+    found = transactions_of_log([one.file.path for one in log], known)
+    if found is None:
+        return {}
+    near = found.of_segments([one.base_offset or 0 for one in log])
+    return {one.file.path: part for one, part in zip(log, near, strict=True)}
+
+
+def _stamps(segments: Iterable[PlannedSegment]) -> dict[str, Stamp]:
+    return {one.file.path: one.stamp or stamp_of(one.file.path) for one in segments}
 
 
 def _stable_offset(limits: RowFilter, folder: str, segments: Sequence[PlannedSegment]) -> int | None:
@@ -266,8 +291,7 @@ def _with_zones(
     by_folder: Mapping[str, list[PlannedSegment]], inventory: ZoneMaps
 ) -> Mapping[str, list[PlannedSegment]]:
     """Return the segments with their zone maps."""
-    segments = chain.from_iterable(by_folder.values())
-    maps = inventory.of({one.file.path: one.stamp or stamp_of(one.file.path) for one in segments})
+    maps = inventory.of(_stamps(chain.from_iterable(by_folder.values())))
     return {
         path: [replace(segment, zones=maps.get(segment.file.path)) for segment in folder]
         for path, folder in by_folder.items()

@@ -17,10 +17,11 @@ from kseg.commands.validate.folder_checks import check_folders
 from kseg.commands.validate.validate import validate_segment
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import KsegError, NotASegmentError, UnreadableError
+from kseg.extras.views.planned_transactions import MOST_EVENTS, EventCollector
 from kseg.extras.views.planning import Split
 from kseg.extras.views.split_rows import Damaged, DamagePolicy, Task, as_arrow, damage_line, keeps_damage
 from kseg.extras.views.view_table import UNREAD
-from kseg.extras.views.zone_maps import ZoneCollector
+from kseg.extras.views.zone_maps import EVENT_COLUMNS, ZoneCollector
 from kseg.findings import Finding, do_nothing
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.compress.codecs import codec_name
@@ -47,6 +48,7 @@ class _SummaryFacts:
     offsets: ClaimedOffsets | None = None
     claimed: set[int] = field(default_factory=set)
     zones: ZoneCollector = field(default_factory=ZoneCollector)
+    events: EventCollector = field(default_factory=EventCollector)
     end: int = 0
 
     def has_read(self, chunk: Chunk) -> bool:
@@ -55,6 +57,8 @@ class _SummaryFacts:
 
     def __call__(self, chunk: Chunk) -> None:
         self.zones(chunk)
+        if self.zones.certain and len(self.events.columns[0]) <= MOST_EVENTS:
+            self.events.add_chunk(chunk, chunk.batches.selected)
         last = chunk.stop - 1
         self.end = chunk.batches.position[last] + chunk.batches.size[last]
         if self.offsets and not chunk.first and not chunk.resumed:
@@ -80,6 +84,12 @@ class _SummaryFacts:
                 known = self.min_timestamp is not None
                 self.min_timestamp = min(timestamp, self.min_timestamp) if known else timestamp  # type: ignore[type-var]
                 self.max_timestamp = max(timestamp, self.max_timestamp) if known else timestamp  # type: ignore[type-var]
+
+    def kept(self) -> Row:
+        """Return what an inventory keeps of a sound segment: its zone map, and the events of its transactions."""
+        known = self.zones.certain and len(self.events.columns[0]) <= MOST_EVENTS
+        events = (column.tolist() if known else None for column in self.events.columns)
+        return {**self.zones.columns(), **dict(zip(EVENT_COLUMNS, events, strict=True))}
 
 
 def result_and_row(file: SegmentFile, size: int | None, settings: Settings) -> tuple[FileResult, Row]:
@@ -118,7 +128,7 @@ def result_and_row(file: SegmentFile, size: int | None, settings: Settings) -> t
         "verdict": summary.verdict,
         "unread": result.unread,
         "stamp": stamp_text(stamp),
-        **(facts.zones.columns() if whole else {}),
+        **(facts.kept() if whole else {}),
     }
 
 

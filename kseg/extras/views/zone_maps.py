@@ -13,6 +13,7 @@ from itertools import zip_longest
 from typing import Any
 
 from kseg.errors import UsageError
+from kseg.extras.views.planned_transactions import SegmentEvents
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK, LOG_APPEND_TIME, NO_TIMESTAMP
 from kseg.format.segment.records_chunk import Chunk
@@ -27,7 +28,8 @@ ZONE_BYTES = 64 * 1024 * 1024
 #: The file in the folder of ``kseg validate --inventory``.
 SEGMENTS = "segments.parquet"
 _NUMBERS = ("zone_positions", "zone_offsets", "zone_min_timestamps", "zone_max_timestamps")
-_COLUMNS = ("file", "stamp", *_NUMBERS)
+#: The events of transactions, as in ``SegmentEvents``.
+EVENT_COLUMNS = ("event_producer_ids", "event_offsets", "event_kinds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,27 +123,47 @@ class ZoneCollector:
 
 
 class ZoneMaps:
-    """The zone maps of an inventory. Raises UnreadableError, and UsageError for other files, when it is made."""
+    """The zone maps of an inventory, and with ``events`` the events of transactions.
 
-    def __init__(self, path: str) -> None:
-        self._table = pa.concat_tables([_table(file) for file in _files(path)])
+    Raises UnreadableError, and UsageError for other files, when it is made.
+    """
+
+    def __init__(self, path: str, *, events: bool = False) -> None:
+        lists = (*_NUMBERS, *EVENT_COLUMNS) if events else _NUMBERS
+        types = {"file": pa.string(), "stamp": pa.string(), "last_offset": pa.int64()}
+        types |= dict.fromkeys(lists, pa.list_(pa.int64()))
+        self._table = pa.concat_tables([_table(file, types) for file in _files(path)])
         self._keys = _keys(self._table.column("file"), self._table.column("stamp")).combine_chunks()
 
     def of(self, files: Mapping[str, Stamp]) -> dict[str, ZoneMap]:
         """Return the zone maps of files, by path, that have the stamp that is given with the path."""
+        return {
+            path: tuple(Zone(*values) for values in zip(*numbers, strict=True))
+            for path, numbers in self._lists(files, _NUMBERS)
+        }
+
+    def events_of(self, files: Mapping[str, Stamp]) -> dict[str, SegmentEvents]:
+        """Return the events of transactions of such files."""
+        ends = {path: last for path, (last,) in self._rows(files, ["last_offset"])}
+        return {
+            path: SegmentEvents(list(zip(*numbers, strict=True)), None if ends[path] is None else ends[path] + 1)
+            for path, numbers in self._lists(files, EVENT_COLUMNS)
+        }
+
+    def _lists(self, files: Mapping[str, Stamp], names: Sequence[str]) -> Iterator[tuple[str, list[list[int]]]]:
+        """Yield the lists of numbers of files, if they are of one length."""
+        for path, lists in self._rows(files, names):
+            lengths = {len(one) if one is not None and None not in one else -1 for one in lists}
+            if len(lengths) == 1 and -1 not in lengths:
+                yield path, lists
+
+    def _rows(self, files: Mapping[str, Stamp], names: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
         stamps = pa.array(map(stamp_text, files.values()), pa.string())
         rows = pc.index_in(_keys(pa.array(files, pa.string()), stamps), value_set=self._keys, skip_nulls=True)
         found = {path: row for path, row in zip(files, rows.to_pylist(), strict=True) if row is not None}
-        columns = [
-            column.to_pylist()
-            for column in self._table.take(pa.array(found.values(), pa.int64())).select(_NUMBERS).columns
-        ]
-        maps: dict[str, ZoneMap] = {}
-        for path, *numbers in zip(found, *columns, strict=True):
-            lengths = {len(column) if column is not None and None not in column else -1 for column in numbers}
-            if len(lengths) == 1 and -1 not in lengths:
-                maps[path] = tuple(Zone(*values) for values in zip(*numbers, strict=True))
-        return maps
+        taken = self._table.select(names).take(pa.array(found.values(), pa.int64()))
+        for path, *values in zip(found, *(column.to_pylist() for column in taken.columns), strict=True):
+            yield path, values
 
 
 def _keys(paths: Any, stamps: Any) -> Any:
@@ -162,10 +184,11 @@ def _files(path: str) -> list[str]:
     return [f"{path.rstrip('/')}/{name}" for name in ([SEGMENTS] if SEGMENTS in found else found)]
 
 
-def _table(path: str) -> Any:
+def _table(path: str, types: Mapping[str, Any]) -> Any:
     try:
-        found = parquet.read_table(io.BytesIO(local_files.read_file(path)), columns=list(_COLUMNS), use_threads=False)
-        types = [pa.string()] * 2 + [pa.list_(pa.int64())] * len(_NUMBERS)
-        return found.select(_COLUMNS).cast(pa.schema(list(zip(_COLUMNS, types, strict=True))))
+        data = io.BytesIO(local_files.read_file(path))
+        return (
+            parquet.read_table(data, columns=list(types), use_threads=False).select(list(types)).cast(pa.schema(types))
+        )
     except (pa.ArrowException, KeyError) as error:
         raise UsageError(f"{path}: no inventory: expected the view segments as Parquet") from error

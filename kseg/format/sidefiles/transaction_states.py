@@ -315,7 +315,10 @@ def _open_after(paths: Sequence[str], with_snapshots: Sequence[str]) -> Mapping[
     are not segments.
     """
     transactions = AbortedTransactions()
-    for path in paths[_load_newest_snapshot(with_snapshots, transactions) :]:
+    newest, begun = open_in_newest_snapshot(with_snapshots)
+    for producer_id, first in begun.items():
+        transactions.begin(producer_id, first)
+    for path in paths[newest:]:
         with (
             suppress(VanishedError, NotASegmentError),
             SegmentReader(open_source(path, listed=True), report=fail_on_read_error(path)) as reader,
@@ -326,8 +329,11 @@ def _open_after(paths: Sequence[str], with_snapshots: Sequence[str]) -> Mapping[
     return transactions.open
 
 
-def _load_newest_snapshot(paths: Sequence[str], transactions: AbortedTransactions) -> int:
-    """Load the newest producer snapshot; return the index of the path of the segment that follows it."""
+def open_in_newest_snapshot(paths: Sequence[str]) -> tuple[int, Mapping[int, int]]:
+    """Return the index of the path that the newest producer snapshot of a log precedes, and the transactions open in it.
+
+    They are first offsets by producer id. Without a snapshot it is the first path. Raises UnreadableError.
+    """
     for i in range(len(paths) - 1, -1, -1):
         base = base_offset_of(paths[i])
         if base is None:
@@ -335,9 +341,10 @@ def _load_newest_snapshot(paths: Sequence[str], transactions: AbortedTransaction
         with suppress(VanishedError):
             snapshot = read_file(path_in(os.path.dirname(paths[i]), f"{base:020d}.snapshot"))
             if read_snapshot(snapshot) is not None:
+                transactions = AbortedTransactions()
                 transactions.add_open(snapshot)
-                return i
-    return 0
+                return i, transactions.open
+    return 0, {}
 
 
 #: The beginning of a key and of a value of ``__transaction_state``, in both versions.

@@ -1,0 +1,182 @@
+"""The transactions of a log by offset, from the events of its segments that an inventory has.
+
+``TransactionLogs`` has them by position in the one folder of a log, and reads the log for them. Here no byte of a segment is
+read again, and the segments can be of several replicas.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from kseg.errors import NotASegmentError, VanishedError
+from kseg.findings import fail_on_read_error
+from kseg.format.record.columns import BatchColumns
+from kseg.format.record.layout import ABORTED, COMMITTED, CONTROL, INT64_MAX, OPEN, TRANSACTIONAL
+from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.segment.transaction_events import chunk_events, log_events
+from kseg.format.sidefiles.transaction_states import open_in_newest_snapshot
+from kseg.format.storage.naming import base_offset_of
+from kseg.format.storage.source import open_source
+
+#: What happens in a transaction: data of a producer, or one of its markers.
+DATA, COMMIT, ABORT = range(3)
+#: (producer id, offset, DATA, COMMIT or ABORT).
+ProducerEvent = tuple[int, int, int]
+#: First and last offset of a transaction, both inclusive.
+Span = tuple[int, int]
+#: The most events of a segment that an inventory has.
+MOST_EVENTS = 1_000_000
+
+
+class EventCollector:
+    """Collects the events of a segment: the markers of each producer, and the first batch of data before each of them."""
+
+    def __init__(self) -> None:
+        self.columns: tuple[array[int], array[int], array[int]] = (array("q"), array("q"), array("q"))
+        self._begun: set[int] = set()
+
+    def add_chunk(self, chunk: Chunk, selected: Any, without: Container[int] = ()) -> None:
+        """Add the events of a chunk's selected batches, but not those of the batches at the positions ``without``."""
+        batches = chunk.batches
+        for row, offset, marker in chunk_events(chunk, selected):
+            if batches.position[row] not in without:
+                self.add(batches.producer_id[row], offset, marker.type if marker else "")
+
+    def add(self, producer_id: int, offset: int, marker: str) -> None:
+        """Add a marker, COMMIT or ABORT, or a batch of data."""
+        if marker:
+            self._begun.discard(producer_id)
+        elif producer_id in self._begun:
+            return
+        else:
+            self._begun.add(producer_id)
+        kind = DATA if not marker else ABORT if marker == "ABORT" else COMMIT
+        for column, value in zip(self.columns, (producer_id, offset, kind), strict=True):
+            column.append(value)
+
+    def events(self) -> list[ProducerEvent]:
+        return list(zip(*self.columns, strict=True))
+
+
+class SegmentEvents(NamedTuple):
+    """The events of a segment without damage, and the offset after its last batch; None without a batch."""
+
+    events: Sequence[ProducerEvent]
+    next_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTransactions:
+    """``aborted``: spans of aborted transactions by producer id, ascending. ``open``: first offsets of open ones."""
+
+    aborted: Mapping[int, Sequence[Span]]
+    open: Mapping[int, int]
+
+    def within(self, first: int, end: int) -> PlannedTransactions:
+        """Return the transactions that touch offsets ``first`` to ``end`` (exclusive)."""
+        near = {
+            producer: [span for span in spans if span[1] >= first and span[0] < end]
+            for producer, spans in self.aborted.items()
+        }
+        return PlannedTransactions({producer: spans for producer, spans in near.items() if spans}, self.open)
+
+    def of_segments(self, base_offsets: Sequence[int]) -> list[PlannedTransactions]:
+        """Return those that touch each of a log's segments, which have these base offsets, ascending."""
+        near: list[dict[int, list[Span]]] = [{} for _ in base_offsets]
+        for producer, spans in self.aborted.items():
+            for first, last in spans:
+                begin = max(bisect_right(base_offsets, first) - 1, 0)
+                for found in near[begin : bisect_right(base_offsets, last)]:
+                    found.setdefault(producer, []).append((first, last))
+        return [PlannedTransactions(found, self.open) for found in near]
+
+    def accepts(self, batches: BatchColumns, row: int) -> bool:
+        """Return whether a consumer with read_committed gets the records of a batch."""
+        if batches.base_offset[row] >= min(self.open.values(), default=INT64_MAX):
+            return False
+        is_control = batches.magic[row] >= 2 and batches.attributes[row] & CONTROL
+        return not is_control and self.state(batches, row) in (None, COMMITTED)
+
+    def state(self, batches: BatchColumns, row: int) -> str | None:
+        """Return the state of a batch's transaction; None outside transactions."""
+        if batches.magic[row] < 2 or not batches.attributes[row] & TRANSACTIONAL:
+            return None
+        producer_id, offset = batches.producer_id[row], batches.base_offset[row]
+        if offset >= self.open.get(producer_id, INT64_MAX):
+            return OPEN
+        # A producer has one transaction at a time: its spans do not overlap.
+        spans = self.aborted.get(producer_id, ())
+        i = bisect_right(spans, (offset, INT64_MAX))
+        return ABORTED if i > 0 and offset <= spans[i - 1][1] else COMMITTED
+
+    def transactional_id(self, batches: BatchColumns, row: int) -> str | None:
+        """Return None: the transactional ids are in the log directory of one replica."""
+        return None
+
+
+def outcomes(
+    parts: Iterable[tuple[Sequence[ProducerEvent], int]], begun: Mapping[int, int] | None = None
+) -> PlannedTransactions:
+    """Return the transactions of the parts of a log: the events of each, and the offset where the part ends.
+
+    ``begun`` are the first offsets of the transactions that are open before them, by producer id.
+    """
+    still = dict(begun or {})
+    spans: dict[int, list[Span]] = defaultdict(list)
+    known = -1  # the events up to here are those of the parts before
+    for events, end in parts:
+        for producer, offset, kind in events:
+            if offset >= end:
+                break
+            if offset < known:
+                continue
+            if kind == DATA:
+                still.setdefault(producer, offset)
+            elif (start := still.pop(producer, None)) is not None and kind == ABORT:
+                spans[producer].append((start, offset))
+        known = end
+    return PlannedTransactions({producer: sorted(found) for producer, found in spans.items()}, still)
+
+
+def transactions_of_log(paths: Sequence[str], known: Mapping[str, SegmentEvents]) -> PlannedTransactions | None:
+    """Return the transactions of a whole log, whose segments are in offset order, from the events that are ``known``.
+
+    The headers of the others are read. None if some are damaged, deleted or missing: then only the log itself tells which
+    transactions are certain. Raises UnreadableError.
+    """
+    parts: list[tuple[Sequence[ProducerEvent], int]] = []
+    bases = [base_offset_of(path) or 0 for path in paths]
+    for path, (base, following) in zip(paths, pairwise((*bases, None)), strict=True):
+        found = known.get(path) or _read_events(path)
+        if found is None or base is None:
+            return None
+        end = base if found.next_offset is None else found.next_offset
+        if following is not None and end != following:
+            return None  # segments are missing, or a log cleaner has removed records
+        parts.append((found.events, end))
+    newest, begun = open_in_newest_snapshot(paths)
+    return PlannedTransactions(outcomes(parts).aborted, outcomes(parts[newest:], begun).open)
+
+
+def _read_events(path: str) -> SegmentEvents | None:
+    """Return the events of a segment, None if it is damaged or deleted. Raises UnreadableError."""
+    found, end = EventCollector(), None
+    with (
+        suppress(VanishedError, NotASegmentError),
+        SegmentReader(open_source(path, listed=True), report=fail_on_read_error(path)) as reader,
+    ):
+        for batches, events in log_events(reader):
+            for row, offset, marker in events:
+                found.add(batches.producer_id[row], offset, marker.type if marker else "")
+            end = batches.last_offset[batches.count - 1] + 1
+        if not reader.damaged:
+            return SegmentEvents(found.events(), end)
+    return None
