@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -25,9 +26,9 @@ def inventory_of(folder: Path, target: Path) -> Path:
     return target
 
 
-def committed(folder: Path, inventory: Path | None, **options: object) -> list[int]:
-    found = kseg.scan(folder, columns=["offset"], isolation="read_committed", inventory=inventory, **options)
-    return pa.RecordBatchReader.from_stream(found).read_all()["offset"].to_pylist()
+def committed(folder: Path, inventory: Path | None, offsets: tuple[int | None, int | None] | None = None) -> list[Any]:
+    found = kseg.scan(folder, columns=["offset"], isolation="read_committed", inventory=inventory, offsets=offsets)
+    return list(pa.RecordBatchReader.from_stream(found).read_all()["offset"].to_pylist())
 
 
 @pytest.fixture

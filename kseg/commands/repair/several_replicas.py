@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, ClassVar
+from typing import IO, ClassVar, TypeVar
 
 from kseg.commands.repair.damaged_replicas import (
     DamagedReplica,
@@ -57,6 +57,9 @@ class TakenRange:
     batches: int
     bytes: int
     also_in: tuple[str, ...]
+
+
+_Row = TypeVar("_Row", bound=LostRange)
 
 
 @dataclass(slots=True)
@@ -107,15 +110,18 @@ def repair_replicas(
             write(log.folder, replicas[0].epochs.entries)
         known = _lost(replicas, holes)
 
+        def in_result(row: _Row) -> _Row:
+            return replace(row, file=row.file.replace(str(log.folder), str(goal)))
+
         def report_other(row: LostRange) -> None:
             if not any(isinstance(row, OffsetGap) and _overlap(row, loss) for loss in known):
-                report(row)
+                report(in_result(row))
 
         for loss in known:
             report(loss)
         done = repair(str(log.folder), None if plan.dry_run else str(goal), plan, report_other)
     done.rebuilt.clear()  # replicas have these indexes, and those of the result are built from its batches
-    done.missing = [row for row in done.missing if not any(_overlap(row, loss) for loss in known)]
+    done.missing = [in_result(row) for row in done.missing if not any(_overlap(row, loss) for loss in known)]
     for segment in done.segments:
         segment.source = segment.source.replace(str(log.folder), str(goal))
     for loss in known:
