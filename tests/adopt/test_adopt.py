@@ -339,3 +339,48 @@ def test_the_prediction_knows_where_the_topics_are(tmp_path: Path, disks: list[P
     with bootstrap.open("wb") as out:
         write_snapshot([feature], out)
     assert "metadata log is missing" in CliRunner().invoke(main, ["recovery", str(bootstrap.parent)]).stdout
+
+
+def pieces(home: Path, *ranges: tuple[int, int], epoch: int = 0) -> Path:
+    """Write a partition of segments with these offsets, half-open, one batch each."""
+    folder = home / "orders-0"
+    folder.mkdir(parents=True)
+    for first, end in ranges:
+        records = [PlainRecord(n, b"key", b"%d" % n, 1_700_000_000_000) for n in range(first, end)]
+        (folder / f"{first:020}.log").write_bytes(build_batch(records, partition_leader_epoch=epoch))
+    (folder / "partition.metadata").write_text(f"version: 0\ntopic_id: {ID}\n")
+    (folder / "leader-epoch-checkpoint").write_text(f"0\n1\n{epoch} {ranges[0][0]}\n")
+    return folder
+
+
+@pytest.mark.parametrize("fewer", [((40, 60),), ((0, 20), (40, 60))], ids=["late start", "hole"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_replica_with_the_most_offsets_leads(
+    fewer: tuple[tuple[int, int], ...], turned: bool, disks: list[Path]
+) -> None:
+    """Of one epoch and log end. Under the other one, its followers would delete or never get what only they have."""
+    whole = disks[1 - turned]
+    pieces(disks[turned], *fewer)
+    pieces(whole, (0, 20), (20, 40), (40, 60))
+    done = plan(*nodes(disks[:2]))
+    partition = of_kind(done, "partition")[0]
+    assert partition["leader"] == (1 if turned else 2)
+    assert not partition["lost"]
+    assert adopt(*nodes(disks[:2])).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("leader", "lost"), [(((40, 61),), "0..39"), (((0, 20), (40, 61)), "20..39")], ids=["late start", "hole"]
+)
+def test_what_the_leader_does_not_have_is_lost(
+    leader: tuple[tuple[int, int], ...], lost: str, disks: list[Path]
+) -> None:
+    """A later epoch or log end decides who leads. What only the other one has is named, with the repair that keeps it."""
+    first, second = pieces(disks[0], *leader), pieces(disks[1], (0, 20), (20, 40), (40, 60))
+    done = adopt(*nodes(disks[:2]))
+    assert done.exit_code == 1
+    told = " ".join(done.stdout.split())
+    assert f"node 2 has offsets {lost}, and node 1 leads" in told
+    assert f"kseg repair {first} {second} DST first" in told
+    (disks[0] / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 20\n")
+    assert adopt(*nodes(disks[:2])).exit_code == (0 if lost == "20..39" else 1)  # the cleaner keeps where a log begins

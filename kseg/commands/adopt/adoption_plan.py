@@ -1,14 +1,14 @@
 """Decide what the new cluster is: its topics with their ids, the replicas of each partition, leaders and configurations.
 
-The leader of a partition is the replica with the latest leader epoch, and of those the one with the most records. The
-others truncate to it, as they do in any cluster (KIP-101).
+The leader of a partition is the replica with the latest leader epoch; of those the one with the longest log, and then the
+one with the most offsets. The others truncate to it, and delete what is before its log start, as in any cluster (KIP-101).
 """
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kseg.commands.adopt.disks import DELETED_STATES, AdoptedReplica, Disk, random_id
@@ -101,10 +101,10 @@ def plan_of(disks: Sequence[Disk], replicas: Iterable[AdoptedReplica], old: OldM
     made = AdoptionPlan(disks)
     cleaned = {(entry.topic, entry.partition) for disk in disks for entry in _cleaned(disk)}
     for name, topic_id, members in _topics(replicas, old, made):
-        partitions = _partitions(topic_id, members, old, made)
+        original = members[0].partition.topic
+        partitions = _partitions(topic_id, members, old, made, {one for topic, one in cleaned if topic == original})
         if not partitions:
             continue
-        original = members[0].partition.topic
         compacted = any((original, one.number) in cleaned for one in partitions)
         configs, why = _configs(original, compacted, old)
         same = next((one.name for one in made.topics if one.topic_id == topic_id), None)
@@ -165,7 +165,11 @@ def _rank(members: Sequence[AdoptedReplica], topic_id: str, old: OldMetadata) ->
 
 
 def _partitions(
-    topic_id: str, members: Sequence[AdoptedReplica], old: OldMetadata, made: AdoptionPlan
+    topic_id: str,
+    members: Sequence[AdoptedReplica],
+    old: OldMetadata,
+    made: AdoptionPlan,
+    cleaned: Container[int],
 ) -> list[AdoptedPartition]:
     by_number: defaultdict[int, list[AdoptedReplica]] = defaultdict(list)
     for replica in members:
@@ -190,7 +194,8 @@ def _partitions(
         before = [node for node in known.get(number, ()) if node in nodes]
         epoch = max((one.epoch for one in usable), default=-1) + 1
         order = _order(homes, before, number) or tuple(nodes[(number + n) % len(nodes)] for n in range(width))
-        found.append(AdoptedPartition(number, tuple(usable or replicas), order, epoch, tuple(_losses(usable))))
+        lost = (*_losses(usable), *_missing(usable, cleaned=number in cleaned))
+        found.append(AdoptedPartition(number, tuple(usable or replicas), order, epoch, lost))
     return found
 
 
@@ -230,6 +235,24 @@ def _losses(replicas: Sequence[AdoptedReplica]) -> Iterator[str]:
             yield (
                 f"node {other.disk.node} truncates offsets {span(kept, other.log_end - 1)}: they are of leader epoch "
                 f"{other.epoch}, and node {leader.disk.node} has epoch {leader.epoch}"
+            )
+
+
+def _missing(replicas: Sequence[AdoptedReplica], *, cleaned: bool) -> Iterator[str]:
+    """Yield the offsets that the leader does not have, and another replica has: no broker of the new cluster serves them.
+
+    Between the segments of a ``cleaned`` log they can be missing because later records have the same keys.
+    """
+    for other in replicas[1:]:
+        leader = replicas[0]
+        for first, end in leader.missing(other, _kept_by(other, leader)):
+            before = end <= leader.log_start
+            if cleaned and not before:
+                continue
+            why = "it deletes them, as the log of the leader begins after them" if before else "the leader lacks them"
+            yield (
+                f"node {other.disk.node} has offsets {span(first, end - 1)}, and node {leader.disk.node} leads: {why}: "
+                f"kseg repair {leader.path} {other.path} DST first"
             )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from kseg.errors import NotASegmentError, UnreadableError, UsageError
 from kseg.format.log_loader.broker_starts import starts_of
@@ -22,6 +23,7 @@ from kseg.format.log_loader.recovery_plan import plan_partition
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles import index_reader
+from kseg.format.sidefiles.log_end import last_valid_batch
 from kseg.format.sidefiles.metadata_files import MetaProperties, topic_id_of
 from kseg.format.sidefiles.producer_snapshot import walk_snapshot
 from kseg.format.sidefiles.side_file_reading import entries_of
@@ -93,10 +95,34 @@ class AdoptedReplica:
                 found += [one.producer_id for one in entries_of(os.path.join(self.path, newest), walk_snapshot)]
         return max(found)
 
+    @cached_property
+    def holes(self) -> tuple[tuple[int, int], ...]:
+        """The ranges (first, end) of offsets between two of its segments that neither has."""
+        found = []
+        for (base, size), (following, _) in pairwise(self.plan.segments):
+            path = os.path.join(self.path, f"{base:020}.log")
+            if local_files.exists(path):  # else a broker makes it of a .swap
+                end = max(last_valid_batch(path, size).offset, self.log_start)
+                found += [(end, following)] if end < following else []
+        return tuple(found)
+
+    def missing(self, other: AdoptedReplica, end: int) -> Iterator[tuple[int, int]]:
+        """Yield the ranges (first, end) below ``end`` that this replica does not have, and the other one has."""
+        for first, stop in ((0, self.log_start), *self.holes):
+            at, stop = max(first, other.log_start), min(stop, end)
+            for hole, hole_end in (*other.holes, (stop, stop)):
+                if at < min(hole, stop):
+                    yield at, min(hole, stop)
+                at = max(at, hole_end)
+
     @property
-    def order(self) -> tuple[int, int, int]:
-        """Replicas in the order in which they can lead: the last epoch, then the log end, then the readable records."""
-        return self.epoch, self.log_end, -self.plan.lost.records
+    def order(self) -> tuple[int, int, int, int]:
+        """Replicas in the order in which they can lead: the last epoch, the log end, the offsets, the readable records.
+
+        Followers delete the offsets before the leader's log start, and never fetch what it does not have.
+        """
+        offsets = self.log_end - self.log_start - sum(end - first for first, end in self.holes)
+        return self.epoch, self.log_end, offsets, -self.plan.lost.records
 
     @property
     def refused(self) -> str | None:
