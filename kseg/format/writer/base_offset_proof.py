@@ -59,11 +59,13 @@ class BaseOffsetProof:
         # Bytes are lost on one side. Then the neighbour on the other side must be confirmed by the batch beyond it.
         if not adjacent and not (self._confirms(n - 2) if begins else self._confirms(n + 1)):
             return None
+        if self._is_copied(n) and not (one_bit and enclosed and self._repeats(n)):
+            return None
         # ``misplaced_offset_finding`` states a proof under this condition, which needs no other batch of the partition.
         if enclosed and out_of_reach(batch.stored, proved.stored):
-            return None if self._is_copied(n) else proved
+            return proved
         if one_bit and abs(low - batch.low) < FAR and _strictly_between(batch, before, after):
-            return None if self._is_copied(n) else proved
+            return proved
         if adjacent and not _times_contradict(batch, before, after):
             return None if self._may_be_moved(n, 0) else proved
         if adjacent and (one_bit or enclosed):
@@ -162,13 +164,16 @@ class BaseOffsetProof:
             self._copies = Counter((one.crc, one.stored) for one in self._block)
         return self._copies[self._block[n].crc, self._block[n].stored] > 1
 
+    def _repeats(self, n: int) -> bool:
+        """Return whether the same content is here with another offset, too: then two batches with it need be no copies."""
+        batch = self._block[n]
+        return any(one.crc == batch.crc and one.stored != batch.stored for one in self._block)
+
     def _may_be_moved(self, n: int, lost: int) -> bool:
-        """Return whether the batch is here twice, or has offsets that no other batch has and that could be missing.
+        """Return whether the batch has offsets that no other batch has and that could be missing.
 
         ``lost`` is the most offsets that could be missing before it, after the highest offset of the others.
         """
-        if self._is_copied(n):
-            return True
         if self._ranges is None:
             self._ranges = sorted((one.low, one.high) for one in self._block)
         batch = self._block[n]

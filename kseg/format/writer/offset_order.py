@@ -278,7 +278,10 @@ class _Found:
             ahead = "unconfirmed" if after is None or after > batch.high else "ahead"
             fault = faults.get(n) or ("behind" if batch.low <= self.last else ahead)
             guess = probable_base_offset(batch, self.last, after)
-            self.misplaced[batch.position] = MisplacedBatch(self.last, after, fault, guess, _body(batch) in bodies)
+            # A hole of exactly its length where it lies: it is the batch of these offsets, or has overwritten it.
+            fills = after is not None and after - self.last - 1 == batch.high - batch.low + 1
+            copy = _body(batch) in bodies and not fills
+            self.misplaced[batch.position] = MisplacedBatch(self.last, after, fault, guess, copy)
 
     def _keep(self, batches: list[LocatedBatch]) -> None:
         if batches:
