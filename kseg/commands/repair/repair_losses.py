@@ -144,7 +144,8 @@ class RepairResult:
     repaired; these are not written. ``missing`` are offsets between segments that the source does not have. ``log_starts``
     has one line per log start of a log directory's partitions: the offset, and its source. ``rebuilt`` are the indexes
     of aborted transactions that the source lacks: a broker does not notice that. ``renamed`` segments had a wrong name.
-    ``unknown`` are segments of zeros, of which nothing shows whether they had records.
+    ``unknown`` are segments of zeros, of which nothing shows whether they had records. ``uncertain_transactions`` has one
+    line per transaction whose outcome a lost marker can have changed.
     """
 
     segments: list[SegmentRepair] = field(default_factory=list)
@@ -156,6 +157,7 @@ class RepairResult:
     rebuilt: list[str] = field(default_factory=list)
     renamed: int = 0
     unknown: list[str] = field(default_factory=list)
+    uncertain_transactions: list[str] = field(default_factory=list)
 
     def add(self, other: RepairResult) -> None:
         """Add the result of another partition."""
@@ -168,6 +170,7 @@ class RepairResult:
             "log_starts",
             "rebuilt",
             "unknown",
+            "uncertain_transactions",
         ):
             getattr(self, name).extend(getattr(other, name))
         self.renamed += other.renamed

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from kseg.commands.repair.kept_batches import UnplacedBatches, unplaced_path
+from kseg.commands.repair.lost_markers import EndedTransactions
 from kseg.commands.repair.repair_losses import (
     CorrectedBatch,
     LostOffsets,
@@ -128,7 +129,13 @@ class PartitionRepair:
                 self._leave_out(path, errors[path])
 
     def _repair_logs(self, partition: PartitionFolder, folder: Path, target: Path) -> list[SegmentRepair]:
-        txns = AbortedTransactions()
+        ended, losses = EndedTransactions(), list[LostRange]()
+        txns = AbortedTransactions(ended.add)
+
+        def report(row: LostRange) -> None:
+            losses.append(row)
+            self.report(row)
+
         _add_open_transactions(txns, partition.path / (partition.logs[0].partition(".")[0] + ".snapshot"))
         segments: list[SegmentRepair] = []
         stored = stored_leader_epochs(partition.path) or ()
@@ -152,7 +159,7 @@ class PartitionRepair:
             following = next((each.name for each in places[n + 1 :] if each.order is not None), None)
             epochs = EpochEvidence(last_epoch, partial(_first_epochs, partition.path, following), stored)
             segment = repair_segment(
-                str(partition.path / place.name), path, self.plan, self.report, self.progress,
+                str(partition.path / place.name), path, self.plan, report, self.progress,
                 txns=txns, place=place, epochs=epochs,
             )  # fmt: skip
             last_epoch = segment.last_epoch
@@ -175,6 +182,8 @@ class PartitionRepair:
         self.result.segments += segments
         if not self.plan.dry_run:
             self.result.open_transactions += [(target.name, *entry) for entry in txns.open.items()]
+            indexes = [partition.path / name for name in partition.names if name.endswith(".txnindex")]
+            self.result.uncertain_transactions += [f"{target.name}: {one}" for one in ended.uncertain(losses, indexes)]
         return segments
 
     def _without_batches(

@@ -18,12 +18,12 @@ from __future__ import annotations
 import os
 import struct
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import IO, NamedTuple
 
 from kseg.errors import KsegError, LimitError, UnreadableError, VanishedError
-from kseg.findings import Finding, Report, fail_on_read_error
+from kseg.findings import Finding, Report, do_nothing, fail_on_read_error
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT32_MAX, NO_TIMESTAMP
 from kseg.format.segment.segment_reader import batch_at
@@ -158,11 +158,13 @@ class AbortedTransactions:
     """Follows transactions through the segments of a partition, like ProducerStateManager during recovery.
 
     ``open`` maps each producer with an open transaction to its first offset. None is forgotten: with more than
-    MAX_OPEN, ``add_open``, ``begin`` and ``update`` raise LimitError.
+    MAX_OPEN, ``add_open``, ``begin`` and ``update`` raise LimitError. ``ended`` is called with each transaction that ends:
+    its producer id, its first offset, the offset of its marker, and whether it is aborted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ended: Callable[[int, int, int, bool], object] = do_nothing) -> None:
         self.open: dict[int, int] = {}
+        self._ended = ended
         # A heap of (first offset, producer) of the open transactions and of some that have ended.
         self._earliest: list[tuple[int, int]] = []
 
@@ -195,6 +197,8 @@ class AbortedTransactions:
     def _end(self, producer_id: int, offset: int, aborted: bool) -> Iterator[AbortedTxn]:
         # Coordinators also write markers without data: these end no transaction.
         first = self.open.pop(producer_id, None)
+        if first is not None:
+            self._ended(producer_id, first, offset, aborted)
         if first is not None and aborted:
             while self._earliest and self.open.get(self._earliest[0][1]) != self._earliest[0][0]:
                 heappop(self._earliest)
