@@ -25,7 +25,7 @@ from kseg.commands.stats.levels import levels, sorted_by_folder, stats_of
 from kseg.commands.transactions import items_of
 from kseg.commands.validate.folder_checks import check_folders
 from kseg.commands.validate.validate_ranges import validate_files
-from kseg.errors import KsegError
+from kseg.errors import KsegError, UnreadableError, VanishedError
 from kseg.extras.html import incident
 from kseg.extras.html.incident import IncidentPart
 from kseg.extras.html.page import PageSection
@@ -37,6 +37,7 @@ from kseg.extras.html.validation_page import collect
 from kseg.findings import Policy, do_nothing
 from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
 from kseg.format.log_loader.start_harm import harm_of, is_affected
+from kseg.format.storage import local_files
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.local_files import entries
 from kseg.format.storage.naming import METADATA_FOLDER, base_offset_of, is_url, leftover_of
@@ -123,7 +124,10 @@ def doctor(asked: DoctorOptions) -> int:
             incident.write_html(incident_page, out, run=run())
         note_output(page, summary_text(found.total))
     note_output(output, summary_text(found.total))
-    if found.total.unread:
+    if others.unread and not found.total.unread:  # otherwise the validation has printed the reason
+        for why in others.unread:
+            fail_after(why)
+    if found.total.unread or others.unread:
         return FAILED
     return FOUND if found.found else 0
 
@@ -157,7 +161,7 @@ def _brokers(paths: tuple[str, ...], segments: list[SegmentFile]) -> Iterator[li
     Those that the command line names are one broker. Log directories below a named folder, such as a backup of several
     brokers, are one broker each.
     """
-    named = {os.path.normpath(path) for path in paths if not is_url(path) and os.path.isdir(path)}
+    named = {os.path.normpath(path) for path in paths if not is_url(path) and local_files.is_folder(path)}
     folders = {os.path.dirname(os.path.normpath(file.path)) for file in segments if not is_url(file.path)}
     log_dirs = {os.path.dirname(folder) or "." for folder in folders - named}
     own = sorted(named & (folders | log_dirs))
@@ -180,13 +184,16 @@ class _Others:
         self._jobs = jobs
         self._progress = progress
         self._found = found
+        #: Why files could not be read that the validation has read: the answers lack what is in them.
+        self.unread: dict[str, None] = {}
 
     def recovery(self, clean: bool | None, as_page: bool) -> IncidentPart:
         """Add the prediction for the log directories and partition folders among the paths, and return its sections."""
         total, harms = self._found.recovery, self._found.harms
 
         def unread(why: str) -> None:
-            total.unread += 1  # validation prints the reason
+            total.unread += 1
+            self.unread[why] = None
 
         def noted(plans: recovery_report.Plans) -> Iterator[LogDirPlan | PartitionPlan]:
             for plan in plans:
@@ -215,7 +222,11 @@ class _Others:
                     self._found.hanging[item.folder] += 1
                 yield item
 
-        items = noted(total.counted(items_of(self._segments, now, max_age, do_nothing, do_nothing)))
+        def unread(error: KsegError) -> None:
+            if isinstance(error, UnreadableError) and not isinstance(error, VanishedError):
+                self.unread[str(error)] = None
+
+        items = noted(total.counted(items_of(self._segments, now, max_age, do_nothing, unread)))
         sections = transaction_sections(items, total, _STATES) if as_page else _exhausted(items)
         if not any(total.states.values()):
             return IncidentPart()
@@ -253,7 +264,7 @@ def _add_steps(found: Diagnosis) -> None:
     """Add what to do about each folder that needs attention, the worst first, and the space that it takes."""
     needed = 0
     for folder, _, damage, harm in found.folders:
-        if not os.path.isdir(folder):
+        if not local_files.is_folder(folder):
             continue
         files = damage.files if damage else {}
         step = steps_of(folder, files, harm, _try_repair, is_log_dir=folder in found.log_dirs)

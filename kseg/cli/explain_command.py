@@ -61,4 +61,6 @@ def _explain(file: SegmentFile, out: TextIO) -> int:
         return 0
     lesson = lesson_of(file)
     write(LESSON, "text", out, lesson, view=view)
+    if lesson.result and lesson.result.read_error:
+        return fail(lesson.result.read_error)
     return FOUND if lesson.result and lesson.result.summary.errors else 0

@@ -84,7 +84,13 @@ def dump_segment(
 
     with (
         borrowed() as buffers,
-        SegmentReader(source, report=collect if damaged else report, verify_crc=verify_crc, buffers=buffers) as reader,
+        SegmentReader(
+            source,
+            report=collect if damaged else report,
+            verify_crc=verify_crc,
+            buffers=buffers,
+            reports_read_error=True,
+        ) as reader,
     ):
         yield FileStart(path, reader.name_offset)
         items = dump_reader(

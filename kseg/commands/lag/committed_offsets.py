@@ -36,7 +36,7 @@ from kseg.format.storage.naming import (
 )
 from kseg.format.storage.process_pool import add_progress
 from kseg.format.storage.segment_files import SegmentFile
-from kseg.format.storage.source import local_size, open_source
+from kseg.format.storage.source import local_size, open_source, stored_size
 
 #: Topic and partition.
 Place = tuple[str, int]
@@ -138,7 +138,7 @@ class LogDirs:
 def log_end(replica: PartitionReplica) -> int:
     """Return the offset after the last valid batch of the newest segment."""
     newest = replica.segments[-1]
-    return last_valid_batch(newest, local_size(newest) or 0).offset
+    return last_valid_batch(newest, stored_size(newest) or 0).offset
 
 
 _ENTITY = "OffsetCommit"

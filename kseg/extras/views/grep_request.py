@@ -91,7 +91,9 @@ class GrepRequest:
         source = open_split(file.path, start, end)
         with (
             borrowed() as buffers,
-            SegmentReader(source, report=report, verify_crc=self.verify_crc, buffers=buffers) as reader,
+            SegmentReader(
+                source, report=report, verify_crc=self.verify_crc, buffers=buffers, reports_read_error=True
+            ) as reader,
         ):
             keep = self.row_filter(file, search)
             items = dump_reader(

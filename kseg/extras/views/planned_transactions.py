@@ -16,7 +16,6 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from kseg.errors import NotASegmentError, VanishedError
-from kseg.findings import fail_on_read_error
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import ABORTED, COMMITTED, CONTROL, INT64_MAX, OPEN, TRANSACTIONAL
 from kseg.format.segment.records_chunk import Chunk
@@ -171,7 +170,7 @@ def _read_events(path: str) -> SegmentEvents | None:
     found, end = EventCollector(), None
     with (
         suppress(VanishedError, NotASegmentError),
-        SegmentReader(open_source(path, listed=True), report=fail_on_read_error(path)) as reader,
+        SegmentReader(open_source(path, listed=True)) as reader,
     ):
         for batches, events in log_events(reader):
             for row, offset, marker in events:

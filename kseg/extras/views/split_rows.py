@@ -225,7 +225,7 @@ def _windows(piece: SegmentRange, task: Task, damage: DamagePolicy) -> Iterator[
     """
     path, end = piece.file.path, piece.size if piece.end is None else piece.end
     source = open_source(path, listed=True) if end is None else open_split(path, piece.start, end)
-    with SegmentReader(source, report=damage, verify_crc=task.request.verify_crc) as reader:
+    with SegmentReader(source, report=damage, verify_crc=task.request.verify_crc, reports_read_error=True) as reader:
         if piece.start or piece.end is not None:
             check_same(path, piece.stamp, copied=True)
         yield from reader.windows()

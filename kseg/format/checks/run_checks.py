@@ -223,7 +223,9 @@ def run_checks(
     report = report or tally
     checks = SegmentChecks(source.name, check_settings(source.name, settings), report, topic, record_set)
     with borrowed() as buffers:
-        reader = SegmentReader(source, report=report, verify_crc=settings.verify_crc, buffers=buffers)
+        reader = SegmentReader(
+            source, report=report, verify_crc=settings.verify_crc, buffers=buffers, reports_read_error=True
+        )
         opener = DeepIterator(report, buffers=buffers)
         return _run(reader, opener, checks, settings, tally, progress, watch, after_window)
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kseg.errors import KsegError, NotASegmentError
-from kseg.findings import Report, do_nothing
+from kseg.findings import Report, do_nothing, fail_on_read_error
 from kseg.format.record import columns, framing, layout
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import HEADER_SIZE_UP_TO_MAGIC, INT64_MAX, LOG_OVERHEAD, MAGIC_AT, SIZE_AT
@@ -65,6 +65,9 @@ class SegmentReader:
     ``damaged`` becomes True at the first bytes that are not a complete batch with a valid CRC; preallocated zeros at
     the end of the file are not damage. Of a split (``open_split``) the batches that begin in it are read, with the same
     findings as when the whole file is read. ``buffers`` are used instead of new ones.
+
+    A read error after the first bytes raises UnreadableError, or is a finding with ``reports_read_error``: its caller then
+    says that the file is unread. It is never damage, and its bytes are not lost.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class SegmentReader:
         max_entry_size: int = MAX_ENTRY_SIZE,
         by_name: bool = True,
         buffers: Buffers | None = None,
+        reports_read_error: bool = False,
     ) -> None:
         self.source = source
         self.name = source.name
@@ -90,7 +94,8 @@ class SegmentReader:
         # Thousands of short ranges are read: after damage, and when a conversion reads back its output.
         room = WINDOW_SIZE if source.size is None else min(WINDOW_SIZE, max(source.size - source.start, 1024))
         buffers = buffers or Buffers()
-        self._buffer = InputBuffer(source, room, report, buffers.data(room))
+        read_error = report if reports_read_error else fail_on_read_error(source.name)
+        self._buffer = InputBuffer(source, room, read_error, buffers.data(room))
         # Bytes in memory do not grow, and can be one of a million record sets.
         fewest = FEWEST_ROWS if source.may_grow else min(FEWEST_ROWS, room // SMALLEST_ENTRY)
         self._batches = buffers.batches(max(fewest, room * WINDOW_ROWS // WINDOW_SIZE))
@@ -262,9 +267,8 @@ class SegmentReader:
             self._first_bytes = bytes(buffer.view[buffer.start : min(buffer.start + file_type.HEAD, buffer.end)])
         outcome = resync.resynchronise(buffer, self._max_size, self._expected(), self._floor, self._budget, reach)
         if outcome.torn and buffer.failed:
-            # The read error, already reported, is the reason for the missing bytes.
+            # The read error, already reported, is the reason for the missing bytes: they are unread, not lost.
             self.damaged = True
-            self.lost_bytes += buffer.shift + buffer.end - began
             buffer.skip_to(buffer.shift + buffer.end)
             return
         if buffer.position == began and buffer.reread_if_modified(torn=outcome.torn):

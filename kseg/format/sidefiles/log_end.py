@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from kseg.errors import NotASegmentError, VanishedError
-from kseg.findings import fail_on_read_error
 from kseg.format.record import columns
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.segment_reader import SegmentReader
@@ -57,7 +56,7 @@ def last_valid_batch(
 def _read_batches(path: str, size: int, mark: LogEnd, below: int, before: int, beyond: int) -> LogEnd:
     with (
         suppress(VanishedError, NotASegmentError),
-        SegmentReader(open_range(path, mark.position, size), report=fail_on_read_error(path)) as reader,
+        SegmentReader(open_range(path, mark.position, size)) as reader,
     ):
         for window in reader.windows():
             batches = window.batches

@@ -33,7 +33,7 @@ from kseg.format.storage.naming import (
     producer_snapshot_offset,
 )
 from kseg.format.storage.segment_files import find_segments
-from kseg.format.storage.source import local_size, open_source
+from kseg.format.storage.source import open_source, stored_size
 
 _CHECKPOINTS = (RECOVERY_POINTS, HIGH_WATERMARKS)
 ALL_ZEROS = "all bytes are zeros, and nothing shows whether batches were ever written"
@@ -115,7 +115,7 @@ def lost_log(folder: Path) -> tuple[str, int | None] | None:
     The offset is None if nothing shows whether it had records. None for a log that has a batch or never had one.
     """
     logs = sorted(name for name in local_files.names_in(folder) if is_log(name))
-    with_bytes = [name for name in logs if local_size(str(folder / name))]
+    with_bytes = [name for name in logs if stored_size(str(folder / name))]
     if not logs or not all(is_all_zeros(str(folder / name)) for name in with_bytes):
         return None
     ends = named_ends(folder / logs[0], checkpoints=False)

@@ -23,7 +23,6 @@ from contextlib import suppress
 from itertools import chain
 
 from kseg.errors import NotASegmentError, VanishedError
-from kseg.findings import fail_on_read_error
 from kseg.format.internal_topics.decode import TRANSACTION_STATE
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import ABORTED, COMMITTED, CONTROL, INT64_MAX, OPEN, TRANSACTIONAL, UNKNOWN
@@ -207,7 +206,7 @@ class TransactionLog:
             return
         opener = DeepIterator()
         source = open_source(path, listed=True) if size is None else open_split(path, start, size)
-        with SegmentReader(source, report=fail_on_read_error(path)) as reader:
+        with SegmentReader(source) as reader:
             lost_bytes = 0
             for window in reader.windows():
                 self._lost |= reader.damaged and reader.lost_bytes > lost_bytes
@@ -278,7 +277,7 @@ def _has_gaps(path: str) -> bool:
     expected: int | None = None
     with (
         suppress(VanishedError, NotASegmentError),
-        SegmentReader(open_source(path, listed=True), report=fail_on_read_error(path)) as reader,
+        SegmentReader(open_source(path, listed=True)) as reader,
     ):
         for window in reader.windows():
             batches = window.batches
@@ -321,7 +320,7 @@ def _open_after(paths: Sequence[str], with_snapshots: Sequence[str]) -> Mapping[
     for path in paths[newest:]:
         with (
             suppress(VanishedError, NotASegmentError),
-            SegmentReader(open_source(path, listed=True), report=fail_on_read_error(path)) as reader,
+            SegmentReader(open_source(path, listed=True)) as reader,
         ):
             for batches, events in log_events(reader):
                 for _ in transactions.update(batches, events):
@@ -381,7 +380,7 @@ class TransactionalIds:
 def _ids_in(path: str) -> Iterator[tuple[int, str]]:
     """Yield the producer ids of a segment of ``__transaction_state``, each with its transactional id."""
     with suppress(VanishedError, NotASegmentError):
-        for chunk in chunks_of(open_source(path, listed=True), fail_on_read_error(path)):
+        for chunk in chunks_of(open_source(path, listed=True)):
             for i in range(chunk.records.count):
                 if found := _producer_of(*chunk.key_and_value(i)):
                     yield found

@@ -1,0 +1,142 @@
+"""A read error is no damage, in any command, at any read: the exit code is 2, or the answer is that of a read without it."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+from collections.abc import Iterator
+from difflib import unified_diff
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kseg.cli.main import main
+from tests.support.fixtures import SEGMENTS
+from tests.support.fuzzing import cases
+from tests.support.read_faults import local_faults, remote_faults
+
+#: Commands over a log directory A and its copy B, which are sound. OUT is a new path. Those that write have it.
+COMMANDS = {
+    "validate": "validate --jobs 1 --format jsonl A",
+    "shallow": "validate --shallow --jobs 1 --format jsonl A",
+    "dump": "dump --format jsonl A",
+    "records": "dump --deep --format jsonl A",
+    "committed": "dump --deep --isolation read_committed --format csv A",
+    "effective": "dump --effective --format jsonl A/__consumer_offsets-0",
+    "grep": "grep --jobs 1 --format jsonl a A",
+    "stats": "stats --deep --jobs 1 --format jsonl A",
+    "transactions": "transactions --format jsonl A",
+    "lag": "lag --format jsonl A",
+    "schemas": "schemas --format jsonl A/_schemas-0",
+    "diff": "diff --format jsonl A B",
+    "diff-by-key": "diff --by-key --format jsonl A/orders-0 B/orders-0",
+    "recovery": "recovery --jobs 1 --unclean --format jsonl A",
+    "doctor": "doctor A",
+    "explain": "explain A/orders-0/00000000000000000024.log",
+    "sql": "sql --format jsonl 'select count(*) n from records' A",
+    "sql-batches": "sql --format jsonl 'select sum(record_count) n from batches' A",
+    "repair": "repair --format jsonl A OUT",
+    "convert": "convert any-to-v2 A OUT",
+    "adopt": "adopt --format jsonl --no-metadata --node 1=A --node 2=B",
+}
+#: Those that read URLs, too.
+REMOTE = ("validate", "dump", "records", "committed", "grep", "stats", "transactions", "explain", "sql", "sql-batches")
+#: What no answer about sound logs says, also before the line about the error.
+_FALSE = ("damaged:", '"verdict":"damaged"', "mismatch", "truncated-tail", '"verdict":"diverged"', '"kind":"lost"')
+
+
+#: The age of a transaction grows while the test runs, and each plan of a cluster has new ids.
+_RANDOM = re.compile('"age_ms":[0-9]+|"(cluster|topic)_id":"[^"]*"')
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with two equal log directories of a broker."""
+    made = tmp_path_factory.mktemp("failing")
+    names = {
+        "orders-0": "4.3.0-v2-none-segments",
+        "payments-0": "4.3.0-v2-none-transactions",
+        "__consumer_offsets-0": "4.3.0-v2-none-internal-consumer-offsets",
+        "_schemas-0": "../serialized/_schemas-0",
+    }
+    for name, source in names.items():
+        for side in ("A", "B"):
+            target = made / side / name
+            shutil.copytree(SEGMENTS / source, target, ignore=shutil.ignore_patterns("ORIGIN", "expect.jsonl"))
+    for side in ("A", "B"):
+        (made / side / "meta.properties").write_text(
+            f"version=1\nnode.id={1 + (side == 'B')}\ncluster.id=abcdefghijklmnopqrstuv\n"
+        )
+    return made
+
+
+def run(line: str, home: Path, out: Path, *, root: str = "") -> Result:
+    words = {"A": root or str(home / "A"), "B": str(home / "B"), "OUT": str(out)}
+    arguments = []
+    for word in split(line):
+        first, slash, rest = word.partition("/")
+        name, equals, value = word.partition("=")
+        if equals and value in words:
+            arguments.append(f"{name}={words[value]}")
+        else:
+            arguments.append(words[first] + slash + rest if first in words else word)
+    shutil.rmtree(out, ignore_errors=True)
+    return CliRunner().invoke(main, arguments)
+
+
+def files_in(out: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in sorted(out.rglob("*.log"))}
+
+
+def split(line: str) -> Iterator[str]:
+    for at, part in enumerate(line.split("'")):
+        yield from [part] if at % 2 else part.split()
+
+
+def numbers(name: str, calls: int) -> list[int]:
+    """Return the calls to let fail: a sample, with the last ones."""
+    most = cases(12)
+    return sorted({*random.Random(name).sample(range(calls), min(calls, most)), *range(max(calls - 2, 0), calls)})
+
+
+def check(name: str, done: Result, whole: Result, what: str) -> None:
+    assert done.exception is None or isinstance(done.exception, SystemExit), (what, done.exception)
+    if name == "adopt" and done.exit_code == 1:
+        assert '"kind":"left_out"' in done.stdout, what  # the folder is not in the new cluster, and its row says why
+    elif done.exit_code != 2:
+        answers = [[str(one.exit_code), *_RANDOM.sub("", one.stdout).splitlines()] for one in (whole, done)]
+        assert not [*unified_diff(*answers, n=0)], what
+    said = done.output
+    assert not [text for text in _FALSE if text in said and text not in whole.output], (what, said)
+
+
+@pytest.mark.parametrize("kind", ["EIO", "ETIMEDOUT"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_local_read_error_is_no_damage(name: str, kind: str, home: Path, tmp_path: Path) -> None:
+    """One call fails, and all after it: status, listing, open, and each read of 2,500 bytes."""
+    out = tmp_path / "out"
+    with local_faults(home) as faults:
+        whole = run(COMMANDS[name], home, out)
+    assert whole.exit_code in (0, 1), whole.output
+    complete = files_in(out)
+    for number in numbers(name, faults.calls):
+        for failing in (range(number, number + 1), range(number, 1 << 30)):
+            with local_faults(home, kind, failing):
+                done = run(COMMANDS[name], home, out)
+            check(name, done, whole, f"{name} {kind} {failing}")
+            assert files_in(out).items() <= complete.items(), f"{name} {failing}: a result of a part of the bytes"
+
+
+@pytest.mark.parametrize("kind", ["EIO", "short", "client"])
+@pytest.mark.parametrize("name", REMOTE)
+def test_a_read_error_of_an_object_store_is_no_damage(name: str, kind: str, home: Path, tmp_path: Path) -> None:
+    """A connection that ends early, an error of the operating system and one of the store's library."""
+    with remote_faults(home / "A") as faults:
+        whole = run(COMMANDS[name], home, tmp_path / "out", root="faulty:///logs")
+    for number in numbers(name, faults.calls):
+        for failing in (range(number, number + 1), range(number, 1 << 30)):
+            with remote_faults(home / "A", kind, failing):
+                done = run(COMMANDS[name], home, tmp_path / "out", root="faulty:///logs")
+            check(name, done, whole, f"{name} {kind} {failing}")
