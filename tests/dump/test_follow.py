@@ -17,6 +17,7 @@ import pytest
 
 from kseg.commands.dump.follow import Follower
 from kseg.findings import do_nothing
+from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.cleaned_log import CleanedLog
 from tests.support.cli import kseg
 from tests.support.fixtures import SEGMENTS
@@ -42,6 +43,33 @@ def test_rows_come_as_they_are_written_and_ctrl_c_ends_it(tmp_path: Path) -> Non
         assert running.wait(30) == 0
         assert running.stderr is not None
         assert running.stderr.read().decode() == ""
+        assert lines.empty()
+
+
+@pytest.mark.parametrize("zeros", ["at first", "appended later"])
+def test_batches_that_are_written_over_zeros_are_shown(zeros: str, tmp_path: Path) -> None:
+    """With ``log.preallocate`` the size of a segment does not change as a broker writes, also in a part of a batch."""
+    path = tmp_path / f"{0:020}.log"
+    data = [build_batch([PlainRecord(n, None, b"value", 1_700_000_000_000)]) for n in range(5)]
+    size = len(data[0])
+    path.write_bytes(data[0] + data[1] + bytes(5000 if zeros == "at first" else 0))
+    with following("--deep", "--format", "jsonl", path) as (running, lines):
+        assert offsets(lines, 2) == [0, 1]
+        with path.open("r+b") as out:
+            if zeros == "appended later":
+                out.seek(0, os.SEEK_END)
+                out.write(bytes(5000))
+                out.flush()
+                time.sleep(0.5)
+            for number in (2, 3, 4):
+                for begin, end in ((0, 30), (30, size)):
+                    out.seek(number * size + begin)
+                    out.write(data[number][begin:end])
+                    out.flush()
+                    time.sleep(0.3)
+                assert offsets(lines, 1) == [number]
+        running.send_signal(signal.SIGINT)
+        assert running.wait(30) == 0
         assert lines.empty()
 
 

@@ -15,7 +15,8 @@ from itertools import chain, takewhile, zip_longest
 from typing import Any
 
 from kseg.commands.dump.dump_items import FileStart
-from kseg.format.segment.segment_reader import batch_at
+from kseg.format.record.layout import RECORD_BATCH_OVERHEAD
+from kseg.format.segment.segment_reader import batch_at, read_range
 from kseg.format.sidefiles.log_end import LogEnd, last_valid_batch
 from kseg.format.storage.interrupts import Interrupted
 from kseg.format.storage.naming import base_offset_of, is_snapshot
@@ -100,7 +101,7 @@ class Follower:
                 # Merged since it was listed, a file has more records. Without indexes it is not one that a broker cleans.
                 indexed = local_size(path.removesuffix(".log") + ".index")
                 end = LogEnd(until if indexed is None else max(until, last_valid_batch(path, size).offset), size)
-            elif (path, stamp[2], size) == (written.path, written.inode, written.size):
+            elif (path, stamp[2], size) == (written.path, written.inode, written.size) and _is_blank(path, start, size):
                 end = start
             else:
                 end = last_valid_batch(path, size, known=start)
@@ -129,6 +130,11 @@ class Follower:
             return end  # a batch that is incomplete or damaged
         self._tell(f"{path}: truncated and written again: rows below offset {end.offset} can be others now")
         return last_valid_batch(path, size, below=end.offset)
+
+
+def _is_blank(path: str, end: LogEnd, size: int) -> bool:
+    """Return whether nothing is after the end of a log: with ``log.preallocate`` brokers write batches over zeros."""
+    return not any(read_range(path, end.position, min(size, end.position + RECORD_BATCH_OVERHEAD)))
 
 
 def _partition(path: str) -> str:
