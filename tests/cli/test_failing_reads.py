@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kseg.cli.main import main
+from tests.support.damage import flip
 from tests.support.fixtures import SEGMENTS
 from tests.support.fuzzing import cases
 from tests.support.read_faults import local_faults, remote_faults
@@ -107,7 +108,7 @@ def check(name: str, done: Result, whole: Result, what: str) -> None:
         assert '"kind":"left_out"' in done.stdout, what  # the folder is not in the new cluster, and its row says why
     elif done.exit_code != 2:
         answers = [[str(one.exit_code), *_RANDOM.sub("", one.stdout).splitlines()] for one in (whole, done)]
-        assert not [*unified_diff(*answers, n=0)], what
+        assert not [*unified_diff(answers[0], answers[1], n=0)], what
     said = done.output
     assert not [text for text in _FALSE if text in said and text not in whole.output], (what, said)
 
@@ -140,3 +141,24 @@ def test_a_read_error_of_an_object_store_is_no_damage(name: str, kind: str, home
             with remote_faults(home / "A", kind, failing):
                 done = run(COMMANDS[name], home, tmp_path / "out", root="faulty:///logs")
             check(name, done, whole, f"{name} {kind} {failing}")
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot"])
+def test_a_side_file_that_cannot_be_read_hides_no_damage_of_its_log(suffix: str, tmp_path: Path) -> None:
+    """All requests for it from one on fail. The damage of the segment is found, and the exit code is 2."""
+    folder = tmp_path / "orders-0"
+    shutil.copytree(
+        SEGMENTS / "4.3.0-v2-none-segments", folder, ignore=shutil.ignore_patterns("ORIGIN", "expect.jsonl")
+    )
+    log = folder / f"{48:020}.log"
+    log.write_bytes(flip(log.read_bytes(), 500))
+    codes = []
+    for first in range(3):
+        with remote_faults(tmp_path, "EIO", range(first, 1 << 30), log.with_suffix(suffix).name) as faults:
+            done = run("validate --jobs 1 --format jsonl A", tmp_path, tmp_path / "out", root="faulty:///logs")
+        assert '"rule":"crc-mismatch"' in done.stdout
+        assert '"lost_bytes":357' in done.stdout
+        codes.append(done.exit_code)
+        if first >= faults.calls:
+            break
+    assert 2 in codes

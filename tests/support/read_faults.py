@@ -90,44 +90,55 @@ class _FailingFileSystem(MemoryFileSystem):  # type: ignore[misc]
     cachable = False
     faults = Faults("/")
 
+    #: The only file whose calls can fail, "" for all.
+    only = ""
+
     find = AbstractFileSystem.find
+
+    def of(self, path: str) -> str:
+        """Return the place that ``faults`` know."""
+        return "/" if path.endswith(self.only) else ""
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
         return "/" + str(path).removeprefix("faulty://").strip("/")
 
     def ls(self, path: str, detail: bool = True, **named: Any) -> Any:
-        return self.faults.call("/", lambda: super(_FailingFileSystem, self).ls(path, detail, **named))
+        return self.faults.call(
+            "" if self.only else "/", lambda: super(_FailingFileSystem, self).ls(path, detail, **named)
+        )
 
     def info(self, path: str, **named: Any) -> Any:
-        return self.faults.call("/", lambda: super(_FailingFileSystem, self).info(path, **named))
+        return self.faults.call(self.of(path), lambda: super(_FailingFileSystem, self).info(path, **named))
 
     def _open(self, path: str, mode: str = "rb", **named: Any) -> Any:
-        opened = self.faults.call("/", lambda: super(_FailingFileSystem, self)._open(path, mode, **named))
-        return _RemoteFile(opened.getvalue(), self) if mode == "rb" else opened
+        opened = self.faults.call(self.of(path), lambda: super(_FailingFileSystem, self)._open(path, mode, **named))
+        return _RemoteFile(opened.getvalue(), self, self.of(path)) if mode == "rb" else opened
 
 
 class _RemoteFile(io.BytesIO):
-    def __init__(self, data: bytes, filesystem: _FailingFileSystem) -> None:
+    def __init__(self, data: bytes, filesystem: _FailingFileSystem, place: str) -> None:
         super().__init__(data)
         self._filesystem = filesystem
+        self._place = place
 
     def read(self, size: int | None = -1) -> Any:
         wanted = _READ if size is None or size < 0 else min(size, _READ)
-        return self._filesystem.faults.call("/", lambda: io.BytesIO.read(self, wanted), short=b"")
+        return self._filesystem.faults.call(self._place, lambda: io.BytesIO.read(self, wanted), short=b"")
 
 
 @contextmanager
-def remote_faults(folder: Path, kind: str = "EIO", failing: range = range(0)) -> Iterator[Faults]:
-    """Serve a log directory at ``faulty:///logs``, and let calls fail."""
+def remote_faults(folder: Path, kind: str = "EIO", failing: range = range(0), only: str = "") -> Iterator[Faults]:
+    """Serve a log directory at ``faulty:///logs``, and let calls fail: all, or those on files of the name ``only``."""
     fsspec.register_implementation("faulty", _FailingFileSystem, clobber=True)
     store = _FailingFileSystem()
     _FailingFileSystem.faults = Faults("/")
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             store.pipe(f"/logs/{path.relative_to(folder)}", path.read_bytes())
-    _FailingFileSystem.faults = Faults("/", kind, failing)
+    _FailingFileSystem.faults, _FailingFileSystem.only = Faults("/", kind, failing), only
     try:
         yield _FailingFileSystem.faults
     finally:
+        _FailingFileSystem.only = ""
         store.store.clear()

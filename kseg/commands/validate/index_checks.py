@@ -25,6 +25,7 @@ from kseg.format.segment.segment_reader import Window
 from kseg.format.sidefiles.index_columns import Columns
 from kseg.format.sidefiles.index_walks import IndexRun, offset_runs, time_runs
 from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, StaleEntries, TimeEntry
+from kseg.format.sidefiles.side_file_reading import with_read_error
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import Source, local_size, open_source
@@ -56,7 +57,8 @@ class _IndexCursor(Generic[_Entry]):
         self._stale = stale
         # The positions of entries that already have a finding.
         self._reported: set[int | None] = set()
-        self._runs: Iterator[IndexRun[_Entry]] = runs(source, base_offset, self._record, stale) if source else iter(())
+        found = runs(source, base_offset, self._record, stale) if source else iter(())
+        self._runs: Iterator[IndexRun[_Entry]] = with_read_error(found, self._record)
         self._run: IndexRun[_Entry] | None = None
         self._last: tuple[int, _Entry] | None = None
 

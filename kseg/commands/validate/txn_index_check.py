@@ -19,6 +19,7 @@ from kseg.format.segment.transaction_events import transaction_events
 from kseg.format.sidefiles.checkpoints import checkpoint_offset
 from kseg.format.sidefiles.index_walks import walk_txn_index
 from kseg.format.sidefiles.indexes import ABORTED_TXN, AbortedTxn
+from kseg.format.sidefiles.side_file_reading import with_read_error
 from kseg.format.storage.naming import LOG_STARTS
 from kseg.format.storage.source import Source, local_size, open_range
 
@@ -41,7 +42,8 @@ class TxnIndexCheck:
         self._report = report
         # Whether the current entry already has a finding.
         self._reported = False
-        self._entries = walk_txn_index(source, base_offset, self._record) if source else iter(())
+        found = walk_txn_index(source, base_offset, self._record) if source else iter(())
+        self._entries = with_read_error(found, self._record)
         self._at = 0
         self._entry: AbortedTxn | None = None
         self._read_to = 0
@@ -88,7 +90,7 @@ class TxnIndexCheck:
             return False
         self.close()
         self._appended = open_range(self._path, self._read_to, size)
-        self._entries = walk_txn_index(self._appended, self._base_offset, self._record)
+        self._entries = with_read_error(walk_txn_index(self._appended, self._base_offset, self._record), self._record)
         self._advance()
         return True
 

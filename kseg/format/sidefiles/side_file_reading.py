@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import TypeVar
 
+from kseg.errors import UnreadableError
 from kseg.findings import READ_ERROR, Finding, Report, Severity, Verdict, unreadable
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.storage.source import Source, open_source
@@ -25,6 +26,18 @@ MAX_WHOLE = 1 << 20
 def new_buffer(source: Source, report: Report) -> InputBuffer:
     """Return a buffer that reads a file in small blocks."""
     return InputBuffer(source, _BLOCK, report)
+
+
+def with_read_error(runs: Iterator[_Entry], report: Report) -> Iterator[_Entry]:
+    """Yield what is read of a side file next to a segment. An error of its first read is a finding, as later ones are.
+
+    Otherwise it would end the reading of the segment.
+    """
+    try:
+        yield from runs
+    except UnreadableError as error:
+        why = error.__cause__.strerror if isinstance(error.__cause__, OSError) else str(error)
+        report(Finding(READ_ERROR, position=0, facts={"why": why}))
 
 
 def blocks(buffer: InputBuffer, size: int) -> Iterator[tuple[int, memoryview]]:
