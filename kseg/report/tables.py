@@ -55,8 +55,8 @@ _hidden: dict[str, None] = {}
 _marks: dict[str, None] = {}
 # A mark in a range of offsets, such as ``?..7`` and ``5..7?``, and its meaning.
 _MARKS = {
-    re.compile(r"\?\.\.\d+"): "?..7: the first offset is not known",
-    re.compile(r"\d+\.\.\d+\?"): "5..7?: if the header is right; the CRC is wrong, and covers the header, too",
+    re.compile(r"\?\.\.\d+"): "?..M: the first offset is not known",
+    re.compile(r"\d+\.\.\d+\?"): "N..M?: if the header is right; the CRC is wrong, and covers the header, too",
 }
 #: What an empty cell can be.
 _EMPTY = ("", "-")

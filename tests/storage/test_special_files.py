@@ -278,3 +278,18 @@ def test_a_failing_disk_has_no_missing_files(tmp_path: Path, monkeypatch: pytest
             look(tmp_path / f"{0:020}.index")
         number = errno.ENOENT
         assert not look(tmp_path / f"{0:020}.index")
+
+
+def test_a_link_to_itself_is_no_file(tmp_path: Path) -> None:
+    """The other files are read, and listed."""
+    shutil.copytree(PLAIN, tmp_path / "logs" / "topic-0")
+    (tmp_path / "logs" / "self").symlink_to("self")
+    for words in (
+        ["sql", "select count(*) from files"],
+        ["sql", "select count(*) from records"],
+        ["recovery"],
+        ["stats"],
+    ):
+        done = kseg(*words, tmp_path / "logs")
+        assert done.returncode in (0, 1), (words, done.stderr)
+        assert "symbolic links" not in done.stderr

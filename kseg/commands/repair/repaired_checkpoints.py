@@ -51,10 +51,10 @@ class EpochEvidence:
         """Return whether the segment's last batch, alone with its epoch, can't have it; ``before`` is the epoch before it.
 
         Either all following batches have lower epochs and the checkpoint lacks this epoch (or there are two such batches
-        and no checkpoint), or the checkpoint has the epoch before it at that offset, and one bit makes the difference or
-        the step is larger than elections can make it.
-        A broker writes a new epoch to the checkpoint before it writes the first batch (``LeaderEpochFileCache.assign``). An
-        epoch higher by 1 can be right if the checkpoint is an older copy.
+        and no checkpoint), or the checkpoint has the epoch before it at that offset, and the step is larger than elections
+        can make it.
+        A broker writes a new epoch to the checkpoint before it writes the first batch (``LeaderEpochFileCache.assign``). A
+        smaller step can be right if the checkpoint is an older copy, also if one bit makes the difference.
         """
         known = [entry.epoch for entry in self.stored if entry.start_offset <= last_offset]
         if epoch in known:
@@ -65,9 +65,7 @@ class EpochEvidence:
         if following and following[0] >= epoch:
             return False
         before = before if before >= 0 or not known else known[-1]
-        bits = epoch ^ before
-        unlikely = bits & (bits - 1) == 0 or epoch - before > LARGEST_EPOCH_STEP
-        return known[-1:] == [before] and epoch > before + 1 and unlikely
+        return known[-1:] == [before] and epoch - before > LARGEST_EPOCH_STEP
 
     def nearest(self, last_offset: int) -> int:
         """Return the epoch for a batch with no other before it: that of the checkpoint, or the lowest of those after it."""

@@ -113,11 +113,20 @@ def entries(folder: str) -> list[tuple[str, str]]:
     with _unreadable(folder):
         try:
             with os.scandir(folder) as found:
-                return [(one.name, "file" if one.is_file() else "folder" if one.is_dir() else "other") for one in found]
+                return [(one.name, _kind_of(one)) for one in found]
         except (FileNotFoundError, NotADirectoryError):
             if not _is_in_archive(folder):
                 raise
         return [(name, "folder" if is_folder(f"{folder}/{name}") else "file") for name in archive.names_in(folder)]
+
+
+def _kind_of(entry: os.DirEntry[str]) -> str:
+    try:
+        return "file" if entry.is_file() else "folder" if entry.is_dir() else "other"
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a symbolic link to itself
+            return "other"
+        raise
 
 
 def _is_in_archive(path: str) -> bool:

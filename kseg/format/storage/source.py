@@ -295,6 +295,8 @@ def stored_size(path: str) -> int | None:
         except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
         except OSError as error:
+            if error.errno == errno.ELOOP:  # a symbolic link to itself
+                return None
             raise UnreadableError(f"{path}: {error.strerror or error}") from error
     try:
         return remote_files.stored_at(path).size
