@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import groupby
@@ -14,18 +15,25 @@ from kseg.commands.repair.batch_selection import EPOCH_RULES
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repair_losses import CorrectedBatch, DuplicateBatch, LostRange, OffsetGap
 from kseg.commands.repair.repaired_segment import RepairPlan
+from kseg.errors import KsegError
 from kseg.format.log_loader.loaded_files import LeaderEpochCache, truncation_offset
-from kseg.format.segment.segment_reader import SegmentReader
-from kseg.format.sidefiles.checkpoints import stored_leader_epochs
+from kseg.format.record.layout import CONTROL, DELETE_HORIZON
+from kseg.format.segment.segment_chunks import chunks_of
+from kseg.format.segment.segment_reader import SegmentReader, Window
+from kseg.format.sidefiles.checkpoints import HARMLESS, stored_leader_epochs, walk_offset_checkpoint
+from kseg.format.sidefiles.side_file_reading import entries_of
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.naming import base_offset_of
+from kseg.format.storage.naming import CLEANER_OFFSETS, base_offset_of, partition_of
 from kseg.format.storage.source import open_source
 from kseg.format.writer.output_guards import PartitionFolder
 from kseg.format.writer.written_side_files import EpochRun, append_run, merged
 
 
 class ReplicaBatch(NamedTuple):
-    """A batch of a repaired replica. ``crc`` covers all but its offset and its ``epoch``; v0 and v1 have none: -1."""
+    """A batch of a repaired replica. ``crc`` covers all but its offset and its ``epoch``; v0 and v1 have none: -1.
+
+    ``cleaned``: it has a delete horizon, or fewer ``records`` than offsets. Only the log cleaner causes that.
+    """
 
     base_offset: int
     last_offset: int
@@ -34,10 +42,17 @@ class ReplicaBatch(NamedTuple):
     epoch: int
     path: Path
     position: int
+    records: int
+    cleaned: bool
 
     def is_same(self, other: ReplicaBatch) -> bool:
         """Return whether both are equal except for their leader epochs."""
         return self[:4] == other[:4]
+
+    @property
+    def has_all_offsets(self) -> bool:
+        """Whether it has a record at each of its offsets."""
+        return self.records > self.last_offset - self.base_offset
 
 
 @dataclass(slots=True)
@@ -45,7 +60,8 @@ class DamagedReplica:
     """A replica: ``path`` as given, ``folder`` with its repaired copy, and the ``losses`` of its repair.
 
     ``doubtful`` are the offsets of batches whose leader epochs were corrected, by ``epoch_of`` the epoch that another
-    replica proves for a batch.
+    replica proves for a batch. The log cleaner has reached offset ``cleaned``, as its batches or the checkpoint of its log
+    directory show: 0 if nothing shows compaction. Its batches before offset ``begin`` are not used.
     """
 
     path: str
@@ -56,6 +72,8 @@ class DamagedReplica:
     epochs: LeaderEpochCache = field(default_factory=LeaderEpochCache)
     start: int = 0
     end: int = 0
+    cleaned: int = 0
+    begin: int = 0
 
     def batches(self) -> Iterator[ReplicaBatch]:
         """Yield the batches of its history, in the order of their offsets."""
@@ -63,34 +81,60 @@ class DamagedReplica:
             path = self.folder / name
             with SegmentReader(open_source(str(path)), verify_crc=False) as reader:
                 for window in reader.windows():
-                    rows = window.batches
-                    for row in range(rows.count):
-                        last = rows.last_offset[row]
-                        if last >= self.end:
+                    for batch in _batches_in(window, path):
+                        if batch.last_offset >= self.end:
                             return
-                        # The header of a v0 or v1 wrapper has only its last offset.
-                        first = rows.base_offset[row] if rows.magic[row] >= 2 else last
-                        epoch = rows.partition_leader_epoch[row] if rows.magic[row] >= 2 else -1
-                        yield ReplicaBatch(first, last, rows.size[row], rows.crc[row], epoch, path, rows.position[row])
+                        if batch.last_offset >= self.begin:
+                            yield batch
 
-    def can_lack(self, first: int, last: int) -> bool:
-        """Return whether it shows that these offsets have no batch: it has those around them, and lost nothing there."""
+    def lacks(self, first: int, last: int) -> bool:
+        """Return whether it has offsets before and after these, and lost none of them: it had no such batch before."""
         return self.start <= first and last < self.end and not any(self.loses(first, last))
+
+    def has_records_without_key(self) -> bool:
+        """Return whether a data record has no key: then its log is not compacted, because the cleaner removes these."""
+        for name in PartitionFolder(self.folder).logs:
+            for chunk in chunks_of(open_source(str(self.folder / name))):
+                records, attributes = chunk.records, chunk.batches.attributes
+                sizes = zip(records.key_size[: records.count], records.batch[: records.count], strict=True)
+                if any(size < 0 and not attributes[row] & CONTROL for size, row in sizes):
+                    return True
+        return False
 
     def loses(self, first: int, last: int) -> Iterator[LostRange]:
         """Yield its losses that can have been at some of these offsets."""
         for loss in self.losses:
-            low, high = (loss.offset, loss.last_offset) if loss.last_offset is not None else self.offsets_of(loss.file)
-            low = self.offsets_of(loss.file)[0] if low is None else low
-            if low is not None and low <= last and (high is None or first <= high):
+            low, high = self.lost_offsets(loss)
+            if low <= last and (high is None or first <= high):
                 yield loss
 
-    def offsets_of(self, file: str) -> tuple[int | None, int | None]:
+    def lost_offsets(self, loss: LostRange) -> tuple[int, int | None]:
+        """Return the first and the last offset that a loss can have had: those of its segment if its own are unknown."""
+        low, high = self.offsets_of(loss.file)
+        if loss.last_offset is not None:
+            high = loss.last_offset
+        return low if loss.offset is None else loss.offset, high
+
+    def offsets_of(self, file: str) -> tuple[int, int | None]:
         """Return the first offset of a segment, and the last one that it can have."""
         base = base_offset_of(file) or 0
         later = (base_offset_of(name) or 0 for name in PartitionFolder(Path(self.path), finish=True).logs)
         following = min((each for each in later if each > base), default=None)
         return base, None if following is None else following - 1
+
+
+def _batches_in(window: Window, path: Path) -> Iterator[ReplicaBatch]:
+    rows = window.batches
+    for row in range(rows.count):
+        modern, last = rows.magic[row] >= 2, rows.last_offset[row]
+        # The header of a v0 or v1 wrapper has only its last offset.
+        first = rows.base_offset[row] if modern else last
+        epoch = rows.partition_leader_epoch[row] if modern else -1
+        records = rows.record_count[row] if modern else 1
+        cleaned = records <= last - first or (modern and bool(rows.attributes[row] & DELETE_HORIZON))
+        yield ReplicaBatch(
+            first, last, rows.size[row], rows.crc[row], epoch, path, rows.position[row], records, cleaned
+        )  # fmt: skip
 
 
 def repaired_replica(path: str, folder: Path, plan: RepairPlan, progress: Progress) -> DamagedReplica:
@@ -111,7 +155,19 @@ def repaired_replica(path: str, folder: Path, plan: RepairPlan, progress: Progre
     replica.start = min(
         (base_offset_of(name) or 0 for name in PartitionFolder(Path(path), finish=True).logs), default=0
     )
+    replica.cleaned = min(_cleaner_offset(Path(path)), replica.end)
     return replica
+
+
+def _cleaner_offset(folder: Path) -> int:
+    """Return the offset that the cleaner has reached by the checkpoint of the log directory, 0 if it lacks the partition."""
+    partition = partition_of(folder.absolute().name)
+    path = folder.absolute().parent / CLEANER_OFFSETS
+    with suppress(KsegError, ValueError):
+        for entry in entries_of(str(path), walk_offset_checkpoint, HARMLESS) if path.is_file() else ():
+            if partition is not None and (entry.topic, entry.partition) == (partition.topic, partition.partition):
+                return entry.offset
+    return 0
 
 
 def settle_epochs(replicas: Sequence[DamagedReplica]) -> None:
@@ -131,6 +187,7 @@ def settle_epochs(replicas: Sequence[DamagedReplica]) -> None:
             epoch = min(votes, key=lambda one: (-votes[one], one))
             if votes[epoch] and epoch != batch.epoch:
                 replicas[n].epoch_of[batch.path, batch.position] = epoch
+            replicas[n].cleaned = max(replicas[n].cleaned, batch.last_offset + 1 if batch.cleaned else 0)
             epoch = replicas[n].epoch_of.get((batch.path, batch.position), batch.epoch)
             if epoch >= 0:
                 append_run(runs[n], [epoch, batch.base_offset, batch.last_offset])

@@ -10,12 +10,13 @@ written unless one of them is preferred.
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from kseg.commands.repair.damaged_replicas import (
     DamagedReplica,
@@ -24,12 +25,13 @@ from kseg.commands.repair.damaged_replicas import (
     repaired_replica,
     settle_epochs,
 )
+from kseg.commands.repair.merged_log import MergedLog
 from kseg.commands.repair.repair import repair
-from kseg.commands.repair.repair_losses import LostRange, OffsetGap, RepairResult, ReportLine
+from kseg.commands.repair.repair_losses import LostOffsets, LostRange, OffsetGap, RepairResult, ReportLine
 from kseg.commands.repair.repaired_segment import RepairPlan
+from kseg.commands.repair.replica_losses import MissingOffsets, end_of_cleaned, lost_ranges
 from kseg.errors import UsageError
 from kseg.findings import do_nothing
-from kseg.format.record.layout import INT32_MAX, PARTITION_LEADER_EPOCH_AT
 from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.storage.atomic_write import scratch_folder
@@ -102,28 +104,27 @@ def repair_replicas(
             key=lambda one: (one.path == prefer, one.epochs.latest, one.epochs.log_end, -len(one.losses)), reverse=True
         )
         truncated = end_other_histories(replicas)
-        log = _MergedLog(scratch / "merged" / name)
-        with closing(log):
-            taken, holes = _merge(replicas, log, prefer)
-        _copy_side_files(replicas, log.folder)
+        folder = scratch / "merged" / name
+        taken, missing = _write_merged(replicas, folder, prefer)
+        _copy_side_files(replicas, folder)
         if replicas[0].epochs.entries:
-            write(log.folder, replicas[0].epochs.entries)
-        known = _lost(replicas, holes)
+            write(folder, replicas[0].epochs.entries)
+        known = lost_ranges(replicas, missing)
 
         def in_result(row: _Row) -> _Row:
-            return replace(row, file=row.file.replace(str(log.folder), str(goal)))
+            return replace(row, file=row.file.replace(str(folder), str(goal)))
 
         def report_other(row: LostRange) -> None:
-            if not any(isinstance(row, OffsetGap) and _overlap(row, loss) for loss in known):
+            if not (isinstance(row, (OffsetGap, LostOffsets)) and _is_known(row, known)):
                 report(in_result(row))
 
         for loss in known:
             report(loss)
-        done = repair(str(log.folder), None if plan.dry_run else str(goal), plan, report_other)
+        done = repair(str(folder), None if plan.dry_run else str(goal), plan, report_other)
     done.rebuilt.clear()  # replicas have these indexes, and those of the result are built from its batches
-    done.missing = [in_result(row) for row in done.missing if not any(_overlap(row, loss) for loss in known)]
+    done.missing = [in_result(row) for row in done.missing if not _is_known(row, known)]
     for segment in done.segments:
-        segment.source = segment.source.replace(str(log.folder), str(goal))
+        segment.source = segment.source.replace(str(folder), str(goal))
     for loss in known:
         at = base_offset_of(loss.file) or 0 if loss.offset is None else loss.offset
         before = (one for one in reversed(done.segments) if (one.first_offset or 0) <= at)
@@ -176,71 +177,33 @@ def _check(sources: Sequence[str]) -> None:
 # --- the merge ---
 
 
-class _MergedLog:
-    """Writes batches as segments that begin where those of their replicas begin."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir(parents=True)
-        self._out: IO[bytes] | None = None
-        self._end = 0
-        self._run: tuple[Path, int, int] | None = None
-        self._modified = 0
-
-    def append(self, batch: ReplicaBatch, epoch: int | None) -> None:
-        """Add the next batch, with another leader epoch if one is given."""
-        size = 0 if self._out is None else self._out.tell() + (self._run[2] - self._run[1] if self._run else 0)
-        if self._out is None or not batch.position or size + batch.size > INT32_MAX:
-            self.close()
-            named = base_offset_of(batch.path.name)
-            base = named if named is not None and not batch.position and named >= self._end else batch.base_offset
-            self._out = (self.folder / f"{base:020}.log").open("xb")
-        if self._run and self._run[0] == batch.path and self._run[2] == batch.position:
-            self._run = (*self._run[:2], batch.position + batch.size)
-        else:
-            self._flush()
-            self._run = batch.path, batch.position, batch.position + batch.size
-        if epoch is not None:
-            self._flush()
-            self._out.seek(PARTITION_LEADER_EPOCH_AT - batch.size, os.SEEK_END)
-            self._out.write(epoch.to_bytes(4, "big", signed=True))
-            self._out.seek(0, os.SEEK_END)
-        self._end = batch.last_offset + 1
-
-    def _flush(self) -> None:
-        if self._run is None or self._out is None:
-            return
-        path, start, end = self._run
-        with path.open("rb") as source:
-            source.seek(start)
-            while start < end:
-                data = source.read(min(1 << 20, end - start))
-                self._out.write(data)
-                start += len(data)
-        self._modified = max(self._modified, path.stat().st_mtime_ns)
-        self._run = None
-
-    def close(self) -> None:
-        """End the current segment. Retention uses the time of its file if its batches have none."""
-        if self._out is not None:
-            self._flush()
-            self._out.close()
-            os.utime(self._out.name, ns=(self._modified, self._modified))
-            self._out, self._modified = None, 0
-
-
-#: Offsets, both inclusive, between two batches of the result or after its last one.
-_Hole = tuple[int, int]
+def _write_merged(
+    replicas: Sequence[DamagedReplica], folder: Path, prefer: str | None
+) -> tuple[list[TakenRange], MissingOffsets]:
+    """Write the merged log, again if a compacted replica counts alone up to an offset. Raises UsageError."""
+    with closing(MergedLog(folder)) as log:
+        taken, missing = _merge(replicas, log, prefer)
+    found = end_of_cleaned(replicas, missing)
+    if found is None:
+        return taken, missing
+    cleaned, end = found
+    for replica in replicas:
+        replica.begin = 0 if replica is cleaned else end
+    shutil.rmtree(folder)
+    with closing(MergedLog(folder)) as log:
+        taken, missing = _merge(replicas, log, prefer)
+    missing.cleaned_as, missing.cleaned_to = cleaned.path, end
+    return taken, missing
 
 
 def _merge(
-    replicas: Sequence[DamagedReplica], log: _MergedLog, prefer: str | None
-) -> tuple[list[TakenRange], list[_Hole]]:
+    replicas: Sequence[DamagedReplica], log: MergedLog, prefer: str | None
+) -> tuple[list[TakenRange], MissingOffsets]:
     """Write the batches in the order of their offsets. Raises UsageError if replicas diverge, unless one is preferred."""
     cursors = [iter(replica.batches()) for replica in replicas]
     heads = [next(cursor, None) for cursor in cursors]
     taken: list[TakenRange] = []
-    holes: list[_Hole] = []
+    missing = MissingOffsets()
     done = min((replica.start for replica in replicas), default=0)
     while known := [head for head in heads if head is not None]:
         lowest = min(known, key=lambda head: head.base_offset)
@@ -255,14 +218,14 @@ def _merge(
                     raise _diverged(replicas[chosen], batch, replica, head)
                 also += [replica.path] if n != chosen and head.is_same(batch) else []
                 heads[n] = head = next(cursors[n], None)
-        if batch.base_offset > done:
-            holes.append((done, batch.base_offset - 1))
+        missing.add(done, batch.base_offset - 1)
+        if not batch.has_all_offsets:
+            missing.add(batch.base_offset, batch.last_offset)
         log.append(batch, replicas[chosen].epoch_of.get((batch.path, batch.position)))
         _count(taken, replicas[chosen].path, batch, tuple(also), apart=batch.base_offset > done)
         done = batch.last_offset + 1
-    # What another replica lost after the end of the first one was not in the history of that one.
-    beyond = max((loss.last_offset for loss in replicas[0].losses if loss.last_offset is not None), default=-1)
-    return taken, [*holes, *([(done, beyond)] if beyond >= done else [])]
+    missing.end = done
+    return taken, missing
 
 
 def _count(taken: list[TakenRange], path: str, batch: ReplicaBatch, also: tuple[str, ...], *, apart: bool) -> None:
@@ -301,30 +264,14 @@ def _diverged(first: DamagedReplica, batch: ReplicaBatch, second: DamagedReplica
     )
 
 
-# --- missing offsets ---
-
-
-def _lost(replicas: Sequence[DamagedReplica], holes: Sequence[_Hole]) -> list[LostRange]:
-    """Return the ranges that no replica has, and of which none shows that they have no batch."""
-    found: list[LostRange] = []
-    for first, last in holes:
-        if any(replica.can_lack(first, last) for replica in replicas):
-            continue
-        losses = [loss for replica in replicas for loss in replica.loses(first, last)]
-        if losses:
-            found.append(replace(losses[0], offset=first, last_offset=last))
-    # Bytes at the end of the first replica whose offsets nothing shows, and after which no replica has a batch.
-    leader = replicas[0]
-    unknown = (loss for loss in leader.losses if loss.last_offset is None and leader.offsets_of(loss.file)[1] is None)
-    if leader.end >= max(replica.end for replica in replicas) and not found:
-        found += [*unknown][-1:]
-    return found
-
-
-def _overlap(row: LostRange, loss: LostRange) -> bool:
-    if None in (row.offset, row.last_offset, loss.offset, loss.last_offset):
+def _is_known(row: LostRange, known: Sequence[LostRange]) -> bool:
+    """Return whether a loss of the replicas has all offsets of a row about the result."""
+    if row.offset is None or row.last_offset is None:
         return False
-    return (row.offset or 0) <= (loss.last_offset or 0) and (loss.offset or 0) <= (row.last_offset or 0)
+    return any(
+        loss.offset is not None and loss.offset <= row.offset and row.last_offset <= (loss.last_offset or -1)
+        for loss in known
+    )
 
 
 def _copy_side_files(replicas: Sequence[DamagedReplica], folder: Path) -> None:

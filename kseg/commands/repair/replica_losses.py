@@ -1,0 +1,104 @@
+"""The offsets that a log from several replicas lacks, and which of them are lost.
+
+An offset without a record is lost if a replica had a batch there and lost it. That another replica has no batch there
+proves nothing: an earlier repair has left a gap, or the cleaner has removed its record, and what the lost batch had is
+unknown. It can have had a tombstone or a marker of a transaction that the cleaner has removed from the other replica, too.
+Then older records that the cleaner has not removed everywhere would be valid again: up to there, only the records count
+that a replica has which was compacted and has lost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from kseg.commands.repair.damaged_replicas import DamagedReplica
+from kseg.commands.repair.repair_losses import LostRange
+
+
+@dataclass(slots=True)
+class MissingOffsets:
+    """The ranges of a log (both offsets inclusive) in which not each offset has a record, in order; ``end`` is its end.
+
+    Up to offset ``cleaned_to``, exclusive, the log has only what the replica ``cleaned_as`` has.
+    """
+
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    end: int = 0
+    cleaned_as: str = ""
+    cleaned_to: int = 0
+
+    def add(self, first: int, last: int) -> None:
+        """Add a range, unless it is empty. Adjacent ranges become one."""
+        if first > last:
+            return
+        if self.ranges and self.ranges[-1][1] + 1 >= first:
+            self.ranges[-1] = self.ranges[-1][0], last
+        else:
+            self.ranges.append((first, last))
+
+
+def lost_ranges(replicas: Sequence[DamagedReplica], missing: MissingOffsets) -> list[LostRange]:
+    """Return a row for each missing range of offsets that a replica lost. The first replica has the log's history."""
+    leader = replicas[0]
+    # What another replica lost after the end of the first one was not in the history of that one.
+    beyond = max((loss.last_offset for loss in leader.losses if loss.last_offset is not None), default=-1)
+    ranges = [*missing.ranges, *([(missing.end, beyond)] if beyond >= missing.end else [])]
+    found = [row for first, last in ranges for row in _lost_between(replicas, missing, first, last)]
+    # Bytes at the end of the first replica whose offsets nothing shows, and after which no replica has a batch.
+    unknown = (loss for loss in leader.losses if loss.last_offset is None and leader.offsets_of(loss.file)[1] is None)
+    if leader.end >= max(replica.end for replica in replicas) and not found:
+        found += [*unknown][-1:]
+    return found
+
+
+def _lost_between(
+    replicas: Sequence[DamagedReplica], missing: MissingOffsets, first: int, last: int
+) -> Iterator[LostRange]:
+    """Yield a row for each part of a missing range that replicas lost: that of the first replica which lost it."""
+    parts: list[tuple[int, int, int, LostRange]] = []
+    for n, replica in enumerate(replicas):
+        for loss in replica.loses(first, last):
+            low, high = replica.lost_offsets(loss)
+            parts.append((max(first, low), last if high is None else min(last, high), n, loss))
+    parts.sort(key=lambda part: part[:3])
+    while parts:
+        begin, end, n, loss = parts.pop(0)
+        while parts and parts[0][0] <= end + 1:
+            _, until, m, other = parts.pop(0)
+            n, loss, end = *min((n, loss), (m, other), key=lambda one: one[0]), max(end, until)
+        why = loss.why + _missing_elsewhere(replicas, missing, begin, end)
+        yield replace(loss, offset=begin, last_offset=end, why=why)
+
+
+def _missing_elsewhere(replicas: Sequence[DamagedReplica], missing: MissingOffsets, first: int, last: int) -> str:
+    """Return what the replicas show that lack records at lost offsets, but lost no batch there."""
+    if last < missing.cleaned_to:
+        return (
+            f"; may be lost: {missing.cleaned_as} was compacted and lacks records there, too. Before offset "
+            f"{missing.cleaned_to} the result has only its records: others can be deleted ones"
+        )
+    others = [replica for replica in replicas if replica.lacks(first, last)]
+    if not others:
+        return ""
+    compacted = next((replica for replica in others if replica.cleaned > first), None)
+    shown = "was compacted" if compacted else "shows no compaction there"
+    return (
+        f"; may be lost: {(compacted or others[0]).path} lacks records there, too, and {shown}. If a deletion or the "
+        "marker of a transaction was there, older records are valid again"
+    )
+
+
+def end_of_cleaned(replicas: Sequence[DamagedReplica], missing: MissingOffsets) -> tuple[DamagedReplica, int] | None:
+    """Return the replica that counts alone up to an offset, exclusive, because older records of others may be deleted ones.
+
+    It was compacted up to offsets that another replica lost and that have no record in any, and lost nothing before them.
+    """
+    rows = lost_ranges(replicas, missing)
+    lost = [row.last_offset for row in rows if row.offset is not None and row.last_offset is not None]
+    start = min(replica.start for replica in replicas)
+    for replica in replicas:
+        ends = [last for last in lost if last < replica.cleaned and not any(replica.loses(start, last))]
+        if ends and replica.start == start and not replica.has_records_without_key():
+            return replica, max(ends) + 1
+    return None

@@ -1,0 +1,156 @@
+"""Offsets that one replica lacks and another one lost: they are lost, or may be, and deleted records stay deleted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import kseg
+from kseg.format.writer.records_builder import PlainRecord, build_batch
+from tests.support.cli import invoke
+from tests.support.damage import flip
+from tests.support.records import NOW
+
+#: Offset, key and value of the records of a batch.
+Batch = Sequence[tuple[int, bytes | None, bytes | None]]
+
+
+def _batch(records: Batch, first: int | None = None, last: int | None = None) -> bytes:
+    """Return a batch; with ``first`` and ``last`` it had records at these offsets before the cleaner came."""
+    return build_batch(
+        [PlainRecord(offset, key, value, NOW + offset) for offset, key, value in records],
+        base_offset=records[0][0] if first is None else first,
+        last_offset=records[-1][0] if last is None else last,
+        partition_leader_epoch=0,
+    )
+
+
+def _replica(folder: Path, *batches: bytes, base: int = 0) -> Path:
+    folder.mkdir(parents=True)
+    (folder / f"{base:020}.log").write_bytes(b"".join(batches))
+    (folder / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    return folder
+
+
+def _broken(batch: bytes) -> bytes:
+    return flip(batch, len(batch) - 1)
+
+
+def _repair(*paths: Path) -> tuple[int, list[dict[str, object]], dict[int, tuple[bytes | None, bytes | None]]]:
+    """Return the exit code, the rows about lost offsets, and the records of the result by offset."""
+    done = invoke("repair", "--format", "jsonl", *paths)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    found = {one.offset: (one.key, one.value) for one in kseg.open_partition(paths[-1]).records()}
+    return done.exit_code, [row for row in rows if row["kind"] == "lost"], found
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_gap_of_an_earlier_repair_hides_no_loss(swapped: bool, tmp_path: Path) -> None:
+    """One replica lacks offsets since an earlier repair, the other has a CRC error there: data was lost, exit code 1."""
+    batches = [_batch([(n + i, None, b"%d" % (n + i)) for i in range(5)]) for n in range(0, 50, 5)]
+    repaired = _replica(tmp_path / "a" / "t-0", *batches[:6], *batches[7:])
+    damaged = _replica(tmp_path / "b" / "t-0", *batches[:6], _broken(batches[6]), *batches[7:])
+    sources = (damaged, repaired) if swapped else (repaired, damaged)
+    code, lost, found = _repair(*sources, tmp_path / "t-0")
+    assert code == 1
+    assert [(row["file"], row["offset"], row["last_offset"]) for row in lost] == [
+        (str(damaged / f"{0:020}.log"), 30, 34)
+    ]
+    assert f"{repaired} lacks records there, too, and shows no compaction" in str(lost[0]["why"])
+    assert set(found) == set(range(50)) - set(range(30, 35))
+
+
+def test_only_offsets_that_a_replica_lost_are_reported(tmp_path: Path) -> None:
+    """A gap that is larger than the damaged batch: only the offsets of that batch are a loss of this repair."""
+    batches = [_batch([(n + i, None, b"%d" % (n + i)) for i in range(5)]) for n in range(0, 30, 5)]
+    repaired = _replica(tmp_path / "a" / "t-0", batches[0], *batches[4:])
+    damaged = _replica(tmp_path / "b" / "t-0", *batches[:2], _broken(batches[2]), *batches[3:])
+    code, lost, found = _repair(repaired, damaged, tmp_path / "t-0")
+    assert (code, set(found)) == (1, set(range(30)) - set(range(10, 15)))
+    assert [(row["offset"], row["last_offset"]) for row in lost] == [(10, 14)]
+
+
+#: k is written, then deleted, in a batch with a record that stays; x and y are written.
+_OLD = [(0, b"k", b"SECRET"), (1, b"x", b"1")]
+_DELETION = [(2, b"k", None), (3, b"y", b"1")]
+_LAST = [(4, b"x", b"2")]
+
+
+def test_a_compacted_replica_counts_alone_up_to_a_lost_deletion(tmp_path: Path) -> None:
+    """The only batch with a tombstone is damaged, and one replica was compacted after it: the record stays deleted."""
+    cleaned = _replica(tmp_path / "a" / "t-0", _batch(_DELETION[1:], 2), _batch(_LAST))
+    full = _replica(tmp_path / "b" / "t-0", _batch(_OLD), _broken(_batch(_DELETION)), _batch(_LAST))
+    code, lost, found = _repair(full, cleaned, tmp_path / "t-0")
+    assert code == 1
+    assert [(row["offset"], row["last_offset"]) for row in lost] == [(2, 3)]
+    assert "may be lost" in str(lost[0]["why"])
+    assert found == {3: (b"y", b"1"), 4: (b"x", b"2")}
+
+
+def test_the_checkpoint_of_the_cleaner_shows_compaction(tmp_path: Path) -> None:
+    """All of a batch can be compacted away: cleaner-offset-checkpoint shows how far the cleaner came."""
+    cleaned = _replica(tmp_path / "a" / "t-0", _batch(_LAST))
+    (tmp_path / "a" / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 4\n")
+    full = _replica(tmp_path / "b" / "t-0", _batch(_OLD), _broken(_batch(_DELETION)), _batch(_LAST))
+    code, lost, found = _repair(full, cleaned, tmp_path / "t-0")
+    assert (code, found) == (1, {4: (b"x", b"2")})
+    assert [(row["offset"], row["last_offset"]) for row in lost] == [(2, 3)]
+
+
+def test_a_lost_deletion_is_named_without_signs_of_compaction(tmp_path: Path) -> None:
+    """Nothing decides whether a gap is of the cleaner or of a repair: the union is written, and the risk is named."""
+    gap = _replica(tmp_path / "a" / "t-0", _batch(_LAST))
+    full = _replica(tmp_path / "b" / "t-0", _batch(_OLD), _broken(_batch(_DELETION)), _batch(_LAST))
+    code, lost, found = _repair(gap, full, tmp_path / "t-0")
+    assert (code, sorted(found)) == (1, [0, 1, 4])
+    assert [(row["offset"], row["last_offset"]) for row in lost] == [(2, 3)]
+    assert "older records are valid again" in str(lost[0]["why"])
+
+
+def test_a_lost_marker_is_named(tmp_path: Path) -> None:
+    """The only copy of an abort marker is damaged: the aborted record is readable as committed, so the exit code is 1."""
+
+    def sent(offset: int, sequence: int, value: bytes) -> bytes:
+        record = PlainRecord(offset, b"k%d" % offset, value, NOW + offset)
+        return build_batch(
+            [record],
+            producer_id=5, producer_epoch=0, base_sequence=sequence, transactional=True, partition_leader_epoch=0,
+        )  # fmt: skip
+
+    def marker(offset: int, kind: int) -> bytes:
+        record = PlainRecord(offset, bytes((0, 0, 0, kind)), bytes(6), NOW + offset)
+        return build_batch(
+            [record], producer_id=5, producer_epoch=0, transactional=True, control=True, partition_leader_epoch=0
+        )  # fmt: skip
+
+    last = _batch([(4, b"z", b"1")])
+    kept = [sent(2, 1, b"committed"), marker(3, 1)]
+    cleaned = _replica(tmp_path / "a" / "t-0", *kept, _broken(last))
+    full = _replica(tmp_path / "b" / "t-0", sent(0, 0, b"aborted"), _broken(marker(1, 0)), *kept, last)
+    code, lost, found = _repair(cleaned, full, tmp_path / "t-0")
+    assert (code, sorted(found)) == (1, [0, 2, 3, 4])
+    assert [(row["file"], row["offset"], row["last_offset"]) for row in lost] == [(str(full / f"{0:020}.log"), 1, 1)]
+    assert "marker of a transaction" in str(lost[0]["why"])
+
+
+def test_records_without_a_key_were_not_compacted(tmp_path: Path) -> None:
+    """``--salvage-records`` leaves batches like those of the cleaner: other replicas keep their records all the same."""
+    old = [(0, None, b"0"), (1, None, b"1")]
+    salvaged = _replica(tmp_path / "a" / "t-0", _batch([(2, None, b"2")], 2, 3), _batch([(4, None, b"4")]))
+    both = [(2, None, b"2"), (3, None, b"3")]
+    full = _replica(tmp_path / "b" / "t-0", _batch(old), _broken(_batch(both)), _batch([(4, None, b"4")]))
+    code, lost, found = _repair(salvaged, full, tmp_path / "t-0")
+    assert (code, sorted(found)) == (1, [0, 1, 2, 4])
+    assert [(row["offset"], row["last_offset"]) for row in lost] == [(2, 3)]
+
+
+def test_undamaged_replicas_that_were_compacted_lose_nothing(tmp_path: Path) -> None:
+    """Compaction alone is no loss: exit code 0 if no replica lost a batch where records are missing."""
+    cleaned = _replica(tmp_path / "a" / "t-0", _batch(_DELETION[1:], 2), _batch(_LAST))
+    full = _replica(tmp_path / "b" / "t-0", _batch(_OLD), _batch(_DELETION), _broken(_batch(_LAST)))
+    code, lost, found = _repair(full, cleaned, tmp_path / "t-0")
+    assert (code, lost) == (0, [])
+    assert found[4] == (b"x", b"2")
