@@ -50,6 +50,12 @@ class _Log:
             kept = [data for first, data in batches if until is None or first < until]
             if kept:
                 (folder / f"{base:020}.log").write_bytes(b"".join(kept))
+        starts: dict[int, int] = {}
+        for first, data in self.batches.items():
+            if until is None or first < until:
+                starts.setdefault(int.from_bytes(data[12:16]), first)
+        lines = ["0", str(len(starts)), *(f"{epoch} {start}" for epoch, start in starts.items())]
+        (folder / "leader-epoch-checkpoint").write_text("\n".join(lines) + "\n")
 
 
 def _damage(random: Random, folder: Path, log: _Log) -> set[int]:
@@ -154,6 +160,51 @@ def test_a_damaged_epoch_decides_nothing(tmp_path: Path) -> None:
     done = kseg("repair", tmp_path / "broker1" / "t-0", tmp_path / "broker2" / "t-0", tmp_path / "t-0")
     assert done.returncode == 0, done.stderr
     assert _written(tmp_path / "t-0") == {4 * n: data for n, data in enumerate(batches)}
+
+
+_NEW = [_batch(n, 5, 1) for n in range(0, 30, 5)] + [_batch(n, 5, 2, "new") for n in range(30, 50, 5)]
+_STALE = [_batch(n, 5, 1) for n in range(0, 30, 5)] + [_batch(n, 5, 1, "stale") for n in range(30, 40, 5)]
+
+
+@pytest.mark.parametrize("checkpoint", [None, "0\n2\n1 0\nxx\n", "0\n2\n1 0\n2 30\n"])
+@pytest.mark.parametrize("stale_end", [33, 35, 40])
+def test_a_lost_start_of_an_epoch_lets_no_stale_batch_in(
+    checkpoint: str | None, stale_end: int, tmp_path: Path
+) -> None:
+    """The batches where an epoch began are lost: those of a replica without that epoch may be of another history."""
+    stale = [*_STALE[:6], _batch(30, 3, 1, "stale")] if stale_end == 33 else _STALE[: stale_end // 5]
+    damaged = b"".join([*_NEW[:6], _NEW[6][:-1] + bytes([_NEW[6][-1] ^ 1]), *_NEW[7:]])
+    for name, data in (("broker1", damaged), ("broker2", b"".join(stale))):
+        (tmp_path / name / "t-0").mkdir(parents=True)
+        (tmp_path / name / "t-0" / f"{0:020}.log").write_bytes(data)
+    if checkpoint is not None:
+        (tmp_path / "broker1" / "t-0" / "leader-epoch-checkpoint").write_text(checkpoint)
+    replicas = [tmp_path / name / "t-0" for name in NAMES[:2]]
+    done = invoke("repair", "--format", "jsonl", *replicas, tmp_path / "t-0")
+    assert done.exit_code == 1
+    assert _written(tmp_path / "t-0") == {5 * n: data for n, data in enumerate(_NEW) if n != 6}
+    (lost,) = [row for row in map(json.loads, done.stdout.splitlines()) if row["kind"] == "lost"]
+    assert (lost["file"], lost["offset"], lost["last_offset"]) == (str(replicas[0] / f"{0:020}.log"), 30, 34)
+    known = checkpoint is not None and "xx" not in checkpoint
+    assert ("may be of another history" in lost["why"]) is not known
+    malformed = f'{replicas[0]}/leader-epoch-checkpoint (checkpoint-malformed: "xx"'
+    assert (malformed in done.stderr.replace("\n  ", " ")) is (checkpoint is not None and "xx" in checkpoint)
+
+
+def test_a_third_replica_shows_where_an_epoch_began(tmp_path: Path) -> None:
+    """Its batch of the new epoch is in the result, and a batch of the old epoch before it counts in each replica."""
+    first, *rest = _NEW[5:8]
+    damaged = b"".join([*_NEW[:5], *(one[:-1] + b"?" for one in (first, rest[0])), *_NEW[7:]])
+    behind, third = b"".join(_NEW[:6]), b"".join([*_NEW[:5], first[:-1] + b"?", rest[0]])
+    for name, data in zip(NAMES, (damaged, behind, third), strict=True):
+        (tmp_path / name / "t-0").mkdir(parents=True)
+        (tmp_path / name / "t-0" / f"{0:020}.log").write_bytes(data)
+    checkpoint = "0\n2\n1 0\n2 30\n"
+    (tmp_path / NAMES[2] / "t-0" / "leader-epoch-checkpoint").write_text(checkpoint)
+    done = invoke("repair", *(tmp_path / name / "t-0" for name in NAMES), tmp_path / "t-0")
+    assert done.exit_code == 0, done.stdout
+    assert _written(tmp_path / "t-0") == {5 * n: data for n, data in enumerate(_NEW)}
+    assert (tmp_path / "t-0" / "leader-epoch-checkpoint").read_text() == checkpoint
 
 
 def test_replicas_that_diverge_without_an_epoch(tmp_path: Path) -> None:

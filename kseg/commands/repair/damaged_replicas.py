@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from heapq import merge
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
 from kseg.commands.repair.batch_selection import EPOCH_RULES
 from kseg.commands.repair.repair import repair
-from kseg.commands.repair.repair_losses import CorrectedBatch, DuplicateBatch, LostRange, OffsetGap
+from kseg.commands.repair.repair_losses import (
+    CorrectedBatch,
+    DuplicateBatch,
+    LostOffsets,
+    LostRange,
+    OffsetGap,
+    PartlyKeptBatch,
+)
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.errors import KsegError
-from kseg.format.log_loader.loaded_files import LeaderEpochCache, truncation_offset
+from kseg.format.log_loader.loaded_files import LeaderEpochCache
 from kseg.format.record.layout import CONTROL, DELETE_HORIZON
 from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.segment.segment_reader import SegmentReader, Window
-from kseg.format.sidefiles.checkpoints import HARMLESS, stored_leader_epochs, walk_offset_checkpoint
+from kseg.format.sidefiles.checkpoints import HARMLESS, LeaderEpoch, stored_leader_epochs, walk_offset_checkpoint
 from kseg.format.sidefiles.side_file_reading import entries_of
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.naming import CLEANER_OFFSETS, base_offset_of, partition_of
+from kseg.format.storage.naming import CLEANER_OFFSETS, LEADER_EPOCHS, base_offset_of, partition_of
 from kseg.format.storage.source import open_source
 from kseg.format.writer.output_guards import PartitionFolder
-from kseg.format.writer.written_side_files import EpochRun, append_run, merged
 
 
 class ReplicaBatch(NamedTuple):
@@ -59,9 +64,14 @@ class ReplicaBatch(NamedTuple):
 class DamagedReplica:
     """A replica: ``path`` as given, ``folder`` with its repaired copy, and the ``losses`` of its repair.
 
-    ``doubtful`` are the offsets of batches whose leader epochs were corrected, by ``epoch_of`` the epoch that another
-    replica proves for a batch. The log cleaner has reached offset ``cleaned``, as its batches or the checkpoint of its log
-    directory show: 0 if nothing shows compaction. Its batches before offset ``begin`` are not used.
+    - ``left_out``: its valid batches that are not used. ``removed``: the bytes of its files that its repaired copy lacks.
+    - ``doubtful``: the offsets of batches whose leader epochs were corrected. ``epoch_of``: the epoch that another replica
+      proves for a batch. ``stored``: the epochs of its checkpoint, None if none can be read, which ``unreadable`` names.
+    - ``starts``: by leader epoch, the offset after the last batch before it and that of its first batch. The epoch began
+      in between. From ``history_end`` on, its batches are of another history.
+    - ``start``, ``end``: its offsets. Its batches before ``begin`` are not used.
+    - ``cleaned``: the offset that the log cleaner has reached, as its batches or the checkpoint of its log directory show,
+      0 if nothing shows compaction.
     """
 
     path: str
@@ -74,6 +84,12 @@ class DamagedReplica:
     end: int = 0
     cleaned: int = 0
     begin: int = 0
+    starts: dict[int, tuple[int, int]] = field(default_factory=dict)
+    stored: Sequence[LeaderEpoch] | None = None
+    left_out: list[LostRange] = field(default_factory=list)
+    removed: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    history_end: int | None = None
+    unreadable: list[str] = field(default_factory=list)
 
     def batches(self) -> Iterator[ReplicaBatch]:
         """Yield the batches of its history, in the order of their offsets."""
@@ -103,9 +119,10 @@ class DamagedReplica:
 
     def loses(self, first: int, last: int) -> Iterator[LostRange]:
         """Yield its losses that can have been at some of these offsets."""
-        for loss in self.losses:
+        for loss in [*self.losses, *self.left_out]:
             low, high = self.lost_offsets(loss)
-            if low <= last and (high is None or first <= high):
+            other_history = loss in self.losses and self.history_end is not None and low >= self.history_end
+            if low <= last and (high is None or first <= high) and not other_history:
                 yield loss
 
     def lost_offsets(self, loss: LostRange) -> tuple[int, int | None]:
@@ -114,6 +131,23 @@ class DamagedReplica:
         if loss.last_offset is not None:
             high = loss.last_offset
         return low if loss.offset is None else loss.offset, high
+
+    def leave_out(self, batches: Iterable[ReplicaBatch], why: str) -> None:
+        """Add a loss for each file of these batches, which are readable here, but are not in the result."""
+        for path, group in groupby(batches, key=lambda batch: batch.path):
+            own = [*group]
+            first, last = own[0], own[-1]
+            begin, end = self._source_position(first), self._source_position(last) + last.size
+            file = os.path.join(self.path, path.name)
+            row = LostRange(file, begin, end, first.base_offset, last.last_offset, "missing-batches", why)
+            self.left_out.append(row)
+
+    def _source_position(self, batch: ReplicaBatch) -> int:
+        """Return the position of a batch in the damaged file: the repaired one lacks the lost bytes before it."""
+        position = batch.position
+        for begin, end in self.removed.get(batch.path.name, ()):
+            position += end - begin if begin <= position else 0
+        return position
 
     def offsets_of(self, file: str) -> tuple[int, int | None]:
         """Return the first offset of a segment, and the last one that it can have."""
@@ -147,6 +181,8 @@ def repaired_replica(path: str, folder: Path, plan: RepairPlan, progress: Progre
             replica.doubtful.append(row)
         elif not isinstance(row, (CorrectedBatch, DuplicateBatch, OffsetGap)):
             replica.losses.append(row)
+        if not isinstance(row, (CorrectedBatch, PartlyKeptBatch, LostOffsets, OffsetGap)):
+            replica.removed.setdefault(os.path.basename(row.file), []).append((row.position, row.end))
 
     done = repair(path, str(folder), replace(plan, dry_run=False), keep, progress)
     folder.mkdir(exist_ok=True)  # none of its batches is valid
@@ -155,6 +191,10 @@ def repaired_replica(path: str, folder: Path, plan: RepairPlan, progress: Progre
     replica.start = min(
         (base_offset_of(name) or 0 for name in PartitionFolder(Path(path), finish=True).logs), default=0
     )
+    replica.unreadable = [os.path.join(path, line) for line in done.left_out if line.startswith(LEADER_EPOCHS)]
+    for ranges in replica.removed.values():
+        ranges.sort()
+    replica.stored = stored_leader_epochs(Path(path))
     replica.cleaned = min(_cleaner_offset(Path(path)), replica.end)
     return replica
 
@@ -168,49 +208,3 @@ def _cleaner_offset(folder: Path) -> int:
             if partition is not None and (entry.topic, entry.partition) == (partition.topic, partition.partition):
                 return entry.offset
     return 0
-
-
-def settle_epochs(replicas: Sequence[DamagedReplica]) -> None:
-    """Find the leader epochs of batches that replicas have with different ones, and those of each replica.
-
-    No CRC covers an epoch, and a wrong one would decide which replica has the history that counts. The epoch of most
-    replicas is right. Of two, it is the lower one: a damaged epoch that is lower than the one before is corrected already.
-    """
-    runs: list[list[EpochRun]] = [[] for _ in replicas]
-    ordered = merge(*(_numbered(n, replica) for n, replica in enumerate(replicas)), key=lambda one: one[1].base_offset)
-    for _, group in groupby(ordered, key=lambda one: one[1].base_offset):
-        batches = [*group]
-        for n, batch in batches:
-            votes: Counter[int] = Counter()
-            for m, other in batches:
-                votes[other.epoch] += other.is_same(batch) and not _is_doubtful(replicas[m], other)
-            epoch = min(votes, key=lambda one: (-votes[one], one))
-            if votes[epoch] and epoch != batch.epoch:
-                replicas[n].epoch_of[batch.path, batch.position] = epoch
-            replicas[n].cleaned = max(replicas[n].cleaned, batch.last_offset + 1 if batch.cleaned else 0)
-            epoch = replicas[n].epoch_of.get((batch.path, batch.position), batch.epoch)
-            if epoch >= 0:
-                append_run(runs[n], [epoch, batch.base_offset, batch.last_offset])
-    for replica, found in zip(replicas, runs, strict=True):
-        entries = merged(stored_leader_epochs(Path(replica.path)) or (), found, replica.end)
-        replica.epochs = LeaderEpochCache(entries, replica.end)
-
-
-def _numbered(n: int, replica: DamagedReplica) -> Iterator[tuple[int, ReplicaBatch]]:
-    return ((n, batch) for batch in replica.batches())
-
-
-def _is_doubtful(replica: DamagedReplica, batch: ReplicaBatch) -> bool:
-    return any(
-        row.offset is not None and row.offset <= batch.base_offset <= (row.last_offset or 0) for row in replica.doubtful
-    )
-
-
-def end_other_histories(replicas: Sequence[DamagedReplica]) -> dict[str, int]:
-    """End each replica where it would truncate under the first one; return these offsets of those with later batches."""
-    leader, found = replicas[0], {}
-    for replica in replicas[1:]:
-        offset = truncation_offset(replica.epochs, leader.epochs)
-        if offset is not None and offset < replica.end:
-            found[replica.path] = replica.end = offset
-    return found

@@ -98,6 +98,8 @@ class PartitionRepair:
                     self._leave_out(path, why if kept else "")
             if not plan.indexes_only:
                 _write_epochs(partition, folder, segments)
+                if LEADER_EPOCHS in partition.names and stored_leader_epochs(partition.path) is None:
+                    self._leave_out(partition.path / LEADER_EPOCHS, _error(partition.path / LEADER_EPOCHS))
                 self._write_snapshots(partition, folder, segments)
             else:
                 rebuilt = [name for name in partition.names if name == LEADER_EPOCHS or _is_snapshot(name)]

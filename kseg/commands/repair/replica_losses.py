@@ -42,7 +42,8 @@ def lost_ranges(replicas: Sequence[DamagedReplica], missing: MissingOffsets) -> 
     """Return a row for each missing range of offsets that a replica lost. The first replica has the log's history."""
     leader = replicas[0]
     # What another replica lost after the end of the first one was not in the history of that one.
-    beyond = max((loss.last_offset for loss in leader.losses if loss.last_offset is not None), default=-1)
+    after_end = [*leader.losses, *(loss for replica in replicas for loss in replica.left_out)]
+    beyond = max((loss.last_offset for loss in after_end if loss.last_offset is not None), default=-1)
     ranges = [*missing.ranges, *([(missing.end, beyond)] if beyond >= missing.end else [])]
     found = [row for first, last in ranges for row in _lost_between(replicas, missing, first, last)]
     # Bytes at the end of the first replica whose offsets nothing shows, and after which no replica has a batch.
@@ -63,11 +64,14 @@ def _lost_between(
             parts.append((max(first, low), last if high is None else min(last, high), n, loss))
     parts.sort(key=lambda part: part[:3])
     while parts:
-        begin, end, n, loss = parts.pop(0)
+        begin, end, *_ = parts[0]
+        joined = []
         while parts and parts[0][0] <= end + 1:
-            _, until, m, other = parts.pop(0)
-            n, loss, end = *min((n, loss), (m, other), key=lambda one: one[0]), max(end, until)
-        why = loss.why + _missing_elsewhere(replicas, missing, begin, end)
+            joined.append(parts.pop(0))
+            end = max(end, joined[-1][1])
+        *_, n, loss = min(joined, key=lambda part: part[2])
+        left_out = (other.why for *_, m, other in joined if other is not loss and other in replicas[m].left_out)
+        why = "; ".join([loss.why, *dict.fromkeys(left_out)]) + _missing_elsewhere(replicas, missing, begin, end)
         yield replace(loss, offset=begin, last_offset=end, why=why)
 
 

@@ -21,14 +21,13 @@ from typing import ClassVar, TypeVar
 from kseg.commands.repair.damaged_replicas import (
     DamagedReplica,
     ReplicaBatch,
-    end_other_histories,
     repaired_replica,
-    settle_epochs,
 )
 from kseg.commands.repair.merged_log import MergedLog
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repair_losses import LostOffsets, LostRange, OffsetGap, RepairResult, ReportLine
 from kseg.commands.repair.repaired_segment import RepairPlan
+from kseg.commands.repair.replica_histories import end_other_histories, settle_epochs
 from kseg.commands.repair.replica_losses import MissingOffsets, end_of_cleaned, lost_ranges
 from kseg.errors import UsageError
 from kseg.findings import do_nothing
@@ -121,6 +120,7 @@ def repair_replicas(
         for loss in known:
             report(loss)
         done = repair(str(folder), None if plan.dry_run else str(goal), plan, report_other)
+    done.left_out += [line for replica in replicas for line in replica.unreadable]
     done.rebuilt.clear()  # replicas have these indexes, and those of the result are built from its batches
     done.missing = [in_result(row) for row in done.missing if not _is_known(row, known)]
     for segment in done.segments:
