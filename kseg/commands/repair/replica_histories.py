@@ -9,6 +9,7 @@ from itertools import groupby
 
 from kseg.commands.repair.damaged_replicas import DamagedReplica, ReplicaBatch
 from kseg.format.log_loader.loaded_files import LeaderEpochCache, truncation_offset
+from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.checkpoints import LeaderEpoch
 from kseg.format.writer.written_side_files import EpochRun, append_run, merged
 
@@ -57,13 +58,20 @@ def end_other_histories(replicas: Sequence[DamagedReplica]) -> dict[str, int]:
     """End each replica where it would truncate under the first one; return these offsets of those with later batches.
 
     A replica without an epoch of the first one ends before it, also if lost batches hide where that epoch began: its
-    batches there can be of another history, and are a loss.
+    batches there can be of another history, and are a loss. So are batches of a later epoch than the first one has: it
+    is first because it is preferred.
     """
     leader, found = replicas[0], {}
     unknown = _settle_starts(replicas)
+    # Where its log ends is not where its last epoch ends: a replica can have more of that epoch, or a later one.
+    endless = LeaderEpochCache(leader.epochs.entries, INT64_MAX)
     for replica in replicas[1:]:
-        offset = truncation_offset(replica.epochs, leader.epochs)
-        if offset is not None and offset < replica.end:
+        offset = truncation_offset(replica.epochs, endless)
+        later = replica.epochs.latest > leader.epochs.latest
+        if offset is not None and offset < replica.end and not (later and offset >= leader.end):
+            if later:
+                why = f"{leader.path} is preferred, and has another history than leader epoch {replica.epochs.latest}"
+                replica.leave_out((batch for batch in replica.batches() if batch.last_offset >= offset), why)
             found[replica.path] = replica.end = replica.history_end = offset
         for epoch, low, first in unknown:
             if low < replica.end and max(replica.starts, default=-1) < epoch:

@@ -205,17 +205,21 @@ def _merge(
     taken: list[TakenRange] = []
     missing = MissingOffsets()
     done = min((replica.start for replica in replicas), default=0)
-    while known := [head for head in heads if head is not None]:
-        lowest = min(known, key=lambda head: head.base_offset)
-        chosen = next(n for n, head in enumerate(heads) if head and head.base_offset <= lowest.last_offset)
-        batch = heads[chosen]
-        assert batch is not None
+    while any(heads):
+        chosen, batch = _first_batch(heads)
+        preferred = heads[0] if replicas[0].path == prefer else None
+        if chosen and preferred and preferred.base_offset <= batch.last_offset and not _agree(batch, preferred):
+            _leave_out(replicas[chosen], batch, replicas[0], preferred)
+            heads[chosen] = next(cursors[chosen], None)
+            continue
         also = []
         for n, replica in enumerate(replicas):
             head = heads[n]
             while head is not None and head.base_offset <= batch.last_offset:
-                if n != chosen and prefer is None and not (head.is_same(batch) or _agree(head, batch)):
-                    raise _diverged(replicas[chosen], batch, replica, head)
+                if n != chosen and not (head.is_same(batch) or _agree(head, batch)):
+                    if replicas[chosen].path != prefer:
+                        raise _diverged(replicas[chosen], batch, replica, head)
+                    _leave_out(replica, head, replicas[chosen], batch)
                 also += [replica.path] if n != chosen and head.is_same(batch) else []
                 heads[n] = head = next(cursors[n], None)
         missing.add(done, batch.base_offset - 1)
@@ -226,6 +230,25 @@ def _merge(
         done = batch.last_offset + 1
     missing.end = done
     return taken, missing
+
+
+def _first_batch(heads: Sequence[ReplicaBatch | None]) -> tuple[int, ReplicaBatch]:
+    """Return the next batch of the result, and the number of its replica: the first one with the lowest offsets."""
+    known = [(n, head) for n, head in enumerate(heads) if head is not None]
+    lowest = min((head for _, head in known), key=lambda head: head.base_offset)
+    return next((n, head) for n, head in known if head.base_offset <= lowest.last_offset)
+
+
+def _leave_out(replica: DamagedReplica, batch: ReplicaBatch, other: DamagedReplica, instead: ReplicaBatch) -> None:
+    """Add the offsets of a batch as a loss that are not those of the batch ``instead`` of the preferred replica."""
+    why = f"{other.path} is preferred, and has other records at some offsets of the batch: it is left out as a whole"
+    parts = (
+        batch._replace(last_offset=min(batch.last_offset, instead.base_offset - 1)),
+        batch._replace(base_offset=max(batch.base_offset, instead.last_offset + 1)),
+    )
+    for part in parts:
+        if part.base_offset <= part.last_offset:
+            replica.leave_out([part], why)
 
 
 def _count(taken: list[TakenRange], path: str, batch: ReplicaBatch, also: tuple[str, ...], *, apart: bool) -> None:
