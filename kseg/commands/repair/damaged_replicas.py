@@ -121,9 +121,14 @@ class DamagedReplica:
         """Yield its losses that can have been at some of these offsets."""
         for loss in [*self.losses, *self.left_out]:
             low, high = self.lost_offsets(loss)
-            other_history = loss in self.losses and self.history_end is not None and low >= self.history_end
-            if low <= last and (high is None or first <= high) and not other_history:
+            if low <= last and (high is None or first <= high) and not self.is_other_history(loss):
                 yield loss
+
+    def is_other_history(self, loss: LostRange) -> bool:
+        """Return whether a loss is of batches that do not count anyway."""
+        if self.history_end is None or loss in self.left_out:
+            return False
+        return self.lost_offsets(loss)[0] >= self.history_end
 
     def lost_offsets(self, loss: LostRange) -> tuple[int, int | None]:
         """Return the first and the last offset that a loss can have had: those of its segment if its own are unknown."""

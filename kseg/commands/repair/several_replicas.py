@@ -29,6 +29,7 @@ from kseg.commands.repair.repair_losses import LostOffsets, LostRange, OffsetGap
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.repair.replica_histories import end_other_histories, settle_epochs
 from kseg.commands.repair.replica_losses import MissingOffsets, end_of_cleaned, lost_ranges
+from kseg.commands.repair.unplaced_copies import UnplacedCopies
 from kseg.errors import UsageError
 from kseg.findings import do_nothing
 from kseg.format.segment.segment_chunks import chunks_of
@@ -108,7 +109,9 @@ def repair_replicas(
         _copy_side_files(replicas, folder)
         if replicas[0].epochs.entries:
             write(folder, replicas[0].epochs.entries)
-        known = lost_ranges(replicas, missing)
+        unplaced = UnplacedCopies.missing_in(folder, replicas)
+        unplaced.write(folder)
+        known = unplaced.with_rows(replicas, lost_ranges(replicas, missing))
 
         def in_result(row: _Row) -> _Row:
             return replace(row, file=row.file.replace(str(folder), str(goal)))
@@ -131,6 +134,7 @@ def repair_replicas(
         segment = next(before, done.segments[0])
         segment.lost_ranges += 1
         segment.lost_bytes += loss.end - loss.position
+        segment.unplaced += loss.unplaced
     return MergeResult(done, taken, truncated)
 
 

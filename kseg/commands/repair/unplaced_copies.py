@@ -1,0 +1,90 @@
+"""The valid batches that the repairs of several replicas left out, and that no replica brought into the result.
+
+The repair of a replica writes them next to its repaired copy, which is removed at the end. A batch is recognised by its CRC
+and its size: its base offset can be wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from kseg.commands.repair.damaged_replicas import DamagedReplica
+from kseg.commands.repair.repair_losses import LostRange
+from kseg.format.record.layout import CRC_AT, LEGACY_CRC_AT
+from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.storage.naming import UNPLACED
+from kseg.format.storage.source import open_source
+from kseg.format.writer.output_guards import PartitionFolder
+
+
+class _Copy(NamedTuple):
+    path: Path
+    position: int
+    size: int
+
+
+@dataclass(slots=True)
+class UnplacedCopies:
+    """One copy of each valid batch that the replicas left out, by CRC and size."""
+
+    copies: dict[tuple[int, int], _Copy] = field(default_factory=dict)
+
+    @classmethod
+    def missing_in(cls, folder: Path, replicas: Sequence[DamagedReplica]) -> UnplacedCopies:
+        """Return those of the replicas that no batch in the log ``folder`` is equal to."""
+        found = cls()
+        for replica in replicas:
+            for path in sorted(replica.folder.glob(f"*{UNPLACED}")):
+                for key, copy in _batches(path):
+                    found.copies.setdefault(key, copy)
+        for name in PartitionFolder(folder).logs if found.copies else ():
+            for key, _ in _batches(folder / name):
+                found.copies.pop(key, None)
+        return found
+
+    def write(self, folder: Path) -> None:
+        """Write them to the folder of the log, in files with the names of their segments."""
+        for path, position, size in self.copies.values():
+            with path.open("rb") as source, (folder / path.name).open("ab") as out:
+                source.seek(position)
+                out.write(source.read(size))
+
+    def with_rows(self, replicas: Sequence[DamagedReplica], known: Sequence[LostRange]) -> list[LostRange]:
+        """Return the losses ``known``, and a row for each left out batch that has none: the result has all its offsets.
+
+        A loss in ``known`` counts as a left out batch only if no replica brought its batch into the result.
+        """
+        left = {crc for crc, _ in self.copies}
+        rows = [_as_lost(row) if row.unplaced and not _crcs(row) & left else row for row in known]
+        for row in rows:
+            left -= _crcs(row) if row.unplaced else set()
+        for replica in replicas:
+            for loss in replica.losses:
+                if loss.unplaced and left & _crcs(loss) and not replica.is_other_history(loss):
+                    left -= _crcs(loss)
+                    rows.append(replace(loss, offset=None, last_offset=None))
+        return rows
+
+
+def _as_lost(row: LostRange) -> LostRange:
+    """Return a row about a left out batch as one about lost offsets."""
+    return LostRange(row.file, row.position, row.end, row.offset, row.last_offset, row.rule, row.why)
+
+
+def _batches(path: Path) -> Iterator[tuple[tuple[int, int], _Copy]]:
+    with SegmentReader(open_source(str(path)), verify_crc=False) as reader:
+        for window in reader.windows():
+            rows = window.batches
+            for row in range(rows.count):
+                yield (rows.crc[row], rows.size[row]), _Copy(path, rows.position[row], rows.size[row])
+
+
+def _crcs(row: LostRange) -> set[int]:
+    """Return the CRCs that the batch of a row can have: the field's place depends on the magic byte, which can be wrong."""
+    with Path(row.file).open("rb") as file:
+        file.seek(row.position)
+        data = file.read(CRC_AT + 4)
+    return {int.from_bytes(data[at : at + 4], "big") for at in (CRC_AT, LEGACY_CRC_AT)}
