@@ -24,6 +24,7 @@ from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.errors import KsegError
 from kseg.format.log_loader.loaded_files import LeaderEpochCache
 from kseg.format.record.layout import CONTROL, DELETE_HORIZON
+from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.sidefiles.checkpoints import HARMLESS, LeaderEpoch, stored_leader_epochs, walk_offset_checkpoint
@@ -31,6 +32,7 @@ from kseg.format.sidefiles.side_file_reading import entries_of
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import CLEANER_OFFSETS, LEADER_EPOCHS, base_offset_of, partition_of
 from kseg.format.storage.source import open_source
+from kseg.format.writer.increasing_offsets import wrapped_offsets
 from kseg.format.writer.output_guards import PartitionFolder
 
 
@@ -38,6 +40,7 @@ class ReplicaBatch(NamedTuple):
     """A batch of a repaired replica. ``crc`` covers all but its offset and its ``epoch``; v0 and v1 have none: -1.
 
     ``cleaned``: it has a delete horizon, or fewer ``records`` than offsets. Only the log cleaner causes that.
+    ``wrapper``: it is a compressed message set of v0 or v1. The cleaner changes its last offset, too.
     """
 
     base_offset: int
@@ -49,6 +52,7 @@ class ReplicaBatch(NamedTuple):
     position: int
     records: int
     cleaned: bool
+    wrapper: bool
 
     def is_same(self, other: ReplicaBatch) -> bool:
         """Return whether both are equal except for their leader epochs."""
@@ -95,9 +99,10 @@ class DamagedReplica:
         """Yield the batches of its history, in the order of their offsets."""
         for name in PartitionFolder(self.folder).logs:
             path = self.folder / name
+            opener = DeepIterator()
             with SegmentReader(open_source(str(path)), verify_crc=False) as reader:
                 for window in reader.windows():
-                    for batch in _batches_in(window, path):
+                    for batch in _batches_in(window, path, opener):
                         if batch.last_offset >= self.end:
                             return
                         if batch.last_offset >= self.begin:
@@ -162,17 +167,20 @@ class DamagedReplica:
         return base, None if following is None else following - 1
 
 
-def _batches_in(window: Window, path: Path) -> Iterator[ReplicaBatch]:
+def _batches_in(window: Window, path: Path, opener: DeepIterator) -> Iterator[ReplicaBatch]:
     rows = window.batches
+    wrapped = wrapped_offsets(window, opener)
     for row in range(rows.count):
-        modern, last = rows.magic[row] >= 2, rows.last_offset[row]
-        # The header of a v0 or v1 wrapper has only its last offset.
+        modern, last, records = rows.magic[row] >= 2, rows.last_offset[row], 1
         first = rows.base_offset[row] if modern else last
-        epoch = rows.partition_leader_epoch[row] if modern else -1
-        records = rows.record_count[row] if modern else 1
+        if modern:
+            records = rows.record_count[row]
+        elif row in wrapped:
+            first, records = min(wrapped[row][0], last), rows.record_sum[row]
         cleaned = records <= last - first or (modern and bool(rows.attributes[row] & DELETE_HORIZON))
+        epoch = rows.partition_leader_epoch[row] if modern else -1
         yield ReplicaBatch(
-            first, last, rows.size[row], rows.crc[row], epoch, path, rows.position[row], records, cleaned
+            first, last, rows.size[row], rows.crc[row], epoch, path, rows.position[row], records, cleaned, row in wrapped
         )  # fmt: skip
 
 

@@ -16,6 +16,8 @@ of a batch that is in the result is not written: its records are in the result.
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Container
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,6 +57,8 @@ from kseg.format.record.layout import (
     V1_TIMESTAMP_AT,
 )
 from kseg.format.segment.segment_reader import SegmentReader, Window
+from kseg.format.storage.atomic_write import writing
+from kseg.format.storage.local_files import open_file
 from kseg.format.storage.naming import UNPLACED
 from kseg.format.storage.source import open_source
 from kseg.format.writer import rewritten_rows
@@ -64,6 +68,14 @@ from kseg.format.writer.repacked_batch import RepackedBatch
 def unplaced_path(log: Path) -> Path:
     """Return the path of the file with the unplaced batches of a log."""
     return log.with_name(log.name.removesuffix(".log") + UNPLACED)
+
+
+def append_unplaced(source: Path, target: Path) -> None:
+    """Add the batches that an earlier repair left out to those of this one."""
+    with writing(target), open_file(str(source), named=False) as original, target.open("ab") as out:
+        shutil.copyfileobj(original, out)
+        out.flush()
+        os.fsync(out.fileno())
 
 
 class UnplacedBatches:

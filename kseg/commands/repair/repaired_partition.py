@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from kseg.commands.repair.kept_batches import UnplacedBatches, unplaced_path
+from kseg.commands.repair.kept_batches import UnplacedBatches, append_unplaced, unplaced_path
 from kseg.commands.repair.lost_markers import EndedTransactions
 from kseg.commands.repair.repair_losses import (
     CorrectedBatch,
@@ -40,7 +39,7 @@ from kseg.format.sidefiles.named_ends import ALL_ZEROS, is_all_zeros
 from kseg.format.sidefiles.registry import COPY, REBUILD, handling_of
 from kseg.format.storage.atomic_write import NewFile, check_absent, whole_folder, writing
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.local_files import open_file, read_file
+from kseg.format.storage.local_files import read_file
 from kseg.format.storage.naming import LEADER_EPOCHS, UNPLACED, base_offset_of, producer_snapshot_offset, snapshot_id
 from kseg.format.storage.source import open_source
 from kseg.format.writer import written_side_files
@@ -93,7 +92,7 @@ class PartitionRepair:
                 if name.endswith(".swap") and f"{name[:20]}.log.swap" in logs:
                     continue  # its indexes are rebuilt
                 if name.endswith(UNPLACED) and not plan.indexes_only:
-                    _append_unplaced(path, folder / name)
+                    append_unplaced(path, folder / name)
                     continue
                 kept = _is_copied(name) and not plan.indexes_only
                 if kept and not (why := _error(path)):
@@ -357,14 +356,6 @@ def _snapshots_of(partition: PartitionFolder) -> dict[Path, int]:
     """Return the offsets of the partition's producer snapshots by their paths."""
     offsets = {partition.path / name: producer_snapshot_offset(name) for name in partition.names}
     return {path: offset for path, offset in offsets.items() if offset is not None}
-
-
-def _append_unplaced(source: Path, target: Path) -> None:
-    """Add the batches that an earlier repair left out to those of this one."""
-    with writing(target), open_file(str(source), named=False) as original, target.open("ab") as out:
-        shutil.copyfileobj(original, out)
-        out.flush()
-        os.fsync(out.fileno())
 
 
 def _is_snapshot(name: str) -> bool:

@@ -213,17 +213,20 @@ def _merge(
         chosen, batch = _first_batch(heads)
         preferred = heads[0] if replicas[0].path == prefer else None
         if chosen and preferred and preferred.base_offset <= batch.last_offset and not _agree(batch, preferred):
-            _leave_out(replicas[chosen], batch, replicas[0], preferred)
+            _leave_out(replicas[chosen], batch, preferred, f"{prefer} is preferred, and has{_OTHER_RECORDS}")
             heads[chosen] = next(cursors[chosen], None)
             continue
         also = []
         for n, replica in enumerate(replicas):
             head = heads[n]
             while head is not None and head.base_offset <= batch.last_offset:
-                if n != chosen and not (head.is_same(batch) or _agree(head, batch)):
-                    if replicas[chosen].path != prefer:
-                        raise _diverged(replicas[chosen], batch, replica, head)
-                    _leave_out(replica, head, replicas[chosen], batch)
+                if n != chosen and not head.is_same(batch):
+                    why = f"the batch of {replicas[chosen].path} is in the result, and lacks these records"
+                    if not _agree(head, batch):
+                        if replicas[chosen].path != prefer:
+                            raise _diverged(replicas[chosen], batch, replica, head)
+                        why = f"{prefer} is preferred, and has{_OTHER_RECORDS}"
+                    _leave_out(replica, head, batch, why)
                 also += [replica.path] if n != chosen and head.is_same(batch) else []
                 heads[n] = head = next(cursors[n], None)
         missing.add(done, batch.base_offset - 1)
@@ -237,22 +240,34 @@ def _merge(
 
 
 def _first_batch(heads: Sequence[ReplicaBatch | None]) -> tuple[int, ReplicaBatch]:
-    """Return the next batch of the result, and the number of its replica: the first one with the lowest offsets."""
+    """Return the next batch of the result, and the number of its replica: the first one with the lowest offsets.
+
+    Of wrappers it is one with all records of that one, and more, if there is one.
+    """
     known = [(n, head) for n, head in enumerate(heads) if head is not None]
     lowest = min((head for _, head in known), key=lambda head: head.base_offset)
-    return next((n, head) for n, head in known if head.base_offset <= lowest.last_offset)
+    chosen, batch = next((n, head) for n, head in known if head.base_offset <= lowest.last_offset)
+    for n, head in known:
+        overlap = batch.wrapper and head.wrapper and head.base_offset <= batch.last_offset
+        if overlap and head.records > batch.records and _records(batch).items() <= _records(head).items():
+            chosen, batch = n, head
+    return chosen, batch
 
 
-def _leave_out(replica: DamagedReplica, batch: ReplicaBatch, other: DamagedReplica, instead: ReplicaBatch) -> None:
-    """Add the offsets of a batch as a loss that are not those of the batch ``instead`` of the preferred replica."""
-    why = f"{other.path} is preferred, and has other records at some offsets of the batch: it is left out as a whole"
-    parts = (
-        batch._replace(last_offset=min(batch.last_offset, instead.base_offset - 1)),
-        batch._replace(base_offset=max(batch.base_offset, instead.last_offset + 1)),
-    )
-    for part in parts:
-        if part.base_offset <= part.last_offset:
-            replica.leave_out([part], why)
+_OTHER_RECORDS = " other records at some offsets of the batch: it is left out as a whole"
+
+
+def _leave_out(replica: DamagedReplica, batch: ReplicaBatch, instead: ReplicaBatch, why: str) -> None:
+    """Add the records of a batch before and after the offsets of ``instead``, which is in the result, as a loss."""
+    if instead.base_offset <= batch.base_offset and batch.last_offset <= instead.last_offset:
+        return
+    offsets = sorted(_records(batch))
+    for part in (
+        [offset for offset in offsets if offset < instead.base_offset],
+        [offset for offset in offsets if offset > instead.last_offset],
+    ):
+        if part:
+            replica.leave_out([batch._replace(base_offset=part[0], last_offset=part[-1])], why)
 
 
 def _count(taken: list[TakenRange], path: str, batch: ReplicaBatch, also: tuple[str, ...], *, apart: bool) -> None:
@@ -266,7 +281,13 @@ def _count(taken: list[TakenRange], path: str, batch: ReplicaBatch, also: tuple[
 
 
 def _agree(left: ReplicaBatch, right: ReplicaBatch) -> bool:
-    """Return whether all records of one batch are in the other: each replica removes old records by itself."""
+    """Return whether all records of one batch are in the other: each replica removes old records by itself.
+
+    The cleaner leaves wrappers without their first and last offsets, so of these no record may differ from the other's.
+    """
+    if left.wrapper and right.wrapper:
+        one, other = _records(left), _records(right)
+        return all(one[offset] == other[offset] for offset in one.keys() & other.keys())
     if (left.base_offset, left.last_offset) != (right.base_offset, right.last_offset):
         return False
     one, other = _records(left), _records(right)

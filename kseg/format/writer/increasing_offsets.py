@@ -74,15 +74,24 @@ def batches_of(reader: SegmentReader) -> Iterator[LocatedBatch]:
     opener = DeepIterator()
     for window in reader.windows():
         batches = window.batches
-        wrapped: dict[int, tuple[int, int]] = {}
-        if _has_wrappers(batches):
-            for chunk in opener.chunks(window):
-                wrapped.update(_wrapped_offsets(chunk))
+        wrapped = wrapped_offsets(window, opener)
         columns = [memoryview(getattr(batches, name))[: batches.count].tolist() for name in _Header._fields]
         for row, fields in enumerate(zip(*columns, strict=True)):
             header = _Header._make(fields)
             if header.crc_state != CRC_BAD and header.last_offset >= clamped(header.base_offset):
                 yield _batch_of(header, wrapped.get(row))
+
+
+def wrapped_offsets(window: Window, opener: DeepIterator) -> dict[int, tuple[int, int]]:
+    """Return the first and the last offset in each v0 and v1 wrapper of a window, by row: only its payload has the first.
+
+    ``record_sum`` of these batches is the number of their records then.
+    """
+    found: dict[int, tuple[int, int]] = {}
+    if _has_wrappers(window.batches):
+        for chunk in opener.chunks(window):
+            found.update(_wrapped_offsets(chunk))
+    return found
 
 
 def _has_wrappers(batches: BatchColumns) -> bool:

@@ -1,0 +1,94 @@
+"""Replicas with compressed message sets of v0 and v1: only the payload has the first offset of a set."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import kseg
+from kseg.format.writer.records_builder import PlainRecord, build_wrapper
+from tests.support.cli import invoke
+from tests.support.damage import flip
+from tests.support.fuzzing import cases
+from tests.support.records import NOW
+
+
+def _set(offsets: Sequence[int], magic: int, *, broken: bool = False) -> bytes:
+    records = [PlainRecord(n, b"k%d" % n, b"v%d" % n, NOW + n if magic else -1) for n in offsets]
+    data = build_wrapper(records, magic=magic, compression="gzip")
+    return flip(data, len(data) - 4) if broken else data
+
+
+def _replica(folder: Path, *sets: bytes) -> Path:
+    folder.mkdir(parents=True)
+    (folder / f"{0:020}.log").write_bytes(b"".join(sets))
+    return folder
+
+
+def _repair(*paths: Path) -> tuple[int, list[dict[str, object]], list[int]]:
+    """Return the exit code, the rows, and the offsets of the result."""
+    done = invoke("repair", "--format", "jsonl", *paths)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    return done.exit_code, rows, [one.offset for one in kseg.open_partition(paths[-1]).records()]
+
+
+def _offsets(rows: list[dict[str, object]], kind: str) -> list[tuple[object, object]]:
+    return [(row["offset"], row["last_offset"]) for row in rows if row["kind"] == kind]
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("magic", [0, 1])
+def test_rows_have_the_offsets_of_the_sets(magic: int, tmp_path: Path) -> None:
+    """The result has the sets that one replica has; the rows ``taken`` and ``lost`` name the offsets of all others."""
+    for case in range(cases(20)):
+        random, home = Random(case), tmp_path / str(case)
+        starts, end = [], 0
+        for _ in range(random.randrange(3, 9)):
+            starts.append(end)
+            end += random.randrange(1, 12)
+        ranges = [range(first, stop) for first, stop in zip(starts, [*starts[1:], end], strict=True)]
+        # The last set stays: nothing in the log shows that one was there.
+        damage = [[random.random() < 0.4 for _ in ranges[:-1]] + [False] for _ in range(2)]
+        replicas = [
+            _replica(
+                home / f"{n}" / "t-0", *(_set(one, magic, broken=bad) for one, bad in zip(ranges, own, strict=True))
+            )
+            for n, own in enumerate(damage)
+        ]
+        lost = [one for one, *bad in zip(ranges, *damage, strict=True) if all(bad)]
+        code, rows, found = _repair(*replicas, home / "t-0")
+        missing = {offset for one in lost for offset in one}
+        assert found == [offset for offset in range(end) if offset not in missing], case
+        assert code == bool(lost), case
+        for kind, expected in (("taken", set(found)), ("lost", missing)):
+            named = [n for first, last in _offsets(rows, kind) for n in range(int(str(first)), int(str(last)) + 1)]
+            assert sorted(named) == sorted(expected), (case, kind)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("cleaned", [range(8), range(2, 10), range(3, 6), [0, 9]])
+def test_a_compacted_set_and_a_whole_one(cleaned: Sequence[int], swapped: bool, tmp_path: Path) -> None:
+    """The cleaner of one broker removed records at the ends of a set: the result has each record once, and is valid."""
+    first = _replica(
+        tmp_path / "a" / "t-0", _set(cleaned, 1), _set(range(10, 20), 1, broken=True), _set(range(20, 30), 1)
+    )
+    second = _replica(tmp_path / "b" / "t-0", *(_set(range(n, n + 10), 1, broken=n == 20) for n in (0, 10, 20)))
+    replicas = (second, first) if swapped else (first, second)
+    code, rows, found = _repair(*replicas, tmp_path / "t-0")
+    assert (code, found) == (0, [*range(30)])
+    assert _offsets(rows, "taken") == [(0, 19), (20, 29)]
+    assert [path.name for path in (tmp_path / "t-0").glob("*.log")] == [f"{0:020}.log"]
+    assert invoke("validate", "-q", tmp_path / "t-0").exit_code == 0
+
+
+def test_two_compacted_sets(tmp_path: Path) -> None:
+    """Each set has a record that the other one lacks: one of them is in the result, the other record may be lost."""
+    first = _replica(tmp_path / "a" / "t-0", _set([0, 1, 2, 3], 1), _set(range(10, 20), 1))
+    second = _replica(tmp_path / "b" / "t-0", _set([2, 3, 9], 1), _set(range(10, 20), 1, broken=True))
+    code, rows, found = _repair(first, second, tmp_path / "t-0")
+    assert (code, found) == (1, [0, 1, 2, 3, *range(10, 20)])
+    assert _offsets(rows, "lost") == [(9, 9)]
