@@ -14,10 +14,9 @@ from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, fail_after, guard_stdout, note, note_output
 from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import DetailOptions, command
+from kseg.commands.repair import replicated_log_dirs, several_replicas
 from kseg.commands.repair.repair import repair as run
 from kseg.commands.repair.repaired_segment import RepairPlan
-from kseg.commands.repair.replicated_log_dirs import repair_log_dirs
-from kseg.commands.repair.several_replicas import repair_replicas
 from kseg.errors import UsageError
 from kseg.findings import Policy
 from kseg.format.storage.replica_folders import is_log_dir
@@ -84,7 +83,8 @@ def repair(asked: RepairOptions) -> int:
         sink = _ReportSink(out)
         report = writer(REPAIR, asked.format)(sink, asked.detail)
         if len(sources) > 1:
-            repair_all = repair_log_dirs if _are_log_dirs(sources) else repair_replicas
+            log_dirs = _are_log_dirs(sources)
+            repair_all = replicated_log_dirs.repair_log_dirs if log_dirs else several_replicas.repair_replicas
             merged = repair_all(sources, target, plan, report.add, progress, asked.prefer)
             result = merged.repaired
             report.add_replicas(merged)

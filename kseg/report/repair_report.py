@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from kseg.commands.repair.repair_losses import (
     DuplicateBatch,
@@ -16,13 +16,15 @@ from kseg.commands.repair.repair_losses import (
     SegmentRepair,
 )
 from kseg.commands.repair.repaired_segment import RepairPlan
-from kseg.commands.repair.several_replicas import MergeResult, TakenRange
 from kseg.report.ranking import MOST_ROWS, fold, rule_columns, some_text, times
 from kseg.report.row_formats import TextOutput, write_jsonl
 from kseg.report.spool import Spool
 from kseg.report.tables import print_cells, print_text
 from kseg.schema import Column, RowKind, names_of, row_maker
 from kseg.text import count_of, escape_controls, inclusive_range, span
+
+if TYPE_CHECKING:
+    from kseg.commands.repair.several_replicas import MergeResult, TakenRange
 
 _RANGE = (
     Column("file", "text", "the source"),

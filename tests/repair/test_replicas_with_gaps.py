@@ -59,7 +59,7 @@ def test_a_gap_of_an_earlier_repair_hides_no_loss(swapped: bool, tmp_path: Path)
     assert [(row["file"], row["offset"], row["last_offset"]) for row in lost] == [
         (str(damaged / f"{0:020}.log"), 30, 34)
     ]
-    assert f"{repaired} lacks records there, too, and shows no compaction" in str(lost[0]["why"])
+    assert f"{repaired} lacks records there, too, and nothing proves compaction" in str(lost[0]["why"])
     assert set(found) == set(range(50)) - set(range(30, 35))
 
 
@@ -145,6 +145,29 @@ def test_records_without_a_key_were_not_compacted(tmp_path: Path) -> None:
     code, lost, found = _repair(salvaged, full, tmp_path / "t-0")
     assert (code, sorted(found)) == (1, [0, 1, 2, 4])
     assert [(row["offset"], row["last_offset"]) for row in lost] == [(2, 3)]
+
+
+def test_a_gap_between_segments_is_no_loss_of_one_replica(tmp_path: Path) -> None:
+    """Both replicas lack the same offsets, one of them between two segments: nothing shows that they had batches."""
+    folders = [tmp_path / name / "t-0" for name in ("a", "b")]
+    first, second = _batch([(0, b"k", b"1")]), _batch([(9, b"x", b"1")])
+    _replica(folders[0], first, second)
+    _replica(folders[1], first)
+    (folders[1] / f"{9:020}.log").write_bytes(second)
+    code, lost, found = _repair(*folders, tmp_path / "t-0")
+    assert (code, lost, sorted(found)) == (0, [], [0, 9])
+
+
+def test_a_lost_end_is_named_next_to_other_losses(tmp_path: Path) -> None:
+    """The last segment of both replicas cannot be read, and an earlier batch is lost: two rows, not one."""
+    batches = [_batch([(n, b"k%d" % n, b"v")]) for n in range(4)]
+    folders = [tmp_path / name / "t-0" for name in ("a", "b")]
+    for folder in folders:
+        _replica(folder, batches[0], _broken(batches[1]), batches[2])
+        (folder / f"{3:020}.log").write_bytes(b"\x55" * 200)
+    code, lost, found = _repair(*folders, tmp_path / "t-0")
+    assert (code, sorted(found)) == (1, [0, 2])
+    assert [(row["offset"], row["last_offset"]) for row in lost] == [(1, 1), (3, None)]
 
 
 def test_undamaged_replicas_that_were_compacted_lose_nothing(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from kseg.commands.repair.damaged_replicas import DamagedReplica
-from kseg.commands.repair.repair_losses import LostRange
+from kseg.commands.repair.repair_losses import LostOffsets, LostRange
 
 
 @dataclass(slots=True)
-class MissingOffsets:
+class RecordGaps:
     """The ranges of a log (both offsets inclusive) in which not each offset has a record, in order; ``end`` is its end.
 
     Up to offset ``cleaned_to``, exclusive, the log has only what the replica ``cleaned_as`` has.
@@ -38,7 +38,7 @@ class MissingOffsets:
             self.ranges.append((first, last))
 
 
-def lost_ranges(replicas: Sequence[DamagedReplica], missing: MissingOffsets) -> list[LostRange]:
+def lost_ranges(replicas: Sequence[DamagedReplica], missing: RecordGaps) -> list[LostRange]:
     """Return a row for each missing range of offsets that a replica lost. The first replica has the log's history."""
     leader = replicas[0]
     # What another replica lost after the end of the first one was not in the history of that one.
@@ -48,20 +48,24 @@ def lost_ranges(replicas: Sequence[DamagedReplica], missing: MissingOffsets) -> 
     found = [row for first, last in ranges for row in _lost_between(replicas, missing, first, last)]
     # Bytes at the end of the first replica whose offsets nothing shows, and after which no replica has a batch.
     unknown = (loss for loss in leader.losses if loss.last_offset is None and leader.offsets_of(loss.file)[1] is None)
-    if leader.end >= max(replica.end for replica in replicas) and not found:
-        found += [*unknown][-1:]
+    if leader.end >= max(replica.end for replica in replicas):
+        named = {(row.file, row.position) for row in found}
+        found += [loss for loss in unknown if (loss.file, loss.position) not in named][-1:]
     return found
 
 
 def _lost_between(
-    replicas: Sequence[DamagedReplica], missing: MissingOffsets, first: int, last: int
+    replicas: Sequence[DamagedReplica], missing: RecordGaps, first: int, last: int
 ) -> Iterator[LostRange]:
     """Yield a row for each part of a missing range that replicas lost: that of the first replica which lost it."""
     parts: list[tuple[int, int, int, LostRange]] = []
     for n, replica in enumerate(replicas):
         for loss in replica.loses(first, last):
             low, high = replica.lost_offsets(loss)
-            parts.append((max(first, low), last if high is None else min(last, high), n, loss))
+            low, high = max(first, low), last if high is None else min(last, high)
+            # Offsets between segments, of which nothing shows that they had batches, are a gap as in other replicas.
+            if not (isinstance(loss, LostOffsets) and any(other.lacks(low, high) for other in replicas)):
+                parts.append((low, high, n, loss))
     parts.sort(key=lambda part: part[:3])
     while parts:
         begin, end, *_ = parts[0]
@@ -75,7 +79,7 @@ def _lost_between(
         yield replace(loss, offset=begin, last_offset=end, why=why)
 
 
-def _missing_elsewhere(replicas: Sequence[DamagedReplica], missing: MissingOffsets, first: int, last: int) -> str:
+def _missing_elsewhere(replicas: Sequence[DamagedReplica], missing: RecordGaps, first: int, last: int) -> str:
     """Return what the replicas show that lack records at lost offsets, but lost no batch there."""
     if last < missing.cleaned_to:
         return (
@@ -86,14 +90,14 @@ def _missing_elsewhere(replicas: Sequence[DamagedReplica], missing: MissingOffse
     if not others:
         return ""
     compacted = next((replica for replica in others if replica.cleaned > first), None)
-    shown = "was compacted" if compacted else "shows no compaction there"
+    shown = "was compacted" if compacted else "nothing proves compaction there"
     return (
         f"; may be lost: {(compacted or others[0]).path} lacks records there, too, and {shown}. If a deletion or the "
         "marker of a transaction was there, older records are valid again"
     )
 
 
-def end_of_cleaned(replicas: Sequence[DamagedReplica], missing: MissingOffsets) -> tuple[DamagedReplica, int] | None:
+def end_of_cleaned(replicas: Sequence[DamagedReplica], missing: RecordGaps) -> tuple[DamagedReplica, int] | None:
     """Return the replica that counts alone up to an offset, exclusive, because older records of others may be deleted ones.
 
     It was compacted up to offsets that another replica lost and that have no record in any, and lost nothing before them.

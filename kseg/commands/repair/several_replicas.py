@@ -28,7 +28,7 @@ from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repair_losses import LostOffsets, LostRange, OffsetGap, RepairResult, ReportLine
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.repair.replica_histories import end_other_histories, settle_epochs
-from kseg.commands.repair.replica_losses import MissingOffsets, end_of_cleaned, lost_ranges
+from kseg.commands.repair.replica_losses import RecordGaps, end_of_cleaned, lost_ranges
 from kseg.commands.repair.unplaced_copies import UnplacedCopies
 from kseg.errors import UsageError
 from kseg.findings import do_nothing
@@ -183,7 +183,7 @@ def _check(sources: Sequence[str]) -> None:
 
 def _write_merged(
     replicas: Sequence[DamagedReplica], folder: Path, prefer: str | None
-) -> tuple[list[TakenRange], MissingOffsets]:
+) -> tuple[list[TakenRange], RecordGaps]:
     """Write the merged log, again if a compacted replica counts alone up to an offset. Raises UsageError."""
     with closing(MergedLog(folder)) as log:
         taken, missing = _merge(replicas, log, prefer)
@@ -202,12 +202,12 @@ def _write_merged(
 
 def _merge(
     replicas: Sequence[DamagedReplica], log: MergedLog, prefer: str | None
-) -> tuple[list[TakenRange], MissingOffsets]:
+) -> tuple[list[TakenRange], RecordGaps]:
     """Write the batches in the order of their offsets. Raises UsageError if replicas diverge, unless one is preferred."""
     cursors = [iter(replica.batches()) for replica in replicas]
     heads = [next(cursor, None) for cursor in cursors]
     taken: list[TakenRange] = []
-    missing = MissingOffsets()
+    missing = RecordGaps()
     done = min((replica.start for replica in replicas), default=0)
     while any(heads):
         chosen, batch = _first_batch(heads)
