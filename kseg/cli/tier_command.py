@@ -15,7 +15,8 @@ from kseg.cli.messages import FAILED, FOUND, fail_after, note
 from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import DetailOptions, command
 from kseg.cli.validate_command import files_of
-from kseg.commands.tier.fetch import NO_BATCH, plan_fetch, write_partitions
+from kseg.commands.tier.fetch import write_partitions
+from kseg.commands.tier.fetch_plan import NO_BATCH, plan_fetch
 from kseg.commands.tier.reconcile import check_bucket
 from kseg.commands.validate.folder_checks import check_folders
 from kseg.commands.validate.validate_ranges import validate_files
@@ -79,7 +80,7 @@ def _fetch(asked: TierOptions) -> int:
     if os.path.lexists(target):
         raise UsageError(f"{target} exists: give a folder that does not")
     plans = plan_fetch(asked.paths[0], asked.only)
-    unreadable = next((path for one in plans for path, why in one.left_out if why == NO_BATCH), None)
+    unreadable = next((part.path for one in plans for part in one.left_out if part.why == NO_BATCH), None)
     if unreadable and not asked.skip_damaged:
         raise KsegError(f"{unreadable}: {NO_BATCH}: --skip-damaged leaves it out")
     with progress_bar(sum(one.size for one in plans)) as progress:
@@ -87,11 +88,11 @@ def _fetch(asked: TierOptions) -> int:
     with destination(None) as out:
         write(TIER_FETCH, asked.format, out, Fetched(plans, str(target)), detail=asked.detail)
     for one in plans:
-        for path, why in one.left_out:
-            note(f"left out: {path}: {why}")
+        for part in one.left_out:
+            note(f"left out: {part.path}: {part.why}")
     if errors := _errors_in(target):
         note(f"damaged in the bucket: `kseg validate {shlex.quote(str(target))}` lists {count_of(errors, 'error')}")
-    return FOUND if damaged or errors or any(one.holes or one.is_incomplete for one in plans) else 0
+    return FOUND if damaged or errors or any(one.is_incomplete for one in plans) else 0
 
 
 def _errors_in(folder: Path) -> int:

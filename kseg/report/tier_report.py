@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from kseg.commands.tier.fetch import FetchedPartition, target_of
+from kseg.commands.tier.fetch import target_of
+from kseg.commands.tier.fetch_plan import FetchedPartition
 from kseg.commands.tier.reconcile import PROBLEMS, TierCheck, TierProblem
 from kseg.report.ranking import common_text, fold, names_text
 from kseg.report.row_formats import RowSet
@@ -80,12 +81,12 @@ def _fetched(found: Fetched) -> Iterator[Row]:
             "topic_id": one.topic_id,
             "partition": one.partition,
             "folder": target_of(one, found.target),
-            "segments": len(one.uploads),
-            "first_offset": one.uploads[0].segment.base if one.uploads else None,
-            "log_end": one.uploads[-1].end if one.uploads else None,
+            "segments": len(one.pieces),
+            "first_offset": one.pieces[0].first if one.pieces else None,
+            "log_end": one.pieces[-1].end if one.pieces else None,
             "bytes": one.size,
             "holes": [f"{first}..{last}" for first, last in one.holes],
-            "left_out": [f"{path}: {why}" for path, why in one.left_out],
+            "left_out": [f"{part.path}: {part.why}" for part in one.left_out],
         }
 
 
@@ -132,7 +133,7 @@ def write_fetched(found: Fetched, out: TextIO, *, detail: int = 0) -> None:
     if detail >= 0:
         print_cells(out, FETCHED_COLUMNS, [(_fetched_cells(group), "") for group in groups])
     size = sum(one.size for one in found.partitions)
-    segments = sum(len(one.uploads) for one in found.partitions)
+    segments = sum(len(one.pieces) for one in found.partitions)
     counts = (
         f"{count_of(len(found.partitions), 'partition')}, {count_of(segments, 'segment')}, {count_of(size, 'byte')}"
     )
@@ -143,8 +144,8 @@ def _fetched_cells(group: Sequence[FetchedPartition]) -> list[str]:
     holes = [f"{one.name}: {first}..{last}" for one in group for first, last in one.holes]
     return [
         names_text(one.name for one in group),
-        f"{sum(len(one.uploads) for one in group):,}",
-        f"{sum(one.uploads[-1].end - one.uploads[0].segment.base for one in group if one.uploads):,}",
+        f"{sum(len(one.pieces) for one in group):,}",
+        f"{sum(one.pieces[-1].end - one.pieces[0].first for one in group if one.pieces):,}",
         f"{sum(one.size for one in group):,}",
         names_text(holes) if holes else "",
         f"{sum(len(one.left_out) for one in group):,}",

@@ -97,7 +97,7 @@ def test_missing_offsets_are_named(tmp_path: Path) -> None:
     assert "it has no valid batch" in stderr
 
 
-@pytest.mark.parametrize("suffix", [".log", ".index", ".leader_epoch_checkpoint"])
+@pytest.mark.parametrize("suffix", [".log", ".index", ".snapshot"])
 def test_damage_of_plain_objects_is_said(suffix: str, tmp_path: Path) -> None:
     """The reference has no checksums of its own: what was written is checked, and exit code 0 means that it is sound."""
     folder = tmp_path / "bucket" / FOLDER.name

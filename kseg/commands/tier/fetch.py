@@ -1,146 +1,36 @@
 """``kseg tier fetch``: partitions of tiered storage as folders that a broker loads.
 
-The producer snapshot and the leader epochs of a remote segment are those of its end (``RemoteLogManager.copyLogSegment``):
-they get the names that a broker gives them, and the epochs of the last segment are those of the partition.
+The producer snapshot and the leader epochs of a remote segment are those of its end (``RemoteLogManager.copyLogSegment``).
+A snapshot gets the name that a broker gives it. A segment that is cut gets new indexes (``LogSegment.recover``).
 """
 
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
-from kseg.commands.tier.remote_segments import LOG, RemoteSegment, remote_segments
-from kseg.errors import UnreadableError, UsageError
+from kseg.commands.tier.fetch_plan import FetchedPartition, UploadPiece
+from kseg.commands.tier.remote_segments import LOG
+from kseg.errors import KsegError, UnreadableError
 from kseg.extras import archive, tiered_view
-from kseg.findings import do_nothing
-from kseg.format.sidefiles.checkpoints import REMOTE_LEADER_EPOCHS
-from kseg.format.sidefiles.log_end import last_valid_batch
+from kseg.findings import Finding, do_nothing
+from kseg.format.record.columns import CRC_BAD
+from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.sidefiles.checkpoints import LeaderEpoch
+from kseg.format.sidefiles.index_walks import walk_txn_index
+from kseg.format.sidefiles.indexes import IndexBuilder
 from kseg.format.storage import file_access, local_files
 from kseg.format.storage.atomic_write import NewFile, sync_folder, whole_folder, writing
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.naming import INDEX_SUFFIXES, LEADER_EPOCHS, PARTITION_METADATA
-from kseg.format.storage.source import stored_size
+from kseg.format.storage.naming import INDEX_SUFFIXES, PARTITION_METADATA
+from kseg.format.storage.source import open_source
+from kseg.format.writer import written_side_files
+from kseg.format.writer.output_guards import index_paths
 
-_PIECE = 1 << 20
-#: Why a log is left out: nothing of it can be read.
-NO_BATCH = "it has no valid batch"
-_REPEATED = "other segments have its offsets"
-_SNAPSHOT = ".snapshot"
-
-
-@dataclass(frozen=True, slots=True)
-class Uploaded:
-    """A segment with the offset after its last record, and the bytes of its log."""
-
-    segment: RemoteSegment
-    end: int
-    size: int
-
-
-@dataclass(slots=True)
-class FetchedPartition:
-    """A partition as it is written: ``uploads`` in the order of their offsets.
-
-    ``holes`` are ranges of offsets between them, both inclusive. ``left_out`` are objects that another segment makes
-    superfluous, or without a batch, with the reason.
-    """
-
-    topic: str
-    topic_id: str
-    partition: int
-    uploads: list[Uploaded]
-    holes: list[tuple[int, int]] = field(default_factory=list)
-    left_out: list[tuple[str, str]] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        """The name of its folder."""
-        return f"{self.topic}-{self.partition}"
-
-    @property
-    def is_incomplete(self) -> bool:
-        """Whether a segment could not be used, and no other one has its offsets."""
-        return any(why != _REPEATED for _, why in self.left_out)
-
-    @property
-    def size(self) -> int:
-        """The bytes of its logs."""
-        return sum(one.size for one in self.uploads)
-
-
-def plan_fetch(source: str, wanted: Sequence[str] = ()) -> list[FetchedPartition]:
-    """Return the partitions of a bucket, or the ``wanted`` ones (``topic-0``), with the segments to write.
-
-    Raises UsageError for a wanted partition that is missing, and if two topic ids have one name. Raises UnreadableError.
-    """
-    found = sorted(
-        (one for one in remote_segments(source, decoded=True) if not wanted or one.name in wanted),
-        key=lambda one: (one.topic, one.partition, one.topic_id, one.base),
-    )
-    if missing := [name for name in wanted if name not in {one.name for one in found}]:
-        raise UsageError(f"--partition {missing[0]}: {source} has no segment of it")
-    if not found:
-        raise UnreadableError(f"{source}: no segment of tiered storage found")
-    by_id = groupby(found, key=lambda one: (one.topic, one.topic_id, one.partition))
-    plans = [_plan(*key, list(segments)) for key, segments in by_id]
-    for one, other in pairwise(plans):
-        if one.name == other.name:
-            raise UsageError(
-                f"{source} has {one.name} of two topics, {one.topic_id} and {other.topic_id}: give the folder of one of them"
-            )
-    return plans
-
-
-def _plan(topic: str, topic_id: str, partition: int, segments: Sequence[RemoteSegment]) -> FetchedPartition:
-    found = FetchedPartition(topic, topic_id, partition, [])
-    uploads = []
-    for segment in segments:
-        if LOG not in segment.files:
-            found.left_out.append((f"{segment.folder}/{min(segment.files.values())}", "its log is missing"))
-            continue
-        path = segment.path(LOG)
-        size = stored_size(path) or 0
-        end = last_valid_batch(path, size).offset
-        if end > segment.base:
-            uploads.append(Uploaded(segment, end, size))
-        else:
-            found.left_out.append((path, NO_BATCH))
-    found.uploads = _without_overlaps(uploads)
-    chosen = {one.segment.segment_id for one in found.uploads}
-    found.left_out += [(one.segment.path(LOG), _REPEATED) for one in uploads if one.segment.segment_id not in chosen]
-    for one, following in pairwise(found.uploads):
-        if one.end < following.segment.base:
-            found.holes.append((one.end, following.segment.base - 1))
-    return found
-
-
-def _without_overlaps(uploads: Sequence[Uploaded]) -> list[Uploaded]:
-    """Return the segments that together have the most offsets, each of them once.
-
-    Two leaders upload their own segments of the same offsets (KAFKA-15168). This is the scheduling of weighted intervals.
-    """
-    ordered = sorted(uploads, key=lambda one: one.end)
-    ends = [one.end for one in ordered]
-    # For the first n segments: the most offsets, and whether the last one of them is used.
-    most, used = [0], [False]
-    before = [bisect_left(ends, one.segment.base + 1) for one in ordered]
-    for n, one in enumerate(ordered):
-        with_it = most[before[n]] + one.end - one.segment.base
-        used.append(with_it > most[n])
-        most.append(max(with_it, most[n]))
-    chosen, n = [], len(ordered)
-    while n:
-        if used[n]:
-            chosen.append(ordered[n - 1])
-            n = before[n - 1]
-        else:
-            n -= 1
-    return chosen[::-1]
+_READ = 1 << 20
+_SNAPSHOT, _TXN_INDEX = ".snapshot", ".txnindex"
 
 
 def write_partitions(
@@ -156,14 +46,10 @@ def write_partitions(
         for plan in plans:
             home = folder / plan.name
             home.mkdir()
-            for upload in plan.uploads:
-                for source, name in _files_of(upload):
-                    damaged += _copy(source, home / name, strict=not skip_damaged)
-                progress(upload.size)
-            epochs = [one for one in plan.uploads if REMOTE_LEADER_EPOCHS in one.segment.files]
-            if epochs:
-                source = epochs[-1].segment.path(REMOTE_LEADER_EPOCHS)
-                damaged += _copy(source, home / LEADER_EPOCHS, strict=not skip_damaged)
+            for piece in plan.pieces:
+                damaged += _write_piece(piece, home, strict=not skip_damaged)
+                progress(piece.size)
+            _write_epochs(plan, home)
             with NewFile(home / PARTITION_METADATA) as out:
                 out.file.write(f"version: 0\ntopic_id: {plan.topic_id}".encode())
                 out.sync()
@@ -171,31 +57,97 @@ def write_partitions(
     return damaged
 
 
-def _files_of(upload: Uploaded) -> Iterator[tuple[str, str]]:
-    """Yield the files of a segment and their names in a partition folder."""
-    segment = upload.segment
-    for suffix in (LOG, *INDEX_SUFFIXES):
-        if suffix in segment.files:
-            yield segment.path(suffix), f"{segment.base:020}{suffix}"
-    if _SNAPSHOT in segment.files:
-        yield segment.path(_SNAPSHOT), f"{upload.end:020}{_SNAPSHOT}"
+def _write_epochs(plan: FetchedPartition, home: Path) -> None:
+    """Write the lineage of a partition without the epochs after its end, and without that of old batches, -1."""
+    end = plan.pieces[-1].end if plan.pieces else 0
+    epochs = [LeaderEpoch(epoch, first) for epoch, first in plan.lineage if epoch >= 0 and first < end]
+    if epochs:
+        written_side_files.write(home, epochs)
 
 
-def _copy(source: str, target: Path, *, strict: bool) -> int:
-    """Copy a file or a decoded file to a new, synced file; return the number of damaged chunks. Raises KsegError."""
+def _write_piece(piece: UploadPiece, home: Path, *, strict: bool) -> int:
+    """Write the files of a segment; return the number of damaged chunks."""
+    log = home / f"{piece.first:020}{LOG}"
+    damaged = _copy(piece.segment.path(LOG), log, piece.begin, piece.stop, strict=strict)
+    for source, name in _side_files(piece):
+        damaged += _copy(source, home / name, strict=strict)
+    if not piece.is_whole:
+        _write_indexes(log)
+        if _TXN_INDEX in piece.segment.files:
+            damaged += _write_txn_index(piece, log, strict=strict)
+    return damaged
+
+
+def _write_indexes(log: Path) -> None:
+    """Write the indexes of a log that was cut. A damaged log gets none: a broker cuts it when it builds them."""
+    paths = index_paths(log)
+    with NewFile(paths[0]) as offsets, NewFile(paths[1]) as times:
+        is_valid = _index(log, IndexBuilder(int(log.stem), offsets.file, times.file))
+        offsets.sync()
+        times.sync()
+    if not is_valid:
+        for path in paths:
+            path.unlink()
+
+
+def _index(log: Path, builder: IndexBuilder) -> bool:
+    """Add the batches of a log to its indexes. Return False for one with damage."""
+    damage: list[Finding] = []
+    with SegmentReader(open_source(log), report=damage.append) as reader:
+        for window in reader.windows():
+            batches = window.batches
+            if damage or any(batches.crc_state[row] == CRC_BAD for row in range(batches.count)):
+                return False
+            try:
+                builder.add(batches, 0, batches.count)
+            except KsegError:  # no CRC covers an offset, which can be too large
+                return False
+    builder.finish()
+    return not damage
+
+
+def _write_txn_index(piece: UploadPiece, log: Path, *, strict: bool) -> int:
+    """Write the entries whose marker is in the piece: they have offsets, and no positions. Return the damaged chunks."""
+    copied = log.with_suffix(".copied")
+    damaged = _copy(piece.segment.path(_TXN_INDEX), copied, strict=strict)
+    with open_source(copied) as index:
+        entries = (one for _, one in walk_txn_index(index, 0) if piece.first <= one.last_offset < piece.end)
+        written_side_files.write_txn_index(log.with_suffix(_TXN_INDEX), entries)
+    copied.unlink()
+    return damaged
+
+
+def _side_files(piece: UploadPiece) -> Iterator[tuple[str, str]]:
+    """Yield the side files that fit a piece as they are, and their names in a partition folder."""
+    segment = piece.segment
+    for suffix in INDEX_SUFFIXES:
+        if piece.is_whole and suffix in segment.files:
+            yield segment.path(suffix), f"{piece.first:020}{suffix}"
+    if piece.has_end and _SNAPSHOT in segment.files:
+        yield segment.path(_SNAPSHOT), f"{piece.end:020}{_SNAPSHOT}"
+
+
+def _copy(source: str, target: Path, begin: int = 0, stop: int | None = None, *, strict: bool) -> int:
+    """Copy the bytes ``begin`` to ``stop`` of a file or a decoded file to a new, synced file. Raises KsegError.
+
+    Returns the number of damaged chunks.
+    """
     member = archive.member_at(source)
     opened: Any = member.open(strict=strict) if isinstance(member, tiered_view.DecodedMember) else None
     with writing(target), opened or local_files.open_file(source, named=False) as file, NewFile(target) as out:
-        while data := _read(file, source):
+        file.seek(begin)
+        left = (1 << 63) - 1 if stop is None else stop - begin
+        while left and (data := _read(file, source, min(_READ, left))):
             out.file.write(data)
+            left -= len(data)
         out.sync()
     return opened.damaged if opened else 0
 
 
-def _read(file: Any, source: str) -> bytes:
-    """Read a piece. An error of the source must not be taken for one of the target."""
+def _read(file: Any, source: str, size: int) -> bytes:
+    """Read bytes. An error of the source must not be taken for one of the target."""
     try:
-        data: bytes = file.read(_PIECE)
+        data: bytes = file.read(size)
     except OSError as error:
         raise UnreadableError(f"{source}: {error.strerror or error}") from error
     file_access.current().limit.wait_for(len(data))

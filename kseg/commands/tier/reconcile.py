@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from kseg.commands.tier.epoch_lineage import NO_END, epochs_within, ranges_in
 from kseg.commands.tier.remote_metadata import (
     COPY_FINISHED,
     COPY_STARTED,
@@ -48,7 +49,6 @@ PROBLEMS = {
 DAY_MS = 24 * 3600 * 1000
 _OF_REFERENCE = (".index", ".timeindex", ".snapshot", REMOTE_LEADER_EPOCHS)
 _INDEXES = ".indexes"
-_END = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,10 +297,7 @@ def _plain(known: KnownSegment, stored: StoredObject, path: str) -> Iterator[Tie
         name = stored.segment.files[REMOTE_LEADER_EPOCHS]
         yield _problem("unreadable", known, f"{name} is damaged: {faults[0].rule}", path)
         return
-    ranges = _epoch_ranges(lineage, known.end)
-    expected = [
-        (epoch, max(first, known.start)) for epoch, first, last in ranges if last >= known.start and last >= first
-    ]
+    expected = epochs_within(lineage, known.start, known.end)
     if expected != sorted(known.epochs):
         message = f"the object has {_epochs_text(expected)}, the metadata {_epochs_text(known.epochs)}"
         yield _problem("epoch-mismatch", known, message, path)
@@ -308,13 +305,6 @@ def _plain(known: KnownSegment, stored: StoredObject, path: str) -> Iterator[Tie
 
 def _epochs_text(epochs: Iterable[tuple[object, object]]) -> str:
     return ", ".join(f"epoch {epoch} from {first}" for epoch, first in epochs) or "no epoch"
-
-
-def _epoch_ranges(epochs: Sequence[tuple[int, int]], end: int) -> list[tuple[int, int, int]]:
-    """Return (epoch, first, last offset) for the epochs of a segment or a log that ends at ``end``."""
-    ordered = sorted(epochs)
-    ends = [first - 1 for _, first in ordered[1:]] + [end] * bool(ordered)
-    return [(epoch, first, min(last, end)) for (epoch, first), last in zip(ordered, ends, strict=True)]
 
 
 def _all_holes(known: ClusterMetadata, logs: dict[str, list[LocalLog]]) -> Iterator[TierProblem]:
@@ -357,24 +347,17 @@ def holes(
     counts, and only offsets between segments can be missing. Ranges that the cluster has ``deleted`` are not holes: the log
     start is after them, but its checkpoint is a minute old while a broker runs.
     """
-    lineage = {epoch: (first, last) for epoch, first, last in _epoch_ranges(log.epochs, _END)} if log else {}
-    ranges = []
-    for one in segments:
-        for epoch, first, last in _epoch_ranges(one.epochs, one.end):
-            if lineage:
-                begin, end = lineage.get(epoch, (0, -1))
-                first, last = max(first, begin), min(last, end)
-            if first <= last:
-                ranges.append((first, last))
+    lineage = log.epochs if log else ()
+    ranges = [found for one in segments for found in ranges_in(one.epochs, one.end, lineage or one.epochs)]
     if log is not None:
         ranges += deleted
     if log is not None and not (log.log_start is None and not ranges):  # otherwise it is not known to be tiered
-        ranges.append((log.local_start, _END))
+        ranges.append((log.local_start, NO_END))
     ranges.sort()
     at = ranges[0][0] if ranges else 0
     if log and log.log_start is not None:
         # A broker cuts the lineage at the log start at once.
-        at = max(log.log_start, min((first for first, _ in lineage.values()), default=0))
+        at = max(log.log_start, min((first for _, first in lineage), default=0))
     for first, last in ranges:
         if first > at:
             yield at, first - 1
