@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from kseg.commands.carve.carving import CarvedGroup, Carving
-from kseg.commands.carve.links import KINDS, STRENGTHS, Link
+from kseg.commands.carve.links import GUESSES, KINDS, STRENGTHS, Link
 from kseg.commands.carve.runs import CarvedRun, Piece
 from kseg.format.compress.codecs import CODECS
 from kseg.report.ranking import MOST_ROWS, names_text
@@ -52,7 +52,7 @@ _LINK = (
         "strength",
         "text",
         "proof: by a CRC; strong: wrong only for two partitions that one producer filled alike, if each "
-        "lost what the other kept; guess: used with --guess only",
+        "lost what the other kept; guess: used with --guess only, or within a run whose blocks touch",
         values=STRENGTHS,
     ),
     Column("why", "text", "the evidence"),
@@ -154,8 +154,8 @@ def _link_row(carving: Carving, link: Link, group: str | None) -> Row:
         "evidence": link.kind,
         "strength": link.strength,
         "why": link.why,
-        "before": _place(carving, link.torn[0] if link.torn else link.before),
-        "after": _place(carving, link.torn[1] if link.torn else link.after),
+        "before": _place(carving, link.pieces[0] if link.pieces else link.before),
+        "after": _place(carving, link.pieces[1] if link.pieces else link.after),
     }
 
 
@@ -249,7 +249,7 @@ def _cells(group: CarvedGroup) -> list[str]:
         f"{group.size:,}",
         f"{len(group.parts):,}",
         "" if group.first_time is None else iso_time(group.first_time),
-        ", ".join(_kinds(group)),
+        ", ".join(f"{kind} (guess)" if kind in GUESSES else kind for kind in _kinds(group)),
     ]
 
 

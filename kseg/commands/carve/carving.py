@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from kseg.commands.carve.image_scan import Head, Image, scan_image
+from kseg.commands.carve.block_seams import seam_links, unclear_links, unclear_places
+from kseg.commands.carve.image_scan import CRC_END, Head, Image, scan_image
 from kseg.commands.carve.links import (
     DAMAGED,
     TORN,
@@ -110,11 +111,18 @@ def carve_images(images: list[Image], block: int, progress: Progress, *, guess: 
     runs: list[CarvedRun] = []
     links: list[Link] = []
     torn: list[tuple[Image, Head]] = []
+    found: list[TornBatches] = []
     for image in images:
         scan_image(image, block, progress)
-        joints = TornBatches(image, block)
+        found.append(TornBatches(image, block))
+    pieces = [run for image, joints in zip(images, found, strict=True) for run in (*image.runs, *joints.joined)]
+    heads = (head for joints in found for head in joints.left)
+    unclear = unclear_places(pieces, heads, block)
+    seams = {link.before: link for link in seam_links(pieces, unclear, block)}
+    for image, joints in zip(images, found, strict=True):
         torn += [(image, head) for head in joints.left]
-        whole, joined = _join_runs(image.runs, joints.joined)
+        certain = _next_of_torn(image.runs, joints.joined, block)
+        whole, joined = _join_runs((*image.runs, *joints.joined), certain, seams)
         runs += whole
         links += [*joined, *_damaged_links(whole, joints.left, block)]
     copies = find_copies(runs)
@@ -125,31 +133,53 @@ def carve_images(images: list[Image], block: int, progress: Progress, *, guess: 
     carving = Carving(images, block, runs, torn, copies)
     used = [link for link in links if not link.is_guess]
     guesses = [link for link in links if link.is_guess]
-    known = {(link.before, link.after) for link in links}
-    guesses += [link for link in guessed_links(own) if (link.before, link.after) not in known]
+    for more in (unclear_links(own), guessed_links(own)):
+        known = {(link.before, link.after) for link in (*used, *guesses)}
+        guesses += [link for link in more if (link.before, link.after) not in known]
     _make_groups(carving, own, used, guesses, guess)
     return carving
 
 
-def _join_runs(runs: Sequence[CarvedRun], torn: Sequence[CarvedRun]) -> tuple[list[CarvedRun], list[Link]]:
-    """Return the runs of an image with the torn batches between them, and a link for each torn batch."""
+def _next_of_torn(runs: Sequence[CarvedRun], torn: Sequence[CarvedRun], block: int) -> dict[CarvedRun, CarvedRun]:
+    """Return the runs of an image that continue in torn batches, and torn batches that continue in runs, by the one before.
+
+    A batch that begins or ends with a block is next to its neighbour by its place only, as any run that touches another one.
+    So is a batch whose start lacks the CRC: the same batch of another partition can begin with the same bytes.
+    """
     by_end = {run.end: run for run in runs}
     by_begin = {run.position: run for run in (*runs, *torn)}
     next_of: dict[CarvedRun, CarvedRun] = {}
     for batch in torn:
         before = by_end.get(batch.position)
-        if before is not None and before.last < batch.first and before not in next_of:
+        proved = batch.pieces[0].size >= CRC_END and batch.position % block
+        if proved and before is not None and before.last < batch.first and before not in next_of:
             next_of[before] = batch
-        next_of[batch] = by_begin[batch.end]
+        if batch.end % block:
+            next_of[batch] = by_begin[batch.end]
+    return next_of
+
+
+def _join_runs(
+    runs: Sequence[CarvedRun], certain: Mapping[CarvedRun, CarvedRun], seams: Mapping[CarvedRun, Link]
+) -> tuple[list[CarvedRun], list[Link]]:
+    """Return the runs of an image with their next ones: the ``certain`` ones, and those of ``seams``, by the run before.
+
+    There is a link for each torn batch and each seam.
+    """
+    inner = set(certain.values())
+    joins = {run: seams[run] for run in runs if run in seams and run not in certain and seams[run].after not in inner}
+    next_of = {**certain, **{run: seam.after for run, seam in joins.items()}}
     inner = set(next_of.values())
     whole: list[CarvedRun] = []
     links: list[Link] = []
-    for run in sorted((one for one in (*runs, *torn) if one not in inner), key=lambda one: one.position):
+    for run in sorted((one for one in runs if one not in inner), key=lambda one: one.position):
         whole.append(run)
         following: CarvedRun | None = run
         while following is not None:
             if following.joined:
                 links.append(_torn_link(run, following))
+            if following in joins:
+                links.append(replace(joins[following], before=run, after=run))
             following = next_of.get(following)
             if following is not None:
                 run.extend(following)

@@ -1,6 +1,7 @@
 """Read an image once, from start to end: runs of batches, headers without their batch, and traces of other files.
 
-The memory is that of one window, or of one batch of up to ``MOST_BATCH`` bytes, and 24 bytes for each batch found.
+The memory is that of one window, or of one batch of up to ``MOST_BATCH`` bytes, 24 bytes for each batch, and 2 KB for each
+run.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from kseg.errors import UsageError
 from kseg.findings import Finding
 from kseg.format.record import framing
 from kseg.format.record.columns import BatchColumns
-from kseg.format.record.layout import INT32_MAX, LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, SIZE_AT
+from kseg.format.record.layout import CRC_AT, INT32_MAX, LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, SIZE_AT
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.segment.resync_search import ScanBudget
 from kseg.format.storage.file_access import Progress
@@ -25,6 +26,8 @@ from kseg.format.storage.source import STDIN, Source
 
 #: ``socket.request.max.bytes`` by default: a broker accepts no larger batch.
 MOST_BATCH = 100 * 1024 * 1024
+#: The bytes of a header up to the end of its CRC.
+CRC_END = CRC_AT + 4
 _WINDOW = 2 * 1024 * 1024
 _ROWS = 4096
 # Two entries of an offset index: offset after the base, position. Then first bytes of a folder and of partition.metadata.
@@ -187,17 +190,18 @@ class _Scan:
     def _continues(self, run: CarvedRun, row: int) -> bool:
         """Return whether a batch directly after a run is of the same file.
 
-        At the start of a block another file can begin, if a file ends there by chance. The offsets of a segment fit into 31
-        bits behind its first one (``LogSegment.canConvertToRelativeOffset``): a larger one is damaged, as no CRC covers it.
+        In the next block another file can begin, if the CRC is not before it: ``block_seams`` compares all runs. A message
+        set of v0 or v1 has only its last offset, which is not compared: it continues a run unless it begins with a block.
+        The offsets of a segment fit into 31 bits after its base (``LogSegment.canConvertToRelativeOffset``): a larger one
+        is damaged, as no CRC covers it.
         """
         batches = self._batches
-        base = batches.base_offset[row]
-        if base <= run.last or batches.last_offset[row] - run.first > INT32_MAX:
-            return False
-        if batches.position[row] % self._block:
-            return True
-        epoch = batches.partition_leader_epoch[row]
-        return base == run.last + 1 and epoch >= run.last_epoch and not run.contradicts(batches, row)
+        in_block = -batches.position[row] % self._block
+        return (
+            in_block >= (CRC_END if batches.magic[row] == 2 else 1)
+            and batches.base_offset[row] > run.last
+            and batches.last_offset[row] - run.first <= INT32_MAX
+        )
 
     def _look_at_blocks(self, begin: int, end: int) -> None:
         """Note offset indexes and names in the blocks that begin in ``data[begin:end]``, which are not batches."""

@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from kseg.commands.carve.image_scan import Image, entries_of
 from kseg.commands.carve.runs import CarvedRun, Lane, Piece
 
-#: The kinds of links, the strongest first. The last two are guesses.
-TORN, DAMAGED, INDEX, SEQUENCE, COPY, WEAK_SEQUENCE, OFFSETS = KINDS = (
-    "torn batch", "damaged batch", "index", "sequence", "same batches", "sequence that equals the offset", "next offset",
+#: The kinds of links, the strongest first. The last three are guesses.
+TORN, DAMAGED, INDEX, SEQUENCE, COPY, NEXT_BLOCK, WEAK_SEQUENCE, OFFSETS = KINDS = (
+    "torn batch", "damaged batch", "index", "sequence", "same batches", "next block", "sequence that equals the offset",
+    "next offset",
 )  # fmt: skip
-GUESSES = (WEAK_SEQUENCE, OFFSETS)
+GUESSES = (NEXT_BLOCK, WEAK_SEQUENCE, OFFSETS)
 #: The strengths of links.
 PROOF, STRONG, GUESS = STRENGTHS = ("proof", "strong", "guess")
 # Batches of one producer follow each other within this time, in milliseconds, for a guess.
@@ -34,19 +35,19 @@ _MOST_INDEX = 10 * 1024 * 1024
 class Link:
     """Two runs are of the same partition. ``why`` is a sentence with the evidence.
 
-    ``torn`` are the two pieces of a torn batch, which is in a run that it joins: ``before`` and ``after`` are that run.
+    ``pieces`` are the places of a link within a run, such as those of a torn batch: ``before`` and ``after`` are that run.
     """
 
     kind: str
     before: CarvedRun
     after: CarvedRun
     why: str
-    torn: tuple[Piece, Piece] | None = None
+    pieces: tuple[Piece, Piece] | None = None
 
     @property
     def is_guess(self) -> bool:
-        """Whether it is used only with ``--guess``."""
-        return self.kind in GUESSES
+        """Whether it is used only with ``--guess``. A run whose blocks touch is one run without it."""
+        return self.kind in GUESSES and self.before is not self.after
 
     @property
     def strength(self) -> str:
@@ -55,7 +56,7 @@ class Link:
         Only a torn batch is a proof, by its CRC. The others hold but for two partitions that got the same numbers of records
         from the same producer, if each lost what the other kept.
         """
-        return PROOF if self.kind == TORN else GUESS if self.is_guess else STRONG
+        return PROOF if self.kind == TORN else GUESS if self.kind in GUESSES else STRONG
 
 
 @dataclass(slots=True)
@@ -120,9 +121,7 @@ def sequence_links(runs: Sequence[CarvedRun], block: int, torn_ends: set[tuple[i
         distance = end.keys[1]
         # Sequences that all partitions could have: the file must end, and the next one begin.
         is_roll = (
-            other.position % block == 0
-            and (one.image, one.end) not in torn_ends
-            and min(one.records / len(one.marks), other.records / len(other.marks)) >= 2
+            other.position % block == 0 and (one.image, one.end) not in torn_ends and have_several_records(one, other)
         )
         own = distance == start.keys[0] != 0 and (producers[0], distance) not in shared
         strong = len(producers) > 1 or own or is_roll
@@ -130,6 +129,11 @@ def sequence_links(runs: Sequence[CarvedRun], block: int, torn_ends: set[tuple[i
         why = f"sequence {start.first_sequence:,} of producer {id_} epoch {epoch} and offset {other.first:,} follow"
         links.append(Link(SEQUENCE if strong else WEAK_SEQUENCE, one, other, why))
     return links
+
+
+def have_several_records(before: CarvedRun, after: CarvedRun) -> bool:
+    """Return whether batches have several records: then few partitions have a batch that ends at the same offset."""
+    return min(before.records / len(before.marks), after.records / len(after.marks)) >= 2
 
 
 def _shared_lanes(runs: Iterable[CarvedRun]) -> set[tuple[tuple[int, int], int]]:

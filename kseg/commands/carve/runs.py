@@ -147,11 +147,6 @@ class CarvedRun:
                 mine.next_sequence, mine.next_offset = lane.next_sequence, lane.next_offset
                 mine.last_mark = lane.last_mark
 
-    def contradicts(self, batches: BatchColumns, row: int) -> bool:
-        """Return whether the sequence of the batch in a row is not the next one of its producer."""
-        lane = self.lanes.get((batches.producer_id[row], batches.producer_epoch[row]))
-        return lane is not None and batches.base_sequence[row] not in (-1, lane.next_sequence)
-
     def same_from(self, other: CarvedRun) -> int:
         """Return the number of batches that two runs with overlapping offsets share, 0 if they differ anywhere there."""
         low, high = max(self.first, other.first), min(self.last, other.last)

@@ -56,13 +56,14 @@ class TornBatches:
     def _heads(self) -> Iterator[Head]:
         """Yield the headers found, and those that the end of a block cuts, after a run."""
         yield from self._image.heads
+        begins = {run.position for run in self._runs}
         for run in self._runs:
             data = (
                 self._image.read(run.end, rest)
                 if LOG_OVERHEAD <= (rest := -run.end % self._block) < RECORD_BATCH_OVERHEAD
                 else b""
             )
-            if len(data) < LOG_OVERHEAD or not self._is_free(run.end):
+            if len(data) < LOG_OVERHEAD or run.end in begins or not self._is_free(run.end):
                 continue
             size, first = framing.read_int32(data, SIZE_AT), framing.read_int64(data, 0)
             if (
