@@ -42,6 +42,16 @@ def _epochs(folder: Path) -> list[int]:
     ]
 
 
+@pytest.mark.parametrize("epoch", [5, 6, 7, 8, 12, 20, 4 + 1024])
+def test_an_epoch_that_two_elections_can_make_stays(epoch: int, tmp_path: Path) -> None:
+    """The checkpoint can be an older copy. A lower epoch would make the batch that of an earlier leader."""
+    source = tmp_path / "orders-0"
+    _partition(source, [[4, 4, epoch]])
+    (source / "leader-epoch-checkpoint").write_text("0\n1\n4 0\n")
+    repair(str(source), str(tmp_path / "new"), RepairPlan())
+    assert _epochs(tmp_path / "new") == [4, 4, epoch]
+
+
 @pytest.mark.parametrize("checkpoint", [True, False])
 @pytest.mark.parametrize("segments", [[[0, 0, 1], [2, 2, 2]], [[1, 1], [2, 2, 3], [3, 3, 4]]], ids=str)
 def test_a_lower_leader_epoch_is_corrected(segments: list[list[int]], checkpoint: bool, tmp_path: Path) -> None:
