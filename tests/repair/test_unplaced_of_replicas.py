@@ -95,3 +95,12 @@ def test_the_next_repair_keeps_them(tmp_path: Path) -> None:
     assert invoke("repair", source, tmp_path / "once" / "t-0").exit_code == 1
     assert invoke("repair", tmp_path / "once" / "t-0", tmp_path / "t-0").exit_code == 0
     assert _unplaced(tmp_path / "t-0") == b"".join(_BROKEN_RULES[1::2])
+
+
+def test_replicas_without_a_valid_batch(tmp_path: Path) -> None:
+    """Nothing is written, and the message names no hidden folder."""
+    replicas = [_replica(tmp_path / name / "t-0", _batch(0, time=-60_000)) for name in ("a", "b")]
+    done = invoke("repair", *replicas, tmp_path / "t-0")
+    assert (done.exit_code, (tmp_path / "t-0").exists()) == (2, False)
+    assert "no replica has a valid batch" in done.stderr
+    assert ".tmp" not in done.stderr

@@ -30,7 +30,7 @@ from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.repair.replica_histories import end_other_histories, settle_epochs
 from kseg.commands.repair.replica_losses import RecordGaps, end_of_cleaned, lost_ranges
 from kseg.commands.repair.unplaced_copies import UnplacedCopies
-from kseg.errors import UsageError
+from kseg.errors import KsegError, UsageError
 from kseg.findings import do_nothing
 from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.sidefiles.metadata_files import topic_id_of
@@ -91,7 +91,8 @@ def repair_replicas(
     ``progress`` with the source bytes read. ``prefer`` is the replica whose batches count where replicas diverge. The
     repaired replicas need room next to ``target``, or in the folder for temporary files in a dry run.
 
-    Raises UsageError if the replicas are not of one partition, or if they diverge, and the errors of ``repair``.
+    Raises UsageError if the replicas are not of one partition, or if they diverge, KsegError if none has a valid batch, and
+    the errors of ``repair``.
     """
     check_settings(sources, target, plan, prefer)
     _check(sources)
@@ -106,6 +107,8 @@ def repair_replicas(
         truncated = end_other_histories(replicas)
         folder = scratch / "merged" / name
         taken, missing = _write_merged(replicas, folder, prefer)
+        if not taken:
+            raise KsegError("no replica has a valid batch: `kseg repair` of a single one lists what is in it")
         _copy_side_files(replicas, folder)
         if replicas[0].epochs.entries:
             write(folder, replicas[0].epochs.entries)
