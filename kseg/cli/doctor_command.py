@@ -184,7 +184,7 @@ class _Others:
         self._jobs = jobs
         self._progress = progress
         self._found = found
-        #: Why files could not be read that the validation has read: the answers lack what is in them.
+        #: Why files could not be read that the validation has read: the answers lack their content.
         self.unread: dict[str, None] = {}
 
     def recovery(self, clean: bool | None, as_page: bool) -> IncidentPart:

@@ -1,7 +1,8 @@
 """Decide what the new cluster is: its topics with their ids, the replicas of each partition, leaders and configurations.
 
 The leader of a partition is the replica with the latest leader epoch; of those the one with the longest log, and then the
-one with the most offsets. The others truncate to it, and delete what is before its log start, as in any cluster (KIP-101).
+one with the most offsets. The others truncate to it, and delete the records before its log start, as in any cluster
+(KIP-101).
 """
 
 from __future__ import annotations

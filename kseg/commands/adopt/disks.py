@@ -119,7 +119,7 @@ class AdoptedReplica:
     def order(self) -> tuple[int, int, int, int]:
         """Replicas in the order in which they can lead: the last epoch, the log end, the offsets, the readable records.
 
-        Followers delete the offsets before the leader's log start, and never fetch what it does not have.
+        Followers delete the offsets before the leader's log start, and never fetch offsets that it does not have.
         """
         offsets = self.log_end - self.log_start - sum(end - first for first, end in self.holes)
         return self.epoch, self.log_end, offsets, -self.plan.lost.records

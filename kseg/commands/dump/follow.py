@@ -133,7 +133,7 @@ class Follower:
 
 
 def _is_blank(path: str, end: LogEnd, size: int) -> bool:
-    """Return whether nothing is after the end of a log: with ``log.preallocate`` brokers write batches over zeros."""
+    """Return whether a log has only zeros after its end: with ``log.preallocate`` brokers write batches over zeros."""
     return not any(read_range(path, end.position, min(size, end.position + RECORD_BATCH_OVERHEAD)))
 
 

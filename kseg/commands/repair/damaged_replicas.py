@@ -113,7 +113,7 @@ class DamagedReplica:
         return self.start <= first and last < self.end and not any(self.loses(first, last))
 
     def has_records_without_key(self) -> bool:
-        """Return whether a data record has no key: then its log is not compacted, because the cleaner removes these."""
+        """Return whether a data record is without a key: the cleaner removes these, so the log is not compacted."""
         for name in PartitionFolder(self.folder).logs:
             for chunk in chunks_of(open_source(str(self.folder / name))):
                 records, attributes = chunk.records, chunk.batches.attributes

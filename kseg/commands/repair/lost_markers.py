@@ -87,6 +87,6 @@ def _entries(index: Path) -> list[AbortedTxn]:
     with (
         suppress(KsegError),
         open_source(str(index), listed=True) as source,
-    ):  # it only explains what is uncertain anyway
+    ):  # it only explains uncertain transactions
         return [entry for _, entry in walk_txn_index(source, 0)]
     return []

@@ -1,7 +1,7 @@
 """The offsets that a log from several replicas lacks, and which of them are lost.
 
-An offset without a record is lost if a replica had a batch there and lost it. That another replica has no batch there
-proves nothing: an earlier repair has left a gap, or the cleaner has removed its record, and what the lost batch had is
+An offset without a record is lost if a replica had a batch there and lost it. A replica without a batch there proves
+nothing: an earlier repair has left a gap, or the cleaner has removed its record, and the content of the lost batch is
 unknown. It can have had a tombstone or a marker of a transaction that the cleaner has removed from the other replica, too.
 Then older records that the cleaner has not removed everywhere would be valid again: up to there, only the records count
 that a replica has which was compacted and has lost nothing.
@@ -20,7 +20,7 @@ from kseg.commands.repair.repair_losses import LostOffsets, LostRange
 class RecordGaps:
     """The ranges of a log (both offsets inclusive) in which not each offset has a record, in order; ``end`` is its end.
 
-    Up to offset ``cleaned_to``, exclusive, the log has only what the replica ``cleaned_as`` has.
+    Up to offset ``cleaned_to``, exclusive, the log has only the records of the replica ``cleaned_as``.
     """
 
     ranges: list[tuple[int, int]] = field(default_factory=list)
@@ -80,7 +80,7 @@ def _lost_between(
 
 
 def _missing_elsewhere(replicas: Sequence[DamagedReplica], missing: RecordGaps, first: int, last: int) -> str:
-    """Return what the replicas show that lack records at lost offsets, but lost no batch there."""
+    """Return the evidence of the replicas that lack records at lost offsets, but lost no batch there."""
     if last < missing.cleaned_to:
         return (
             f"; may be lost: {missing.cleaned_as} was compacted and lacks records there, too. Before offset "

@@ -24,7 +24,7 @@ from kseg.format.sidefiles.side_file_reading import entries_of
 from kseg.format.storage.source import open_range, stored_size
 from kseg.format.writer.written_side_files import EpochRun, append_runs
 
-#: Why a log is left out: nothing of it can be read.
+#: Why a log is left out: it cannot be read at all.
 NO_BATCH = "it has no valid batch"
 _REPEATED = "other segments have its offsets"
 _NO_EPOCHS = "it is damaged: the leader epochs are those of the batches"

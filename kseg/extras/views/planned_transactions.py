@@ -148,7 +148,7 @@ def outcomes(
 def transactions_of_log(paths: Sequence[str], known: Mapping[str, SegmentEvents]) -> PlannedTransactions | None:
     """Return the transactions of a whole log, whose segments are in offset order, from the events that are ``known``.
 
-    The headers of the others are read. None if some are damaged, deleted or missing: then only the log itself tells which
+    The headers of the others are read. None if some are damaged, deleted or missing: then only the log itself shows which
     transactions are certain. Raises UnreadableError.
     """
     parts: list[tuple[Sequence[ProducerEvent], int]] = []

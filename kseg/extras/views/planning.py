@@ -202,7 +202,7 @@ def plan(request: Request, limits: RowFilter) -> list[Split]:
 
 
 def _planned(segments: Sequence[PlannedSegment], inventory: ZoneMaps) -> Mapping[str, PlannedTransactions]:
-    """Return the transactions of each segment of a listed folder; none if only the log tells them for certain."""
+    """Return the transactions of each segment of a listed folder; none if only the log shows them for certain."""
     log = [one for one in segments if not is_snapshot(one.file.path)]
     if not all(one.file.listed and one.base_offset is not None for one in log):
         return {}

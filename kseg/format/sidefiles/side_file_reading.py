@@ -29,7 +29,7 @@ def new_buffer(source: Source, report: Report) -> InputBuffer:
 
 
 def with_read_error(runs: Iterator[_Entry], report: Report) -> Iterator[_Entry]:
-    """Yield what is read of a side file next to a segment. An error of its first read is a finding, as later ones are.
+    """Yield the runs of a side file next to a segment. An error of its first read is a finding, as later ones are.
 
     Otherwise it would end the reading of the segment.
     """

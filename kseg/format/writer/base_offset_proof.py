@@ -165,7 +165,7 @@ class BaseOffsetProof:
         return self._copies[self._block[n].crc, self._block[n].stored] > 1
 
     def _repeats(self, n: int) -> bool:
-        """Return whether the same content is here with another offset, too: then two batches with it need be no copies."""
+        """Return whether the same content is here with another offset, too: two batches with it can both be originals."""
         batch = self._block[n]
         return any(one.crc == batch.crc and one.stored != batch.stored for one in self._block)
 
