@@ -107,6 +107,8 @@ def lag(asked: LagOptions) -> int:
                 notes(file, finding)
             if read.unread:
                 failed = bool(fail_after(read.unread))
+            for line in read.undecoded:
+                failed = bool(fail_after(line))
             yield from (commit for commit in read.commits if not groups or commit.group in groups)
 
     def mapped(lines: Iterable[GroupLag]) -> Iterator[GroupLag]:

@@ -45,6 +45,20 @@ def test_the_last_commit_counts_and_tombstones_remove(tmp_path: Path) -> None:
     assert (row["metadata"], row["commit_timestamp"], row["high_watermark"]) == ("by hand", 5_000, None)
 
 
+def test_a_commit_of_an_unknown_version_is_not_missing_without_a_word(tmp_path: Path) -> None:
+    """A newer broker can write one. The other groups are listed, and the exit code is 2, also where offsets are reset."""
+    write_log(tmp_path / "orders-0", 0, 10)
+    newer = (77).to_bytes(2) + commit_value(1)[2:]
+    write_commits(
+        tmp_path / "__consumer_offsets-0", {("g", "orders", 0): commit_value(1), ("newer", "orders", 0): newer}
+    )
+    assert list(lag(tmp_path, code=2)) == [("g", "orders", 0)]
+    for form in ("table", "reset-csv"):
+        run = kseg("lag", "--format", form, tmp_path)
+        assert run.returncode == 2
+        assert "group newer: the commit of orders-0 has the unknown version 77: it is left out" in run.stderr
+
+
 def test_replicas_with_the_highest_end_are_used(tmp_path: Path) -> None:
     """Brokers have different partitions and followers that lag; one of them has the newest commits."""
     for broker, end in (("a", 8), ("b", 10), ("c", 9)):

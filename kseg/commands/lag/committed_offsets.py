@@ -169,12 +169,16 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class CommitsRead:
-    """The commits of a partition of ``__consumer_offsets``, its findings with their files, and why it was not read."""
+    """The commits of a partition of ``__consumer_offsets``, its findings with their files, and why it was not read.
+
+    ``undecoded`` says which commits have a value of a version that kseg does not know: they are not among the commits.
+    """
 
     folder: str
     commits: Sequence[Commit] = ()
     findings: Sequence[tuple[str, Finding]] = ()
     unread: str = ""
+    undecoded: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +225,14 @@ def read_commits(replica: PartitionReplica, at: Moment | None = None) -> Commits
         for item in found.items()
         if item.entity == _ENTITY and not item.pending and {"group", "topic"} <= item.key.keys() and "offset" in item.data
     ]  # fmt: skip
-    return CommitsRead(replica.folder, commits, findings)
+    undecoded = [_unknown_version(item) for item in found.items() if item.entity == _ENTITY and "raw" in item.data]
+    return CommitsRead(replica.folder, commits, findings, undecoded=undecoded)
+
+
+def _unknown_version(item: Item) -> str:
+    place = f"{item.key.get('topic')}-{item.key.get('partition')}"
+    version = item.data.get("version")
+    return f"group {item.key.get('group')}: the commit of {place} has the unknown version {version}: it is left out"
 
 
 def _place_of(key: bytes | None) -> tuple[str, str, int] | None:
