@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.source import Source
@@ -66,7 +67,9 @@ def test_folders_are_what_the_verbs_make(rule: str) -> None:
 
 
 def test_a_failing_read_in_the_middle_is_one_finding() -> None:
-    """A read error can't be stored in a file, so the test reads unmapped memory of a process.
+    """A caller that does not ask for the finding gets an exception. No byte is lost: it was not read.
+
+    A read error can't be stored in a file, so the test reads unmapped memory of a process.
 
     Reading the segment into memory first leaves the source where the next read fails with EIO.
     """
@@ -75,11 +78,15 @@ def test_a_failing_read_in_the_middle_is_one_finding() -> None:
     found: list[Finding] = []
     with open("/proc/self/mem", "rb", buffering=0) as memory:
         source = Source("00000000000000000000.log", _FileThenHole(cut, memory), len(data))
-        with SegmentReader(source, report=found.append) as reader:
+        with SegmentReader(source, report=found.append, reports_read_error=True) as reader:
             batches = sum(window.batches.count for window in reader.windows())
+    with open("/proc/self/mem", "rb", buffering=0) as memory:
+        again = Source("00000000000000000000.log", _FileThenHole(cut, memory), len(data))
+        with pytest.raises(UnreadableError, match=f"byte {len(cut)}: "), SegmentReader(again) as raising:
+            list(raising.windows())
     assert batches == 4
     assert found == [Finding("read-error", position=len(cut), facts={"why": os.strerror(5)})]
-    assert reader.lost_bytes == len(cut) - 2940
+    assert reader.lost_bytes == 0
 
 
 class _FileThenHole:
