@@ -77,7 +77,7 @@ def test_the_latest_epoch_leads_and_then_the_longest_log(disks: list[Path]) -> N
     replica(disks[2], "orders-0", 30, epoch=3)
     done = adopt(*nodes(disks))
     assert done.exit_code == 1
-    assert "node 3 truncates offsets 25..29: they are of leader epoch 3, and node 2 has epoch 4" in done.stdout
+    assert "node 3 truncates offsets 0..29: they are of leader epoch 3, and node 2 has epoch 4" in done.stdout
     (partition,) = of_kind(plan(*nodes(disks)), "partition")
     assert (partition["leader"], partition["leader_epoch"], partition["log_end"]) == (2, 5, 25)
     assert partition["replicas"] == [1, 2, 3]

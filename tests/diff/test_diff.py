@@ -405,9 +405,11 @@ def test_any_two_replicas_differ_as_their_records_do(
         (([(0, 0)], 50), ([(0, 0)], 60), 50),  # the follower is shorter: it keeps all its records
         (([(0, 0), (1, 40)], 55), ([(0, 0), (2, 40)], 60), 40),  # an unclean election at 40
         (([(0, 0)], 55), ([(0, 0), (1, 40)], 60), 40),  # KIP-101: after the end of the new leader's log
-        (([(1, 0), (3, 20)], 40), ([(0, 0), (2, 10)], 40), 10),  # KIP-279: the follower asks twice
+        (([(0, 0), (1, 5), (3, 20)], 40), ([(0, 0), (2, 10)], 40), 5),  # KIP-279: the follower asks twice
+        (([(1, 0), (3, 20)], 40), ([(0, 0), (2, 10)], 40), 0),  # it has no record of an epoch of the leader
+        (([(4, 18)], 21), ([(6, 18), (7, 20)], 27), 18),  # the leader's log begins in a later epoch
         (([], 40), ([(0, 0)], 40), None),  # no epochs: the high watermark
-        (([(0, 0)], 40), ([(1, 0)], 40), None),
+        (([(0, 0)], 40), ([(1, 0)], 40), 0),  # an epoch before all of the leader ends where the first of these begins
     ],
 )
 def test_a_follower_truncates_as_kip_101_and_279_say(

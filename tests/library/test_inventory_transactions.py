@@ -99,6 +99,21 @@ def test_an_uncertain_log_gives_the_rows_of_a_read_without_it(change: str, tmp_p
     assert fewer > 10
 
 
+def test_a_wrong_base_offset_hides_no_other_record(tmp_path: Path) -> None:
+    """No CRC covers it: one flipped bit in any batch of 40 logs. The rows are those of a read without the inventory."""
+    for seed, folder, _ in logs(tmp_path, 40):
+        dice = Random(seed)
+        path = dice.choice(sorted(folder.glob("*.log")))
+        data = bytearray(path.read_bytes())
+        starts = [0]
+        while starts[-1] < len(data):
+            starts.append(starts[-1] + 12 + int.from_bytes(data[starts[-1] + 8 : starts[-1] + 12]))
+        data[dice.choice(starts[:-1]) + dice.randrange(4, 8)] ^= 1 << dice.randrange(8)
+        path.write_bytes(data)
+        inventory = inventory_of(folder, tmp_path / f"{seed}.parquet")
+        assert committed(folder, inventory) == committed(folder, None), seed
+
+
 def test_a_transaction_that_a_producer_snapshot_has_is_open(tmp_path: Path) -> None:
     """Its segment is deleted, and its producer is silent since: the last stable offset is before the log, as without it."""
     tried = 0

@@ -141,6 +141,7 @@ class PartitionRepair:
             losses.append(row)
             self.report(row)
 
+        collecting = replace(self, report=report)
         _add_open_transactions(txns, partition.path / (partition.logs[0].partition(".")[0] + ".snapshot"))
         segments: list[SegmentRepair] = []
         stored = stored_leader_epochs(partition.path) or ()
@@ -156,7 +157,9 @@ class PartitionRepair:
                 continue
             if place.order is None and not self.plan.indexes_only:
                 later = min((base_offset_of(each.name) or 0 for each in places[n + 1 :]), default=place.ceiling)
-                segments += self._without_batches(partition, folder, target, _apart(place, later, segments), segments)
+                segments += collecting._without_batches(
+                    partition, folder, target, _apart(place, later, segments), segments
+                )
                 continue
             if place.target != place.name.removesuffix(".swap"):
                 self._report_renamed(partition, place)
@@ -180,10 +183,10 @@ class PartitionRepair:
             if index.exists() and index.name not in names:
                 self.result.rebuilt.append(f"{target.name}/{index.name}")
             segment.target = str(target / place.target)
-            self._report_missing(place, segment, segments, partition)
+            collecting._report_missing(place, segment, segments, partition)
             segments.append(segment)
         if not self.plan.indexes_only:
-            self._report_lost_end(partition, segments)
+            collecting._report_lost_end(partition, segments)
         self.result.segments += segments
         if not self.plan.dry_run:
             self.result.open_transactions += [(target.name, *entry) for entry in txns.open.items()]
@@ -333,7 +336,7 @@ def _places(partition: PartitionFolder, plan: RepairPlan) -> list[SegmentPlace]:
     """Return the places of a partition's segments; with ``indexes_only`` by their names alone."""
     if plan.indexes_only:
         return [SegmentPlace(name, name.removesuffix(".swap")) for name in partition.logs]
-    return find_places(partition.path, partition.logs)
+    return find_places(partition.path, partition.logs, merged=plan.merged)
 
 
 def indexed_end(path: str, base: int) -> int:

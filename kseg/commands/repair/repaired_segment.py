@@ -43,7 +43,10 @@ from kseg.text import count_of
 
 @dataclass(frozen=True, slots=True)
 class RepairPlan:
-    """The settings of a repair. A batch with a finding that is an error in ``policy`` is dropped."""
+    """The settings of a repair. A batch with a finding that is an error in ``policy`` is dropped.
+
+    ``merged``: the batches are those of replicas that are repaired already. Its newest segment can begin with a hole.
+    """
 
     salvage_records: bool = False
     indexes_only: bool = False
@@ -51,6 +54,7 @@ class RepairPlan:
     force: bool = False
     policy: Policy = field(default_factory=Policy)
     index_interval: int = INDEX_INTERVAL_BYTES
+    merged: bool = False
 
 
 def repair_segment(

@@ -41,8 +41,10 @@ class RecordGaps:
 def lost_ranges(replicas: Sequence[DamagedReplica], missing: RecordGaps) -> list[LostRange]:
     """Return a row for each missing range of offsets that a replica lost. The first replica has the log's history."""
     leader = replicas[0]
-    # What another replica lost after the end of the first one was not in the history of that one.
-    after_end = [*leader.losses, *(loss for replica in replicas for loss in replica.left_out)]
+    # After the end of the first one, replicas of an earlier leader epoch had another history.
+    same = [replica for replica in replicas if replica is leader or replica.epochs.latest == leader.epochs.latest]
+    after_end = [loss for replica in same for loss in replica.losses]
+    after_end += [loss for replica in replicas for loss in replica.left_out]
     beyond = max((loss.last_offset for loss in after_end if loss.last_offset is not None), default=-1)
     ranges = [*missing.ranges, *([(missing.end, beyond)] if beyond >= missing.end else [])]
     found = [row for first, last in ranges for row in _lost_between(replicas, missing, first, last)]

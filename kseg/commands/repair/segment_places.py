@@ -49,10 +49,10 @@ class SegmentPlace:
         return self.order.head.low, self.order.tail.high
 
 
-def find_places(folder: Path, names: Sequence[str]) -> list[SegmentPlace]:
+def find_places(folder: Path, names: Sequence[str], *, merged: bool = False) -> list[SegmentPlace]:
     """Read the segments ``names`` of a partition, and return their places in the order of their offsets.
 
-    Raises UnreadableError and other KsegError from reading.
+    ``merged`` is that of ``RepairPlan``. Raises UnreadableError and other KsegError from reading.
     """
     surveys: list[_Survey] = []
     for name in names:
@@ -61,7 +61,7 @@ def find_places(folder: Path, names: Sequence[str]) -> list[SegmentPlace]:
     placed, covered = _without_overlaps(sorted(found, key=_Survey.key))
     placed = [one for n, one in enumerate(placed) if not _name_contradicts_one_header(one, placed[:n], placed[n + 1 :])]
     places = _named([_bounded(one, placed[n + 1 :]) for n, one in enumerate(placed)])
-    done = _with_neighbours(folder, places)
+    done = _with_neighbours(folder, places, merged)
     for one in surveys:
         if one not in placed:
             start = min(each.base for each in surveys if each not in placed)
@@ -242,7 +242,7 @@ def _named(surveys: list[_Survey]) -> list[SegmentPlace]:
     return places
 
 
-def _with_neighbours(folder: Path, places: list[SegmentPlace]) -> list[SegmentPlace]:
+def _with_neighbours(folder: Path, places: list[SegmentPlace], merged: bool) -> list[SegmentPlace]:
     """Find the order of batches again for segments whose neighbours limit their offsets."""
     done: list[SegmentPlace] = []
     for n, place in enumerate(places):
@@ -252,7 +252,7 @@ def _with_neighbours(folder: Path, places: list[SegmentPlace]) -> list[SegmentPl
         neighbours = AdjacentBatches(
             _last_of(before),
             after.head if after and after.head and not after.head.position else None,
-            newest=n + 1 == len(places),
+            newest=n + 1 == len(places) and not merged,
             ends=named_ends(folder / place.name),
         )
         floor = max(place.floor, before.tail.high if before and before.tail else -1)

@@ -125,7 +125,7 @@ def repair_replicas(
 
         for loss in known:
             report(loss)
-        done = repair(str(folder), None if plan.dry_run else str(goal), plan, report_other)
+        done = repair(str(folder), None if plan.dry_run else str(goal), replace(plan, merged=True), report_other)
     done.left_out += [line for replica in replicas for line in replica.unreadable]
     done.rebuilt.clear()  # replicas have these indexes, and those of the result are built from its batches
     done.missing = [in_result(row) for row in done.missing if not _is_known(row, known)]

@@ -133,9 +133,7 @@ def outcomes(
     known = -1  # the events up to here are those of the parts before
     for events, end in parts:
         for producer, offset, kind in events:
-            if offset >= end:
-                break
-            if offset < known:
+            if not known <= offset < end:  # a base offset that no CRC covers can be any
                 continue
             if kind == DATA:
                 still.setdefault(producer, offset)

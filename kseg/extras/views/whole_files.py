@@ -108,7 +108,7 @@ def result_and_row(file: SegmentFile, size: int | None, settings: Settings) -> t
     stamp = _stamp(file.path)
     result = validate_segment(file, settings, add_progress, watch)
     summary = result.summary
-    whole = not result.unread and summary.verdict == "sound" and _stamp(file.path) == stamp
+    whole = not (result.unread or summary.errors) and summary.verdict == "sound" and _stamp(file.path) == stamp
     return result, {
         "file": file.path,
         "size": summary.bytes if size is None else size,

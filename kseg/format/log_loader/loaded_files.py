@@ -175,10 +175,15 @@ class LeaderEpochCache:
             self._assign(LeaderEpoch(epoch, start_offset))
 
     def end_offset_for(self, epoch: int) -> tuple[int, int] | None:
-        """Return the largest known epoch <= ``epoch`` and its end offset, or None, as OffsetsForLeaderEpoch does."""
+        """Return the largest known epoch <= ``epoch`` and its end offset, or None, as OffsetsForLeaderEpoch does.
+
+        An epoch before all known ones ends where the first of these begins (``LeaderEpochFileCache.endOffsetFor``).
+        """
         known = [entry for entry in self.entries if entry.epoch <= epoch]
         later = [entry.start_offset for entry in self.entries if entry.epoch > epoch]
-        return (known[-1].epoch, min(later, default=self.log_end)) if known else None
+        if not self.entries:
+            return None
+        return known[-1].epoch if known else epoch, min(later, default=self.log_end)
 
     def truncate_from_end(self, log_start: int, log_end: int) -> None:
         """Remove epochs that begin at the log's end or after it. The last epoch before the log's start now begins

@@ -108,10 +108,12 @@ class AdjacentBatches:
     def proved_end(self, previous: int, last: LocatedBatch) -> LocatedBatch | None:
         """Return a batch in place of the next one if a side file shows that ``last`` continues offset ``previous``.
 
-        Not if one shows its stored offsets, too: a merge of segments leaves a snapshot inside of the new segment.
+        Not if one shows its stored offsets, too: a merge of segments leaves a snapshot inside of the new segment, and where
+        its leader epoch begins is its own beginning as well as an end before it.
         """
         end = previous + 1 + last.high - last.low + 1
-        if last.low == previous + 1 or end not in self.ends or last.high + 1 in self.ends:
+        stored = last.low in self.ends or last.high + 1 in self.ends
+        if last.low == previous + 1 or end not in self.ends or stored:
             return None
         return last.beginning_at(end)._replace(position=last.end, first_time=-1, last_time=-1, producer=None)
 
@@ -265,6 +267,7 @@ class _Found:
             self.ended = block[-1].position
         following = _next_staying(moved, staying)
         bodies = {_body(moved[n]) for n in staying}
+        holes = _holes_before(moved, staying, floor)
         for n, batch in enumerate(moved[:stop]):
             if batch.high >= limit:
                 self.beyond = True
@@ -278,8 +281,9 @@ class _Found:
             ahead = "unconfirmed" if after is None or after > batch.high else "ahead"
             fault = faults.get(n) or ("behind" if batch.low <= self.last else ahead)
             guess = probable_base_offset(batch, self.last, after)
-            # A hole of exactly its length where it lies: it is the batch of these offsets, or has overwritten it.
-            fills = after is not None and after - self.last - 1 == batch.high - batch.low + 1
+            # A hole of its length where it or its twin lies: it is the batch of these offsets, or has overwritten it.
+            length = batch.high - batch.low + 1
+            fills = length in (holes.get(batch.low), None if after is None else after - self.last - 1)
             copy = _body(batch) in bodies and not fills
             self.misplaced[batch.position] = MisplacedBatch(self.last, after, fault, guess, copy)
 
@@ -347,6 +351,15 @@ def _next_staying(block: list[LocatedBatch], staying: set[int]) -> list[int | No
     for n in range(len(block) - 2, -1, -1):
         following[n] = block[n + 1].low if n + 1 in staying else following[n + 1]
     return following
+
+
+def _holes_before(block: list[LocatedBatch], staying: set[int], floor: int) -> dict[int, int]:
+    """Return the number of offsets that are missing before each batch that stays, by its first offset."""
+    holes, last = {}, floor
+    for n in sorted(staying):
+        holes[block[n].low] = block[n].low - last - 1
+        last = block[n].high
+    return holes
 
 
 def _body(batch: LocatedBatch) -> tuple[int, int, int]:
