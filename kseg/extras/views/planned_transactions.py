@@ -24,6 +24,7 @@ from kseg.format.segment.transaction_events import chunk_events, log_events
 from kseg.format.sidefiles.transaction_states import open_in_newest_snapshot
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import open_source
+from kseg.format.writer import rewritten_rows
 
 #: What happens in a transaction: data of a producer, or one of its markers.
 DATA, COMMIT, ABORT = range(3)
@@ -164,16 +165,19 @@ def transactions_of_log(paths: Sequence[str], known: Mapping[str, SegmentEvents]
 
 
 def _read_events(path: str) -> SegmentEvents | None:
-    """Return the events of a segment, None if it is damaged or deleted. Raises UnreadableError."""
-    found, end = EventCollector(), None
+    """Return the events of a segment, None if it is damaged, out of order or deleted. Raises UnreadableError."""
+    found, end = EventCollector(), base_offset_of(path) or 0
     with (
         suppress(VanishedError, NotASegmentError),
         SegmentReader(open_source(path, listed=True)) as reader,
     ):
         for batches, events in log_events(reader):
+            ascends, last = rewritten_rows.offsets_ascend(batches, end - 1, INT64_MAX)
+            if not ascends:
+                return None
             for row, offset, marker in events:
                 found.add(batches.producer_id[row], offset, marker.type if marker else "")
-            end = batches.last_offset[batches.count - 1] + 1
+            end = last + 1
         if not reader.damaged:
             return SegmentEvents(found.events(), end)
     return None
