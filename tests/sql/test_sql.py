@@ -292,7 +292,10 @@ def test_an_interrupt_ends_a_statement(times: int, number: signal.Signals, tmp_p
         for _ in range(times):
             running.send_signal(number)
             time.sleep(0.001)
-        _, messages = running.communicate(timeout=60)
+        try:
+            _, messages = running.communicate(timeout=60)
+        finally:
+            running.kill()
     assert messages.strip() == ("kseg: interrupted" if number == signal.SIGINT else "kseg: ended by SIGTERM")
     assert running.returncode in (128 + number, -number)  # a shell reports both as 128 + N
     assert list(tmp_path.iterdir()) == []

@@ -74,6 +74,10 @@ def _worker(connection: Any) -> Iterator[ThreadPoolExecutor]:
                 wait([last], timeout=0.1)
 
 
+#: Seconds after which a signal that was dropped ends a statement.
+_LOST_AFTER = 0.5
+
+
 class _Running:
     """A statement that runs. Raises StatementError."""
 
@@ -106,6 +110,8 @@ class _Running:
         """Call a function in the other thread: DuckDB does not react to Ctrl-C, but this thread does."""
         interrupts.raise_lost()  # one that came in ``connected``
         running = self._worker.submit(function, *arguments)
+        while not wait([running], timeout=_LOST_AFTER).done:
+            interrupts.raise_lost()  # one of which something else dropped the exception since
         try:
             return running.result()
         # Arrow makes an ArrowException or an OSError of DuckDB's errors while rows are read.
