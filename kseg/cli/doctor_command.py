@@ -124,7 +124,7 @@ def doctor(asked: DoctorOptions) -> int:
             incident.write_html(incident_page, out, run=run())
         note_output(page, summary_text(found.total))
     note_output(output, summary_text(found.total))
-    if others.unread and not found.total.unread:  # otherwise the validation has printed the reason
+    if not found.total.unread:  # otherwise the validation has printed the reason
         for why in others.unread:
             fail_after(why)
     if found.total.unread or others.unread:

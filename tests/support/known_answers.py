@@ -1,4 +1,4 @@
-"""What kseg says about a few hundred damaged partitions: the answers are kept, and a change of one must be meant.
+"""What kseg says about some damaged partitions of brokers: the answers are kept, and a change of one must be meant.
 
 The partitions are those of brokers (``fixtures/segments``) with seeded damage of logs, side files and checkpoints. Other
 tests say which answers are right, by Kafka and by oracles. These say that an answer is still the one that they approved:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -21,16 +20,14 @@ from kseg.commands.repair.repair_losses import (
     PartlyKeptBatch,
 )
 from kseg.commands.repair.repaired_segment import RepairPlan
-from kseg.errors import KsegError
 from kseg.format.log_loader.loaded_files import LeaderEpochCache
 from kseg.format.record.layout import CONTROL, DELETE_HORIZON
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.segment.segment_reader import SegmentReader, Window
-from kseg.format.sidefiles.checkpoints import HARMLESS, LeaderEpoch, stored_leader_epochs, walk_offset_checkpoint
-from kseg.format.sidefiles.side_file_reading import entries_of
+from kseg.format.sidefiles.checkpoints import LeaderEpoch, checkpoint_offset, stored_leader_epochs
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.naming import CLEANER_OFFSETS, LEADER_EPOCHS, base_offset_of, partition_of
+from kseg.format.storage.naming import CLEANER_OFFSETS, LEADER_EPOCHS, base_offset_of
 from kseg.format.storage.source import open_source
 from kseg.format.writer.increasing_offsets import wrapped_offsets
 from kseg.format.writer.output_guards import PartitionFolder
@@ -208,16 +205,5 @@ def repaired_replica(path: str, folder: Path, plan: RepairPlan, progress: Progre
     for ranges in replica.removed.values():
         ranges.sort()
     replica.stored = stored_leader_epochs(Path(path))
-    replica.cleaned = min(_cleaner_offset(Path(path)), replica.end)
+    replica.cleaned = min(checkpoint_offset(path, CLEANER_OFFSETS) or 0, replica.end)
     return replica
-
-
-def _cleaner_offset(folder: Path) -> int:
-    """Return the offset that the cleaner has reached by the checkpoint of the log directory, 0 if it lacks the partition."""
-    partition = partition_of(folder.absolute().name)
-    path = folder.absolute().parent / CLEANER_OFFSETS
-    with suppress(KsegError, ValueError):
-        for entry in entries_of(str(path), walk_offset_checkpoint, HARMLESS) if path.is_file() else ():
-            if partition is not None and (entry.topic, entry.partition) == (partition.topic, partition.partition):
-                return entry.offset
-    return 0

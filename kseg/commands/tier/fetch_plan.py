@@ -15,7 +15,6 @@ from typing import NamedTuple
 from kseg.commands.tier.epoch_lineage import EpochStart, epochs_within, newest_lineage, ranges_in
 from kseg.commands.tier.remote_segments import LOG, RemoteSegment, remote_segments
 from kseg.errors import UnreadableError, UsageError
-from kseg.findings import fail_on_read_error
 from kseg.format.record.columns import CRC_BAD
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.checkpoints import HARMLESS, REMOTE_LEADER_EPOCHS, walk_leader_epochs
@@ -185,7 +184,7 @@ def _leader_epochs(segment: RemoteSegment, size: int, left_out: list[LeftOut]) -
             left_out.append(LeftOut(path, _NO_EPOCHS, True))
     runs: list[EpochRun] = []
     log = segment.path(LOG)
-    with SegmentReader(open_range(log, 0, size), report=fail_on_read_error(log)) as reader:
+    with SegmentReader(open_range(log, 0, size)) as reader:
         for window in reader.windows():
             for row in range(window.batches.count):
                 if window.batches.crc_state[row] != CRC_BAD:

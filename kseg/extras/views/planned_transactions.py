@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from kseg.errors import NotASegmentError, VanishedError
@@ -152,9 +151,9 @@ def transactions_of_log(paths: Sequence[str], known: Mapping[str, SegmentEvents]
     """
     parts: list[tuple[Sequence[ProducerEvent], int]] = []
     bases = [base_offset_of(path) or 0 for path in paths]
-    for path, (base, following) in zip(paths, pairwise((*bases, None)), strict=True):
+    for path, base, following in zip(paths, bases, (*bases[1:], None), strict=True):
         found = known.get(path) or _read_events(path)
-        if found is None or base is None:
+        if found is None:
             return None
         end = base if found.next_offset is None else found.next_offset
         if following is not None and end != following:

@@ -139,23 +139,17 @@ class ZoneMaps:
         """Return the zone maps of files, by path, that have the stamp that is given with the path."""
         return {
             path: tuple(Zone(*values) for values in zip(*numbers, strict=True))
-            for path, numbers in self._lists(files, _NUMBERS)
+            for path, numbers in self._rows(files, _NUMBERS)
+            if _are_complete(numbers)
         }
 
     def events_of(self, files: Mapping[str, Stamp]) -> dict[str, SegmentEvents]:
         """Return the events of transactions of such files."""
-        ends = {path: last for path, (last,) in self._rows(files, ["last_offset"])}
         return {
-            path: SegmentEvents(list(zip(*numbers, strict=True)), None if ends[path] is None else ends[path] + 1)
-            for path, numbers in self._lists(files, EVENT_COLUMNS)
+            path: SegmentEvents(list(zip(*numbers, strict=True)), None if last is None else last + 1)
+            for path, (last, *numbers) in self._rows(files, ("last_offset", *EVENT_COLUMNS))
+            if _are_complete(numbers)
         }
-
-    def _lists(self, files: Mapping[str, Stamp], names: Sequence[str]) -> Iterator[tuple[str, list[list[int]]]]:
-        """Yield the lists of numbers of files, if they are of one length."""
-        for path, lists in self._rows(files, names):
-            lengths = {len(one) if one is not None and None not in one else -1 for one in lists}
-            if len(lengths) == 1 and -1 not in lengths:
-                yield path, lists
 
     def _rows(self, files: Mapping[str, Stamp], names: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
         stamps = pa.array(map(stamp_text, files.values()), pa.string())
@@ -164,6 +158,12 @@ class ZoneMaps:
         taken = self._table.select(names).take(pa.array(found.values(), pa.int64()))
         for path, *values in zip(found, *(column.to_pylist() for column in taken.columns), strict=True):
             yield path, values
+
+
+def _are_complete(lists: Sequence[list[int] | None]) -> bool:
+    """Return whether lists of numbers are there, without nulls, and of one length."""
+    lengths = {len(one) if one is not None and None not in one else -1 for one in lists}
+    return len(lengths) == 1 and -1 not in lengths
 
 
 def _keys(paths: Any, stamps: Any) -> Any:
