@@ -177,3 +177,15 @@ def test_undamaged_replicas_that_were_compacted_lose_nothing(tmp_path: Path) -> 
     code, lost, found = _repair(full, cleaned, tmp_path / "t-0")
     assert (code, lost) == (0, [])
     assert found[4] == (b"x", b"2")
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_segments_that_the_cleaner_emptied_are_no_loss(swapped: bool, tmp_path: Path) -> None:
+    """Sound replicas of a compacted topic, of which one begins later: a repair of them lost nothing, exit code 0."""
+    old, new = [_batch([(n, b"k", b"%d" % n)]) for n in (0, 8)], [_batch([(n, b"k%d" % n, b"1")]) for n in range(20, 23)]
+    whole = _replica(tmp_path / "a" / "t-0", old[1])
+    (whole / f"{20:020}.log").write_bytes(b"".join(new))
+    (tmp_path / "a" / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 20\n")
+    later = _replica(tmp_path / "b" / "t-0", *new, base=20)
+    code, lost, found = _repair(*((later, whole) if swapped else (whole, later)), tmp_path / "t-0")
+    assert (code, lost, sorted(found)) == (0, [], [8, 20, 21, 22])

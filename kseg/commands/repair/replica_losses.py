@@ -63,11 +63,10 @@ def _lost_between(
     parts: list[tuple[int, int, int, LostRange]] = []
     for n, replica in enumerate(replicas):
         for loss in replica.loses(first, last):
+            if isinstance(loss, LostOffsets):  # nothing shows that these had batches: the repair of the result names them
+                continue
             low, high = replica.lost_offsets(loss)
-            low, high = max(first, low), last if high is None else min(last, high)
-            # Offsets between segments, of which nothing shows that they had batches, are a gap as in other replicas.
-            if not (isinstance(loss, LostOffsets) and any(other.lacks(low, high) for other in replicas)):
-                parts.append((low, high, n, loss))
+            parts.append((max(first, low), last if high is None else min(last, high), n, loss))
     parts.sort(key=lambda part: part[:3])
     while parts:
         begin, end, *_ = parts[0]
