@@ -13,7 +13,7 @@ import pytest
 
 from kseg.errors import KsegError
 from kseg.format.segment.row_filter import RowFilter
-from tests.support.cli import kseg
+from tests.support.cli import invoke, kseg
 from tests.support.fixtures import SEGMENTS
 from tests.support.growing_logs import batch, write
 
@@ -24,7 +24,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 from kseg.extras.views.planning import Request, Split, plan
 from kseg.extras.views.split_rows import read
 from kseg.extras.views.view_table import columns_of
-from tests.support.s3_server import S3Server, s3_server
+from tests.support.s3_server import FAULTS, S3Server, s3_server
 
 SOURCE = SEGMENTS / "4.3.0-v2-none-segments"
 BUCKET = "s3://backup/cluster.a"
@@ -261,6 +261,28 @@ def test_a_503_of_the_server_is_not_damage(server: S3Server, logs: Path, view: s
                 rows(url, view=view)
     finally:
         server.fails = lambda method, path: False
+
+
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "throttled"])
+@pytest.mark.parametrize("times", [1, 1 << 30], ids=["once", "always"])
+def test_a_wrong_answer_of_the_store_is_not_damage(server: S3Server, fault: str, times: int) -> None:
+    """A request fails, once or from then on: the answer is that of a whole read, or an error with exit code 2."""
+    url = server.put_folder(SOURCE, "odd/orders-1")
+    commands = (("validate", "--jobs", "1", "--format", "jsonl", url), ("dump", "--format", "jsonl", url))
+    server.fault = fault
+    try:
+        for command in commands:
+            server.fails = lambda method, path: False
+            sound, _, requests = server.count(lambda command=command: invoke(*command))  # type: ignore[misc]
+            assert sound.exit_code == 0
+            for number in range(0, requests, 1 + requests // 8):
+                left = iter(range(number))
+                server.fails = failing(lambda method, path, left=left: next(left, None) is None, times)  # type: ignore[misc]
+                done = invoke(*command)
+                assert done.exit_code == 2 or (done.exit_code, done.stdout) == (0, sound.stdout), (number, done.output)
+                assert "Traceback" not in done.output
+    finally:
+        server.fails, server.fault = lambda method, path: False, "throttled"
 
 
 @pytest.mark.spark

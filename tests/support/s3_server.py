@@ -1,4 +1,4 @@
-"""A server of S3's protocol on loopback, in this process: it counts the bytes of objects, and can answer with 503."""
+"""A server of S3's protocol on loopback, in this process: it counts the bytes of objects, and can fail as stores do."""
 
 from __future__ import annotations
 
@@ -18,13 +18,29 @@ from werkzeug.serving import make_server
 BUCKET = "backup"
 
 
+#: How a request fails: the status line, and the body; None is the body of the right answer.
+FAULTS: dict[str, tuple[str, bytes | None]] = {
+    "throttled": (
+        "503 Slow Down",
+        b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>",
+    ),
+    "denied": ("403 Forbidden", b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"),
+    "page of a proxy": ("200 OK", b"<html><body>Please sign in.</body></html>" * 20),
+    "whole object": ("200 OK", None),
+}
+
+
 class S3Server:
-    """The requests for objects and their answers. ``fails`` decides by method and path which requests are answered 503."""
+    """The requests for objects and their answers.
+
+    ``fails`` decides by method and path which requests fail, and ``fault`` how: one of FAULTS.
+    """
 
     def __init__(self) -> None:
         self.endpoint = ""
         self.sent = 0
         self.requests: list[tuple[str, str]] = []
+        self.fault = "throttled"
         self.fails: Callable[[str, str], bool] = lambda method, path: False
         self._application = DomainDispatcherApplication(create_backend_app)
 
@@ -32,8 +48,11 @@ class S3Server:
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
         self.requests.append((method, path))
         if self.fails(method, path):
-            body = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
-            start_response("503 Slow Down", [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
+            line, body = FAULTS[self.fault]
+            if body is None:
+                environ.pop("HTTP_RANGE", None)
+                return self._application(environ, start_response)
+            start_response(line, [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
             return [body]
         answer: Iterable[bytes] = self._application(environ, start_response)
         return self._counted(answer) if method == "GET" and path.count("/") > 1 else answer

@@ -45,8 +45,8 @@ class RemoteFile(io.RawIOBase):
     """An open file at a URL. ``status`` is its status when it was opened: that of a pipe if its size is unknown.
 
     The first request has the bytes of the read. While the file is read on, each has twice the bytes of the one before, at
-    most BLOCK and not after ``read_until``. One block is kept. A read that ends before the size raises OSError: the
-    connection was lost, or the object was replaced.
+    most BLOCK and not after ``read_until``. One block is kept. An answer of another size raises OSError: the connection was
+    lost, the object was replaced, or a proxy answered with a page of its own.
     """
 
     def __init__(self, url: str, file: Any, size: int | None) -> None:
@@ -115,6 +115,8 @@ class RemoteFile(io.RawIOBase):
             raise OSError(reason(error, self._url)) from error
         if not data and self._size is not None:
             raise OSError(f"ended at byte {self._position} of {self._size}")
+        if self._size is not None and len(data) != wanted:  # a proxy's page, or the whole object
+            raise OSError(f"the answer has {len(data)} bytes instead of {wanted} from byte {self._position} on")
         self._block, self._begin, self._end = memoryview(data), self._position, self._position + len(data)
 
     def close(self) -> None:
