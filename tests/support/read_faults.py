@@ -123,8 +123,13 @@ class _RemoteFile(io.BytesIO):
         self._place = place
 
     def read(self, size: int | None = -1) -> Any:
-        wanted = _READ if size is None or size < 0 else min(size, _READ)
-        return self._filesystem.faults.call(self._place, lambda: io.BytesIO.read(self, wanted), short=b"")
+        left = len(self.getbuffer()) if size is None or size < 0 else size
+        read = b""
+        while left:
+            part = min(left, _READ)
+            data = self._filesystem.faults.call(self._place, lambda part=part: io.BytesIO.read(self, part), short=b"")
+            read, left = read + data, left - len(data) if data else 0
+        return read
 
 
 @contextmanager
