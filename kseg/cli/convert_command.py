@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -100,9 +102,20 @@ def convert(asked: ConvertOptions) -> int:
         note(f"not copied: {', '.join(result.left_out[:LISTED])}{f' and {more} more' if more > 0 else ''}")
     for conversion in result.segments:
         _note_size(conversion)
+    _note_markers(result.segments, source)
     for line in result.failed:
         fail(line)
     return FAILED if result.failed else FOUND if notes.errors else 0
+
+
+def _note_markers(segments: Sequence[Conversion], source: str) -> None:
+    """Say that skipped batches can have had markers, without which aborted records count as committed."""
+    lossy = {os.path.dirname(one.source) for one in segments if one.skipped or one.lost_bytes}
+    if any(one.transactional and os.path.dirname(one.source) in lossy for one in segments):
+        note(
+            "a skipped batch can have had the marker of a transaction: "
+            f"`kseg repair --dry-run {source}` names the transactions whose outcome that changes"
+        )
 
 
 def _note_size(conversion: Conversion) -> None:

@@ -56,6 +56,18 @@ def test_committed_records_that_count_as_aborted_now_are_named(tmp_path: Path) -
     assert "producer 5: the records of offsets 0..5 are aborted now" in repaired(tmp_path, *log)
 
 
+def test_a_conversion_that_skips_a_marker_names_the_command(tmp_path: Path) -> None:
+    """What it names tells the transactions."""
+    source = tmp_path / "orders-0"
+    source.mkdir()
+    log = data(0, 3, 5, 0), damaged(marker(3, 5, commits=False)), data(4, 2, 5, 3), marker(6, 5, commits=True)
+    (source / f"{0:020}.log").write_bytes(b"".join(log))
+    done = invoke("convert", "any-to-v2", "--compression", "gzip", "--skip-damaged", source, tmp_path / "new")
+    assert (done.exit_code, f"`kseg repair --dry-run {source}`" in done.stderr) == (1, True)
+    told = invoke("repair", "--dry-run", source)
+    assert "offsets 0..5 are committed now" in told.stderr
+
+
 def test_a_loss_outside_of_transactions_is_silent(tmp_path: Path) -> None:
     """Neither before the first record of a transaction nor after its marker."""
     plain = batch(0, 0, [(0, b"key", b"value")])
