@@ -114,7 +114,7 @@ def _note_markers(segments: Sequence[Conversion], source: str) -> None:
     if any(one.transactional and os.path.dirname(one.source) in lossy for one in segments):
         note(
             "a skipped batch can have had the marker of a transaction: "
-            f"`kseg repair --dry-run {source}` names the transactions whose outcome that changes"
+            f"`kseg repair {source} NEW` names the transactions whose outcome that changes"
         )
 
 

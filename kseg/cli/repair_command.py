@@ -11,7 +11,7 @@ from typing import TextIO
 import click
 
 from kseg.cli import common
-from kseg.cli.messages import FAILED, FOUND, fail_after, guard_stdout, note, note_output
+from kseg.cli.messages import FAILED, FOUND, INPUTS, fail_after, guard_stdout, note, note_output
 from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import DetailOptions, command
 from kseg.commands.repair import replicated_log_dirs, several_replicas
@@ -88,6 +88,7 @@ def repair(asked: RepairOptions) -> int:
             merged = repair_all(sources, target, plan, report.add, progress, asked.prefer)
             result = merged.repaired
             report.add_replicas(merged)
+            click.get_current_context().meta[INPUTS] = []  # of a segment of zeros, another replica has the content
         else:
             result = run(sources[0], target, plan, report.add, progress)
         report.finish(result, plan)

@@ -63,8 +63,8 @@ def test_a_conversion_that_skips_a_marker_names_the_command(tmp_path: Path) -> N
     log = data(0, 3, 5, 0), damaged(marker(3, 5, commits=False)), data(4, 2, 5, 3), marker(6, 5, commits=True)
     (source / f"{0:020}.log").write_bytes(b"".join(log))
     done = invoke("convert", "any-to-v2", "--compression", "gzip", "--skip-damaged", source, tmp_path / "new")
-    assert (done.exit_code, f"`kseg repair --dry-run {source}`" in done.stderr) == (1, True)
-    told = invoke("repair", "--dry-run", source)
+    assert (done.exit_code, f"`kseg repair {source} NEW`" in done.stderr) == (1, True)
+    told = invoke("repair", source, tmp_path / "repaired")
     assert "offsets 0..5 are committed now" in told.stderr
 
 

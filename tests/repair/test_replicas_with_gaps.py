@@ -182,10 +182,22 @@ def test_undamaged_replicas_that_were_compacted_lose_nothing(tmp_path: Path) -> 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_segments_that_the_cleaner_emptied_are_no_loss(swapped: bool, tmp_path: Path) -> None:
     """Sound replicas of a compacted topic, of which one begins later: a repair of them lost nothing, exit code 0."""
-    old, new = [_batch([(n, b"k", b"%d" % n)]) for n in (0, 8)], [_batch([(n, b"k%d" % n, b"1")]) for n in range(20, 23)]
+    old, new = (
+        [_batch([(n, b"k", b"%d" % n)]) for n in (0, 8)],
+        [_batch([(n, b"k%d" % n, b"1")]) for n in range(20, 23)],
+    )
     whole = _replica(tmp_path / "a" / "t-0", old[1])
     (whole / f"{20:020}.log").write_bytes(b"".join(new))
     (tmp_path / "a" / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 20\n")
     later = _replica(tmp_path / "b" / "t-0", *new, base=20)
     code, lost, found = _repair(*((later, whole) if swapped else (whole, later)), tmp_path / "t-0")
     assert (code, lost, sorted(found)) == (0, [], [8, 20, 21, 22])
+
+
+def test_another_replica_has_the_content_of_a_segment_of_zeros(tmp_path: Path) -> None:
+    """Nothing is unknown where a replica has the records: exit code 0. Of one replica alone it is 2."""
+    batches = [_batch([(n, b"k", b"%d" % n)]) for n in range(4)]
+    zeros = _replica(tmp_path / "a" / "t-0", bytes(200))
+    whole = _replica(tmp_path / "b" / "t-0", *batches)
+    assert _repair(zeros, whole, tmp_path / "t-0")[0] == 0
+    assert invoke("repair", zeros, tmp_path / "t-1").exit_code == 2

@@ -63,7 +63,9 @@ def _lost_between(
     parts: list[tuple[int, int, int, LostRange]] = []
     for n, replica in enumerate(replicas):
         for loss in replica.loses(first, last):
-            if isinstance(loss, LostOffsets):  # nothing shows that these had batches: the repair of the result names them
+            if isinstance(
+                loss, LostOffsets
+            ):  # nothing shows that these had batches: the repair of the result names them
                 continue
             low, high = replica.lost_offsets(loss)
             parts.append((max(first, low), last if high is None else min(last, high), n, loss))
