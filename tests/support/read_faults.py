@@ -126,8 +126,8 @@ class _RemoteFile(io.BytesIO):
         left = len(self.getbuffer()) if size is None or size < 0 else size
         read = b""
         while left:
-            part = min(left, _READ)
-            data = self._filesystem.faults.call(self._place, lambda part=part: io.BytesIO.read(self, part), short=b"")
+            read_part = partial(io.BytesIO.read, self, min(left, _READ))
+            data = self._filesystem.faults.call(self._place, read_part, short=b"")
             read, left = read + data, left - len(data) if data else 0
         return read
 

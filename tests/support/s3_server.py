@@ -51,7 +51,8 @@ class S3Server:
             line, body = FAULTS[self.fault]
             if body is None:
                 environ.pop("HTTP_RANGE", None)
-                return self._application(environ, start_response)
+                whole: Iterable[bytes] = self._application(environ, start_response)
+                return whole
             start_response(line, [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
             return [body]
         answer: Iterable[bytes] = self._application(environ, start_response)
