@@ -118,7 +118,7 @@ def test_a_failing_disk(fails_at: int, source: Path, tmp_path: Path) -> None:
     """Bytes that can't be read today may be readable later: they are not damage to be left out."""
     failing_disk(fails_at, good_openings=0)
     before = digests(tmp_path)
-    with pytest.raises(UnreadableError, match="Input/output error|the answer has 100000 bytes"):
+    with pytest.raises(UnreadableError, match="Input/output error"):
         repair(f"failing://{source / FIRST}", str(tmp_path / FIRST), RepairPlan())
     assert digests(tmp_path) == before
 

@@ -109,6 +109,8 @@ class RemoteFile(io.RawIOBase):
                 wanted = max(wanted, min(least, (self._until or 0) - self._position))
                 self._file.seek(self._position)
             data = self._file.read(wanted)
+            if self._size is not None and 0 < len(data) < wanted:
+                self._file.read(wanted - len(data))  # an error of this one is the reason
         except (OSError, MemoryError):
             raise
         except Exception as error:
