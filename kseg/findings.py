@@ -186,6 +186,10 @@ class Policy:
         return cls(overrides)
 
 
+#: Errors whose batches are read by brokers, followers and consumers: a command that writes a log keeps these batches.
+SERVED = frozenset({"duplicate-sequence", "invalid-timestamp", "producer-epoch-regression"})
+
+
 def is_noted(finding: Finding, policy: Policy | None = None) -> bool:
     """Return whether commands other than ``kseg validate`` report a finding: infos are visible in their rows, but one."""
     rule = RULES[finding.rule]

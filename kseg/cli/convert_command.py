@@ -19,7 +19,7 @@ from kseg.commands.convert import conversion_plan
 from kseg.commands.convert.conversion import convert as run
 from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.convert.transcode import Conversion
-from kseg.findings import Policy, Severity
+from kseg.findings import SERVED, Policy, Severity
 from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.format.storage.segment_files import find_segments, total_size
 from kseg.report.formats import CONVERSION, destination, write
@@ -84,8 +84,8 @@ def convert(asked: ConvertOptions) -> int:
     DST and its indexes atomically.
     """
     notes, plan, source, target = FindingNotes(), asked.plan, asked.source, asked.target
-    # A v0 or v1 message is written without the codec that it claims: nothing is lost.
-    notes.policy = Policy({"claimed-codec": Severity.WARNING})
+    # These batches are converted: a v0 or v1 message is written without the codec that it claims. Nothing is lost.
+    notes.policy = Policy(dict.fromkeys({"claimed-codec", *SERVED}, Severity.WARNING))
     files = list(find_segments(source))
     with (
         progress_bar(total_size(files)) as progress,

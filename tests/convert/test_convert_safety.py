@@ -18,7 +18,7 @@ from kseg.commands.convert.conversion import convert
 from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.validate.validate import validate_segment
 from kseg.errors import KsegError, UnreadableError
-from kseg.findings import RULES, Finding, Severity
+from kseg.findings import RULES, SERVED, Finding, Severity
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.writer.output_guards import DamagedError, index_paths
 from kseg.results import Settings
@@ -186,7 +186,7 @@ def test_a_source_that_validate_calls_damaged_is_refused(tmp_path: Path) -> None
     damaged = 0
     for log in sorted((FIXTURES / "findings").glob("*/*.log")):
         found = validate_segment(SegmentFile(str(log)), Settings()).verdicts
-        if not any(verdict.severity >= Severity.ERROR for verdict in found):
+        if not any(verdict.severity >= Severity.ERROR and verdict.rule.name not in SERVED for verdict in found):
             continue
         damaged += 1
         target = tmp_path / log.parent.name / log.name

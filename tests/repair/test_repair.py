@@ -22,7 +22,7 @@ from kseg.commands.repair.repair_losses import CorrectedBatch, DuplicateBatch, L
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.validate.validate import validate_segment
 from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError
-from kseg.findings import RULES, Finding, Policy, Severity
+from kseg.findings import RULES, SERVED, Finding, Policy, Severity
 from kseg.format.compress.codecs import codec_name
 from kseg.format.log_loader.recovery_plan import plan_partition
 from kseg.format.record.layout import CODEC_MASK, LOG_OVERHEAD
@@ -53,12 +53,16 @@ OF_THE_LOG = [FINDINGS / rule.name for rule in RULES.values() if rule.code < "K5
 DAMAGED = sorted(
     folder
     for folder in OF_THE_LOG
-    if any(folder.glob("*.log")) and '"severity": "error"' in (folder / "expect.jsonl").read_text("utf-8")
+    if folder.name not in SERVED
+    and any(folder.glob("*.log"))
+    and '"severity": "error"' in (folder / "expect.jsonl").read_text("utf-8")
 )
 # A file that is read with --as is not a segment that could be repaired.
 FRAMED = {path.parent for path in FINDINGS.glob("*/settings.json") if '"framing"' in path.read_text("utf-8")}
 SEGMENTS_OF_ONE = {folder for folder in FINDINGS.iterdir() if len(list(folder.glob("*.log"))) == 1}
-HARMLESS = sorted(SEGMENTS_OF_ONE - set(DAMAGED) - FRAMED - {FINDINGS / "zero-segment"})
+HARMLESS = sorted(
+    SEGMENTS_OF_ONE - set(DAMAGED) - FRAMED - {FINDINGS / rule for rule in SERVED} - {FINDINGS / "zero-segment"}
+)
 # These need the settings of their expectation.
 BY_OPTION = {"null-key", "oversize-entry", "past-timestamp"}
 MENDED = {
@@ -83,7 +87,9 @@ def run(*args: object) -> Result:
     return invoke("repair", *args)
 
 
-def repaired_bytes(data: bytes, folder: Path, name: str = FIRST) -> tuple[bytes, list[LostRange]]:
+def repaired_bytes(
+    data: bytes, folder: Path, name: str = FIRST, policy: Policy | None = None
+) -> tuple[bytes, list[LostRange]]:
     """Return the repaired bytes of a segment, checked as every repair is, and the report."""
     source, target = folder / "in" / name, folder / "out" / name
     source.parent.mkdir(exist_ok=True)
@@ -91,7 +97,7 @@ def repaired_bytes(data: bytes, folder: Path, name: str = FIRST) -> tuple[bytes,
     target.parent.mkdir()
     source.write_bytes(data)
     reported: list[LostRange] = []
-    result = repair(str(source), str(target), RepairPlan(), reported.append)
+    result = repair(str(source), str(target), RepairPlan(policy=policy or Policy()), reported.append)
     assert source.read_bytes() == data
     out = target.read_bytes()
     assert errors_in(target) == []
@@ -498,11 +504,19 @@ def test_random_damage(seed: int, tmp_path: Path) -> None:
         assert reported or len(out) < len(sound)
 
 
-def test_policy_keeps_what_it_calls_a_warning(tmp_path: Path) -> None:
-    """A batch is dropped for errors only."""
-    source, target = log_of(FINDINGS / "invalid-timestamp"), tmp_path / FIRST
-    done = run(source, target, "--rule", "invalid-timestamp=warning")
-    assert (done.exit_code, target.read_bytes()) == (0, source.read_bytes())
+@pytest.mark.parametrize("rule", sorted(SERVED))
+def test_what_brokers_and_consumers_read_is_kept(rule: str, tmp_path: Path) -> None:
+    """A batch with such an error is dropped only if the policy says so. A conversion keeps it, too."""
+    source = log_of(FINDINGS / rule)
+    kept, dropped, converted = (tmp_path / name / source.name for name in ("kept", "dropped", "converted"))
+    for target in (kept, dropped, converted):
+        target.parent.mkdir()
+    assert (run(source, kept).exit_code, kept.read_bytes()) == (0, source.read_bytes())
+    done = invoke("convert", "any-to-v2", source, converted)
+    assert (done.exit_code, converted.read_bytes()) == (0, source.read_bytes())
+    assert rule in done.stderr
+    assert run(source, dropped, "--rule", f"{rule}=error").exit_code == 1
+    assert errors_in(dropped) == []
 
 
 def test_many_duplicates_drop_only_themselves(tmp_path: Path) -> None:
@@ -510,7 +524,7 @@ def test_many_duplicates_drop_only_themselves(tmp_path: Path) -> None:
     sent = [build_batch([PlainRecord(n, b"k", b"v")], producer_id=7, producer_epoch=1, base_sequence=n)
             for n in range(40)]  # fmt: skip
     again = [put(sent[n - 1], 0, base_offset=n) if n % 4 == 2 else sent[n] for n in range(40)]
-    out, reported = repaired_bytes(b"".join(again), tmp_path)
+    out, reported = repaired_bytes(b"".join(again), tmp_path, policy=Policy({"duplicate-sequence": Severity.ERROR}))
     assert out == b"".join(batch for n, batch in enumerate(sent) if n % 4 != 2)
     assert [what.rule for what in reported] == ["duplicate-sequence"] * 10
 

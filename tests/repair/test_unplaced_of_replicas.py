@@ -12,6 +12,7 @@ from tests.support.cli import invoke
 from tests.support.records import NOW
 
 DAY = 86_400_000
+_RULES = ("--rule", "duplicate-sequence=error", "--rule", "invalid-timestamp=error")
 
 
 def _batch(first: int, value: bytes = b"v", time: int = NOW, sequence: int = -1) -> bytes:
@@ -21,7 +22,7 @@ def _batch(first: int, value: bytes = b"v", time: int = NOW, sequence: int = -1)
     return build_batch(records, partition_leader_epoch=0, producer_id=5, producer_epoch=0, base_sequence=sequence)
 
 
-#: The second one has sequences that the first one has, and the fourth a time that Kafka does not allow.
+#: Left out with _RULES: the second one has sequences that the first one has, and the fourth a time that Kafka rejects.
 _BROKEN_RULES = [
     _batch(0, sequence=0),
     _batch(5, b"again", NOW + 8 * DAY, sequence=0),
@@ -45,7 +46,7 @@ def _unplaced(folder: Path) -> bytes:
 def test_batches_that_two_equal_replicas_have(dry_run: bool, tmp_path: Path) -> None:
     """Each byte of both replicas is in the log or in ``.unplaced`` of the result; a dry run has the same rows."""
     replicas = [_replica(tmp_path / name / "t-0", *_BROKEN_RULES) for name in ("a", "b")]
-    options = ["--dry-run"] if dry_run else []
+    options = [*_RULES, *(["--dry-run"] if dry_run else [])]
     done = invoke("repair", *options, "--format", "jsonl", *replicas, tmp_path / "t-0")
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     unplaced = [row for row in rows if row["kind"] == "lost"]
@@ -90,9 +91,11 @@ def test_a_batch_without_a_place_in_a_whole_log(tmp_path: Path) -> None:
 def test_the_next_repair_keeps_them(tmp_path: Path) -> None:
     """A repair of a result copies its file ``.unplaced``: what an earlier repair left out is not lost."""
     source = _replica(tmp_path / "a" / "t-0", *_BROKEN_RULES)
-    assert invoke("repair", source, tmp_path / "once" / "t-0").exit_code == 2  # the folder of DST does not exist
+    assert (
+        invoke("repair", *_RULES, source, tmp_path / "once" / "t-0").exit_code == 2
+    )  # the folder of DST does not exist
     (tmp_path / "once").mkdir()
-    assert invoke("repair", source, tmp_path / "once" / "t-0").exit_code == 1
+    assert invoke("repair", *_RULES, source, tmp_path / "once" / "t-0").exit_code == 1
     assert invoke("repair", tmp_path / "once" / "t-0", tmp_path / "t-0").exit_code == 0
     assert _unplaced(tmp_path / "t-0") == b"".join(_BROKEN_RULES[1::2])
 
@@ -100,7 +103,7 @@ def test_the_next_repair_keeps_them(tmp_path: Path) -> None:
 def test_replicas_without_a_valid_batch(tmp_path: Path) -> None:
     """Nothing is written, and the message names no hidden folder."""
     replicas = [_replica(tmp_path / name / "t-0", _batch(0, time=-60_000)) for name in ("a", "b")]
-    done = invoke("repair", *replicas, tmp_path / "t-0")
+    done = invoke("repair", *_RULES, *replicas, tmp_path / "t-0")
     assert (done.exit_code, (tmp_path / "t-0").exists()) == (2, False)
     assert "no replica has a valid batch" in done.stderr
     assert ".tmp" not in done.stderr

@@ -16,7 +16,7 @@ from kseg.commands.convert import another_cluster as another_clusters
 from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.convert.transcode import Conversion, Transcoder
 from kseg.errors import KsegError, UnreadableError
-from kseg.findings import RULES, Finding, Severity, Verdict
+from kseg.findings import RULES, SERVED, Finding, Severity, Verdict
 from kseg.format.checks.batch_checks import CheckState
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import INT32_MAX
@@ -182,6 +182,8 @@ class _DamagePolicy:
 
 def _is_converted(finding: Finding) -> bool:
     """Return whether a batch with this error is converted: a v0 or v1 message is written without its claimed codec."""
+    if finding.rule in SERVED:
+        return True
     return finding.rule == "claimed-codec" and finding.facts["what"] == CLAIMED_VALUE
 
 

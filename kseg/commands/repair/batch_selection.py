@@ -1,9 +1,10 @@
 """Decide which batches of a segment ``kseg repair`` keeps, corrects and drops.
 
 A batch is kept if its CRC is right, all its records can be read, its offsets are in order, and no check of ``kseg validate``
-finds an error in it. It is copied byte for byte. A correction needs proof in the file, or must not affect data: a size or
-magic that the CRC proves, a base offset that the adjacent batches prove, a largest timestamp that the records prove, and
-leader epochs that are negative or decrease. No CRC covers leader epochs; each becomes that of an adjacent batch.
+finds an error in it, except one that brokers and consumers do not notice. It is copied byte for byte. A correction needs
+proof in the file, or must not affect data: a size or magic that the CRC proves, a base offset that the adjacent batches
+prove, a largest timestamp that the records prove, and leader epochs that are negative or decrease. No CRC covers leader
+epochs; each becomes that of an adjacent batch.
 """
 
 from __future__ import annotations

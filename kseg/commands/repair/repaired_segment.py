@@ -16,7 +16,7 @@ from kseg.commands.repair.repair_losses import CorrectedBatch, LostRange, Report
 from kseg.commands.repair.repaired_checkpoints import NO_EVIDENCE, EpochEvidence
 from kseg.commands.repair.segment_places import SegmentPlace
 from kseg.errors import KsegError
-from kseg.findings import Policy, Severity, do_nothing
+from kseg.findings import SERVED, Policy, Severity, do_nothing
 from kseg.format.checks.batch_checks import CheckState
 from kseg.format.checks.run_checks import check_settings, new_collector, run_checks
 from kseg.format.record.columns import BatchColumns
@@ -43,7 +43,7 @@ from kseg.text import count_of
 
 @dataclass(frozen=True, slots=True)
 class RepairPlan:
-    """The settings of a repair. A batch with a finding that is an error in ``policy`` is dropped.
+    """The settings of a repair. A batch with a finding that is an error in ``errors`` is dropped.
 
     ``merged``: the batches are those of replicas that are repaired already. Its newest segment can begin with a hole.
     """
@@ -55,6 +55,11 @@ class RepairPlan:
     policy: Policy = field(default_factory=Policy)
     index_interval: int = INDEX_INTERVAL_BYTES
     merged: bool = False
+
+    @property
+    def errors(self) -> Policy:
+        """``policy``; what brokers and consumers do not notice is an error in it only if it says so."""
+        return self.policy.with_defaults(dict.fromkeys(SERVED, Severity.WARNING))
 
 
 def repair_segment(
@@ -131,7 +136,7 @@ def _salvage(
     Those that the result can't have are written to ``others``.
     """
     name = tally.source if place is None else tally.target
-    limits = check_settings(name, Settings(policy=plan.policy))
+    limits = check_settings(name, Settings(policy=plan.errors))
     ceiling = None if place is None else place.ceiling
     if ceiling is None:
         named = _named_offset(tally)
@@ -144,7 +149,7 @@ def _salvage(
             report(replace(row, position=begin, end=end))
 
     salvage = SegmentSalvage(
-        out, tally, limits, plan.policy, ceiling, report_at_source,
+        out, tally, limits, plan.errors, ceiling, report_at_source,
         salvage_records=plan.salvage_records, place=place, epochs=epochs,
         unplaced=None if others is None else others.file,
     )  # fmt: skip
@@ -293,7 +298,7 @@ def _check(
 
     If the log must have the batches ``copied``, these are compared instead of decoding the records.
     """
-    settings = Settings(policy=plan.policy, deep=copied is None)
+    settings = Settings(policy=plan.errors, deep=copied is None)
     checks = new_collector(SegmentFile(name), settings)
     found = CopiedBatches()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kseg.errors import KsegError
-from kseg.findings import RULES, Finding, Report, Severity, Verdict, do_nothing
+from kseg.findings import RULES, SERVED, Finding, Report, Severity, Verdict, do_nothing
 from kseg.format.checks.batch_checks import CheckState
 from kseg.format.checks.offset_checks import (
     MUST_INCREASE,
@@ -236,7 +236,7 @@ def runs_of(chunk: Chunk, target: int, *, copies: bool) -> Iterator[BatchRun]:
 _BATCH_CHECKS = tuple(check for check in BATCH_CHECKS if check.in_conversion)
 _RECORD_CHECKS = tuple(check for check in RECORD_CHECKS if check.in_conversion)
 #: Errors in the header of a batch with valid records: the error is reported, and the batch is converted.
-_KEPT = frozenset({"leader-epoch-regression", "negative-leader-epoch", "max-timestamp-mismatch"})
+_KEPT = SERVED | {"leader-epoch-regression", "negative-leader-epoch", "max-timestamp-mismatch"}
 
 
 class SourceChecks:
