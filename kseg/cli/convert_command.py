@@ -105,6 +105,8 @@ def convert(asked: ConvertOptions) -> int:
     _note_markers(result.segments, source)
     for line in result.failed:
         fail(line)
+    if result.failed:
+        fail(f"{count_of(len(result.failed), 'partition')} not written to {target}")
     return FAILED if result.failed else FOUND if notes.errors else 0
 
 

@@ -67,8 +67,8 @@ def repair(asked: RepairOptions) -> int:
     """Copy the valid batches of a segment, a partition folder or a log directory, and list the losses.
 
     A valid batch has a correct CRC, readable records, offsets in order, and no error of validate that a broker or a consumer
-    notices. Valid batches are copied byte for byte, and get new indexes. Wrong sizes and magic bytes are corrected if the CRC proves the value. SRC is never
-    changed, and DST is written atomically.
+    notices. Valid batches are copied byte for byte, and get new indexes. Wrong sizes and magic bytes are corrected if the
+    CRC proves the value. SRC is never changed, and DST is written atomically.
 
     Several SRC are replicas of one partition, or log directories with replicas of the same partitions: DST has what at least
     one of them has. If replicas diverge and leader epochs do not decide it, the partition is not written without --prefer.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from typing import TextIO
@@ -58,13 +59,14 @@ def write_text(result: ConvertResult, out: TextIO, *, detail: int = 0) -> None:
         total = Conversion("", f"total of {count_of(len(result.segments), 'segment')}")
         for one in result.segments:
             total.merge(one)
-        _write_lines(total, out)
+        _write_lines(total, out, offsets=len({os.path.dirname(one.target) for one in result.segments}) == 1)
     for one in result.segments if detail >= 0 or not several else ():
         if detail > 0 or not several or one.skipped or one.lost_bytes:
             _write_lines(one, out)
 
 
-def _write_lines(one: Conversion, out: TextIO) -> None:
+def _write_lines(one: Conversion, out: TextIO, *, offsets: bool = True) -> None:
+    """Write a result; without ``offsets``, those of several partitions, which say nothing together, are left out."""
     lines = [
         one.target,
         f"  batches  {one.entries_before:,} -> {one.entries_after:,}, {one.copied:,} of them copied unchanged",
@@ -77,9 +79,9 @@ def _write_lines(one: Conversion, out: TextIO) -> None:
             f"  skipped  {count_of(one.skipped, 'damaged batch')}; {count_of(one.lost_bytes, 'byte')} lost in total"
         )
     for kind, loss in one.lost.items():
-        offsets = inclusive_range("offset", loss.first_offset, loss.last_offset)
+        where = f", {inclusive_range('offset', loss.first_offset, loss.last_offset)}" if offsets else ""
         noun, more = LOSSES[kind]
-        lines.append(f"  lost     {kind}: {count_of(loss.count, noun)}{more}, {offsets}")
+        lines.append(f"  lost     {kind}: {count_of(loss.count, noun)}{more}{where}")
     for line in lines:
         print_text(out, escape_controls(line), indent=11)
 

@@ -60,9 +60,7 @@ DAMAGED = sorted(
 # A file that is read with --as is not a segment that could be repaired.
 FRAMED = {path.parent for path in FINDINGS.glob("*/settings.json") if '"framing"' in path.read_text("utf-8")}
 SEGMENTS_OF_ONE = {folder for folder in FINDINGS.iterdir() if len(list(folder.glob("*.log"))) == 1}
-HARMLESS = sorted(
-    SEGMENTS_OF_ONE - set(DAMAGED) - FRAMED - {FINDINGS / rule for rule in SERVED} - {FINDINGS / "zero-segment"}
-)
+HARMLESS = sorted(SEGMENTS_OF_ONE - set(DAMAGED) - FRAMED - {FINDINGS / name for name in (*SERVED, "zero-segment")})
 # These need the settings of their expectation.
 BY_OPTION = {"null-key", "oversize-entry", "past-timestamp"}
 MENDED = {
@@ -1266,7 +1264,7 @@ def test_any_rule_may_be_an_error(rule: str, tmp_path: Path) -> None:
     assert {finding.rule for finding in wrong} == {rule}
     target = tmp_path / source.name
     reported: list[LostRange] = []
-    repair(str(source), str(target), RepairPlan(policy=policy), reported.append)
+    repair(str(source), str(target), RepairPlan(policy=policy or Policy()), reported.append)
     if rule == "offset-gap":
         assert (reported, target.read_bytes()) == ([], source.read_bytes())
         return

@@ -336,9 +336,8 @@ def _write_epochs(
             if segment.leader_epochs and segment.leader_epochs[0][0] < epoch:
                 segment.leader_epochs[0][0] = epoch
         epoch = max([epoch, *(run[0] for run in segment.leader_epochs)])
-    if all(segment.copied == segment.entries_after for segment in segments):
-        if LEADER_EPOCHS in partition.names:
-            copy_file(partition.path / LEADER_EPOCHS, folder / LEADER_EPOCHS)
+    if LEADER_EPOCHS in partition.names and all(segment.copied == segment.entries_after for segment in segments):
+        copy_file(partition.path / LEADER_EPOCHS, folder / LEADER_EPOCHS)
         return
     runs = written_side_files.merged_runs(segment.leader_epochs for segment in segments)
     known = stored_leader_epochs(partition.path) or []

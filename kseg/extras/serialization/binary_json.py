@@ -29,14 +29,14 @@ def decode_msgpack(data: bytes) -> Any:
     Raises ValueError.
     """
     _check(data, _msgpack_head)
-    found = _decoded(lambda: msgpack.unpackb(data, strict_map_key=False, ext_hook=_extension))
+    found = _decoded("MessagePack", lambda: msgpack.unpackb(data, strict_map_key=False, ext_hook=_extension))
     return json_value(found, others={msgpack.Timestamp: lambda time: _NANOS(time.to_unix_nano(), {})})
 
 
 def decode_cbor(data: bytes) -> Any:
     """Return the value of CBOR as JSON has it. Raises ValueError, also for a tag that is not in _TAGS."""
     _check(data, _cbor_head)
-    found = _decoded(lambda: cbor2.loads(data, tag_hook=lambda tag, *_: tag.value))
+    found = _decoded("CBOR", lambda: cbor2.loads(data, tag_hook=lambda tag, *_: tag.value))
     others = {type(cbor2.undefined): lambda value: None, cbor2.CBORSimpleValue: lambda value: value.value}
     return json_value(found, others=others)
 
@@ -44,13 +44,13 @@ def decode_cbor(data: bytes) -> Any:
 _NANOS = timestamp_text(9, "Z")
 
 
-def _decoded(decode: Callable[[], Any]) -> Any:
+def _decoded(name: str, decode: Callable[[], Any]) -> Any:
     try:
         return decode()
     except (UsageError, MemoryError):
         raise
     except Exception as error:  # the libraries raise many kinds
-        raise ValueError(one_line(error)) from None
+        raise ValueError(f"not {name}: {one_line(error)}") from None
 
 
 def _extension(kind: int, data: bytes) -> Mapping[str, Any]:
@@ -81,7 +81,7 @@ def _check(data: bytes, head: _Head) -> None:
             if len(waiting) > MOST_DEPTH:
                 raise ValueError(f"the value is nested deeper than {MOST_DEPTH} levels")
     if at != len(data):
-        raise ValueError(f"expected {count_of(at, 'byte')}, got {len(data):,}")
+        raise ValueError(f"{count_of(len(data) - at, 'byte')} after the value")
 
 
 #: First byte -> the bytes after it; the bytes of the size, and of the type of an extension; the bytes of the number of

@@ -71,6 +71,10 @@ def parse_json(data: bytes) -> Any:
         return _parse_json(text_of_bytes(data))
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg} at character {error.pos:,}") from None
+    except ValueError as error:
+        if "integer string conversion" in str(error):  # Python's limit, which only its programs can change
+            raise ValueError("a number has more than 4,300 digits") from None
+        raise
     except RecursionError:
         raise ValueError("not JSON that can be read: it is nested too deeply") from None
 
