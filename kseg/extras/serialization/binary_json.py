@@ -80,7 +80,9 @@ def _check(data: bytes, head: _Head) -> None:
             waiting.append(inside)
             if len(waiting) > MOST_DEPTH:
                 raise ValueError(f"the value is nested deeper than {MOST_DEPTH} levels")
-    if at != len(data):
+    if at > len(data):
+        raise ValueError(f"expected {count_of(at, 'byte')}, got {len(data):,}")
+    if at < len(data):
         raise ValueError(f"{count_of(len(data) - at, 'byte')} after the value")
 
 
