@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zlib
 from typing import Any
 
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 
 from kseg.errors import UsageError
 from kseg.format.compress.codecs import CodecError
-from kseg.format.record import layout
+from kseg.format.record import encoder, layout
 from kseg.format.segment import records_chunk
 from kseg.format.segment.records_chunk import Header, Record
+from kseg.format.segment.segment_chunks import chunks_of
+from kseg.format.storage.source import Source
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 from tests.support import fuzzing
 from tests.support.fixtures import add_batch_fields
@@ -191,3 +194,30 @@ def _built(magic: int, codec: str, records: list[PlainRecord], append: bool) -> 
     return build_wrapper(
         records, magic=magic, compression=codec, timestamp_type=kind, append_time=NOW if append else None
     )
+
+
+@pytest.mark.parametrize(("magic", "kind"), [(0, "CreateTime"), (1, "CreateTime"), (1, "LogAppendTime")])
+def test_a_message_becomes_a_batch_as_in_kafkas_cleaner(magic: int, kind: str) -> None:
+    """``MemoryRecords.filterTo`` writes one batch per message: no producer, one record, the leader epoch, the same times."""
+    records = [
+        PlainRecord(offset, key, b"v" * 9, NOW + offset if magic else -1) for offset, key in ((7, b"k"), (9, None))
+    ]
+    data = b"".join(build_message(record, magic=magic, timestamp_type=kind) for record in records)
+    (chunk,) = chunks_of(Source("s", io.BytesIO(data), len(data)))
+    out = bytearray(1000)
+    end, largest = encoder.encode_single_batches(
+        chunk.window.data, chunk.records, 0, chunk.records.count, chunk.batches, 5, out, 10
+    )
+    at, sizes = 10, list[int]()
+    for record in records:
+        size = 12 + int.from_bytes(out[at + 8 : at + 12])
+        fields = layout.BATCH_HEADER.unpack_from(out, at)
+        attributes = layout.LOG_APPEND_TIME if kind == "LogAppendTime" else 0
+        assert fields[:4] == (record.offset, size - 12, 5, 2)
+        assert fields[5:] == (attributes, 0, record.timestamp, record.timestamp, -1, -1, -1, 1)
+        sizes.append(size)
+        at += size
+    assert (end, largest) == (at, max(sizes))
+    batches, found = read(bytes(out[10:end]))
+    assert [plain(record) for record in found] == records
+    assert all(batch.crc_valid for batch in batches)
