@@ -32,17 +32,28 @@ from tools.proof.figures import write_figure
 
 ROOT = Path(__file__).parents[2]
 _COPIED = ("kseg", "tests", "tools", "bench", "fixtures", "docs", "pyproject.toml", "CHANGES.md")
+#: Tests that run most lines of all rooms in a few seconds.
+_APPROVED = tuple(f"tests/{room}/test_approved_{room}.py" for room in ("validate", "recovery", "repair"))
 #: Room -> its modules, and the tests that may notice a change of them.
 ROOMS = {
-    "checks": (("kseg/format/checks",), ("tests/segment", "tests/checks", "tests/validate")),
+    "checks": (("kseg/format/checks",), ("tests/checks", "tests/segment", "tests/validate", "tests/wire")),
     "record": (
         ("kseg/format/record",),
-        ("tests/record", "tests/segment", "tests/writer", "tests/dump", "tests/convert"),
+        (
+            "tests/record", "tests/segment", "tests/writer", "tests/dump", "tests/convert", "tests/checks", "tests/diff",
+            "tests/wire", *_APPROVED,
+        ),
     ),
-    "segment": (("kseg/format/segment",), ("tests/segment", "tests/dump", "tests/validate", "tests/grep")),
+    "segment": (
+        ("kseg/format/segment",),
+        ("tests/segment", "tests/dump", "tests/validate", "tests/grep", "tests/checks", "tests/wire", *_APPROVED),
+    ),
     "repair": (("kseg/commands/repair",), ("tests/repair",)),
-    "recovery": (("kseg/commands/recovery.py", "kseg/format/log_loader"), ("tests/recovery",)),
-}
+    "recovery": (
+        ("kseg/commands/recovery.py", "kseg/format/log_loader"),
+        ("tests/recovery", "tests/report/test_doctor.py", *_APPROVED),
+    ),
+}  # fmt: skip
 #: CPU seconds after which a mutant hangs.
 _SECONDS = 600
 
@@ -175,10 +186,11 @@ class _Tests:
     def of(self, mutant: Mutant) -> list[str]:
         """Return the tests that can notice a mutant, the likely ones first.
 
-        These run its line; then the others of their files, as one test can prepare what the next one reads; then those
-        that start processes, which are not observed.
+        These run its line, the approved answers before the others; then the others of their files, as one test can
+        prepare what the next one reads; then those that start processes, which are not observed.
         """
         found = self._lines.get(str(self._copy / mutant.path), {}).get(str(mutant.line), [])
+        found.sort(key=lambda test: "/test_approved_" not in test)
         files = {test.partition("::")[0] for test in found}
         beside = [test for test in self._all if test.partition("::")[0] in files]
         return list(dict.fromkeys([*found, *beside, *self._with_processes]))
