@@ -16,8 +16,9 @@ from kseg.findings import Finding
 from kseg.format.checks.batch_checks import MICROSECONDS, NANOSECONDS, SECONDS, CheckSettings, CheckState, unit_of
 from kseg.format.checks.offset_checks import offset_ranges_join, wrapper_offsets_join
 from kseg.format.checks.run_checks import SegmentChecks
+from kseg.format.record.default_records import LARGE_BATCH
 from kseg.format.record.layout import INT32_MAX, LOG_APPEND_TIME
-from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.deep_reader import CHUNK_ROWS, DeepIterator
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.source import Source
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
@@ -408,3 +409,14 @@ def test_what_offsets_far_from_the_others_are(
     found = findings_of(parts, name_offset=name)
     size = len(parts[0])
     assert [((one.position or 0) // size, one.rule, one.offset, one.last_offset) for one in found] == expected
+
+
+@pytest.mark.parametrize("index", [1, CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1, 2 * CHUNK_ROWS])
+def test_a_record_out_of_order_is_found_where_a_large_batch_is_parted(index: int) -> None:
+    """A batch of many records is checked in parts: the first record of a part is compared with the last one before it."""
+    count = LARGE_BATCH + 9
+    deltas = [number - (number >= index) for number in range(count)]
+    payload = b"".join(damage.record(None, b"", offset_delta=delta) for delta in deltas)
+    (found,) = findings_of([damage.batch(batch(5), payload, count, last_offset_delta=count - 2)])
+    assert (found.rule, found.offset, found.facts["index"]) == ("record-offset-mismatch", 4 + index, index)
+    assert f"the previous offset {4 + index}" in found.facts["why"]

@@ -86,10 +86,12 @@ def check_record_offsets(chunk: Chunk, settings: CheckSettings, report: Report) 
 
 
 def _report_disorder(chunk: Chunk, row: int, report: Report) -> None:
-    offsets = chunk.records.offset
-    found = [i for i in chunk.rows(row)[1:] if offsets[i] <= offsets[i - 1]]
+    offsets, rows, before = chunk.records.offset, chunk.rows(row), chunk.previous_offset
+    found = [i for i in rows[1:] if offsets[i] <= offsets[i - 1]]
+    if before is not None and offsets[rows[0]] <= before:
+        found.insert(0, rows[0])
     for i, facts in _limited(chunk, found):
-        why = f"is not above the previous offset {offsets[i - 1]}"
+        why = f"is not above the previous offset {before if i == rows[0] else offsets[i - 1]}"
         report(record_finding("record-offset-mismatch", chunk, i, why=why, **facts))
 
 

@@ -215,10 +215,10 @@ def split_wrapper(
         shift_offsets(batches, row, records, first, shift)
     else:
         shift_offsets(batches, row, records, first, part.shift)
-        if disorder < 0 and batches.disorder[row] >= 0:
-            batches.disorder[row] += begin - first
-        elif disorder < 0 and begin and index > begin and records.offset[first] <= part.previous:
+        if disorder < 0 and begin and index > begin and records.offset[first] <= part.previous:
             batches.disorder[row] = begin
+        elif disorder < 0 and batches.disorder[row] >= 0:
+            batches.disorder[row] += begin - first
         if index > begin:
             part.previous = records.offset[records.count - 1]
         part.index = index

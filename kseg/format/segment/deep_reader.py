@@ -198,16 +198,17 @@ class DeepIterator:
             part.shift = legacy_records.wrapper_shift(batches, row, [])
             for name in ("first_record_offset", "last_record_offset"):
                 facts[name] = framing.clamped(facts[name]) + part.shift
-        size = payload.size
+        size, previous = payload.size, None
         for begin in self._split_parts(batches, row, payload, part, []):
             for name, value in facts.items():
                 getattr(batches, name)[row] = value
             if batches.record_total[row]:
                 chunk = Chunk(window, self._records)
                 chunk.first, chunk.stop = row, row + 1
-                chunk.index, chunk.payload_size = begin, size
+                chunk.index, chunk.previous_offset, chunk.payload_size = begin, previous, size
                 chunk.unfinished = part.index < facts["record_sum"]
                 chunk.payloads[row] = memoryview(payload.data)
+                previous = self._records.offset[self._records.count - 1]
                 yield chunk
 
     def _count_records(self, batches: BatchColumns, row: int, payload: input_buffer.LargePayload) -> bool:

@@ -252,9 +252,9 @@ class Chunk:
     """The records of the batches ``first`` to ``stop`` of a window (rows of ``batches``, stop exclusive).
 
     A large batch is yielded in several chunks that contain only this batch. ``index`` is the index of the chunk's first
-    record in the batch (0 otherwise), ``unfinished`` is whether more chunks of it follow, ``payload_size`` the size of
-    its decompressed payload in bytes. Count and check batches at the first chunk only (``resumed`` is False). The fact
-    columns of ``batches`` describe the whole batch.
+    record in the batch (0 otherwise), ``previous_offset`` the offset of the record before it, ``unfinished`` is whether
+    more chunks of it follow, ``payload_size`` the size of its decompressed payload in bytes. Count and check batches at
+    the first chunk only (``resumed`` is False). The fact columns of ``batches`` describe the whole batch.
 
     ``payload(row)`` is the buffer that ``key_at`` and the other record positions refer to. A chunk is valid until the
     next one is read.
@@ -268,6 +268,7 @@ class Chunk:
         self.stop = 0
         self.payloads: dict[int, memoryview] = {}
         self.index = 0
+        self.previous_offset: int | None = None
         self.unfinished = False
         self.payload_size: int | None = None
 
