@@ -411,6 +411,17 @@ def test_log_dirs_of_one_broker_share_nothing(tmp_path: Path) -> None:
     assert steps_of(one, other) == {("refuse", "meta.properties")}
 
 
+def test_one_log_dir_has_the_metadata_log(tmp_path: Path) -> None:
+    """A broker ends if two of them have it (``KafkaRaftServer.initializeLogDirs``)."""
+    one, other = make_log_dir(tmp_path, clean=True), tmp_path / "more"
+    other.mkdir()
+    text = (one / "meta.properties").read_text()
+    (other / "meta.properties").write_text(re.sub("directory.id=.*", "directory.id=" + "B" * 22, text))
+    assert steps_of(one, other) == set()
+    shutil.copytree(one / METADATA_LOG, other / METADATA_LOG)
+    assert ("refuse", METADATA_LOG) in steps_of(one, other) & steps_of(other, one)
+
+
 def metadata_losses(*paths: Path) -> list[tuple[str, str]]:
     """Return (folder, why) of each log directory that can lose its topics; the exit code and the summary agree."""
     done = run(*paths, "--format", "jsonl")
