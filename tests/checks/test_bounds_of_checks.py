@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
@@ -16,6 +17,7 @@ from kseg.findings import Finding
 from kseg.format.checks.batch_checks import MICROSECONDS, NANOSECONDS, SECONDS, CheckSettings, CheckState, unit_of
 from kseg.format.checks.offset_checks import offset_ranges_join, wrapper_offsets_join
 from kseg.format.checks.run_checks import SegmentChecks
+from kseg.format.compress import codecs
 from kseg.format.record.default_records import LARGE_BATCH
 from kseg.format.record.layout import INT32_MAX, LOG_APPEND_TIME
 from kseg.format.segment.deep_reader import CHUNK_ROWS, DeepIterator
@@ -420,3 +422,31 @@ def test_a_record_out_of_order_is_found_where_a_large_batch_is_parted(index: int
     (found,) = findings_of([damage.batch(batch(5), payload, count, last_offset_delta=count - 2)])
     assert (found.rule, found.offset, found.facts["index"]) == ("record-offset-mismatch", 4 + index, index)
     assert f"the previous offset {4 + index}" in found.facts["why"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "codec", "expected"),
+    [
+        ([b"\0\0\0\1"], 0, []),
+        ([b"\0\0\0\1"], 1, []),
+        ([b"\0\0\0\0"], 1, []),
+        ([b"\0\0\0"], 1, [("malformed-control-record", 0)]),
+        ([b"\0\0\0\1", b"\0\0\0\1"], 0, [("malformed-control-record", 0), ("malformed-control-record", 1)]),
+        ([b"\0", b"\0\1\0\1", b"\0"], 0, [
+            ("malformed-control-record", 0), ("malformed-control-record", 1), ("malformed-control-record", 2),
+            ("unknown-control-record", 1),
+        ]),
+    ],
+)  # fmt: skip
+def test_each_record_of_a_control_batch_is_checked(
+    keys: list[bytes], codec: int, expected: list[tuple[str, int]]
+) -> None:
+    """A marker is alone in its batch, compressed or not; a malformed record hides none after it."""
+    values = [struct.pack(">hi", 0, 9) if key[-1] < 2 else bytes(16) for key in keys]
+    payload = b"".join(
+        damage.record(key, value, offset_delta=n) for n, (key, value) in enumerate(zip(keys, values, strict=True))
+    )
+    data = control(3, b"\0\0\0\1")[:61] + bytes(codecs.compress(codec, payload) if codec else payload)
+    fields = {"record_count": len(keys), "last_offset_delta": len(keys) - 1, "attributes": 0x30 | codec}
+    found = findings_of([damage.alter(data, 0, size=len(data) - 12, **fields)])
+    assert [(one.rule, one.facts["index"]) for one in found] == expected
