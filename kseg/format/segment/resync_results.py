@@ -18,6 +18,7 @@ from kseg.format.record.layout import (
     RECORD_BATCH_OVERHEAD,
     RECORD_COUNT_AT,
     SIZE_AT,
+    V0_MIN_SIZE,
 )
 from kseg.format.segment import batch_evidence
 from kseg.format.segment.batch_evidence import LOOK_AHEAD, BatchChain, is_valid_batch, is_wrapper
@@ -307,10 +308,9 @@ def with_proved_offsets(buffer: InputBuffer, result: ResyncResult, expected: int
         told = "note" if "note" in finding.facts else "why"
         claimed = f"offset {last}" if first in (None, last) else f"offsets {first}..{last}"
         facts = {**finding.facts, told: f"{finding.facts.get(told, '')}; the header claims {claimed}"}
-        known = following is not None and expected < following
-        return finding._replace(
-            offset=expected if known else None, last_offset=following - 1 if known and following else None, facts=facts
-        )
+        if following is None or following <= expected:
+            return finding._replace(offset=None, last_offset=None, facts=facts)
+        return finding._replace(offset=expected, last_offset=following - 1, facts=facts)
 
     return replace(
         result,
@@ -333,7 +333,7 @@ def _is_likely(buffer: InputBuffer, finding: Finding, expected: int) -> bool:
 def _offset_at(buffer: InputBuffer, position: int) -> int | None:
     """Return the first offset of the valid batch at a position of the file, None for anything else."""
     distance = position - buffer.position
-    if distance < 0 or not buffer.fill(distance + RECORD_BATCH_OVERHEAD):
+    if distance < 0 or not buffer.fill(distance + LOG_OVERHEAD + V0_MIN_SIZE):
         return None
     at = buffer.start + distance
     size, magic = LOG_OVERHEAD + framing.read_int32(buffer.data, at + SIZE_AT), buffer.data[at + MAGIC_AT]
