@@ -47,6 +47,26 @@ def test_nothing_is_forgotten_up_to_the_limit() -> None:
     assert len(table.all()) == LIMIT
 
 
+def test_a_number_is_removed_from_both_tables() -> None:
+    """Also one that was stored long ago; a copy has its own numbers, and forgetting all of them is remembered."""
+    table = BoundedMap()
+    table.forget()
+    assert not table.forgot, "it had none"
+    for number in range(LIMIT + 2):
+        table.put(number, -number)
+    assert (len(table.old), len(table.young), table.forgot) == (LIMIT, 2, False)
+    table.put(0, 7)  # in both
+    copy = table.copy()
+    for number in (0, 1, LIMIT, LIMIT + 9):
+        table.drop(number)
+    assert [table.get(number) for number in (0, 1, 2, LIMIT, LIMIT + 1)] == [None, None, -2, None, -LIMIT - 1]
+    assert len(table.all()) == LIMIT - 1
+    assert [copy.get(number) for number in (0, 1, LIMIT)] == [7, -1, -LIMIT]
+    assert (len(copy.all()), copy.forgot) == (LIMIT + 2, False)
+    copy.forget()
+    assert (copy.all(), copy.forgot) == ({}, True)
+
+
 def transactional(producer_id: int, offset: int) -> bytes:
     return build_batch(
         [PlainRecord(offset, b"k", b"v", 1)], base_offset=offset, producer_id=producer_id, producer_epoch=0,
