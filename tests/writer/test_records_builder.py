@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from kseg.format.segment.records_chunk import Header, Record
 from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.storage.source import Source
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
-from tests.support import fuzzing
+from tests.support import damage, fuzzing
 from tests.support.fixtures import add_batch_fields
 from tests.support.records import CODECS, LEGACY_CODECS, NOW, plain, read, record_lists
 
@@ -221,3 +222,26 @@ def test_a_message_becomes_a_batch_as_in_kafkas_cleaner(magic: int, kind: str) -
     batches, found = read(bytes(out[10:end]))
     assert [plain(record) for record in found] == records
     assert all(batch.crc_valid for batch in batches)
+
+
+#: Around the ends of varints of each length.
+DELTAS = [0, 1, 63, 64, 8191, 8192, 1 << 20, (1 << 20) - 1, (1 << 27) - 1, 1 << 27, (1 << 31) - 1]
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+def test_records_are_written_byte_for_byte(delta: int) -> None:
+    """Lengths and deltas are zig-zag varints, as in ``DefaultRecord.writeTo``."""
+    for time in (0, delta, -delta, delta << 20):
+        records = [PlainRecord(5, b"k", b"v", NOW), PlainRecord(6 + delta, None, b"", NOW + time)]
+        last = damage.record(None, b"", offset_delta=1 + delta, timestamp_delta=time)
+        if delta < DELTAS[-1]:
+            assert build_batch(records)[61:] == damage.record(b"k", b"v") + last
+    if delta <= 1 << 20:
+        record = PlainRecord(0, b"k" * delta, b"v" * delta, NOW)
+        assert build_batch([record])[61:] == damage.record(record.key, record.value)
+        for magic in (0, 1):
+            message = build_message(replace(record, timestamp=NOW if magic else -1), magic=magic)
+            parts = [delta.to_bytes(4) + byte * delta for byte in (b"k", b"v")]
+            assert message[damage.FIELDS[magic]["key_size"][0] :] == b"".join(parts)
+            assert damage.fix_crc(message, 0) == message
+            assert damage.get(message, 0, "size") == len(message) - 12
