@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kseg.format.log_loader.broker_reader import BrokerReader, last_offset, position_of
+from kseg.format.compress import codecs
+from kseg.format.log_loader.broker_reader import HEAP, BrokerReader, base_offset, last_offset, position_of
 from kseg.format.log_loader.loaded_files import OfflineError, RefusedError
 from kseg.format.log_loader.partition_files import (
     File,
@@ -94,6 +95,50 @@ def test_a_log_ends_where_a_broker_stops_reading(name: str, tmp_path: Path) -> N
     wrong = damage.flip(whole, len(whole) - 1)
     assert read(wrong) == (kept, True, True)
     assert read(wrong, verify=False) == (len(whole), False, False)
+
+
+def message_set(magic: int, value: bytes | None, offset: int = 9) -> bytes:
+    """Return a compressed message with this value, decompressed."""
+    stored = None if value is None else bytes(codecs.compress(1, value))
+    built = build_message(PlainRecord(offset, None, stored, 1 if magic else -1), magic=magic)
+    return damage.alter(built, 0, attributes=1)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_the_first_offset_of_a_message_set_is_in_it(magic: int) -> None:
+    """``DeepRecordsIterator``: what it cannot read ends the broker; an incomplete last message is left out."""
+    inner = [build_message(PlainRecord(offset, b"k", b"v", 1 if magic else -1), magic=magic) for offset in (3, 7)]
+    nested, small = damage.alter(inner[0], 0, attributes=1), damage.put(inner[1], 0, size=13)
+    whole = message_set(magic, b"".join(inner))
+    key_at = damage.FIELDS[magic]["key_size"][0]
+    value_size = len(whole) - key_at - 8
+    cases: list[tuple[bytes, int | None]] = [
+        (whole, 5 if magic else 3),  # relative to the last one, which has the offset of the set
+        (message_set(magic, b"".join(inner), 7), 3),
+        (message_set(magic, b"".join(inner), 6), None if magic else 3),
+        (message_set(magic, b"".join(inner), 0), 3),  # old librdkafka
+        (message_set(magic, inner[0]), 9 if magic else 3),
+        (message_set(magic, inner[0] + inner[1][:-1]), 9 if magic else 3),
+        (message_set(magic, inner[0] + inner[1][:11]), 9 if magic else 3),
+        (message_set(magic, inner[0] + damage.put(inner[1], 0, size=HEAP)), 9 if magic else 3),
+        (message_set(magic, inner[0] + damage.put(inner[1], 0, size=HEAP + 1)), None),
+        (message_set(magic, inner[0] + small), None),
+        (message_set(magic, inner[0][:-1]), None),
+        (message_set(magic, nested), None),
+        (message_set(magic, b""), None),
+        (message_set(magic, None), None),
+        (damage.put(whole, 0, key_size=-2), 5 if magic else 3),
+        (damage.put(whole, 0, key_size=1 << 20), None),
+        (whole[: key_at + 4] + struct.pack(">i", value_size + 1) + whole[key_at + 8 :], None),
+        (whole[: key_at + 4] + struct.pack(">i", -1) + whole[key_at + 8 :], None),
+        (damage.put(whole, 0, attributes=2), None),
+    ]
+    for number, (entry, expected) in enumerate(cases):
+        if expected is None:
+            with pytest.raises(RefusedError):
+                base_offset(entry)
+        else:
+            assert base_offset(entry) == expected, number
 
 
 def test_a_file_has_zeros_after_its_stored_bytes(tmp_path: Path) -> None:
