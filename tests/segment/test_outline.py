@@ -98,7 +98,7 @@ def test_validation_has_outlines_only_on_request(
     segment: tuple[Path, list[tuple[int, int, int]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counting for plots takes time that other reports must not pay. One process and several return the same."""
-    path, _ = segment
+    path, batches = segment
     assert validate_segment(str(path)).outline is None
     monkeypatch.setattr(split_points, "RANGE_SIZE", 100_000)
     monkeypatch.setattr(split_points, "SEARCH_REACH", 80_000)
@@ -108,6 +108,7 @@ def test_validation_has_outlines_only_on_request(
     (two,) = validate_files([file], settings, 2)
     assert one.outline is not None
     assert two.outline is not None
+    assert sum(one.outline.sizes) == len(batches)
     assert list(one.outline.largest) == list(two.outline.largest)
     assert list(one.outline.codecs) == list(two.outline.codecs)
 
