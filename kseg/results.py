@@ -315,7 +315,13 @@ class FindingCollector:
         for finding in found:
             self(finding)
         every = self.result()
-        return replace(result, verdicts=every.verdicts, found=every.found, unlisted=every.unlisted)
+        return replace(
+            result,
+            unread=result.unread or every.unread,
+            verdicts=every.verdicts,
+            found=every.found,
+            unlisted=every.unlisted,
+        )
 
     def result(self, unread: str | None = None) -> FileResult:
         """Return the result, with findings in the order of the file."""

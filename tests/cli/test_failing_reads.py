@@ -162,3 +162,22 @@ def test_a_side_file_that_cannot_be_read_hides_no_damage_of_its_log(suffix: str,
         if first >= faults.calls:
             break
     assert 2 in codes
+
+
+def test_a_partition_that_cannot_be_read_hides_no_damage_of_others(tmp_path: Path) -> None:
+    """Each call on its files fails: the damage of the partitions before and after it is found, and it is undetermined."""
+    source = SEGMENTS / "4.3.0-v2-none-segments"
+    for number in range(3):
+        folder = tmp_path / "A" / f"orders-{number}"
+        shutil.copytree(source, folder, ignore=shutil.ignore_patterns("ORIGIN", "expect.jsonl"))
+        if number != 1:
+            log = folder / f"{48:020}.log"
+            log.write_bytes(flip(log.read_bytes(), 500))
+    failing = tmp_path / "A" / "orders-1"
+    with local_faults(failing) as faults:
+        whole = run(COMMANDS["validate"], tmp_path, tmp_path / "out")
+    for number in numbers("validate", faults.calls):
+        with local_faults(failing, "EIO", range(number, number + 1)):
+            done = run(COMMANDS["validate"], tmp_path, tmp_path / "out")
+        assert done.stdout.count('"rule":"crc-mismatch"') == 2, number
+        assert done.exit_code == 2 or done.stdout == whole.stdout, number

@@ -17,7 +17,7 @@ from kseg.commands.validate.partition_checks import AFTER_THE_END, PartitionChec
 from kseg.commands.validate.partition_side_files import is_being_deleted
 from kseg.commands.validate.partition_state import Extent
 from kseg.errors import KsegError, UnreadableError, VanishedError
-from kseg.findings import RULES, Finding, Report, do_nothing
+from kseg.findings import READ_ERROR, RULES, Finding, Report, do_nothing
 from kseg.format.checks.offset_checks import gap_finding
 from kseg.format.checks.run_checks import new_collector, policy_for
 from kseg.format.log_loader.loaded_files import RefusedError
@@ -114,17 +114,12 @@ class _FolderChecks:
             if folder != self._folder:
                 yield from self._flush()
                 self._begin_folder(folder)
-            if self._checks and base_offset_of(name) is not None:
-                self._newest = result
-                if file.active and not self._checks.extent:
-                    self._check_zeros(file, result, self._checkpoint_offsets(folder))
-                grown = file.active and self._was_written_since(result)
-                self._checks.add_segment(name, result.facts, grown=grown, zeros="zero-tail" in result.found)
-                self._check_indexes(file, result)
-                if file.active and self._indexes[folder]:
-                    self._checks.side_files.check_missing(name, self._log_start(folder))
-            elif self._checks:
-                self._checks.side_files.check(name)
+            if self._checks:
+                try:
+                    self._check_among_others(file, result, self._checks)
+                except UnreadableError as error:  # of this file or of another one of the folder
+                    self._record_finding(file.path)(Finding(READ_ERROR, 0, facts={"why": str(error)}))
+                    self._checks = None  # they lack something: each other file is still checked by itself
             yield from self._emit(file, replace(result, facts=None))
         yield from self._flush()
         self._begin_folder(None)
@@ -134,6 +129,21 @@ class _FolderChecks:
         # The metadata log says something of folders whose names come before its own.
         for path in list(self._pending_findings):
             yield self._with_findings(self._files[path], FileResult(path, (), Summary()))
+
+    def _check_among_others(self, file: SegmentFile, result: FileResult, checks: PartitionChecks) -> None:
+        """Check a file of a partition beside the others. Raises UnreadableError."""
+        folder, name = os.path.split(result.file)
+        if base_offset_of(name) is None:
+            checks.side_files.check(name)
+            return
+        self._newest = result
+        if file.active and not checks.extent:
+            self._check_zeros(file, result, self._checkpoint_offsets(folder))
+        grown = file.active and self._was_written_since(result)
+        checks.add_segment(name, result.facts, grown=grown, zeros="zero-tail" in result.found)
+        self._check_indexes(file, result)
+        if file.active and self._indexes[folder]:
+            checks.side_files.check_missing(name, self._log_start(folder))
 
     def _check_zeros(self, file: SegmentFile, result: FileResult, known: Mapping[str, int]) -> None:
         """Report a segment of zeros without segments before it, unless its log directory knows that the log is empty.
@@ -289,7 +299,8 @@ class _FolderChecks:
         suffixes = list(_INDEXES)[: 1 + timed]
         index_names = {name.removesuffix(".log") + suffix: suffix for suffix in suffixes}
         present = {os.path.basename(path) for path in file.indexes or ()}
-        present |= {name for name in index_names if local_files.is_file(os.path.join(folder, name))}
+        created = (name for name in index_names if name not in present)  # since the folder was listed
+        present |= {name for name in created if local_files.is_file(os.path.join(folder, name))}
         if file.active and base_offset_of(name) and result.summary.batches == 1:
             present.add(name.removesuffix(".log") + ".index")  # created with the second append to a rolled segment
         for index in [name for name in index_names if name not in present]:
