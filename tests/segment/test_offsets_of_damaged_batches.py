@@ -78,3 +78,16 @@ def test_offsets_without_a_crc_are_confirmed_or_bounded(
     )
     assert offsets_of(before, middle, b"")[0] == at_end
     assert offsets_of(before, middle, wrapper(4, 5))[0] == at_end, "a wrapper does not show its first offset"
+
+
+@pytest.mark.parametrize(("zeros", "noted"), [(7, False), (8, True), (9, True), (40, True)])
+def test_zeros_at_the_end_of_a_batch_are_named(zeros: int, noted: bool) -> None:
+    """A page that was never written; fewer zeros can be there by chance."""
+    found: list[Finding] = []
+    middle = build_batch([PlainRecord(2, b"k", b"v" * 60, 1)])
+    data = batch(0, 1) + damage.zero(middle, len(middle) - zeros, len(middle)) + batch(3, 4)
+    with SegmentReader(Source("s", io.BytesIO(data), len(data)), report=found.append) as reader:
+        assert sum(window.batches.count for window in reader.windows()) == 3
+    (finding,) = found
+    assert finding.rule == "crc-mismatch"
+    assert (f"the last {zeros} bytes are zeros" in finding.facts["note"]) == noted

@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from kseg.format.segment.deep_reader import DeepIterator
-from kseg.format.segment.row_filter import RowFilter
+from kseg.format.segment.row_filter import KeyIsOneOf, RowFilter
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.source import Source
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
@@ -124,6 +124,24 @@ def test_a_filter_selects_rows_and_batches_at_its_limits() -> None:
             assert accepted == [may_have_rows(one, chosen) for one in WRITTEN], chosen
             found = {row: [chunk.records.offset[i] for i in rows] for row, rows in chosen.accepted_records(chunk)}
             assert found == {row: rows for row, one in enumerate(WRITTEN) if (rows := selected(one, chosen))}, chosen
+
+
+@pytest.mark.parametrize("codecs", [("none",) * 3, ("gzip",) * 3, ("none", "gzip", "none"), ("gzip", "none", "gzip")])
+def test_a_key_is_found_in_each_batch(codecs: tuple[str, ...]) -> None:
+    """In the first and the last record, compressed or not; a value with the same bytes, or a longer key, is another one."""
+    keys: list[bytes | None] = [b"a", b"b", b"ab", None, b"", b"b"]
+    batches = [
+        build_batch([PlainRecord(10 * n + i, key, b"ab", 1) for i, key in enumerate(keys)], compression=codec)
+        for n, codec in enumerate(codecs)
+    ]
+    data = b"".join(batches)
+    with SegmentReader(Source("s", io.BytesIO(data), len(data))) as reader:
+        (window,) = reader.windows()
+        (chunk,) = DeepIterator().chunks(window)
+        for wanted in ([b"a"], [b"b"], [b"ab"], [None], [b""], [b"c"], [b"a", None], [b"b", b"ab", b"a"]):
+            chosen = RowFilter(conditions=(KeyIsOneOf(tuple(wanted)),))
+            found = [chunk.records.offset[i] for _, rows in chosen.accepted_records(chunk) for i in rows]
+            assert found == [10 * n + i for n in range(3) for i, key in enumerate(keys) if key in wanted], wanted
 
 
 @pytest.mark.parametrize(
