@@ -197,8 +197,8 @@ FAULTS: list[tuple[int, str, Maker]] = [
 def test_a_check_finds_each_fault_among_batches_that_it_skips(fault: tuple[int, str, Maker]) -> None:
     """A batch without records, of another version, with an append time, or with a wrong CRC ends no check of the others."""
     version, rule, faulty = fault
-    makers = [*NEUTRAL[1], *([*NEUTRAL[2], wrong_crc, batch] if version == 2 else [])]
-    makers += [faulty, *NEUTRAL[version], faulty, *NEUTRAL[2], wrong_crc, batch]
+    makers = [*NEUTRAL[1], *(NEUTRAL[2] if version == 2 else []), faulty, *NEUTRAL[version], faulty, *NEUTRAL[2]]
+    makers += [wrong_crc, batch, *NEUTRAL[2], *([faulty] if version == 2 else []), batch]
     found = checked([maker(offset) for offset, maker in enumerate(makers)], **STRICT)
     named = {faulty: rule, wrong_crc: "crc-mismatch"}
     # Messages of v0 after those of v1 are only here.
@@ -292,6 +292,7 @@ BOUNDS: list[Bound] = [
     ("offset-gap", {}, lambda offset: [batch(3), batch(offset)], {4: False, 5: True, 3: False}),
     ("offset-gap", {"gaps": False}, lambda offset: [batch(3), batch(offset)], {4: False, 5: False}),
     ("offset-gap", {}, lambda offset: [wrapper(3, 1), wrapper(offset, 1)], {4: False, 5: True, 3: False}),
+    ("offset-gap", {}, lambda offset: [message(3, 1), wrapper(offset, 1), message(offset + 1, 1)], {4: False, 5: True}),
     (
         "last-offset-mismatch", {}, lambda delta: [batch(0, last_offset_delta=delta)],
         {0: False, 1: True},  # a leader sets the delta of the last record
