@@ -16,9 +16,7 @@ from kseg.commands.adopt.disks import DELETED_STATES, AdoptedReplica, Disk, rand
 from kseg.commands.adopt.old_metadata import OldMetadata
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, REMOTE_LOG_METADATA, TRANSACTION_STATE
 from kseg.format.log_loader.loaded_files import LeaderEpochCache, truncation_offset
-from kseg.format.sidefiles.checkpoints import CheckpointOffset, LeaderEpoch, walk_offset_checkpoint
-from kseg.format.sidefiles.side_file_reading import entries_of
-from kseg.format.storage import local_files
+from kseg.format.sidefiles.checkpoints import LeaderEpoch, checkpoint_offsets
 from kseg.format.storage.naming import CLEANER_OFFSETS
 from kseg.text import span
 
@@ -100,7 +98,7 @@ class AdoptionPlan:
 def plan_of(disks: Sequence[Disk], replicas: Iterable[AdoptedReplica], old: OldMetadata) -> AdoptionPlan:
     """Return the plan of a cluster with these replicas."""
     made = AdoptionPlan(disks)
-    cleaned = {(entry.topic, entry.partition) for disk in disks for entry in _cleaned(disk)}
+    cleaned = {place for disk in disks for place in checkpoint_offsets(os.path.join(disk.path, CLEANER_OFFSETS))}
     for name, topic_id, members in _topics(replicas, old, made):
         original = members[0].partition.topic
         partitions = _partitions(topic_id, members, old, made, {one for topic, one in cleaned if topic == original})
@@ -118,15 +116,6 @@ def plan_of(disks: Sequence[Disk], replicas: Iterable[AdoptedReplica], old: OldM
     made.left_out += [(name, "the old metadata has this topic, and no disk a folder of it") for name in gone]
     made.topics.sort(key=lambda topic: topic.name)
     return made
-
-
-def _cleaned(disk: Disk) -> list[CheckpointOffset]:
-    """Return the partitions that the cleaner has compacted, none if the checkpoint cannot be read."""
-    path = os.path.join(disk.path, CLEANER_OFFSETS)
-    try:
-        return entries_of(path, walk_offset_checkpoint) if local_files.exists(path) else []
-    except ValueError:
-        return []
 
 
 def _topics(

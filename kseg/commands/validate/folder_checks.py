@@ -16,7 +16,7 @@ from kseg.commands.validate.metadata_log_checks import check_metadata_log
 from kseg.commands.validate.partition_checks import AFTER_THE_END, PartitionChecks
 from kseg.commands.validate.partition_side_files import is_being_deleted
 from kseg.commands.validate.partition_state import Extent
-from kseg.errors import KsegError, UnreadableError, VanishedError
+from kseg.errors import KsegError, UnreadableError
 from kseg.findings import READ_ERROR, RULES, Finding, Report, do_nothing
 from kseg.format.checks.offset_checks import gap_finding
 from kseg.format.checks.run_checks import new_collector, policy_for
@@ -24,9 +24,9 @@ from kseg.format.log_loader.loaded_files import RefusedError
 from kseg.format.log_loader.log_segment import DEFAULT_LIMITS, complete_swaps, delete_unfinished
 from kseg.format.log_loader.partition_files import Files
 from kseg.format.record.layout import INT64_MAX
-from kseg.format.sidefiles.checkpoints import HARMLESS, walk_offset_checkpoint
+from kseg.format.sidefiles.checkpoints import HARMLESS, checkpoint_offsets, walk_offset_checkpoint
 from kseg.format.sidefiles.registry import belongs_to_partition
-from kseg.format.sidefiles.side_file_reading import entries_of, positioned_entries_of
+from kseg.format.sidefiles.side_file_reading import positioned_entries_of
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
     CLEAN_SHUTDOWN,
@@ -279,13 +279,13 @@ class _FolderChecks:
 
     def _checkpoint(self, path: str) -> dict[tuple[str, int], int]:
         if path not in self._checkpoints:
+            self._checkpoints[path] = {}  # an error is reported for the checkpoint itself
             try:
-                entries = entries_of(path, walk_offset_checkpoint, HARMLESS)
-            except (KsegError, ValueError) as error:
-                entries = []  # reported for the checkpoint itself
-                if isinstance(error, UnreadableError) and not isinstance(error, VanishedError):
-                    self._unread_checkpoints.add(path)
-            self._checkpoints[path] = {(entry.topic, entry.partition): entry.offset for entry in entries}
+                self._checkpoints[path] = checkpoint_offsets(path)
+            except UnreadableError:
+                self._unread_checkpoints.add(path)
+            except KsegError:
+                pass
         return self._checkpoints[path]
 
     def _check_indexes(self, file: SegmentFile, result: FileResult) -> None:

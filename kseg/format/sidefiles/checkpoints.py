@@ -92,14 +92,20 @@ def checkpoint_offset(folder: str, name: str) -> int | None:
         UnreadableError: The checkpoint exists, and cannot be read.
     """
     log_dir, folder_name = os.path.split(local_files.absolute(folder))
-    path, partition = os.path.join(log_dir, name), partition_of(folder_name)
-    if partition is None or not local_files.exists(path):
-        return None
+    partition = partition_of(folder_name)
+    return None if partition is None else checkpoint_offsets(os.path.join(log_dir, name)).get(partition[:2])
+
+
+def checkpoint_offsets(path: str) -> dict[tuple[str, int], int]:
+    """Return the offsets of a checkpoint by topic and partition: none if it does not exist, or if a broker rejects it.
+
+    Raises UnreadableError.
+    """
     try:
-        entries = entries_of(path, walk_offset_checkpoint, HARMLESS)
+        entries = entries_of(path, walk_offset_checkpoint, HARMLESS) if local_files.exists(path) else []
     except (VanishedError, ValueError):
-        return None
-    return next((entry.offset for entry in reversed(entries) if entry[:2] == partition[:2]), None)
+        return {}
+    return {entry[:2]: entry.offset for entry in entries}
 
 
 def _leader_epoch(line: bytes) -> LeaderEpoch | None:

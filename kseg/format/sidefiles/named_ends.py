@@ -20,8 +20,7 @@ from kseg.errors import KsegError, NotASegmentError, UnreadableError
 from kseg.findings import Finding
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles import index_reader
-from kseg.format.sidefiles.checkpoints import stored_leader_epochs, walk_offset_checkpoint
-from kseg.format.sidefiles.side_file_reading import entries_of
+from kseg.format.sidefiles.checkpoints import checkpoint_offset, stored_leader_epochs
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
     HIGH_WATERMARKS,
@@ -29,7 +28,6 @@ from kseg.format.storage.naming import (
     base_offset_of,
     is_in_use,
     is_log,
-    partition_of,
     producer_snapshot_offset,
 )
 from kseg.format.storage.segment_files import find_segments
@@ -125,12 +123,9 @@ def lost_log(folder: Path) -> tuple[str, int | None] | None:
 
 
 def _checkpointed(folder: Path, names: Iterable[str]) -> Iterator[int]:
-    """Return the offsets of the partition in the checkpoints of its log directory."""
-    partition = partition_of(folder.name)
-    for name in names if partition is not None else ():
-        path = folder.parent / name
-        if partition is not None and path.is_file():
-            with suppress(KsegError, ValueError):
-                for entry in entries_of(str(path), walk_offset_checkpoint):
-                    if (entry.topic, entry.partition) == (partition.topic, partition.partition):
-                        yield entry.offset
+    """Yield the offsets of the partition in the checkpoints of its log directory that can be read."""
+    for name in names:
+        with suppress(KsegError):
+            offset = checkpoint_offset(str(folder), name)
+            if offset is not None:
+                yield offset

@@ -30,7 +30,7 @@ from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.segment.transaction_events import log_events, transaction_events
-from kseg.format.sidefiles.checkpoints import walk_offset_checkpoint
+from kseg.format.sidefiles.checkpoints import checkpoint_offset
 from kseg.format.sidefiles.indexes import AbortedTransactions
 from kseg.format.sidefiles.producer_snapshot import read_snapshot
 from kseg.format.storage.local_files import entries, names_in, read_file
@@ -237,7 +237,8 @@ class TransactionLog:
         base, expected = base_offset_of(self._paths[number]), self._next_offset
         if base is None or expected is None or base <= expected:
             return False
-        return not (_is_cleaned(self.folder) or any(map(_has_gaps, self._paths[number - 1 : number + 1])))
+        cleaned = checkpoint_offset(self.folder, CLEANER_OFFSETS) is not None
+        return not cleaned and not any(map(_has_gaps, self._paths[number - 1 : number + 1]))
 
 
 def paths_of_log(path: str) -> list[str]:
@@ -258,18 +259,6 @@ def paths_of_log(path: str) -> list[str]:
 
 def _folder_of(path: str) -> str:
     return path.rpartition("/")[0] if "://" in path else os.path.dirname(path)
-
-
-def _is_cleaned(folder: str) -> bool:
-    """Return whether the log directory lists the partition among those that its cleaner has cleaned."""
-    partition = partition_of(os.path.basename(os.path.abspath(folder)))
-    path = path_in(os.path.dirname(os.path.abspath(folder)), CLEANER_OFFSETS)
-    with suppress(VanishedError, NotASegmentError, ValueError), open_source(path, listed=True) as source:
-        entries = walk_offset_checkpoint(source)
-        return partition is not None and any(
-            (entry.topic, entry.partition) == (partition.topic, partition.partition) for _, entry in entries
-        )
-    return False
 
 
 def _has_gaps(path: str) -> bool:
