@@ -1,5 +1,4 @@
-# Formula for a tap. packaging/fill_recipes.py fills its places for a released sdist, and
-# `brew update-python-resources` writes the resource blocks of the dependencies.
+# Formula for a tap. packaging/fill_recipes.py fills its places for a released sdist.
 class Kseg < Formula
   include Language::Python::Virtualenv
 
@@ -12,6 +11,8 @@ class Kseg < Formula
   depends_on "rust" => :build # cramjam
   depends_on "lz4"
   depends_on "python@3.13"
+
+  @RESOURCES@
 
   def install
     ENV["KSEG_BUILD"] = "compiled"

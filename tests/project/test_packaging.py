@@ -200,11 +200,13 @@ def test_a_recipe_is_filled_for_a_release(recipe: str, tmp_path: Path) -> None:
     sdist.write_bytes(b"an sdist")
     names = runpy.run_path(str(ROOT / "packaging" / "fill_recipes.py"))
     template = (ROOT / "packaging" / recipe).read_text(encoding="utf-8")
-    text = names["filled"](template, sdist, "https://example.com/owner/kseg/releases/download/v1.2.3/kseg-1.2.3.tar.gz")
+    address = "https://example.com/owner/kseg/releases/download/v1.2.3/kseg-1.2.3.tar.gz"
+    text = names["filled"](template, sdist, address, 'resource "click" do')
     assert "https://example.com/owner/kseg/releases/download/v1.2.3/kseg-1.2.3.tar.gz" in text
     assert hashlib.sha256(b"an sdist").hexdigest() in text
     assert re.findall(r"@[A-Z0-9]+@|example.invalid", text) == []
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert ('resource "click" do' in text) == recipe.startswith("homebrew")
     if recipe.startswith("conda"):
         required = {line.partition(">")[0] for line in project["dependencies"]}
         assert {name for name in required if f"    - {name} >" in text} == required - {"isal"}
