@@ -767,3 +767,29 @@ def test_chunks_are_let_go_without_the_collector(tmp_path: Path) -> None:
         assert [found for found in gc.get_objects() if isinstance(found, Chunk)] == []
     finally:
         gc.enable()
+
+
+def test_copied_batches_without_a_checkpoint_get_one(tmp_path: Path) -> None:
+    """A broker that loads the log after a clean shutdown has the epochs of its batches then."""
+    source = tmp_path / "orders-0"
+    source.mkdir()
+    batches = [
+        build_batch([PlainRecord(n, b"k", b"v", NOW + n)], partition_leader_epoch=epoch)
+        for n, epoch in enumerate((3, 3, 5))
+    ]
+    (source / f"{0:020}.log").write_bytes(b"".join(batches))
+    assert run("any-to-v2", source, tmp_path / "new").exit_code == 0
+    assert (tmp_path / "new" / f"{0:020}.log").read_bytes() == b"".join(batches)
+    assert (tmp_path / "new" / "leader-epoch-checkpoint").read_text() == "0\n2\n3 0\n5 2\n"
+
+
+def test_totals_of_several_partitions_have_no_offsets(tmp_path: Path) -> None:
+    """Their offsets have nothing in common; each partition has its own."""
+    for number, first in ((0, 100), (1, 5)):
+        folder = tmp_path / "logs" / f"orders-{number}"
+        folder.mkdir(parents=True)
+        record = PlainRecord(first, b"k", b"v", NOW, (Header("h", b"x"),))
+        (folder / f"{first:020}.log").write_bytes(build_batch([record]))
+    done = run("v2-to-v1", "--lossy", "-v", tmp_path / "logs", tmp_path / "new")
+    lost = [line.strip() for line in done.stdout.splitlines() if "headers" in line]
+    assert [line.partition(", ")[2] for line in lost] == ["", "offset 100", "offset 5"]
