@@ -181,7 +181,7 @@ def write(
     """Write results in a format. Raises UsageError if the kind does not have the format.
 
     ``columns`` are fields of the rows for a table or CSV instead of the columns of the kind.
-    ``detail`` is for the table only: 1 also lists valid parts, -1 lists only the answer. ``run`` returns the
+    ``detail`` is for tables and texts: 1 also lists valid parts, -1 lists only the answer. ``run`` returns the
     description of the run; it is for the formats that show it.
     """
     if columns:
@@ -193,7 +193,7 @@ def write(
     write_in = writer(kind, name)
     if run is not None and name in _WITH_RUN:
         write_in = partial(write_in, run=run())
-    if detail is not None and name == "table":
+    if detail is not None and name in ("table", "text"):
         write_in = partial(write_in, detail=detail)
     views = () if view is None else (view,)
     if kind.writers[name] in _ROW_WRITERS:

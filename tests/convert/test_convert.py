@@ -793,3 +793,5 @@ def test_totals_of_several_partitions_have_no_offsets(tmp_path: Path) -> None:
     done = run("v2-to-v1", "--lossy", "-v", tmp_path / "logs", tmp_path / "new")
     lost = [line.strip() for line in done.stdout.splitlines() if "headers" in line]
     assert [line.partition(", ")[2] for line in lost] == ["", "offset 100", "offset 5"]
+    quiet = run("v2-to-v1", "--lossy", "-q", tmp_path / "logs", tmp_path / "other")
+    assert quiet.stdout.count("  batches") == 1
