@@ -108,6 +108,7 @@ def repair(asked: RepairOptions) -> int:
         asked,
     )
     _note_first(result.uncertain_transactions, asked)
+    _note_first(result.unread, asked)
     if result.lost:
         # In place, the loss becomes the leader's log, and the replicas of it.
         note(

@@ -282,6 +282,7 @@ def _verdict(one: SegmentRepair, result: RepairResult) -> str:
     ranges = f"{count_of(one.lost_ranges, 'range')} {_lost(one)} ({count_of(one.lost_bytes, 'byte')})"
     missing, renamed = len(result.missing), result.renamed
     lost = ranges if some else "no data lost"
+    lost += f" in the other replicas; {count_of(len(result.unread), 'replica')} unreadable" if result.unread else ""
     lost += f"; offsets missing between segments in {count_of(missing, 'place')}" if missing else ""
     names = f"; {count_of(renamed, 'segment name')} corrected" if renamed else ""
     salvaged = f"; {count_of(one.salvaged, 'batch')} kept in part" if one.salvaged else ""

@@ -201,3 +201,26 @@ def test_another_replica_has_the_content_of_a_segment_of_zeros(tmp_path: Path) -
     whole = _replica(tmp_path / "b" / "t-0", *batches)
     assert _repair(zeros, whole, tmp_path / "t-0")[0] == 0
     assert invoke("repair", zeros, tmp_path / "t-1").exit_code == 2
+
+
+def test_a_replica_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    """Its disk fails, and the others are whole: DST has what they have, and the exit code says that more may be lost."""
+    batches = [_batch([(n, b"k", b"%d" % n)]) for n in range(4)]
+    failing = _replica(tmp_path / "a" / "t-0", *batches)
+    log = failing / f"{0:020}.log"
+    log.unlink()
+    log.symlink_to(log.name)
+    whole = [_replica(tmp_path / name / "t-0", *batches) for name in "bc"]
+    code, lost, found = _repair(failing, *whole, tmp_path / "t-0")
+    assert (code, lost, sorted(found)) == (1, [], [0, 1, 2, 3])
+    done = invoke("repair", "--dry-run", failing, *whole)
+    assert f"{failing} is not used" in " ".join(done.stderr.split())
+    assert "1 replica unreadable" in done.stdout
+    assert invoke("repair", failing, failing.rename(tmp_path / "a" / "t-1"), tmp_path / "t-2").exit_code == 2
+
+
+def test_replicas_without_a_batch_are_an_empty_log(tmp_path: Path) -> None:
+    """Most partitions of __consumer_offsets are empty: nothing is lost, and DST has the partition."""
+    replicas = [_replica(tmp_path / name / "t-0") for name in "ab"]
+    assert _repair(*replicas, tmp_path / "t-0") == (0, [], {})
+    assert (tmp_path / "t-0" / f"{0:020}.log").stat().st_size == 0

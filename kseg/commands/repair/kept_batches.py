@@ -16,7 +16,6 @@ of a batch that is in the result is not written: its records are in the result.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Container
 from dataclasses import dataclass, field
@@ -57,7 +56,7 @@ from kseg.format.record.layout import (
     V1_TIMESTAMP_AT,
 )
 from kseg.format.segment.segment_reader import SegmentReader, Window
-from kseg.format.storage.atomic_write import writing
+from kseg.format.storage.atomic_write import sync, writing
 from kseg.format.storage.local_files import open_file
 from kseg.format.storage.naming import UNPLACED
 from kseg.format.storage.source import open_source
@@ -75,7 +74,7 @@ def append_unplaced(source: Path, target: Path) -> None:
     with writing(target), open_file(str(source), named=False) as original, target.open("ab") as out:
         shutil.copyfileobj(original, out)
         out.flush()
-        os.fsync(out.fileno())
+        sync(out.fileno())
 
 
 class UnplacedBatches:

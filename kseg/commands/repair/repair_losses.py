@@ -145,7 +145,7 @@ class RepairResult:
     has one line per log start of a log directory's partitions: the offset, and its source. ``rebuilt`` are the indexes
     of aborted transactions that the source lacks: a broker does not notice that. ``renamed`` segments had a wrong name.
     ``unknown`` are segments of zeros, of which nothing shows whether they had records. ``uncertain_transactions`` has one
-    line per transaction whose outcome a lost marker can have changed.
+    line per transaction whose outcome a lost marker can have changed, ``unread`` one per replica that cannot be read.
     """
 
     segments: list[SegmentRepair] = field(default_factory=list)
@@ -158,6 +158,7 @@ class RepairResult:
     renamed: int = 0
     unknown: list[str] = field(default_factory=list)
     uncertain_transactions: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
 
     def add(self, other: RepairResult) -> None:
         """Add the result of another partition."""
@@ -171,6 +172,7 @@ class RepairResult:
             "rebuilt",
             "unknown",
             "uncertain_transactions",
+            "unread",
         ):
             getattr(self, name).extend(getattr(other, name))
         self.renamed += other.renamed
@@ -185,7 +187,9 @@ class RepairResult:
 
     @property
     def lost(self) -> bool:
-        """Whether data was lost. Nobody knows that of ``unknown`` segments."""
+        """Whether data was lost, or may be lost. Nobody knows that of ``unknown`` segments."""
+        if self.unread:
+            return True
         known = (segment for segment in self.segments if segment.source not in self.unknown)
         return any(segment.lost_ranges or segment.salvaged for segment in known)
 

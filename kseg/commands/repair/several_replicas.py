@@ -30,11 +30,11 @@ from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.repair.replica_histories import end_other_histories, settle_epochs
 from kseg.commands.repair.replica_losses import RecordGaps, end_of_cleaned, lost_ranges
 from kseg.commands.repair.unplaced_copies import UnplacedCopies
-from kseg.errors import KsegError, UsageError
+from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.findings import do_nothing
 from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.sidefiles.metadata_files import topic_id_of
-from kseg.format.storage.atomic_write import scratch_folder
+from kseg.format.storage.atomic_write import scratch_folder, without_sync
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import PARTITION_METADATA, base_offset_of, is_url, partition_of
 from kseg.format.storage.segment_files import check_exists
@@ -99,7 +99,7 @@ def repair_replicas(
     goal = target_path(sources[0] if target is None else target)
     name = Path(os.path.abspath(sources[0])).name
     with scratch_folder(goal if target is not None else _temporary(name)) as scratch:
-        replicas = [repaired_replica(path, scratch / str(n) / name, plan, progress) for n, path in enumerate(sources)]
+        replicas, unread = _repaired(sources, scratch, name, plan, progress, prefer)
         settle_epochs(replicas)
         replicas.sort(
             key=lambda one: (one.path == prefer, one.epochs.latest, one.epochs.log_end, -len(one.losses)), reverse=True
@@ -107,8 +107,12 @@ def repair_replicas(
         truncated = end_other_histories(replicas)
         folder = scratch / "merged" / name
         taken, missing = _write_merged(replicas, folder, prefer)
-        if not taken:
+        if not taken and any(replica.losses for replica in replicas):
             raise KsegError("no replica has a valid batch: `kseg repair` of a single one lists what is in it")
+        if not taken:  # no batch was ever in it
+            empty = repair(replicas[0].path, target, plan, report)
+            empty.unread += unread
+            return MergeResult(empty, [], truncated)
         _copy_side_files(replicas, folder)
         if replicas[0].epochs.entries:
             write(folder, replicas[0].epochs.entries)
@@ -127,6 +131,7 @@ def repair_replicas(
             report(loss)
         done = repair(str(folder), None if plan.dry_run else str(goal), replace(plan, merged=True), report_other)
     done.left_out += [line for replica in replicas for line in replica.unreadable]
+    done.unread += unread
     done.rebuilt.clear()  # replicas have these indexes, and those of the result are built from its batches
     done.missing = [in_result(row) for row in done.missing if not _is_known(row, known)]
     for segment in done.segments:
@@ -139,6 +144,26 @@ def repair_replicas(
         segment.lost_bytes += loss.end - loss.position
         segment.unplaced += loss.unplaced
     return MergeResult(done, taken, truncated)
+
+
+def _repaired(
+    sources: Sequence[str], scratch: Path, name: str, plan: RepairPlan, progress: Progress, prefer: str | None
+) -> tuple[list[DamagedReplica], list[str]]:
+    """Repair each replica by itself, and return a line for each that cannot be read: the others are used without it.
+
+    Raises UnreadableError if none can be read, or not the preferred one.
+    """
+    replicas: list[DamagedReplica] = []
+    unread: list[str] = []
+    for n, path in enumerate(sources):
+        try:
+            with without_sync():
+                replicas.append(repaired_replica(path, scratch / str(n) / name, plan, progress))
+        except UnreadableError as error:
+            if path == prefer or (not replicas and n == len(sources) - 1):
+                raise
+            unread.append(f"{path} is not used, and what only it has is missing: it cannot be read: {error}")
+    return replicas, unread
 
 
 def _temporary(name: str) -> Path:

@@ -29,6 +29,26 @@ _BUFFER = 1024 * 1024
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 
 
+_unsynced = False
+
+
+@contextmanager
+def without_sync() -> Iterator[None]:
+    """Do not fsync what this process writes in the block: copies that are read once and removed."""
+    global _unsynced
+    before, _unsynced = _unsynced, True
+    try:
+        yield
+    finally:
+        _unsynced = before
+
+
+def sync(handle: int) -> None:
+    """Fsync an open file or folder, unless the block has ``without_sync``. Raises OSError."""
+    if not _unsynced:
+        os.fsync(handle)
+
+
 class NewFile:
     """A new file that is synced before it is published: ``file`` is open for writing bytes at ``path``. Raises OSError."""
 
@@ -46,7 +66,7 @@ class NewFile:
         self.file.flush()
         if modified_ns is not None:
             os.utime(self.path, ns=(modified_ns, modified_ns))
-        os.fsync(self.file.fileno())
+        sync(self.file.fileno())
         self.file.close()
 
     def __enter__(self) -> NewFile:
@@ -317,7 +337,7 @@ def sync_folder(folder: Path) -> None:
     except PermissionError:
         return
     try:
-        os.fsync(handle)
+        sync(handle)
     except OSError as error:
         if error.errno not in _NO_SYNC:
             raise

@@ -24,7 +24,7 @@ from kseg.format.segment.transaction_events import Event, log_events
 from kseg.format.sidefiles.checkpoints import VERSION, LeaderEpoch
 from kseg.format.sidefiles.indexes import AbortedTransactions, AbortedTxn
 from kseg.format.sidefiles.producer_snapshot import ProducerState, packed, read_snapshot
-from kseg.format.storage.atomic_write import NewFile, whole_file, writing
+from kseg.format.storage.atomic_write import NewFile, sync, whole_file, writing
 from kseg.format.storage.local_files import read_file
 from kseg.format.storage.naming import (
     LEADER_EPOCHS,
@@ -109,7 +109,7 @@ def write(folder: Path, entries: Sequence[LeaderEpoch]) -> None:
     with (folder / LEADER_EPOCHS).open("x", encoding="ascii", newline="\n") as out:
         out.write("".join(f"{line}\n" for line in lines))
         out.flush()
-        os.fsync(out.fileno())
+        sync(out.fileno())
 
 
 def set_epoch(log: Path, end: int, epoch: int) -> None:
@@ -124,7 +124,7 @@ def set_epoch(log: Path, end: int, epoch: int) -> None:
             out.write(epoch.to_bytes(4, "big"))
             position += LOG_OVERHEAD + size
         out.flush()
-        os.fsync(out.fileno())
+        sync(out.fileno())
     os.utime(log, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
