@@ -282,6 +282,8 @@ def _try_repair(folder: str, salvage_records: bool) -> str | None:
         done = repair(folder, None, RepairPlan(salvage_records=salvage_records, dry_run=True))
     except KsegError as error:
         return str(error)
+    if not any(one.kept for one in done.segments):
+        return "no batch in it can be read"
     return "" if done.changes else None
 
 

@@ -22,7 +22,14 @@ from kseg.findings import RULES
 from kseg.format.log_loader.log_dir_identity import IN_ANOTHER
 from kseg.format.log_loader.plan import MARK_STRAY
 from kseg.format.log_loader.start_harm import REMEDIES, Harm
-from kseg.format.storage.naming import META_PROPERTIES, METADATA_FOLDER, PARTITION_METADATA, is_log, partition_of
+from kseg.format.storage.naming import (
+    META_PROPERTIES,
+    METADATA_FOLDER,
+    PARTITION_METADATA,
+    Partition,
+    is_log,
+    partition_of,
+)
 from kseg.remedies import Action, Remedy
 
 _NAME = re.compile(r"\b[A-Z][A-Z_]+\b")
@@ -154,13 +161,16 @@ def _steps_of(folder: str, found: Iterable[FoundRule], try_repair: TryRepair, ha
     corrected = any(line.startswith(do.SWAP) or harm_file.partition(".")[0] in line for line in todo)
     if not corrected and not decisions:
         decisions |= dict.fromkeys(_start_texts(harm))
-    if todo and partition_of(os.path.basename(folder)) and not os.path.isfile(os.path.join(folder, PARTITION_METADATA)):
+    if todo and _partition_at(folder) and not os.path.isfile(os.path.join(folder, PARTITION_METADATA)):
         stray = _stray_steps(folder)  # a repair cannot know the topic id
         todo += stray.commands
         decisions |= dict.fromkeys(stray.decisions)
     for name in harm.foreign if harm else ():
         if name == _LOST_AND_FOUND:
-            decisions[f"{name} is of the file system: let log.dirs name a folder below {folder}"] = None
+            decisions[
+                f"{name} is of the file system, and stops the broker: make a folder below {folder}, move the partition "
+                "folders and the other files of Kafka into it, and let log.dirs name it"
+            ] = None
         else:
             new.add(_NEW["BACKUP"])
             backup = os.path.join(_beside(folder, _NEW["BACKUP"]), name)
@@ -180,7 +190,7 @@ def _start_texts(harm: Harm | None) -> list[str]:
     if harm is None or harm.foreign:
         return []
     if harm.file == META_PROPERTIES and IN_ANOTHER in harm.would:
-        return [f"{META_PROPERTIES}: {_NOT_ITS_OWN}"]
+        return [_NOT_ITS_OWN]
     if harm.file == META_PROPERTIES:
         return [f"{META_PROPERTIES}: {do.METADATA_FILES[META_PROPERTIES].text}"]
     if "fails" in harm.causes:
@@ -236,8 +246,16 @@ def _is_done(line: str) -> bool:
 
 
 def _log_dir_of(folder: str) -> str:
-    log_dir, name = os.path.split(os.path.normpath(folder))
-    return folder if partition_of(name) is None else log_dir or "."
+    return folder if _partition_at(folder) is None else os.path.dirname(os.path.normpath(folder)) or "."
+
+
+def _partition_at(folder: str) -> Partition | None:
+    """Return the partition of a folder with the name of one, None for a log directory with such a name, as ``kafka-1``."""
+    partition = partition_of(os.path.basename(os.path.normpath(folder)))
+    with suppress(OSError):
+        if partition and any(one.name == META_PROPERTIES or one.is_dir() for one in os.scandir(folder)):
+            return None
+    return partition
 
 
 def _merged(commands: Iterable[str]) -> Iterator[str]:
@@ -260,7 +278,7 @@ def _is_unclean(line: str) -> bool:
 def _filled(command: str, folder: str, file: str) -> str | None:
     """Return a command with its names filled in; None if one is only known to a person."""
     name, log_dir = os.path.basename(os.path.normpath(folder)), _log_dir_of(folder)
-    partition = partition_of(name)
+    partition = _partition_at(folder)
     known = {
         "PARTITION": folder,
         "LOG_DIR": log_dir,

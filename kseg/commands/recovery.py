@@ -91,6 +91,8 @@ class Broker:
     def __init__(self) -> None:
         self._homes: dict[Partition, str] = {}
         self._identities: dict[str, MetaProperties] = {}
+        #: The log directories of other brokers: their partitions are replicas of those of this one.
+        self._not_its_own: set[str] = set()
         self._metadata_dir: str | None = None
         self._has_metadata = False
         #: What each log directory with a metadata log says, None if not read yet.
@@ -114,6 +116,8 @@ class Broker:
         if made.topic == CLUSTER_METADATA and not made.fails:
             return replace(made, steps=(*made.steps, *self._replay_steps(made.folder)))
         if partition is None or partition.state in ("-delete", "-stray") or made.fails:
+            return made
+        if os.path.dirname(made.folder) in self._not_its_own:
             return made
         other = self._homes.setdefault(partition, made.folder)
         if other == made.folder or any(step.action in STRAYS for step in made.steps):
@@ -179,6 +183,8 @@ class Broker:
             return steps
         for other in self._identities.values():
             steps += [Step("refuse", META_PROPERTIES, why) for why in conflicts(identity, other)]
+            if (identity.node_id, identity.cluster_id) != (other.node_id, other.cluster_id):
+                self._not_its_own.add(folder)
         self._identities[folder] = identity
         return steps
 

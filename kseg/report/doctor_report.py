@@ -159,7 +159,8 @@ def write_table(found: Diagnosis, out: TextIO, *, detail: int = 0) -> None:
         return
     todo = [one for one in found.steps if one.commands]
     if detail > 0:
-        out.write(head + _steps_text(found.steps, todo, out, most=len(found.steps)) + end)
+        every = sum(len(one.decisions) + len(one.left) for one in found.steps)
+        out.write(head + _steps_text(found.steps, todo, out, most=every) + end)
         return
     # With the reasons of the first task if there is room, otherwise without the explanation, or with fewer partitions.
     choices = [

@@ -239,12 +239,12 @@ def test_producer_ids_are_not_given_out_twice(tmp_path: Path, disks: list[Path])
         (("{disk}",), "its meta.properties names no node: write --node ID="),
         (("--node", "x={disk}"), "expected ID=DIR or ID=DIR,DIR"),
         (("--node", "1={disk},"), "expected ID=DIR or ID=DIR,DIR"),
-        (("--node", "1={disk}/nothing"), "expected the folder of a log directory"),
+        (("--node", "1={disk}/nothing"), "No such file or directory"),
         (("--node", "1={disk}", "-o", "{disk}/new"), "inputs are never changed"),
         (("--node", "1={disk}", "-o", "{disk}"), "exists"),
         (("--node", "1={disk}", "--cluster-id", "short"), "expected 22 characters"),
         (("s3://bucket/logs",), "adopt reads local log directories only"),
-        (("--node", "1={disk}/orders-0"), "no folder of a partition"),
+        (("--node", "1={disk}/orders-0"), "is a folder of a log directory: give that one"),
         (("--node", "1={disk}", "--node", "2={disk}"), "is given twice"),
         (("--node", "1={disk}", "--controller", "99999999999"), "a whole number from 0 to 2147483647"),
         (("--node", "1={disk}", "--metadata", "{disk}", "--no-metadata"), "cannot be combined"),
@@ -256,6 +256,16 @@ def test_a_wrong_argument_has_one_line(arguments: tuple[str, ...], message: str,
     done = adopt(*(one.format(disk=disks[0]) for one in arguments))
     assert done.exit_code == 2
     assert message in " ".join(done.stderr.split())
+
+
+def test_folders_of_log_directories_are_no_topics(tmp_path: Path, disks: list[Path]) -> None:
+    """A folder with the log directories kafka-1 and kafka-2 would become the topic kafka."""
+    for number, disk in enumerate(disks[:2]):
+        replica(disk, "orders-0", 3)
+        shutil.copytree(disk, tmp_path / "all" / f"kafka-{number}")
+    for options in ((tmp_path / "all",), ("--node", f"1={tmp_path / 'all'}")):
+        done = adopt(*map(str, options))
+        assert (done.exit_code, "holds log directories" in done.stderr) == (2, True)
 
 
 def test_what_no_broker_loads_is_not_written(tmp_path: Path, disks: list[Path]) -> None:

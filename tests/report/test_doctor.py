@@ -17,6 +17,7 @@ from kseg.format.log_loader.start_harm import Harm
 from kseg.report.doctor_report import Diagnosis
 from kseg.results import Summary
 from tests.support.cli import carry_out, kseg
+from tests.support.damage import entries, flip
 from tests.support.fixtures import SEGMENTS
 from tools.docs import sandbox
 from tools.docs.terminal import Terminal
@@ -39,11 +40,11 @@ def readable_records(home: Path) -> set[tuple[str, int, str]]:
     return {(os.path.dirname(row["file"]), row["offset"], str(row["value"])) for row in records}
 
 
-@pytest.mark.parametrize("place", ["kafka-logs", ".", "with space/kafka logs"])
+@pytest.mark.parametrize("place", ["kafka-logs", ".", "with space/kafka logs", "disks/kafka-1"])
 def test_the_commands_bring_the_broker_back(home: Path, place: str) -> None:
     """Carried out as printed, from any folder: the broker starts, loses no readable record, and nothing else changed."""
-    if " " in place:
-        (home / "with space").mkdir()
+    if "/" in place:
+        (home / place).parent.mkdir()
         (home / "kafka-logs").rename(home / place)
         (home / "kafka-logs").symlink_to(place)
         (home / "kafka-logs.backup").symlink_to(f"{place}.backup")
@@ -110,6 +111,42 @@ def test_a_stray_partition_gets_the_topic_id_of_its_topic(tmp_path: Path) -> Non
     assert "cp logs/orders-0/partition.metadata logs/orders-1/partition.metadata" in summary["commands"]
     carry_out(summary["commands"], tmp_path)
     assert diagnosis("logs", cwd=tmp_path)[-1]["needing_attention"] == {}
+
+
+def test_log_directories_of_several_brokers(tmp_path: Path) -> None:
+    """Their partitions are replicas, of which none must go: the answer is to give those of one broker at a time."""
+    for node in (1, 2):
+        folder = tmp_path / f"kafka-{node}"
+        for number in range(3):
+            shutil.copytree(
+                SEGMENTS / "4.3.0-v2-none-segments", folder / f"orders-{number}",
+                ignore=shutil.ignore_patterns("ORIGIN", "expect.jsonl"),
+            )  # fmt: skip
+        identity = f"version=1\nnode.id={node}\ncluster.id=a3NlZy1sYWItMDAwMDAwMQ\n"
+        (folder / "meta.properties").write_text(identity)
+    done = kseg("doctor", "-v", "kafka-1", "kafka-2", cwd=tmp_path)
+    assert "keep one" not in done.stdout
+    assert "orders-" not in done.stdout
+    assert "# before the start: kafka-2: the log directories are those of several brokers" in done.stdout
+
+
+def test_a_partition_without_a_batch_is_not_replaced(tmp_path: Path) -> None:
+    """The result of its repair would have no segment."""
+    log_dir = tmp_path / "logs"
+    folder = log_dir / "orders-0"
+    shutil.copytree(
+        SEGMENTS / "4.3.0-v2-none-segments", folder, ignore=shutil.ignore_patterns("ORIGIN", "expect.jsonl")
+    )
+    for path in sorted(folder.glob("*.log"))[1:]:
+        path.unlink()
+    log = folder / f"{0:020}.log"
+    data = log.read_bytes()
+    for place in entries(data):
+        data = flip(data, place.end - 1)
+    log.write_bytes(data)
+    done = kseg("doctor", "-v", "logs", cwd=tmp_path)
+    assert "kseg repair logs" not in done.stdout
+    assert "no batch in it can be read" in " ".join(done.stdout.split())
 
 
 def test_nothing_is_wrong(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from kseg.format.storage.naming import (
     partition_of,
     producer_snapshot_offset,
 )
+from kseg.format.storage.segment_files import check_exists, check_single_log_dir
 from kseg.format.storage.source import open_range
 
 #: The states of folders that only ``--deleted`` adopts.
@@ -172,8 +173,7 @@ def disks_of(paths: Iterable[str], nodes: Mapping[str, int]) -> list[Disk]:
     """
     disks: list[Disk] = []
     for path in dict.fromkeys(map(os.path.normpath, (*paths, *nodes))):
-        if not os.path.isdir(path):
-            raise UsageError(f"{path}: expected the folder of a log directory")
+        _check_is_log_dir(path)
         if is_in_use(path):
             raise UsageError(f"{path}: a broker runs on it: stop it first, a copy of a moving log has no one state")
         identity = _identity(path)
@@ -184,6 +184,17 @@ def disks_of(paths: Iterable[str], nodes: Mapping[str, int]) -> list[Disk]:
         disks.append(Disk(node, path, known or random_id()))
     _check_different(disks)
     return disks
+
+
+def _check_is_log_dir(path: str) -> None:
+    """Raise UsageError for what is no log directory: its folders would become topics."""
+    check_exists(path)
+    if not os.path.isdir(path):
+        raise UsageError(f"{path}: expected the folder of a log directory")
+    parent = os.path.dirname(os.path.abspath(path))
+    if any(map(is_log, local_files.names_in(path))) or (_identity(path) is None and _identity(parent)):
+        raise UsageError(f"{path} is a folder of a log directory: give that one, {os.path.dirname(path) or parent}")
+    check_single_log_dir(path)
 
 
 def _identity(path: str) -> MetaProperties | None:
