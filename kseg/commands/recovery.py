@@ -30,6 +30,7 @@ from kseg.format.log_loader.plan import (
 )
 from kseg.format.log_loader.recovery_plan import BrokerStart, plan_partition
 from kseg.format.log_loader.stray_folders import metadata_beside, stray_folders
+from kseg.format.sidefiles.checkpoints import checkpoint_offset
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
 from kseg.format.sidefiles.metadata_files import MetaProperties
 from kseg.format.sidefiles.named_ends import ALL_ZEROS, lost_log
@@ -38,6 +39,7 @@ from kseg.format.storage.naming import (
     BOOTSTRAP,
     CLEAN_SHUTDOWN,
     CLUSTER_METADATA,
+    HIGH_WATERMARKS,
     LOG_STARTS,
     META_PROPERTIES,
     METADATA_FOLDER,
@@ -268,7 +270,9 @@ def plans_of(
 def _plan_partition(folder: str, start: BrokerStart) -> PartitionPlan:
     """Return the plan for a partition, with a step if the log has lost its records before the start, or may have."""
     made = plan_partition(folder, start)
-    lost = lost_log(Path(folder)) if made.has_segments else None
+    if not made.has_segments:
+        return _with_lost_segments(made)
+    lost = lost_log(Path(folder))
     if lost is None:
         return made
     name, end = lost
@@ -278,6 +282,16 @@ def _plan_partition(folder: str, start: BrokerStart) -> PartitionPlan:
         why = f"it has no batch, but the files next to it show that the log reached offset {end - 1}"
         step = Step(EMPTIED, name, why, offset=end)
     return replace(made, steps=(*made.steps, step))
+
+
+def _with_lost_segments(made: PartitionPlan) -> PartitionPlan:
+    """Return the plan of a folder without a segment, with a step if its log directory shows that it had records."""
+    partition = partition_of(os.path.basename(made.folder))
+    end = checkpoint_offset(made.folder, HIGH_WATERMARKS) or 0
+    if partition is None or partition.state or end <= (checkpoint_offset(made.folder, LOG_STARTS) or 0):
+        return made
+    why = f"no segment is in it, but {HIGH_WATERMARKS} shows that the log reached offset {end - 1}"
+    return replace(made, steps=(*made.steps, Step(EMPTIED, why=why, offset=end)))
 
 
 def _attempt(folder: str, start: BrokerStart) -> PartitionPlan | str:

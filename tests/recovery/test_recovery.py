@@ -411,6 +411,20 @@ def test_log_dirs_of_one_broker_share_nothing(tmp_path: Path) -> None:
     assert steps_of(one, other) == {("refuse", "meta.properties")}
 
 
+def test_a_folder_without_segments_had_records(tmp_path: Path) -> None:
+    """The high watermark shows that the log had records: a broker makes an empty log, and warns nobody."""
+    log_dir = make_log_dir(tmp_path, clean=True, metadata=False)
+    for path in (log_dir / "orders-0").glob("0*"):
+        path.unlink()
+    (log_dir / "replication-offset-checkpoint").write_text("0\n1\norders 0 26\n")
+    assert {row["action"] for row in rows(log_dir) if row["kind"] == "step"} >= {"create-segment", "start-emptied"}
+    assert f"{log_dir}/orders-0: Do not start the broker as a leader" in " ".join(
+        invoke("doctor", log_dir).stdout.split()
+    )
+    (log_dir / "replication-offset-checkpoint").write_text("0\n1\norders 0 0\n")
+    assert "start-emptied" not in {row["action"] for row in rows(log_dir) if row["kind"] == "step"}
+
+
 def test_one_log_dir_has_the_metadata_log(tmp_path: Path) -> None:
     """A broker ends if two of them have it (``KafkaRaftServer.initializeLogDirs``)."""
     one, other = make_log_dir(tmp_path, clean=True), tmp_path / "more"
