@@ -106,7 +106,7 @@ def convert(asked: ConvertOptions) -> int:
     for line in result.failed:
         fail(line)
     if result.failed:
-        fail(f"{count_of(len(result.failed), 'partition')} not written to {target}")
+        fail(f"{count_of(len(result.failed), 'partition')} not written")
     return FAILED if result.failed else FOUND if notes.errors else 0
 
 
