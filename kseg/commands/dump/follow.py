@@ -18,7 +18,7 @@ from kseg.commands.dump.dump_items import FileStart
 from kseg.format.record.layout import RECORD_BATCH_OVERHEAD
 from kseg.format.segment.segment_reader import batch_at, read_range
 from kseg.format.sidefiles.log_end import LogEnd, last_valid_batch
-from kseg.format.storage.interrupts import Interrupted
+from kseg.format.storage.interrupts import Interrupted, settled
 from kseg.format.storage.naming import base_offset_of, is_snapshot
 from kseg.format.storage.segment_files import SegmentFile, find_segments, is_at_rest, once_each
 from kseg.format.storage.source import local_size, stamp_of
@@ -159,6 +159,7 @@ def write_until_interrupted(rows: Iterable[Any], write: Callable[[Iterable[Any],
     except KeyboardInterrupt as error:
         if isinstance(error, Interrupted) and not error.ctrl_c:
             raise
+        settled()
     finally:
         # Readers that wait are closed here: at the end of the process the modules that they need can be gone.
         if isinstance(rows, Generator):

@@ -68,14 +68,11 @@ def _worker(connection: Any) -> Iterator[ThreadPoolExecutor]:
         try:
             yield worker
         finally:
-            last = worker.submit(int)  # runs when a statement that was interrupted has ended
-            while not last.done():
-                connection.interrupt()  # without effect on a statement that is about to begin
-                wait([last], timeout=0.1)
-
-
-#: Seconds after which a signal that was dropped ends a statement.
-_LOST_AFTER = 0.5
+            with interrupts.delayed():
+                last = worker.submit(int)  # runs when a statement that was interrupted has ended
+                while not last.done():
+                    connection.interrupt()  # without effect on a statement that is about to begin
+                    wait([last], timeout=0.1)
 
 
 class _Running:
@@ -108,10 +105,10 @@ class _Running:
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function in the other thread: DuckDB does not react to Ctrl-C, but this thread does."""
-        interrupts.raise_lost()  # one that came in ``connected``
-        running = self._worker.submit(function, *arguments)
-        while not wait([running], timeout=_LOST_AFTER).done:
-            interrupts.raise_lost()  # one of which something else dropped the exception since
+        with interrupts.delayed() as came:  # an exception within ``submit`` and ``wait`` can leave their locks closed
+            running = self._worker.submit(function, *arguments)
+            while not came and not wait([running], timeout=0.1).done:
+                pass
         try:
             return running.result()
         # Arrow makes an ArrowException or an OSError of DuckDB's errors while rows are read.

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
-from _thread import start_new_thread
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -40,6 +38,8 @@ class Interrupted(KeyboardInterrupt):
 #: The signal that ``raised`` raised last. Code in C can put an exception of its own in its place: an import in a compiled
 #: module fails with "cannot import name".
 _received: list[Interrupted] = []
+#: Seconds after which a signal is raised again.
+_AGAIN = 0.25
 
 
 def signal_behind(error: BaseException) -> Interrupted | None:
@@ -50,13 +50,22 @@ def signal_behind(error: BaseException) -> Interrupted | None:
     return cause or next(iter(_received), None)
 
 
-def raise_lost() -> None:
-    """Raise the signal again that came while code in C called Python and dropped its exception, as DuckDB does.
+def settled() -> None:
+    """Do not raise the last signal again: its exception was handled, and the command goes on."""
+    if _received and hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
-    Call it where no signal is handled, such as before a wait.
+
+def _repeat(number: int) -> None:
+    """Raise a signal again, until the block of ``raised`` ends.
+
+    The first exception can be dropped: Python drops one in a destructor or in a callback of a weak reference, DuckDB and
+    imports in compiled modules some of those in functions that they call. While it is handled, ``_interrupt`` does nothing.
     """
-    if _received and sys.exc_info()[1] is None:
-        raise _received[0]
+    if hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL:  # Windows has no timer
+        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(number))
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN, _AGAIN)
 
 
 @contextmanager
@@ -69,47 +78,22 @@ def raised() -> Iterator[None]:
     taken = [number for number, handler in handlers().items() if handler != signal.SIG_IGN]
     restore(dict.fromkeys(taken, _interrupt))
     hook = sys.unraisablehook
-    sys.unraisablehook = partial(_raise_again, hook)
+    sys.unraisablehook = partial(_unless_interrupted, hook)
     try:
         yield
     except KeyboardInterrupt as error:
         _close_generators(error)
         raise
     finally:
+        settled()
         sys.unraisablehook = hook
         restore(dict.fromkeys(taken, signal.SIG_DFL))
 
 
-def _raise_again(hook: Callable[[Any], object], dropped: sys.UnraisableHookArgs) -> None:
-    """Raise a signal again that came in a destructor or in a callback of a weak reference: Python drops exceptions there.
-
-    Not in this function, which Python calls in the same place.
-    """
-    if isinstance(dropped.exc_value, Interrupted):
-        start_new_thread(_send_again, (dropped.exc_value.exit_code - 128,))
-    else:
+def _unless_interrupted(hook: Callable[[Any], object], dropped: sys.UnraisableHookArgs) -> None:
+    """Report an exception that Python dropped, unless it is that of a signal, which is raised again."""
+    if not isinstance(dropped.exc_value, Interrupted):
         hook(dropped)
-
-
-def _send_again(number: int) -> None:
-    """Send a signal to the main thread once it has left ``_raise_again``, which would drop the signal, too.
-
-    The signal ends a wait of that thread. After ``raised`` no handler is left, and nothing is sent.
-    """
-    main = threading.main_thread().ident or 0
-    while True:
-        time.sleep(0.01)
-        frame = sys._current_frames().get(main)
-        while frame and frame.f_code is not _raise_again.__code__:
-            frame = frame.f_back
-        if not frame:
-            break
-    if not callable(signal.getsignal(number)):
-        return
-    if hasattr(signal, "pthread_kill"):
-        signal.pthread_kill(main, number)
-    else:
-        signal.raise_signal(number)
 
 
 def _close_generators(error: BaseException) -> None:
@@ -131,6 +115,7 @@ def _interrupt(number: int, _: object) -> None:
         error = error.__context__
     if not error:
         _received[:] = [Interrupted(number)]
+        _repeat(number)
         raise _received[0]
 
 
@@ -149,13 +134,16 @@ def restore(before: _Handlers) -> None:
 
 
 @contextmanager
-def delayed() -> Iterator[None]:
-    """Delay the signals until the block ends, so that a created file is registered for its removal."""
+def delayed() -> Iterator[Sequence[int]]:
+    """Delay the signals until the block ends, so that a created file is registered for its removal.
+
+    Yields the numbers of those that came, so that a block that waits can end.
+    """
     came: list[int] = []
     before = {number: handler for number, handler in handlers().items() if callable(handler)}
     restore(dict.fromkeys(before, lambda number, _: came.append(number)))
     try:
-        yield
+        yield came
     finally:
         restore(before)
         for number in came[:1]:
