@@ -20,17 +20,9 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from kseg.errors import KsegError, UnreadableError, UsageError
-from kseg.extras.views.planning import (
-    PlannedSegment,
-    SegmentRange,
-    Split,
-    folders,
-    pack_splits,
-    pieces_of,
-    reads_committed,
-    split_size,
-)
+from kseg.extras.views.planning import folders, pieces_of, reads_committed
 from kseg.extras.views.split_rows import read
+from kseg.extras.views.splits import PlannedSegment, SegmentRange, Split, pack_splits, split_size, stored_bytes
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.segment_reader import batch_at
 from kseg.format.sidefiles.log_end import LogEnd, last_valid_batch
@@ -89,7 +81,7 @@ def logs(options: Options) -> dict[str, GrowingLog]:
 
 def _listed(options: Options) -> Iterator[GrowingLog]:
     names: set[str] = set()
-    for folder, segments in folders(options.paths, options.limits).items():
+    for folder, segments in folders(options.paths, options.limits):
         logs = tuple(segment for segment in segments if not is_snapshot(segment.file.path))
         partition = partition_of(os.path.basename(folder))
         if not logs or (partition and partition.state):
@@ -215,7 +207,8 @@ def splits(options: Options, start: Offsets, end: Offsets) -> list[Split]:
     """Return the splits from ``start`` to ``end``: each batch once, and the damage between them."""
     pieces: list[SegmentRange] = []
     there = logs(options)
-    split_bytes = options.split_bytes or split_size(segment for log in there.values() for segment in log.segments)
+    stored = stored_bytes(segment.size for log in there.values() for segment in log.segments)
+    split_bytes = split_size(stored, options.split_bytes)
     for name, log in there.items():
         begun, stop = start.get(name), end.get(name, 0)
         if stop > (begun or 0):
@@ -373,7 +366,7 @@ class KsegStreamReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of a split as Arrow record batches. Raises DataLost if a log has no longer its offsets."""
         remote_files.forget()
-        split = Split(tuple(map(unlisted, partition.value.pieces if partition.value else ())))
+        split = Split(map(unlisted, partition.value.pieces if partition.value else ()))
         with self.options.file_access():
             current = partial(as_it_is_now, self.options)
             yield from read(self.options, self.options.limits, split, self.options.notices, current)

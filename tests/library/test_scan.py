@@ -19,8 +19,9 @@ import kseg
 from kseg.commands.transactions import Transaction, transactions_of
 from kseg.errors import UnreadableError
 from kseg.extras.views import planning
-from kseg.extras.views.planning import Request, Split, plan
+from kseg.extras.views.planning import Request, plan
 from kseg.extras.views.split_rows import Notices, read
+from kseg.extras.views.splits import Split
 from kseg.extras.views.view_table import VIEWS
 from kseg.findings import Finding
 from kseg.format.storage.segment_files import find_segments

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -30,14 +32,9 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from kseg.extras.views import planning
-from kseg.extras.views.planning import (
-    FILE_COST,
-    PlannedSegment,
-    SegmentRange,
-    plan,
-    split_size,
-)
+from kseg.extras.views import splits
+from kseg.extras.views.planning import plan
+from kseg.extras.views.splits import FILE_COST, Packed, PlannedSegment, SegmentRange, split_size, stored_bytes
 from kseg.format.segment.row_filter import RowFilter
 from kseg.spark.data_source import KsegDataSource, KsegReader
 from kseg.spark.jobs.launch import check_java
@@ -211,15 +208,27 @@ def test_splits_of_a_file_give_its_rows_once(tmp_path: Path, fault: str, index: 
 
 
 def test_a_job_has_a_limited_number_of_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver holds every task: with more data the tasks are larger, and each piece is in one of them."""
+    """The driver holds every task: with more data the tasks are larger, and each byte is in one of them."""
     for number in range(8):
         write(tmp_path / f"orders-{number}", [batch(n) for n in range(200)])
-    whole = pieces(tmp_path, splitbytes=10_000)
-    assert len(whole) > 50
-    monkeypatch.setattr(planning, "MOST_SPLITS", 5)
-    splits = plan(parse({"path": str(tmp_path), "splitbytes": "10000"}), RowFilter())
-    assert 1 < len(splits) <= 10
-    assert [piece for split in splits for piece in split.pieces] == whole
+    assert len(pieces(tmp_path, splitbytes=10_000)) > 50
+    monkeypatch.setattr(splits, "MOST_SPLITS", 5)
+    found = plan(parse({"path": str(tmp_path), "splitbytes": "10000"}), RowFilter())
+    assert 1 < len(found) <= 10
+    read: dict[str, int] = {}
+    for piece in (piece for split in found for piece in split.pieces):
+        assert piece.start == read.get(piece.file.path, 0)
+        read[piece.file.path] = piece.end or piece.size or 0
+    assert read == {str(path): path.stat().st_size for path in tmp_path.glob("*/*.log")}
+
+
+def test_a_plan_of_many_segments_takes_little_memory(tmp_path: Path) -> None:
+    """The driver plans a bucket with millions of segments."""
+    file = SegmentFile(str(tmp_path / "orders-3" / f"{0:020d}.log"), listed=True)
+    planned = [PlannedSegment(replace(file, path=file.path.replace("0.log", f"{n}.log")), n, n) for n in range(1000)]
+    packed = Packed(PlannedSegment, planned)
+    assert list(packed) == planned
+    assert len(pickle.dumps(packed)) < 30 * len(planned)
 
 
 def test_small_files_share_a_split(tmp_path: Path) -> None:
@@ -243,7 +252,7 @@ def test_splits_are_as_large_as_there_is_to_read() -> None:
         (1 << 50, (1 << 50) // 10_000),
         (None, 16 * mib),
     ):
-        found = split_size([PlannedSegment(SegmentFile("00000000000000000000.log"), size, None)])
+        found = split_size(stored_bytes([size]))
         assert wanted <= found <= wanted + FILE_COST
 
 

@@ -16,8 +16,9 @@ from kseg.extras.pipeline.rejected_load import RejectedLoad, RejectedPlace
 from kseg.extras.pipeline.source_listing import ListedSegment
 from kseg.extras.pipeline.table_rows import TableRows
 from kseg.extras.serialization.record_decoder import DecodeSettings
-from kseg.extras.views.planning import Request, SegmentRange, Split
+from kseg.extras.views.planning import Request
 from kseg.extras.views.split_rows import Notices, read
+from kseg.extras.views.splits import SegmentRange, Split
 from kseg.findings import RULES, Finding, Severity, do_nothing
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.naming import is_url
@@ -52,7 +53,7 @@ def part_rows(
         control=False,
     )
     limits = RowFilter(part.first, part.end)
-    yield from read(request, limits, Split(tuple(ranges)), Notices(finding=notice))
+    yield from read(request, limits, Split(ranges), Notices(finding=notice))
     check_unchanged(part.listed)
 
 

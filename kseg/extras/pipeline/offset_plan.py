@@ -13,7 +13,7 @@ from kseg.commands.dump.dumped_rows import byte_range
 from kseg.extras.pipeline.checked_segments import CheckedSegment
 from kseg.extras.pipeline.source_listing import ListedSegment, Place, SourceReplica
 from kseg.extras.views.planned_transactions import PlannedTransactions, outcomes
-from kseg.extras.views.planning import SegmentRange
+from kseg.extras.views.splits import SegmentRange
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.row_filter import RowFilter
 from kseg.text import inclusive_range

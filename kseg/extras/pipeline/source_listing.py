@@ -23,7 +23,7 @@ from kseg.format.storage.naming import (
     remote_partition_of,
     remote_topic_id_of,
 )
-from kseg.format.storage.segment_files import SegmentFile, once_each
+from kseg.format.storage.segment_files import SegmentFile, by_folder
 from kseg.format.storage.source import stamp_of, stamp_text, stored_size
 
 #: Topic and partition.
@@ -75,12 +75,9 @@ def partitions_by_topic(listing: Listing) -> Partitions:
 
 def list_source(settings: PipelineSettings) -> Listing:
     """List the segments of the pipeline's topics. Raises UnreadableError if a folder cannot be listed."""
-    found: dict[str, list[SegmentFile]] = defaultdict(list)
-    for file in once_each(file for path in settings.paths for place in _matches(path) for file in _files(place)):
-        found[os.path.dirname(file.path)].append(file)
     by_place: dict[Place, list[SourceReplica]] = defaultdict(list)
-    for folder in sorted(found):
-        files = found.pop(folder)  # a million segments are listed in one copy
+    places = [place for path in settings.paths for place in _matches(path)]
+    for folder, files in by_folder(places, _files):
         name = os.path.basename(folder)
         partition = partition_of(name) or remote_partition_of(name)
         if partition is None or partition.state or partition.topic not in settings.tables:
@@ -89,7 +86,7 @@ def list_source(settings: PipelineSettings) -> Listing:
         topic_id = topic_id_of(folder) or remote_topic_id_of(name)
         replica = SourceReplica(folder, partition.topic, partition.partition, tuple(segments), topic_id)
         by_place[partition.topic, partition.partition].append(replica)
-    return {place: tuple(replicas) for place, replicas in sorted(by_place.items())}
+    return {place: tuple(sorted(by_place[place], key=lambda replica: replica.folder)) for place in sorted(by_place)}
 
 
 def _matches(pattern: str) -> list[str]:

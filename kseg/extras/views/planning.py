@@ -5,7 +5,6 @@ size.
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, pairwise
@@ -14,16 +13,27 @@ from typing import TYPE_CHECKING
 from kseg.commands.dump.dumped_rows import byte_range
 from kseg.errors import UsageError
 from kseg.extras.views.planned_transactions import PlannedTransactions, transactions_of_log
+from kseg.extras.views.splits import (
+    LEAST_SPLIT_BYTES,
+    SPLIT_BYTES,
+    Packed,
+    PlannedSegment,
+    SegmentRange,
+    Split,
+    pack_splits,
+    split_size,
+    stored_bytes,
+)
 from kseg.extras.views.view_table import ALL, BATCHES, FILE, FOLDER, VIEWS
-from kseg.extras.views.zone_maps import ZoneMap, ZoneMaps, byte_runs
+from kseg.extras.views.zone_maps import ZoneMaps, byte_runs
 from kseg.format.record.layout import READ_COMMITTED, READ_UNCOMMITTED
 from kseg.format.segment.framed_files import framed_files
-from kseg.format.segment.row_filter import BatchTransactions, RowFilter
+from kseg.format.segment.row_filter import RowFilter
 from kseg.format.sidefiles import index_reader
 from kseg.format.sidefiles.transaction_states import open_at, stable_offset
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import base_offset_of, end_offsets, is_snapshot, is_url
-from kseg.format.storage.segment_files import SegmentFile, find_segments, is_folder, once_each, segments_in
+from kseg.format.storage.segment_files import SegmentFile, by_folder, find_segments, is_folder, once_each, segments_in
 from kseg.format.storage.source import STDIN, Stamp, open_source, stamp_of, stored_size, topic_partition
 from kseg.schema import Column
 
@@ -57,68 +67,6 @@ class Request:
     verify_crc: bool = True
     split_bytes: int | None = None
     inventory: str | None = None
-
-
-#: The cost of opening a file, in bytes of reading: without it, a split of tiny files would have thousands of files.
-FILE_COST = 256 * 1024
-#: The largest and the smallest size of a split in bytes. Lost tasks of this size are repeated soon. Smaller ones cost more:
-#: a task takes 10 to 60 ms (81 MB of LZ4 in splits of 8, 16 and 64 MiB: 1.3, 1.0 and 0.9 s of processor time). Between the
-#: limits a read has about SPLITS splits, so that a few slots end at about the same time.
-SPLIT_BYTES = 64 * 1024 * 1024
-LEAST_SPLIT_BYTES = 16 * 1024 * 1024
-#: Spark's driver holds all tasks of a job. Splits are at least half as large as wanted: there are at most 20,000.
-MOST_SPLITS = 10_000
-SPLITS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedSegment:
-    """A segment of a folder. ``size`` is in bytes, None if only reading shows it. ``stamp`` is that of a local file.
-
-    Its offsets are below ``end_offset``, the base offset of the next segment; None for the last one. ``zones`` is None
-    without a zone map.
-    """
-
-    file: SegmentFile
-    size: int | None
-    end_offset: int | None
-    stamp: Stamp = None
-    zones: ZoneMap | None = None
-
-    @property
-    def base_offset(self) -> int | None:
-        return base_offset_of(self.file.path)
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentRange:
-    """The batches of a file that begin in bytes ``start`` to ``end`` (None: the end of the file).
-
-    ``stable_offset`` is the last stable offset of the log, None for the log end or if the query doesn't need it.
-    ``committed`` has the transactions of a log whose segments are in several folders. ``stamp`` is that of a local file in
-    which the bytes were looked up; ``offsets``, for a stream, are those of the batches: the first one, and the end.
-    """
-
-    file: SegmentFile
-    size: int | None
-    start: int = 0
-    end: int | None = None
-    committed: BatchTransactions | None = None
-    stable_offset: int | None = None
-    stamp: Stamp = None
-    offsets: tuple[int, int] | None = None
-
-    @property
-    def bytes(self) -> int:
-        """The number of bytes to read; 0 if it is unknown."""
-        return (self.size if self.end is None else self.end) - self.start if self.size is not None else 0
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """The ranges that one task reads."""
-
-    pieces: tuple[SegmentRange, ...] = field(default=())
 
 
 def check_paths(request: Request) -> None:
@@ -166,39 +114,74 @@ def plan(request: Request, limits: RowFilter) -> list[Split]:
     if request.framing:
         files = framed_files(request.paths, [request.framing])
         alone = ([SegmentRange(replace(file, requests=request.requests), stored_size(file.path))] for file in files)
-        return list(pack_splits(alone, request.split_bytes or LEAST_SPLIT_BYTES))
+        return _units_packed(alone, request.split_bytes or LEAST_SPLIT_BYTES)
     view = VIEWS[request.view]
     if view.unit == ALL:
-        files = once_each(chain.from_iterable(map(view.find, request.paths)))
-        return [Split(tuple(SegmentRange(file, stored_size(file.path)) for file in files))]
+        found = once_each(chain.from_iterable(map(view.find, request.paths)))
+        return [Split(SegmentRange(file, stored_size(file.path)) for file in found)]
     if view.unit == FOLDER:
-        return list(pack_splits(_folder_units(request.paths, limits, view.find), request.split_bytes or SPLIT_BYTES))
-    by_folder, inventory = folders(request.paths, limits), None
-    if view.unit == FILE:
-        wanted = by_folder
-    else:
-        if request.inventory is not None and (limits.has_ranges or reads_committed(request)):
-            inventory = ZoneMaps(request.inventory, events=reads_committed(request))
-            by_folder = _with_zones(by_folder, inventory)
+        return _units_packed(_folder_units(request.paths, limits, view.find), request.split_bytes or SPLIT_BYTES)
+    logs, stored = _wanted_logs(request, limits)
+    split_bytes = split_size(stored, request.split_bytes)
+    pieces = chain.from_iterable(log.ranges(request, limits, split_bytes) for log in logs)
+    return list(pack_splits(([piece] for piece in pieces), split_bytes))
+
+
+def _units_packed(units: Iterable[Sequence[SegmentRange]], wanted: int) -> list[Split]:
+    """Return the splits of units that are read whole."""
+    held, stored = [], 0
+    for unit in units:
+        held.append(Packed(SegmentRange, unit))
+        stored += stored_bytes(piece.size for piece in unit)
+    return list(pack_splits(map(list, held), split_size(stored, wanted)))
+
+
+@dataclass(frozen=True, slots=True)
+class _WantedLog:
+    """The segments of a folder that can have requested rows. ``whole`` are all its segments, if their transactions matter.
+
+    ``planned`` are the transactions of its segments, as far as an inventory has them.
+    """
+
+    folder: str
+    segments: Packed[PlannedSegment]
+    whole: Packed[PlannedSegment] | None = None
+    planned: Mapping[str, PlannedTransactions] = field(default_factory=dict)
+
+    def ranges(self, request: Request, limits: RowFilter, split_bytes: int) -> Iterator[SegmentRange]:
+        """Yield the ranges to read, none larger than a split if its batches can be found by an index."""
+        if VIEWS[request.view].unit == FILE:
+            for segment in self.segments:
+                yield SegmentRange(segment.file, segment.size)
+            return
         # A row of batches is selected by its header, which does not have the oldest timestamp of its records.
         of_zones = limits if request.view == "records" else replace(limits, end_offset=None, until=None)
-        wanted = {path: [one for one in folder if _can_hold(one, limits)] for path, folder in by_folder.items()}
-    split_bytes = request.split_bytes or split_size(chain.from_iterable(wanted.values()))
-    pieces: list[SegmentRange] = []
-    for path, folder in by_folder.items():
-        if view.unit == FILE:
-            pieces += (SegmentRange(segment.file, segment.size) for segment in folder)
-            continue
-        stable: int | None = None
-        planned: Mapping[str, PlannedTransactions] = {}
-        if reads_committed(request):
-            planned = _planned(folder, inventory) if inventory else {}
-            stable = None if planned else _stable_offset(limits, path, folder)
-        for segment in wanted[path]:
-            committed = planned.get(segment.file.path)
+        stable = None
+        if self.whole is not None and not self.planned:
+            stable = _stable_offset(limits, self.folder, list(self.whole))
+        for segment in self.segments:
+            committed = self.planned.get(segment.file.path)
             for piece in _pieces(segment, limits, of_zones, split_bytes, stable):
-                pieces.append(replace(piece, committed=committed) if committed else piece)
-    return list(pack_splits(([piece] for piece in pieces), split_bytes))
+                yield replace(piece, committed=committed) if committed else piece
+
+
+def _wanted_logs(request: Request, limits: RowFilter) -> tuple[list[_WantedLog], int]:
+    """Return the logs with requested rows, and what their segments cost to read (``stored_bytes``)."""
+    found = folders(request.paths, limits)
+    committed = reads_committed(request)
+    inventory = None
+    if request.inventory is not None and (limits.has_ranges or committed):
+        inventory = ZoneMaps(request.inventory, events=committed)
+        found = _with_zones(dict(found), inventory)
+    logs, stored = [], 0
+    for path, folder in found:
+        whole = VIEWS[request.view].unit == FILE
+        wanted = folder if whole else [segment for segment in folder if _can_hold(segment, limits)]
+        planned = _planned(folder, inventory) if inventory and committed else {}
+        log = Packed(PlannedSegment, folder) if committed else None
+        logs.append(_WantedLog(path, Packed(PlannedSegment, wanted), log, planned))
+        stored += stored_bytes(segment.size for segment in wanted)
+    return logs, stored
 
 
 def _planned(segments: Sequence[PlannedSegment], inventory: ZoneMaps) -> Mapping[str, PlannedTransactions]:
@@ -252,15 +235,10 @@ def _folder_units(
         accepted = (file for file in find(path) if limits.accepts_file(*topic_partition(file.path)))
         for _, files in groupby(accepted, key=lambda file: os.path.dirname(file.path)):
             new = [file for file in files if file.path not in seen]
-            seen.update(file.path for file in new)
+            if len(paths) > 1:
+                seen.update(file.path for file in new)
             if new:
                 yield [SegmentRange(file, stored_size(file.path)) for file in new]
-
-
-def split_size(segments: Iterable[PlannedSegment]) -> int:
-    """Return the size in bytes of the splits for these segments."""
-    size = sum(FILE_COST + (SPLIT_BYTES if segment.size is None else segment.size) for segment in segments)
-    return max(min(max(size // SPLITS, LEAST_SPLIT_BYTES), SPLIT_BYTES), size // MOST_SPLITS)
 
 
 def reads_committed(request: Request) -> bool:
@@ -268,14 +246,12 @@ def reads_committed(request: Request) -> bool:
     return request.isolation == READ_COMMITTED and request.view == "records"
 
 
-def folders(paths: Sequence[str], limits: RowFilter) -> Mapping[str, list[PlannedSegment]]:
-    """Return the requested segments by folder, in order. A segment that several paths contain is returned once."""
-    files = once_each(chain.from_iterable(map(find_segments, paths)))
-    by_folder: dict[str, list[SegmentFile]] = defaultdict(list)
-    for file in files:
-        if limits.accepts_file(*topic_partition(file.path)):
-            by_folder[os.path.dirname(file.path)].append(file)
-    return {folder: list(_segments(found)) for folder, found in by_folder.items()}
+def folders(paths: Sequence[str], limits: RowFilter) -> Iterator[tuple[str, list[PlannedSegment]]]:
+    """Yield the requested segments by folder, in order. A segment that several paths contain is returned once."""
+    for folder, files in by_folder(paths, find_segments):
+        accepted = [file for file in files if limits.accepts_file(*topic_partition(file.path))]
+        if accepted:
+            yield folder, list(_segments(accepted))
 
 
 def _segments(files: list[SegmentFile]) -> Iterator[PlannedSegment]:
@@ -288,14 +264,12 @@ def _segments(files: list[SegmentFile]) -> Iterator[PlannedSegment]:
 
 
 def _with_zones(
-    by_folder: Mapping[str, list[PlannedSegment]], inventory: ZoneMaps
-) -> Mapping[str, list[PlannedSegment]]:
-    """Return the segments with their zone maps."""
-    maps = inventory.of(_stamps(chain.from_iterable(by_folder.values())))
-    return {
-        path: [replace(segment, zones=maps.get(segment.file.path)) for segment in folder]
-        for path, folder in by_folder.items()
-    }
+    logs: Mapping[str, list[PlannedSegment]], inventory: ZoneMaps
+) -> Iterator[tuple[str, list[PlannedSegment]]]:
+    """Yield the folders, their segments with their zone maps."""
+    maps = inventory.of(_stamps(chain.from_iterable(logs.values())))
+    for path, folder in logs.items():
+        yield path, [replace(segment, zones=maps.get(segment.file.path)) for segment in folder]
 
 
 def _can_hold(segment: PlannedSegment, limits: RowFilter) -> bool:
@@ -334,29 +308,3 @@ def pieces_of(
     for begin, following in pairwise([*starts, end]):
         stop = None if following == size else following
         yield SegmentRange(segment.file, size, begin, stop, stable_offset=stable, stamp=segment.stamp)
-
-
-def pack_splits(units: Iterable[Sequence[SegmentRange]], split_bytes: int) -> Iterator[Split]:
-    """Pack neighbouring units into splits of about one size. A unit of unknown size counts as a whole split.
-
-    The pieces of a unit stay together. If there were more than MOST_SPLITS, they are larger.
-    """
-    units = list(units)
-    stored = sum(FILE_COST + (SPLIT_BYTES if piece.size is None else piece.bytes) for unit in units for piece in unit)
-    if (least := stored // MOST_SPLITS) > split_bytes:
-        return _packed(units, least, SPLIT_BYTES)
-    return _packed(units, split_bytes, split_bytes)
-
-
-def _packed(units: Iterable[Sequence[SegmentRange]], split_bytes: int, unknown: int) -> Iterator[Split]:
-    held: list[SegmentRange] = []
-    cost = 0
-    for unit in units:
-        size = sum(unknown if piece.size is None else piece.bytes for piece in unit)
-        if held and cost + size + FILE_COST > split_bytes * 3 // 2:
-            yield Split(tuple(held))
-            held, cost = [], 0
-        held += unit
-        cost += size + FILE_COST * len(unit)
-    if held:
-        yield Split(tuple(held))

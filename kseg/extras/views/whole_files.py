@@ -18,8 +18,8 @@ from kseg.commands.validate.validate import validate_segment
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import KsegError, NotASegmentError, UnreadableError
 from kseg.extras.views.planned_transactions import MOST_EVENTS, EventCollector
-from kseg.extras.views.planning import Split
 from kseg.extras.views.split_rows import Damaged, DamagePolicy, Task, as_arrow, damage_line, keeps_damage
+from kseg.extras.views.splits import Split
 from kseg.extras.views.view_table import UNREAD
 from kseg.extras.views.zone_maps import EVENT_COLUMNS, ZoneCollector
 from kseg.findings import Finding, do_nothing

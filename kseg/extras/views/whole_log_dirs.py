@@ -11,8 +11,8 @@ from kseg.commands.lag.committed_offsets import Commit, LogDirs, lags, partition
 from kseg.commands.schemas import IdCounter, SchemasTotal, listed
 from kseg.errors import UnreadableError, UsageError
 from kseg.extras.serialization.schemas_topic import TOPIC, RegistryState, applied_records
-from kseg.extras.views.planning import Split
 from kseg.extras.views.split_rows import DamagePolicy, Task, as_arrow, damage_line
+from kseg.extras.views.splits import Split
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, TOPICS
 from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.sidefiles.registry import named_file
@@ -25,7 +25,7 @@ from kseg.report.arrow_table import pa
 from kseg.schema import Row
 
 if TYPE_CHECKING:
-    from kseg.extras.views.planning import SegmentRange
+    from kseg.extras.views.splits import SegmentRange
 
 
 def read_groups(task: Task, split: Split) -> Iterator[pa.RecordBatch]:

@@ -10,14 +10,15 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
 from kseg.engine import without_pip
 from kseg.errors import KsegError, UnreadableError, UsageError, VanishedError
 from kseg.format.storage.naming import archive, has_manifests, tiered_parts
+from kseg.format.storage.remote_listing import Entries, ListedFolders, Stored, folders_below, is_folder, stored_of
 
 if TYPE_CHECKING:
     from kseg.extras.tiered_view import DecodedFile, DecodedMember
@@ -26,15 +27,6 @@ if TYPE_CHECKING:
 _OTHER_SCHEMES = {"s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
 
 
-class Stored(NamedTuple):
-    """An object as its store lists it: the size in bytes, and a tag that changes with the content. None if unknown."""
-
-    size: int | None
-    tag: str | None = None
-
-
-#: The properties of an object that change with its content, by the names of the file systems, the best first.
-_TAGS = ("ETag", "generation", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "created")
 #: The bytes of one request when a file is read from front to back: a request takes as long as the transfer of megabytes.
 BLOCK = 8 * 1024 * 1024
 #: The least bytes of a request elsewhere.
@@ -126,8 +118,7 @@ class RemoteFile(io.RawIOBase):
         super().close()
 
 
-#: Folders that were listed completely: URL -> name -> the object, None for a folder.
-_folders: dict[str, dict[str, Stored | None]] = {}
+_folders = ListedFolders()
 #: Objects that are known without a listing of their folder: those of a task's plan.
 _objects: dict[str, Stored] = {}
 
@@ -140,9 +131,9 @@ def remember(url: str, stored: Stored) -> None:
 def forget(url: str = "") -> None:
     """Forget all facts about a folder and everything below it, or about all stores: they are asked again."""
     below = url and f"{url.rstrip('/')}/"
-    for known in (_folders, _objects):
-        for name in [name for name in known if f"{name}/".startswith(below)]:
-            del known[name]
+    _folders.forget(below)
+    for name in [name for name in _objects if f"{name}/".startswith(below)]:
+        del _objects[name]
 
 
 def listed(url: str) -> Stored | None:
@@ -150,7 +141,7 @@ def listed(url: str) -> Stored | None:
     if not (_folders or _objects):
         return None
     folder, _, name = url.rstrip("/").rpartition("/")
-    return _objects.get(url) or _folders.get(folder, {}).get(name)
+    return _objects.get(url) or (_folders.get(folder) or {}).get(name)
 
 
 def _is_complete(url: str) -> bool:
@@ -171,7 +162,7 @@ def stored_at(url: str, *, again: bool = False) -> Stored:
             info = filesystem.info(path)
             if _kind(info) == "folder":
                 raise UnreadableError(f"{url}: {os.strerror(errno.EISDIR)}")
-            found = _objects[url] = _stored(info)
+            found = _objects[url] = stored_of(info)
     return found
 
 
@@ -192,38 +183,37 @@ def open_file(url: str, *, again: bool = True) -> RemoteFile | DecodedFile:
         return RemoteFile(url, file, size)
 
 
-def walk(url: str, *, decoded: bool = True) -> list[tuple[str, list[str]]] | None:
+def walk(url: str, *, decoded: bool = True) -> Iterator[tuple[str, list[str]]] | None:
     """Return a folder and all folders below it, each with its sorted file names; None if the URL is not a folder.
 
-    The listing is kept: later calls about these files and folders need no request. With ``decoded``, a folder with objects
-    that a plugin transforms is their decoded view.
+    The listing is complete, and kept: later calls about these files and folders need no request. With ``decoded``, a
+    folder with objects that a plugin transforms is their decoded view.
     """
-    folders: dict[str, list[str]] = {}
     forget(url)
+    found = set()
     try:
         with _connected(url) as (filesystem, path):
             filesystem.invalidate_cache()  # of an earlier listing in this process
             # Not isdir, for which a folder whose store fails is none.
-            if "::" in url or _kind(filesystem.info(path)) != "folder":
+            if "::" in url or not is_folder(filesystem.info(path)):
                 return None
-            found = dict(_files_below(filesystem, path))
-            filesystem.invalidate_cache()  # which would keep the listing, too
-            root = filesystem.unstrip_protocol(path).rstrip("/")
-            for name in sorted(found):
-                folder, _, file = filesystem.unstrip_protocol(name).rpartition("/")
-                folders.setdefault(folder, []).append(file)
-                _folders.setdefault(folder, {})[file] = _stored(found[name])
+            for below, entries in folders_below(filesystem, path):
+                folder = filesystem.unstrip_protocol(below).rstrip("/")
+                _folders[folder] = {**_folders[folder], **entries} if folder in found else entries
+                found.add(folder)
     except VanishedError:
         return None
-    presented = [archive.present(*found) if decoded and has_manifests(found[1]) else found for found in folders.items()]
-    for folder, names in presented:
-        if folder not in folders:
+    return _walked(_folders.each(sorted(found, key=lambda folder: f"{folder}/")), decoded=decoded)
+
+
+def _walked(found: Iterable[tuple[str, Entries]], *, decoded: bool) -> Iterator[tuple[str, list[str]]]:
+    for folder, entries in found:
+        names = [name for name, stored in entries.items() if stored]
+        if decoded and has_manifests(names):
+            folder, names = archive.present(folder, names)
             _folders[folder] = {name: stored_at(f"{folder}/{name}") for name in names}
-    for folder in [*folders]:
-        while folder != root and folder.startswith(root):
-            folder, _, name = folder.rpartition("/")
-            _folders.setdefault(folder, {}).setdefault(name, None)
-    return presented
+        if names:
+            yield folder, names
 
 
 def _decoded(url: str) -> DecodedMember | None:
@@ -275,36 +265,13 @@ def matches(pattern: str) -> list[str]:
         return sorted(map(filesystem.unstrip_protocol, filesystem.glob(path)))
 
 
-def _stored(info: Any) -> Stored:
-    tag = next((info[name] for name in _TAGS if info.get(name)), None)
-    return Stored(info.get("size"), None if tag is None else str(tag))
-
-
 def _kind(entry: Any) -> str:
-    return "folder" if entry["type"] == "directory" else "file"
+    return "folder" if is_folder(entry) else "file"
 
 
 def _status(size: int | None, *, folder: bool = False) -> os.stat_result:
     kind = stat.S_IFDIR if folder else stat.S_IFIFO if size is None else stat.S_IFREG
     return os.stat_result((kind | 0o444, 0, 0, 0, 0, 0, size or 0, 0, 0, 0))
-
-
-def _files_below(filesystem: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the files below a folder with their properties.
-
-    Object stores list all files at once. The general ``find`` of fsspec leaves out the folders that it cannot list.
-    """
-    from fsspec.asyn import AsyncFileSystem  # may be missing
-
-    kind = type(filesystem)
-    if kind.find is not AsyncFileSystem.find or getattr(kind, "_find", None) not in (None, AsyncFileSystem._find):
-        yield from filesystem.find(path, detail=True).items()
-        return
-    for entry in filesystem.ls(path, detail=True):
-        if entry["type"] != "directory":
-            yield entry["name"], entry
-        elif entry["name"].rstrip("/") != path.rstrip("/"):
-            yield from _files_below(filesystem, entry["name"])
 
 
 def reason(error: Exception, url: str) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, groupby
 from pathlib import Path
 
 from kseg.errors import UnreadableError, UsageError, VanishedError
@@ -23,6 +24,7 @@ from kseg.format.storage.naming import (
     may_be_in_archive,
     partition_of,
 )
+from kseg.format.storage.remote_listing import Stored
 from kseg.format.storage.source import LATELY, STDIN, local_size, open_source
 
 
@@ -47,7 +49,7 @@ class SegmentFile:
     listed: bool = False
     framing: str | None = None
     requests: str | None = None
-    stored: remote_files.Stored | None = None
+    stored: Stored | None = None
 
 
 def find_segments(path: str) -> Iterator[SegmentFile]:
@@ -61,17 +63,17 @@ def find_segments(path: str) -> Iterator[SegmentFile]:
     if folders is None:
         yield SegmentFile(path)
         return
-    found = [file for folder, names in folders for file in segments_in(folder, names)]
-    found += map(SegmentFile, unlisted)
-    yield from found
+    file = None
+    for file in chain((file for found in folders for file in segments_in(*found)), map(SegmentFile, unlisted)):
+        yield file
     check_complete(path)
-    if not found:
+    if file is None:
         raise UnreadableError(f"{path}: no segment found (a .log file named by 20 digits)")
 
 
 def folders_at(
     path: str, unlisted: Callable[[str], object], *, decoded: bool = True
-) -> list[tuple[str, list[str]]] | None:
+) -> Iterator[tuple[str, list[str]]] | None:
     """Return a folder or the folder of a URL, and all folders below it, with their files as ``walk_folders`` does.
 
     None if the path is not a folder.
@@ -83,7 +85,7 @@ def folders_at(
         return None
     if not is_folder(path):
         return None
-    return [(str(folder), names) for folder, names in walk_folders(path, unlisted, decoded=decoded)]
+    return ((str(folder), names) for folder, names in walk_folders(path, unlisted, decoded=decoded))
 
 
 def once_each(files: Iterable[SegmentFile]) -> list[SegmentFile]:
@@ -114,6 +116,18 @@ def once_each(files: Iterable[SegmentFile]) -> list[SegmentFile]:
             place = real
         kept.setdefault(place, file)
     return list(kept.values())
+
+
+def by_folder(
+    paths: Sequence[str], find: Callable[[str], Iterator[SegmentFile]]
+) -> Iterable[tuple[str, Iterable[SegmentFile]]]:
+    """Return the files of paths by folder, each file once. Of one path, only the files of one folder are held."""
+    if len(paths) == 1:
+        return groupby(find(paths[0]), key=lambda file: os.path.dirname(file.path))
+    found: dict[str, list[SegmentFile]] = {}
+    for file in once_each(chain.from_iterable(map(find, paths))):
+        found.setdefault(os.path.dirname(file.path), []).append(file)
+    return found.items()
 
 
 def check_exists(path: str) -> None:

@@ -1,0 +1,118 @@
+"""What a store says of its folders and objects: asked once, many folders at a time, and kept in little memory."""
+
+from __future__ import annotations
+
+import marshal
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+#: Requests for listings at a time: a store answers each after 30 to 100 ms, with at most 1,000 objects.
+AT_ONCE = 16
+
+
+class Stored(NamedTuple):
+    """An object as its store lists it: the size in bytes, and a tag that changes with the content. None if unknown."""
+
+    size: int | None
+    tag: str | None = None
+
+
+#: The properties of an object that change with its content, by the names of the file systems, the best first.
+_TAGS = ("ETag", "generation", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "created")
+
+
+def stored_of(info: Mapping[str, Any]) -> Stored:
+    """Return size and tag of an object from its properties."""
+    tag = next((info[name] for name in _TAGS if info.get(name)), None)
+    return Stored(info.get("size"), None if tag is None else str(tag))
+
+
+def is_folder(info: Mapping[str, Any]) -> bool:
+    """Return whether properties are those of a folder."""
+    return bool(info["type"] == "directory")
+
+
+#: The objects of a folder by name, in order; None for a folder in it.
+Entries = Mapping[str, Stored | None]
+
+
+class ListedFolders:
+    """Folders that were listed completely, by URL. An object takes about 25 bytes: a bucket can have millions."""
+
+    def __init__(self) -> None:
+        self._packed: dict[str, bytes] = {}
+
+    def __contains__(self, folder: str) -> bool:
+        return folder in self._packed
+
+    def __bool__(self) -> bool:
+        return bool(self._packed)
+
+    def __getitem__(self, folder: str) -> Entries:
+        return _unpacked(self._packed[folder])
+
+    def __setitem__(self, folder: str, entries: Entries) -> None:
+        rows = [(name, stored and tuple(stored)) for name, stored in entries.items()]
+        self._packed[folder] = zlib.compress(marshal.dumps(rows), 1)
+
+    def get(self, folder: str) -> Entries | None:
+        """Return the entries of a folder, None if it was not listed."""
+        return self[folder] if folder in self._packed else None
+
+    def each(self, folders: Sequence[str]) -> Iterator[tuple[str, Entries]]:
+        """Return the entries of folders as they are known now, also if they are forgotten meanwhile."""
+        packed = [self._packed[folder] for folder in folders]
+        return ((folder, _unpacked(entries)) for folder, entries in zip(folders, packed, strict=True))
+
+    def forget(self, below: str) -> None:
+        """Forget the folders whose URLs, with a slash, begin with ``below``."""
+        for folder in [folder for folder in self._packed if f"{folder}/".startswith(below)]:
+            del self._packed[folder]
+
+
+@lru_cache(maxsize=16)
+def _unpacked(packed: bytes) -> Entries:
+    return {name: stored and Stored(*stored) for name, stored in marshal.loads(zlib.decompress(packed))}
+
+
+def folders_below(filesystem: Any, path: str) -> Iterator[tuple[str, Entries]]:
+    """Yield a folder and all folders below it, each with its entries. Raises the errors of the file system.
+
+    The file system keeps no listing. Its own search for all files would return all of them at once, a kilobyte for each.
+    """
+    waiting = deque([path])
+    # Others, such as that of FTP, have one connection.
+    threads = AT_ONCE if getattr(filesystem, "async_impl", False) else 1
+    with ThreadPoolExecutor(threads) as pool:
+        while waiting:
+            some = [waiting.popleft() for _ in range(min(threads, len(waiting)))]
+            for folder, found in zip(some, pool.map(partial(_listed, filesystem, path), some), strict=True):
+                # An empty object can have the name of the folder.
+                found = [info for info in found if info["name"].rstrip("/") != folder.rstrip("/")]
+                waiting += [info["name"] for info in found if is_folder(info)]
+                yield from _by_folder(folder, found)
+            filesystem.invalidate_cache()
+
+
+def _listed(filesystem: Any, root: str, folder: str) -> list[Any]:
+    """Return the properties of what is in a folder: nothing if it was deleted since the folder above was listed."""
+    try:
+        return list(filesystem.ls(folder, detail=True))
+    except FileNotFoundError:
+        if folder == root:
+            raise
+        return []
+
+
+def _by_folder(listed: str, found: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Entries]]:
+    """Yield the entries by folder: the index page of an HTTP server can have links to files further below."""
+    folders: dict[str, dict[str, Stored | None]] = {listed.rstrip("/"): {}}
+    for info in found:
+        folder, _, name = info["name"].rstrip("/").rpartition("/")
+        folders.setdefault(folder, {})[name] = None if is_folder(info) else stored_of(info)
+    for folder, entries in folders.items():
+        yield folder, dict(sorted(entries.items()))
