@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO, cast
 
 from kseg.engine import imported
 from kseg.errors import KsegError, UsageError
-from kseg.format.storage import atomic_write, remote_files, remote_outputs
-from kseg.format.storage.naming import is_url
+from kseg.format.storage import atomic_write, remote_outputs
+from kseg.format.storage.naming import is_url, without_file_scheme
 from kseg.report import tables, terminal
 from kseg.schema import Column
 from kseg.text import one_of
@@ -323,7 +323,7 @@ def destination(path: str | None, *, to_the_end: bool = True) -> Iterator[TextIO
                 yield out
             out.flush()
         return
-    name = remote_files.without_file_scheme(str(path))
+    name = without_file_scheme(str(path))
     if is_url(name):
         with remote_outputs.whole_object(name) as raw, _text(raw) as out:
             yield out

@@ -27,11 +27,17 @@ from kseg.format.sidefiles.checkpoints import LeaderEpoch, stored_leader_epochs
 from kseg.format.sidefiles.index_walks import walk_txn_index
 from kseg.format.sidefiles.indexes import MAX_OPEN, AbortedTransactions, AbortedTxn
 from kseg.format.sidefiles.registry import COPY, LEAVE_OUT, REBUILD, check_not_side_file, handling_of
-from kseg.format.storage import remote_files, remote_outputs
+from kseg.format.storage import remote_outputs
 from kseg.format.storage.atomic_write import check_absent, whole_files, whole_folder
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.local_files import check_regular, read_file
-from kseg.format.storage.naming import LEADER_EPOCHS, base_offset_of, is_url, producer_snapshot_offset
+from kseg.format.storage.naming import (
+    LEADER_EPOCHS,
+    base_offset_of,
+    is_url,
+    producer_snapshot_offset,
+    without_file_scheme,
+)
 from kseg.format.storage.source import STDIN, is_metadata_log, open_source
 from kseg.format.writer import written_side_files
 from kseg.format.writer.batch_runs import side_file_error
@@ -171,7 +177,7 @@ def convert_by(work: ConvertSegments, source: str, target: str, plan: Conversion
         raise UsageError(f"{source} is the metadata of its cluster, which no other cluster can have")
     if source == STDIN:
         raise UsageError("convert cannot read standard input: give a file or a folder")
-    target = remote_files.without_file_scheme(target)
+    target = without_file_scheme(target)
     if is_url(target):
         check_dst_url(target)
         with remote_outputs.staged_result(target) as staged:

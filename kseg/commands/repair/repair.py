@@ -19,11 +19,11 @@ from kseg.errors import KsegError, NotASegmentError, UsageError
 from kseg.findings import do_nothing
 from kseg.format.sidefiles.named_ends import ALL_ZEROS, is_all_zeros
 from kseg.format.sidefiles.registry import check_not_side_file
-from kseg.format.storage import remote_files, remote_outputs
+from kseg.format.storage import remote_outputs
 from kseg.format.storage.atomic_write import check_absent, whole_files
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.local_files import check_regular
-from kseg.format.storage.naming import LOG_STARTS, base_offset_of, is_url
+from kseg.format.storage.naming import LOG_STARTS, base_offset_of, is_url, without_file_scheme
 from kseg.format.storage.source import STDIN
 from kseg.format.writer.output_guards import PartitionFolder, each_partition, index_paths, target_path, txn_index_path
 from kseg.format.writer.output_rule import check_dst, check_dst_url
@@ -54,7 +54,7 @@ def repair(
         raise UsageError("--indexes-only cannot be combined with --salvage-records: it does not change the log")
     if target is None and not plan.dry_run:
         raise UsageError("DST is missing: repair never changes SRC (--dry-run needs no DST)")
-    target = None if target is None else remote_files.without_file_scheme(target)
+    target = None if target is None else without_file_scheme(target)
     if target is not None and is_url(target):
         check_dst_url(target)
     if target is not None and is_url(target) and not plan.dry_run:

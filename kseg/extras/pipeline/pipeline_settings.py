@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from kseg.engine import lazy
 from kseg.errors import UnreadableError, UsageError
 from kseg.extras.views.view_table import VIEWS
-from kseg.format.storage import local_files, remote_files
-from kseg.format.storage.naming import is_url
+from kseg.format.storage import local_files
+from kseg.format.storage.naming import is_url, without_file_scheme
 from kseg.format.writer import output_rule
 from kseg.schema import CONTENT_COLUMNS
 from kseg.text import one_of, unknown_name
@@ -321,7 +321,7 @@ class _Section:
 
 def _place(text: str, home: str) -> str:
     """Return a path, or a URL as it is. A relative path is one in the folder of the configuration."""
-    text = remote_files.without_file_scheme(text)
+    text = without_file_scheme(text)
     return text.rstrip("/") if is_url(text) else os.path.normpath(os.path.join(home, text))
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from kseg.errors import KsegError, UnreadableError, UsageError, VanishedError
 from kseg.format.storage import atomic_write, local_files, remote_files, remote_outputs
-from kseg.format.storage.naming import is_url
+from kseg.format.storage.naming import is_url, without_file_scheme
 from kseg.format.storage.segment_files import path_in
 
 LEASE = "lease"
@@ -40,7 +40,7 @@ def new_file(place: str, *, new: bool = False) -> Iterator[Any]:
 
     With ``new`` one that exists is not replaced: UsageError. Raises KsegError.
     """
-    place = remote_files.without_file_scheme(place)
+    place = without_file_scheme(place)
     if is_url(place):
         with remote_outputs.whole_object(place, new=new) as raw:
             yield raw

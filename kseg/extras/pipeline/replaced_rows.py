@@ -9,7 +9,8 @@ from operator import or_
 from typing import Any
 
 from kseg.extras.pipeline.data_files import DataFile, DataFiles, NewPlace
-from kseg.format.storage import local_files, remote_files
+from kseg.format.storage import local_files
+from kseg.format.storage.naming import without_file_scheme
 from kseg.report.arrow_table import dataset, pa, parquet
 
 
@@ -37,7 +38,7 @@ def as_sql(ranges: Sequence[RowRange]) -> str:
 
 def parquet_batches(place: str, columns: Sequence[str], ranges: Sequence[RowRange] | None = None) -> Iterator[Any]:
     """Yield the rows of a Parquet file with the named columns, only those of ``ranges`` if there are any."""
-    with local_files.open_file(remote_files.without_file_scheme(place), named=False) as raw:
+    with local_files.open_file(without_file_scheme(place), named=False) as raw:
         file = parquet.ParquetFile(pa.PythonFile(raw, mode="r"))
         if ranges is None:
             yield from file.iter_batches(columns=list(columns))
@@ -69,7 +70,7 @@ def has_rows(place: str, ranges: Sequence[RowRange]) -> bool:
 
 def files_without(place: str, ranges: Sequence[RowRange], new_place: NewPlace, file_bytes: int) -> list[DataFile]:
     """Write the rows of a Parquet file that are not in the ranges, with their columns as they are; none if all are."""
-    with local_files.open_file(remote_files.without_file_scheme(place), named=False) as raw:
+    with local_files.open_file(without_file_scheme(place), named=False) as raw:
         file = parquet.ParquetFile(pa.PythonFile(raw, mode="r"))
         files = DataFiles(file.schema_arrow, new_place, max(file_bytes, file.metadata.serialized_size))
         try:

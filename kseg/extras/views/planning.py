@@ -248,17 +248,17 @@ def reads_committed(request: Request) -> bool:
 
 def folders(paths: Sequence[str], limits: RowFilter) -> Iterator[tuple[str, list[PlannedSegment]]]:
     """Yield the requested segments by folder, in order. A segment that several paths contain is returned once."""
-    for folder, files in by_folder(paths, find_segments):
-        accepted = [file for file in files if limits.accepts_file(*topic_partition(file.path))]
-        if accepted:
-            yield folder, list(_segments(accepted))
+    for folder, found in by_folder(paths, find_segments):
+        files = list(found)
+        if limits.accepts_file(*topic_partition(files[0].path)):
+            yield folder, list(_segments(files))
 
 
 def _segments(files: list[SegmentFile]) -> Iterator[PlannedSegment]:
     # KRaft snapshots come last: they are not part of the log.
     ordered = sorted(files, key=lambda file: (is_snapshot(file.path), base_offset_of(file.path) or 0))
     for file, end in zip(ordered, end_offsets([file.path for file in ordered]), strict=True):
-        size = stored_size(file.path)
+        size = file.stored.size if file.stored else stored_size(file.path)
         stamp = None if size is None or is_url(file.path) else stamp_of(file.path)
         yield PlannedSegment(file, stamp[0] if stamp else size, end, stamp)
 

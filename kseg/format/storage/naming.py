@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from kseg.engine import lazy
 from kseg.format.record.layout import INT32_MAX, INT64_MAX
@@ -213,6 +214,11 @@ def is_segment_stem(path: str) -> bool:
 def is_url(path: str) -> bool:
     """Return whether a path is a URL."""
     return _URL.match(path) is not None
+
+
+def without_file_scheme(path: str) -> str:
+    """Return the local path of a ``file:`` URL, other paths and URLs as they are."""
+    return unquote(urlsplit(path).path) if path.startswith("file:") else path
 
 
 def is_file_url(url: str) -> bool:

@@ -13,7 +13,6 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import unquote, urlsplit
 
 from kseg.engine import without_pip
 from kseg.errors import KsegError, UnreadableError, UsageError, VanishedError
@@ -283,11 +282,6 @@ def reason(error: Exception, url: str) -> str:
     if cause is None and isinstance(error, FileNotFoundError):
         return os.strerror(errno.ENOENT)
     return ": ".join([type(error).__name__, *([" ".join(str(cause).split()) or type(cause).__name__] if cause else [])])
-
-
-def without_file_scheme(path: str) -> str:
-    """Return the local path of a ``file:`` URL, other paths and URLs as they are."""
-    return unquote(urlsplit(path).path) if path.startswith("file:") else path
 
 
 def filesystem_of(url: str) -> tuple[Any, str]:

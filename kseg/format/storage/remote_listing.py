@@ -41,7 +41,7 @@ Entries = Mapping[str, Stored | None]
 
 
 class ListedFolders:
-    """Folders that were listed completely, by URL. An object takes about 25 bytes: a bucket can have millions."""
+    """Folders that were listed completely, by URL. An object takes about 35 bytes: a bucket can have millions."""
 
     def __init__(self) -> None:
         self._packed: dict[str, bytes] = {}

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kseg.errors import UnreadableError, UsageError, VanishedError
 from kseg.format.storage import file_type, local_files, remote_files
@@ -24,8 +25,10 @@ from kseg.format.storage.naming import (
     may_be_in_archive,
     partition_of,
 )
-from kseg.format.storage.remote_listing import Stored
 from kseg.format.storage.source import LATELY, STDIN, local_size, open_source
+
+if TYPE_CHECKING:
+    from kseg.format.storage.remote_listing import Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,14 +245,12 @@ def path_in(folder: str, name: str) -> str:
 
 def segments_in(folder: str, names: list[str]) -> Iterator[SegmentFile]:
     """Yield the segments and KRaft snapshots among the files of a folder."""
+    remote = is_url(folder)
     logs = logs_among(names)
-    for name in logs:
-        active = name == logs[-1] and is_log(name)
-        yield SegmentFile(path := os.path.join(folder, name), active, listed=True, stored=remote_files.listed(path))
-    for name in names:
-        if is_snapshot(name):
-            path = os.path.join(folder, name)
-            yield SegmentFile(path, listed=True, stored=remote_files.listed(path))
+    for name in (*logs, *filter(is_snapshot, names)):
+        path = os.path.join(folder, name)
+        active = is_log(name) and name == logs[-1]
+        yield SegmentFile(path, active, listed=True, stored=remote_files.listed(path) if remote else None)
 
 
 def is_at_rest(folder: str, logs: Iterable[str]) -> bool:

@@ -25,7 +25,7 @@ from kseg.format.sidefiles import registry
 from kseg.format.storage import remote_files
 from kseg.format.storage.atomic_write import is_result
 from kseg.format.storage.local_files import open_file
-from kseg.format.storage.naming import is_log, is_segment_stem, is_url, partition_of
+from kseg.format.storage.naming import is_log, is_segment_stem, is_url, partition_of, without_file_scheme
 from kseg.format.storage.source import STDIN, open_source
 from kseg.format.writer.output_guards import index_paths
 
@@ -48,7 +48,7 @@ def check_output(output: str, inputs: Iterable[str], option: str = "-o") -> None
 
     ``option`` names the output in messages.
     """
-    output = remote_files.without_file_scheme(output)
+    output = without_file_scheme(output)
     hint = _FORGOTTEN.format(option=option) if output.lower().endswith(".log") else ""
     if is_url(output):
         _check_object(output, inputs, option, hint)
@@ -167,7 +167,7 @@ def check_dst(source: str, target: Path, given: str, *, force: bool, keeps_log: 
         or (registry.is_kafka_name(name) and not is_log(name))
     ):
         raise UsageError(f"{target}: expected a .log file or a folder as DST")
-    real, first = Path(os.path.realpath(target)), Path(os.path.realpath(remote_files.without_file_scheme(source)))
+    real, first = Path(os.path.realpath(target)), Path(os.path.realpath(without_file_scheme(source)))
     if os.path.exists(first):
         if first == real or (real.exists() and os.path.samefile(first, real)):
             raise UsageError(f"{target} is SRC itself: give another DST")
@@ -225,7 +225,7 @@ def _check_not_input(output: str, present: os.stat_result | None, path: str, hin
     """Raise UsageError if the output is an input, a side file of an input, or in an input folder."""
     if path == STDIN or (is_url(path) and not path.startswith("file:")):
         return
-    own = os.path.realpath(remote_files.without_file_scheme(path))
+    own = os.path.realpath(without_file_scheme(path))
     target = os.path.realpath(output)
     # DST of this run, which does not exist yet.
     if target in files_of_segment(own) or Path(target).is_relative_to(own):

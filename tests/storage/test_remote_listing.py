@@ -1,0 +1,103 @@
+"""The listing of a store: complete, asked once, and an error of one folder is an error of all."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg.format.storage import remote_files
+from kseg.format.storage.remote_listing import ListedFolders, Stored, folders_below
+from kseg.format.storage.segment_files import find_segments
+
+FOLDERS = {
+    "b": [("b/orders-1", None), ("b/orders-2", None), ("b/readme", 3), ("b", 0)],
+    "b/orders-1": [("b/orders-1/1.log", 9), ("b/orders-1/0.log", 7), ("b/orders-1/old", None)],
+    "b/orders-1/old": [("b/orders-1/old/0.log", 5)],
+    "b/orders-2": [("b/orders-2/0.log", 1)],
+}
+
+
+class Folders:
+    """The calls of a file system that a listing uses. ``errors`` are raised for folders."""
+
+    async_impl = True
+
+    def __init__(self, errors: dict[str, Exception] | None = None) -> None:
+        self.errors, self.asked = errors or {}, 0
+
+    def ls(self, path: str, detail: bool) -> list[dict[str, Any]]:
+        assert detail
+        self.asked += 1
+        if path in self.errors:
+            raise self.errors[path]
+        return [
+            {"name": name, "size": size or 0, "ETag": name, "type": "directory" if size is None else "file"}
+            for name, size in FOLDERS[path]
+        ]
+
+    def invalidate_cache(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+def test_each_folder_is_asked_for_once(parallel: bool) -> None:
+    """Also one with an empty object of its own name, as consoles of stores make for folders."""
+    store = Folders()
+    store.async_impl = parallel
+    found = dict(folders_below(store, "b"))
+    assert store.asked == len(FOLDERS)
+    assert found["b"] == {"orders-1": None, "orders-2": None, "readme": Stored(3, "b/readme")}
+    assert list(found["b/orders-1"]) == ["0.log", "1.log", "old"]
+    assert found["b/orders-1/old"] == {"0.log": Stored(5, "b/orders-1/old/0.log")}
+
+
+def test_a_folder_that_cannot_be_listed_ends_the_listing() -> None:
+    """Rows would be missing without a word."""
+    with pytest.raises(PermissionError):
+        list(folders_below(Folders({"b/orders-2": PermissionError()}), "b"))
+
+
+def test_a_folder_that_was_deleted_meanwhile_is_empty() -> None:
+    """A topic is deleted while its bucket is listed. The folder that was asked for must exist."""
+    found = dict(folders_below(Folders({"b/orders-2": FileNotFoundError()}), "b"))
+    assert found["b/orders-2"] == {}
+    assert "0.log" in found["b/orders-1"]
+    with pytest.raises(FileNotFoundError):
+        list(folders_below(Folders({"b": FileNotFoundError()}), "b"))
+
+
+def test_links_to_files_further_below_are_in_their_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index page of an HTTP server can have them."""
+    monkeypatch.setitem(FOLDERS, "b/orders-2", [("b/orders-2/0.log", 1), ("b/orders-2/more/9.log", 2)])
+    found = dict(folders_below(Folders(), "b"))
+    assert found["b/orders-2/more"] == {"9.log": Stored(2, "b/orders-2/more/9.log")}
+
+
+def test_a_listing_takes_little_memory() -> None:
+    """A bucket has millions of objects. As Python's objects, each takes 300 bytes."""
+    listed = ListedFolders()
+    names = {
+        f"{n * 1000:020d}.log": Stored(n << 10, f'"{n * 0x9E3779B97F4A7C15F39CC0605CEDC835:032x}"') for n in range(300)
+    }
+    listed["s3://b/orders-1"] = names
+    assert listed.get("s3://b/orders-1") == names
+    assert sys.getsizeof(listed._packed["s3://b/orders-1"]) < 60 * len(names)
+
+
+def test_a_listing_that_is_under_way_outlives_a_later_one(tmp_path: Path) -> None:
+    """Whoever reads one segment after the other can list the same folder, or write next to it, meanwhile."""
+    for number in (1, 2):
+        (tmp_path / f"orders-{number}").mkdir()
+        (tmp_path / f"orders-{number}" / f"{0:020d}.log").write_bytes(b"")
+    memory = pytest.importorskip("fsspec", reason="fsspec is not installed").filesystem("memory")
+    memory.put(str(tmp_path), "/listing", recursive=True)
+    found = find_segments("memory://listing")
+    first = next(found)
+    remote_files.forget()
+    assert [first.path, *(file.path for file in found)] == [
+        f"memory:///listing/orders-{number}/{0:020d}.log" for number in (1, 2)
+    ]
+    memory.rm("/listing", recursive=True)
