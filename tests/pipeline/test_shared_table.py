@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +16,9 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 from kseg.extras.pipeline.data_files import DataFile, DataFiles
 from kseg.extras.pipeline.lake_table import ChangedTableError, LakeTable, TableState, open_table
+from kseg.extras.pipeline.pipeline_run import Pipeline
 from kseg.extras.pipeline.pipeline_settings import read_settings
+from kseg.findings import do_nothing
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.growing_logs import batch, write
 from tests.support.pipelines import config, leased, rows, run, run_here
@@ -58,6 +64,31 @@ def test_a_run_that_was_stopped_does_not_commit_files_that_are_gone(tmp_path: Pa
     assert stopped.read_state() == fenced
     assert other.remove_orphans(fenced, "other") == fenced  # nothing to remove: no commit
     assert loaded_offsets(tmp_path) == [*range(8)]
+
+
+class Repeating:
+    """A pool that loses the result of each call, and runs it again, as Spark does after the loss of an executor."""
+
+    jobs, ahead = 1, 1
+
+    def submit(self, work: Callable[..., Any], /, *args: Any) -> Future[Any]:
+        work(*args)
+        done: Future[Any] = Future()
+        done.set_result(work(*args))
+        return done
+
+    def result(self, future: Future[Any]) -> Any:
+        return future.result()
+
+
+def test_calls_that_ran_twice_leave_no_file(tmp_path: Path) -> None:
+    """A reader of all files of the folder would have their rows twice."""
+    (tmp_path / "source").mkdir()
+    write(tmp_path / "source" / "orders-0", [batch(0), batch(1)])
+    path = config(tmp_path)
+    done = Pipeline(read_settings(str(path))).run(do_nothing, lambda _: nullcontext(Repeating()))
+    assert done.rows == {"orders": 8}
+    assert loaded_offsets(tmp_path) == [*range(8)]  # which also looks for files without a commit
 
 
 def _copied(table: LakeTable) -> list[DataFile]:

@@ -96,7 +96,9 @@ class LakeTable(ABC):
         """Yield the rows of the table as Arrow batches with the named columns: all, or those of ``ranges``."""
 
     def remove_orphans(self, before: TableState, run: str) -> TableState:
-        """Remove the data files of killed runs, and return the state. Raises ChangedTableError if it is not ``before``.
+        """Remove the data files that no commit has, and return the state. Raises ChangedTableError if it is not ``before``.
+
+        They are those of killed runs, and of calls whose results were lost with an executor of Spark and which ran again.
 
         Another run that nevertheless works now cannot commit a file that is removed: its commit fails.
         """
@@ -252,7 +254,7 @@ class ParquetTable(LakeTable):
         if not orphans:
             return before
         # A commit without files: whoever has written the orphans and still works finds another state than its own.
-        after = replace(before, run=run, rows=0)
+        after = replace(before, run=run, rows=before.rows if before.run == run else 0)
         self.commit((), before, after)
         for place in orphans - set(self.files()):
             remove_file(place)

@@ -192,6 +192,10 @@ class TableLoad:
                     self._set(plan, plan.end)
             if self._offsets != self._committed.offsets:
                 self._commit()
+            if self._pool is not None:
+                self._committed = self._table.remove_orphans(self._committed, self._run)
+                if self._rejected:
+                    self._rejected.remove_orphans()
         finally:
             remove_files(self._files)
             if self._rejected:

@@ -62,6 +62,10 @@ class RejectedLoad:
         self._table.commit(files, self._state, after)
         self._state = after
 
+    def remove_orphans(self) -> None:
+        """Remove the files that no commit has."""
+        self._state = self._table.remove_orphans(self._state, self._run)
+
     def take(self) -> list[DataFile]:
         """Return the files that no commit has."""
         files, self._files = self._files, []
