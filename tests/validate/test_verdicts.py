@@ -7,6 +7,7 @@ import random
 import shutil
 import struct
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from kseg.format.segment.framed_files import ReadSettings, RecordSet, framing
 from kseg.format.storage.source import open_source
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message
 from tests.support.cli import invoke
-from tests.support.damage import entries
+from tests.support.damage import entries, flip
 from tools.make_findings import FINDINGS, FIRST, SEGMENTS
 
 PLAIN = SEGMENTS / "4.3.0-v2-none" / FIRST
@@ -185,6 +186,39 @@ def test_a_gap_between_segments_of_a_compacted_log_is_none(tmp_path: Path) -> No
         path.unlink()
     assert invoke("validate", folder).exit_code == 0
     assert {row["rule"] for row in found(folder)} >= {"offset-gap"}
+
+
+def write_segment(folder: Path, offsets: Sequence[int], damaged: int | None = None) -> None:
+    """Write batches of three records, the one with the number ``damaged`` with a wrong CRC."""
+    folder.mkdir(exist_ok=True)
+    records = [[PlainRecord(offset + n, b"k%d" % n, b"v") for n in range(3)] for offset in offsets]
+    data = b"".join(map(build_batch, records))
+    if damaged is not None:
+        data = flip(data, entries(data)[damaged].end - 1)
+    (folder / f"{offsets[0]:020}.log").write_bytes(data)
+
+
+@pytest.mark.parametrize("depth", ["--deep", "--shallow"])
+@pytest.mark.parametrize("damaged", [0, 3, 7])
+@pytest.mark.parametrize(("base", "rule"), [(60, "segment-gap"), (16, "segment-overlap")])
+def test_damage_before_the_last_batch_hides_no_missing_segment(
+    base: int, rule: str, damaged: int, depth: str, tmp_path: Path
+) -> None:
+    """The last batch shows where the segment ends. If it is damaged, the end is not known."""
+    folder = tmp_path / "orders-0"
+    write_segment(folder, range(0, 24, 3), damaged=damaged)
+    write_segment(folder, range(base, base + 24, 3))
+    found_rules = {row["rule"] for row in found(folder, depth)}
+    assert "crc-mismatch" in found_rules
+    assert (rule in found_rules) is (damaged < 7)
+
+
+def test_the_gap_that_damage_leaves_is_no_sign_of_compaction(tmp_path: Path) -> None:
+    """Two gaps between batches are a sign of it, if nothing else explains them."""
+    folder = tmp_path / "orders-0"
+    write_segment(folder, (0, 3, 6, 9, 60, 63), damaged=1)
+    (gap,) = [row for row in found(folder) if row["offset"] == 12]
+    assert (gap["rule"], gap["severity"], gap["last_offset"]) == ("missing-batches", "error", 59)
 
 
 @pytest.mark.parametrize("keyed", [True, False])

@@ -294,7 +294,7 @@ class IndexChecks:
         """Finish the checks of a segment of ``size`` bytes, ``lost`` of them unreadable, and return its facts."""
         watch = self._collector
         watch.damaged = watch.damaged or lost > 0
-        facts = watch.facts()
+        facts = watch.facts(size)
         # A broker may have appended to the segment since.
         grown = self._file.active and (local_size(self._file.path) or 0) > size
         whole = not (grown or watch.damaged or watch.disorder) and watch.end == size

@@ -97,7 +97,7 @@ class PartitionChecks:
             self._check_producers(facts, report)
             self._check_aborts(name, facts)
         history.bases.append(base)
-        if facts is None or facts.disorder or facts.damaged or grown:
+        if facts is None or facts.disorder or (facts.damaged and not facts.intact_end) or grown:
             history.end = None
             history.holes = True
         else:

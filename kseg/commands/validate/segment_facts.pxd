@@ -50,4 +50,4 @@ cdef class FactsCollector:
 
     cdef _end_producer(self)
 
-    cpdef facts(self)
+    cpdef facts(self, long long size)

@@ -42,9 +42,9 @@ class SegmentFacts:
 
     - ``first_offset``, ``last_offset``: of the valid batches, None without one. The header of a compressed v0 or v1 message
       set has only its last offset, which counts as the first unless it was decompressed.
-    - ``intact_start``: no bytes before the first valid batch are lost.
-    - ``holes``: offsets are missing between batches; ``gaps`` is how many times.
-    - ``missing``: (position in the log, first offset, last offset) of the first gaps that no damage explains.
+    - ``intact_start``, ``intact_end``: no bytes before the first and after the last valid batch are lost.
+    - ``gaps``: how many times offsets are missing between batches where no damage explains it; ``holes``: they are.
+    - ``missing``: (position in the log, first offset, last offset) of the first of these gaps.
     - ``tail``: (position in the log, first offset, last offset, largest offset before it or -1) of the last valid batch.
       The position is -1 for a compressed message set.
     - ``thinned``: a v2 batch has fewer records than offsets, or a delete horizon; only the log cleaner causes that.
@@ -66,6 +66,7 @@ class SegmentFacts:
     first_offset: int | None = None
     last_offset: int | None = None
     intact_start: bool = False
+    intact_end: bool = False
     holes: bool = False
     gaps: int = 0
     missing: tuple[tuple[int, int, int], ...] = ()
@@ -245,9 +246,10 @@ class FactsCollector:
         elif first <= self.last_offset:
             self.disorder = True
         elif first != self.last_offset + 1 and not wrapper:
-            self.gaps += 1
-            if self._joined and len(self.missing) < MAX_GAPS:
-                self.missing.append((batches.position[row], self.last_offset + 1, first - 1))
+            if self._joined:
+                self.gaps += 1
+                if len(self.missing) < MAX_GAPS:
+                    self.missing.append((batches.position[row], self.last_offset + 1, first - 1))
         if last < first:
             self.disorder = True
         elif batches.magic[row] >= 2 and (
@@ -300,14 +302,15 @@ class FactsCollector:
         if self._producer_id >= 0:
             self.producers.put(self._producer_id, (self._producer_epoch, self._last_sequence, self._producer_last))
 
-    def facts(self) -> SegmentFacts:
-        """Return the facts. Do not call ``update`` afterwards."""
+    def facts(self, size: int) -> SegmentFacts:
+        """Return the facts of a segment of ``size`` bytes. Do not call ``update`` afterwards."""
         self._end_epoch()
         self._end_producer()
         return SegmentFacts(
             first_offset=self.first_offset if self.has_batches else None,
             last_offset=self.last_offset if self.has_batches else None,
             intact_start=self.intact_start,
+            intact_end=self._joined and self.end == size,
             holes=self.gaps > 0,
             gaps=self.gaps,
             missing=tuple(self.missing),
