@@ -245,11 +245,10 @@ class FactsCollector:
             self.first_offset = first
         elif first <= self.last_offset:
             self.disorder = True
-        elif first != self.last_offset + 1 and not wrapper:
-            if self._joined:
-                self.gaps += 1
-                if len(self.missing) < MAX_GAPS:
-                    self.missing.append((batches.position[row], self.last_offset + 1, first - 1))
+        elif first != self.last_offset + 1 and not wrapper and self._joined:
+            self.gaps += 1
+            if len(self.missing) < MAX_GAPS:
+                self.missing.append((batches.position[row], self.last_offset + 1, first - 1))
         if last < first:
             self.disorder = True
         elif batches.magic[row] >= 2 and (

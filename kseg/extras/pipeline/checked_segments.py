@@ -108,9 +108,11 @@ class _Watch:
                 self.excluded.append((position, end))
             return
         first, last = batches.base_offset[row], batches.last_offset[row]
+        if position > self.valid_end:
+            self.events.add_loss(first)
         if self._any and batches.magic[row] >= 2:
             self.ordered &= first >= self.next_offset or end <= self.valid_end
-            self.thinned |= first > self.next_offset
+            self.thinned |= first > self.next_offset and position == self.valid_end  # else damage explains the gap
         if batches.magic[row] >= 2:
             fewer = batches.record_count[row] < last - first + 1 and not batches.attributes[row] & CONTROL
             self.thinned |= bool(fewer or batches.attributes[row] & DELETE_HORIZON)

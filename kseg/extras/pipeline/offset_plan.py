@@ -6,13 +6,13 @@ after it has ended, wherever the segments of two nights are cut. At each offset 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kseg.commands.dump.dumped_rows import byte_range
 from kseg.extras.pipeline.checked_segments import CheckedSegment
 from kseg.extras.pipeline.source_listing import ListedSegment, Place, SourceReplica
-from kseg.extras.views.planned_transactions import PlannedTransactions, outcomes
+from kseg.extras.views.planned_transactions import LOST, PlannedTransactions, outcomes
 from kseg.extras.views.splits import SegmentRange
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.row_filter import RowFilter
@@ -57,6 +57,7 @@ class LoadPlan:
     says why the rows from ``end`` on are not loaded yet. ``failure``: why the run cannot succeed, such as a segment that
     cannot be read. ``gaps`` are ranges (first, end, reason) of offsets that are lost. ``damaged`` are the segments
     with damage in the range, of those that are read. ``lost`` are ranges (first, end) of offsets that no replica has.
+    ``unknown`` are ranges (first, end, reason) with records that are left out, because their transaction's end is unknown.
     """
 
     place: Place
@@ -70,6 +71,7 @@ class LoadPlan:
     gaps: tuple[tuple[int, int, str], ...] = ()
     damaged: tuple[CheckedSegment, ...] = ()
     lost: tuple[tuple[int, int], ...] = ()
+    unknown: tuple[tuple[int, int, str], ...] = ()
     topic_id: str | None = None
 
     @property
@@ -136,7 +138,7 @@ def plan_partition(
         empty, end=walk.at, parts=tuple(walk.parts), waiting=walk.waiting, failure=walk.failure, gaps=tuple(walk.gaps),
         damaged=tuple(walk.damaged), lost=tuple(walk.lost),
     )  # fmt: skip
-    return _stable(found) if rules.committed else found
+    return _stable(found, walk.torn) if rules.committed else found
 
 
 def _is_another(plan: LoadPlan, loaded: Loaded | None, *, unknown: bool) -> str | None:
@@ -171,6 +173,7 @@ class _Walk:
         self.gaps: list[tuple[int, int, str]] = []
         self.damaged: list[CheckedSegment] = []
         self.lost: list[tuple[int, int]] = []
+        self.torn: set[int] = set()  # offsets after lost ends of segments, and after missing segments
         self.waiting: str | None = None
         self.failure: str | None = None
         self._listed = sorted(listed, key=lambda one: one.base_offset)
@@ -254,20 +257,23 @@ class _Walk:
 
     def _pass_gap(self, following: int) -> None:
         """Continue at the next segment, or stop before a gap that nothing explains."""
-        damaged = [self._checked[one.path] for one in self._at() if not self._checked[one.path].is_sound]
+        here = [(self._checked[one.path], one.size) for one in self._at()]
+        # Damage after the last valid batch: its findings name the offsets.
+        damaged = [one for one, size in here if not one.is_sound and one.valid_end < size]
         if damaged:
-            # The end of a damaged segment: its findings name the offsets.
             self.damaged += [one for one in damaged if one not in self.damaged]
             if self._rules.hold_segments:
                 self.waiting = f"{damaged[0].path} is damaged, and quarantine.unit is segment"
                 return
-        elif not (self._thinned and self._at()):
+        elif not (self._thinned and here):
             text = inclusive_range("offset", self.at, following - 1)
-            why = "in no segment" if self._at() else "deleted before it was loaded"
+            why = "in no segment" if here else "deleted before it was loaded"
             if self._rules.gaps_stop:
                 self.failure = f"{text}: {why}: wait for the segment, or set source.gaps to continue without it"
                 return
             self.gaps.append((self.at, following, f"{text}: {why}"))
+        if damaged or not self._thinned:
+            self.torn.add(following)
         self.at = following
 
 
@@ -289,15 +295,25 @@ def _known_until(checked: CheckedSegment, offset: int) -> int:
     return min((first for first, _ in checked.holes if first > offset), default=checked.next_offset)
 
 
-def _stable(plan: LoadPlan) -> LoadPlan:
-    """Return the plan up to its last stable offset, with the outcomes of its transactions."""
-    committed = outcomes((part.checked.events, part.end) for part in plan.parts)
-    begun = committed.open
-    stable = min(begun.values(), default=None)
-    if stable is None or stable >= plan.end:
-        return replace(plan, committed=committed)
-    stable = max(stable, plan.first)
-    producer = min(begun, key=lambda one: begun[one])
-    parts = tuple(replace(one, end=min(one.end, stable)) for one in plan.parts if one.first < stable)
-    waiting = f"producer {producer} has a transaction open from offset {begun[producer]} on"
-    return replace(plan, end=stable, parts=parts, committed=committed, waiting=waiting)
+def _stable(plan: LoadPlan, torn: Container[int]) -> LoadPlan:
+    """Return the plan up to its last stable offset, with the outcomes of its transactions.
+
+    ``torn`` are the first offsets of parts before which offsets are lost.
+    """
+    lost = {part.first: [(-1, part.first, LOST)] for part in plan.parts if part.first in torn}
+    committed = outcomes(([*lost.get(part.first, ()), *part.checked.events], part.end) for part in plan.parts)
+    begun, stable, waiting, parts = committed.open, plan.end, plan.waiting, plan.parts
+    if min(begun.values(), default=stable) < stable:
+        producer = min(begun, key=lambda one: begun[one])
+        stable = max(begun[producer], plan.first)
+        parts = tuple(replace(one, end=min(one.end, stable)) for one in parts if one.first < stable)
+        waiting = f"producer {producer} has a transaction open from offset {begun[producer]} on"
+    unknown = tuple(one for one in sorted(_unknown(committed)) if one[0] < stable)
+    return replace(plan, end=stable, parts=parts, committed=committed, waiting=waiting, unknown=unknown)
+
+
+def _unknown(committed: PlannedTransactions) -> Iterator[tuple[int, int, str]]:
+    for producer, spans in committed.unknown.items():
+        for first, last in spans:
+            why = f"the marker of the transaction of producer {producer} can be among the lost offsets"
+            yield first, last + 1, f"{inclusive_range('offset', first, last)}: {why}: its records are left out"

@@ -327,7 +327,9 @@ class _Run:
 
 
 def _rows_of(run: str, plan: LoadPlan) -> list[dict[str, Any]]:
-    """Return the rows of the quarantine list of a partition: its damage from the first loaded offset on, and its gaps."""
+    """Return the rows of the quarantine list of a partition: its damage from the first loaded offset on, its gaps, and
+    the records that are left out because the end of their transaction is unknown.
+    """
     topic, partition = plan.place
     place = {"run": run, "topic": topic, "partition": partition}
     rows: list[dict[str, Any]] = []
@@ -335,9 +337,10 @@ def _rows_of(run: str, plan: LoadPlan) -> list[dict[str, Any]]:
         for found in checked.damage:
             if _is_new(found, plan.first):
                 rows.append({**place, "file": checked.path, "stamp": checked.stamp, **found})
-    for first, end, why in plan.gaps:
-        rows.append({**place, "file": None, "stamp": None, "rule": "missing-offsets", "code": None, "position": None,
-                     "end": None, "offset": first, "last_offset": end - 1, "message": why, "facts": {}})  # fmt: skip
+    for rule, ranges in (("missing-offsets", plan.gaps), ("unknown-transaction", plan.unknown)):
+        for first, end, why in ranges:
+            rows.append({**place, "file": None, "stamp": None, "rule": rule, "code": None, "position": None,
+                         "end": None, "offset": first, "last_offset": end - 1, "message": why, "facts": {}})  # fmt: skip
     return rows
 
 

@@ -11,12 +11,13 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from kseg.errors import NotASegmentError, VanishedError
 from kseg.format.record.columns import BatchColumns
-from kseg.format.record.layout import ABORTED, COMMITTED, CONTROL, INT64_MAX, OPEN, TRANSACTIONAL
+from kseg.format.record.layout import ABORTED, COMMITTED, CONTROL, INT64_MAX, OPEN, TRANSACTIONAL, UNKNOWN
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.transaction_events import chunk_events, log_events
@@ -25,9 +26,9 @@ from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import open_source
 from kseg.format.writer import rewritten_rows
 
-#: What happens in a transaction: data of a producer, or one of its markers.
-DATA, COMMIT, ABORT = range(3)
-#: (producer id, offset, DATA, COMMIT or ABORT).
+#: What happens in a transaction: data of a producer, or one of its markers. LOST: bytes before the offset are lost.
+DATA, COMMIT, ABORT, LOST = range(4)
+#: (producer id, -1 for LOST; offset; DATA, COMMIT, ABORT or LOST).
 ProducerEvent = tuple[int, int, int]
 #: First and last offset of a transaction, both inclusive.
 Span = tuple[int, int]
@@ -57,8 +58,15 @@ class EventCollector:
             return
         else:
             self._begun.add(producer_id)
-        kind = DATA if not marker else ABORT if marker == "ABORT" else COMMIT
-        for column, value in zip(self.columns, (producer_id, offset, kind), strict=True):
+        self._append(producer_id, offset, DATA if not marker else ABORT if marker == "ABORT" else COMMIT)
+
+    def add_loss(self, offset: int) -> None:
+        """Add that bytes before the batch at an offset are lost: a marker can have been there."""
+        self._begun.clear()
+        self._append(-1, offset, LOST)
+
+    def _append(self, *event: int) -> None:
+        for column, value in zip(self.columns, event, strict=True):
             column.append(value)
 
     def events(self) -> list[ProducerEvent]:
@@ -74,18 +82,18 @@ class SegmentEvents(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlannedTransactions:
-    """``aborted``: spans of aborted transactions by producer id, ascending. ``open``: first offsets of open ones."""
+    """``aborted``: spans of aborted transactions by producer id, ascending. ``open``: first offsets of open ones.
+
+    ``unknown``: spans of transactions by producer id, ascending, whose marker can be among lost bytes.
+    """
 
     aborted: Mapping[int, Sequence[Span]]
     open: Mapping[int, int]
+    unknown: Mapping[int, Sequence[Span]] = field(default_factory=dict)
 
     def within(self, first: int, end: int) -> PlannedTransactions:
         """Return the transactions that touch offsets ``first`` to ``end`` (exclusive)."""
-        near = {
-            producer: [span for span in spans if span[1] >= first and span[0] < end]
-            for producer, spans in self.aborted.items()
-        }
-        return PlannedTransactions({producer: spans for producer, spans in near.items() if spans}, self.open)
+        return PlannedTransactions(_near(self.aborted, first, end), self.open, _near(self.unknown, first, end))
 
     def of_segments(self, base_offsets: Sequence[int]) -> list[PlannedTransactions]:
         """Return those that touch each of a log's segments, which have these base offsets, ascending."""
@@ -111,14 +119,26 @@ class PlannedTransactions:
         producer_id, offset = batches.producer_id[row], batches.base_offset[row]
         if offset >= self.open.get(producer_id, INT64_MAX):
             return OPEN
-        # A producer has one transaction at a time: its spans do not overlap.
-        spans = self.aborted.get(producer_id, ())
-        i = bisect_right(spans, (offset, INT64_MAX))
-        return ABORTED if i > 0 and offset <= spans[i - 1][1] else COMMITTED
+        if _holds(self.unknown.get(producer_id, ()), offset):
+            return UNKNOWN
+        return ABORTED if _holds(self.aborted.get(producer_id, ()), offset) else COMMITTED
 
     def transactional_id(self, batches: BatchColumns, row: int) -> str | None:
         """Return None: the transactional ids are in the log directory of one replica."""
         return None
+
+
+def _near(spans: Mapping[int, Sequence[Span]], first: int, end: int) -> dict[int, list[Span]]:
+    near = {
+        producer: [span for span in found if span[1] >= first and span[0] < end] for producer, found in spans.items()
+    }
+    return {producer: found for producer, found in near.items() if found}
+
+
+def _holds(spans: Sequence[Span], offset: int) -> bool:
+    """Return whether an offset is in a span. A producer has one transaction at a time: its spans do not overlap."""
+    i = bisect_right(spans, (offset, INT64_MAX))
+    return i > 0 and offset <= spans[i - 1][1]
 
 
 def outcomes(
@@ -129,18 +149,30 @@ def outcomes(
     ``begun`` are the first offsets of the transactions that are open before them, by producer id.
     """
     still = dict(begun or {})
-    spans: dict[int, list[Span]] = defaultdict(list)
+    torn: dict[int, int] = {}  # offset after the last loss within an open transaction
+    aborted: dict[int, list[Span]] = defaultdict(list)
+    unknown: dict[int, list[Span]] = defaultdict(list)
     known = -1  # the events up to here are those of the parts before
     for events, end in parts:
-        for producer, offset, kind in events:
+        for producer, offset, kind in sorted(events, key=itemgetter(1)):
             if not known <= offset < end:  # a base offset that no CRC covers can be any
                 continue
-            if kind == DATA:
+            if kind == LOST:
+                if offset > known:  # else the parts before have what is lost here
+                    torn |= dict.fromkeys(still, offset)
+            elif kind == DATA:
                 still.setdefault(producer, offset)
-            elif (start := still.pop(producer, None)) is not None and kind == ABORT:
-                spans[producer].append((start, offset))
+            elif (start := still.pop(producer, None)) is not None:
+                if (after := torn.pop(producer, None)) is not None:
+                    unknown[producer].append((start, after - 1))
+                    start = after
+                if kind == ABORT:
+                    aborted[producer].append((start, offset))
         known = end
-    return PlannedTransactions({producer: sorted(found) for producer, found in spans.items()}, still)
+    return PlannedTransactions(
+        {producer: sorted(found) for producer, found in aborted.items()}, still,
+        {producer: sorted(found) for producer, found in unknown.items()},
+    )  # fmt: skip
 
 
 def transactions_of_log(paths: Sequence[str], known: Mapping[str, SegmentEvents]) -> PlannedTransactions | None:
