@@ -246,7 +246,12 @@ SEGMENT_TABLE = (
 TRANSACTION_TABLE = (
     *PLACE_COLUMNS,
     Column("folder", "text", "the folder of the partition"),
-    Column("state", "text", "hanging, open, aborted or committed", values=("hanging", "open", "aborted", "committed")),
+    Column(
+        "state",
+        "text",
+        "hanging, open, aborted or committed; unknown if bytes before its marker are lost",
+        values=("hanging", "open", "unknown", "aborted", "committed"),
+    ),
     Column("producer_id", "int", "the producer of the transaction"),
     Column("producer_epoch", "int", "the epoch of its data"),
     Column("first_offset", "int?", "offset of its first record"),

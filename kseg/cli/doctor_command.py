@@ -50,7 +50,7 @@ from kseg.report.wording import summary_text
 from kseg.results import FileResult, Settings, Summary
 from kseg.text import count_of
 
-_STATES = ("hanging", "open", "aborted")
+_STATES = ("hanging", "open", "unknown", "aborted")
 _TOP_PRODUCERS = 10
 
 

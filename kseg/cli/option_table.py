@@ -112,8 +112,8 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "history": OptionRow("--history", "Show commits, appends and lag of this group by minute.", "GROUP"),
         "txn": OptionRow("--txn", "Show the records of this transactional id.", "ID"),
         "states": OptionRow("--state", "List transactions in this state. Repeatable.",
-            type=lambda: Choice(["hanging", "open", "aborted", "committed"]), multiple=True,
-            default=("hanging", "open", "aborted"), show_default=True),
+            type=lambda: Choice(["hanging", "open", "unknown", "aborted", "committed"]), multiple=True,
+            default=("hanging", "open", "unknown", "aborted"), show_default=True),
         "max_age": OptionRow("--max-age", "Set the age from which an open transaction is hanging.", "SECONDS", _number(0),
             900, show_default=True),
         "partitioner": OptionRow("--partitioner", "Read only the partition that this partitioner chooses for a key. "

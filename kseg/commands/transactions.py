@@ -27,6 +27,7 @@ from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.transaction_events import log_events
 from kseg.format.sidefiles.producer_snapshot import walk_snapshot
 from kseg.format.sidefiles.side_file_reading import entries_of
+from kseg.format.sidefiles.transaction_states import are_compacted
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import base_offset_of, is_log, partition_of, producer_snapshot_offset
 from kseg.format.storage.segment_files import SegmentFile
@@ -34,7 +35,8 @@ from kseg.format.storage.source import open_source
 
 #: The default of the broker setting transaction.max.timeout.ms, which find-hanging uses, too.
 MAX_TRANSACTION_MS = 15 * 60 * 1000
-STATES = ("hanging", "open", "aborted", "committed")
+#: ``unknown``: bytes or a segment between its data and the next marker of its producer are lost, so its own can be there.
+STATES = ("hanging", "open", "unknown", "aborted", "committed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ class _OpenTransaction:
     last: int | None
     batches: int = 0
     records: int = 0
+    torn: bool = False
 
     @property
     def begin(self) -> int:
@@ -149,11 +152,14 @@ def transactions_of(
                 for batches, events in log_events(reader):
                     claimed = offsets.update(batches)
                     history.update_log_end(batches, claimed)
+                    history.look_for_loss(batches, reader.lost_bytes)
                     for row, offset, marker in events:
                         known = None if batches.position[row] in claimed else offset
                         yield from history.follow(batches, row, known, marker)
+                history.look_for_loss(None, reader.lost_bytes)
             readable = True
         except KsegError as error:
+            history.lose()
             unread_segments += 1
             unread(error)
     if not unread_segments:
@@ -184,12 +190,19 @@ class _TransactionTracker:
         # Whether transactions began when too many were open: the earliest, which decide the last stable offset, are known.
         self.unlisted = False
         self._states: Counter[str] = Counter()
+        self._lost_bytes = 0  # of the current segment, up to here
+        self._path = ""
 
     def begin(self, path: str) -> None:
         """Begin a segment. Before the first one, load the transactions that its producer snapshot lists as open."""
         base = base_offset_of(path)
+        self._lost_bytes = 0
         if base is not None:
+            gap = self._open and self._end is not None and base > self._end
+            if gap and not are_compacted(self._folder, [self._path, path]):
+                self.lose()
             self._end = max(base, self._end or 0)
+        self._path = path
         if self._begun or base is None:
             return
         self._begun = True
@@ -233,6 +246,17 @@ class _TransactionTracker:
                 self._end = max(self._end or 0, batches.last_offset[row] + 1)
                 return
 
+    def look_for_loss(self, batches: BatchColumns | None, lost_bytes: int) -> None:
+        """Look for lost bytes before the batches of a window, or at the end of a segment, which has lost so many so far."""
+        if lost_bytes > self._lost_bytes or (batches is not None and batches.crc_state[0] == CRC_BAD):
+            self.lose()
+        self._lost_bytes = lost_bytes
+
+    def lose(self) -> None:
+        """Note that markers of the open transactions can be lost here."""
+        for one in self._open.values():
+            one.torn = True
+
     def follow(
         self, batches: BatchColumns, row: int, offset: int | None, marker: ControlRecord | None
     ) -> Iterator[Transaction]:
@@ -255,7 +279,7 @@ class _TransactionTracker:
         if ended is not None:
             ended.last_offset = offset
             epoch = marker.fields.get("coordinator_epoch")
-            state = "aborted" if marker.type == "ABORT" else "committed"
+            state = "unknown" if ended.torn else "aborted" if marker.type == "ABORT" else "committed"
             yield self._transaction(producer_id, ended, state, epoch if isinstance(epoch, int) else None)
 
     def _transaction(

@@ -172,7 +172,8 @@ def summary_line(total: TransactionsTotal) -> str:
     """Return the summary as one line of text."""
     if not any(total.states.values()):
         return f"no transactions in {count_of(total.partitions, 'partition')}"
-    counts = ", ".join(f"{total.states[state]:,} {state}" for state in STATES)
+    shown = [state for state in STATES if total.states[state] or state != "unknown"]
+    counts = ", ".join(f"{total.states[state]:,} {state}" for state in shown)
     return f"{count_of(total.partitions, 'partition')}: {counts}"
 
 

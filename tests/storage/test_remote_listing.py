@@ -12,7 +12,7 @@ from kseg.format.storage import remote_files
 from kseg.format.storage.remote_listing import ListedFolders, Stored, folders_below
 from kseg.format.storage.segment_files import find_segments
 
-FOLDERS = {
+FOLDERS: dict[str, list[tuple[str, int | None]]] = {
     "b": [("b/orders-1", None), ("b/orders-2", None), ("b/readme", 3), ("b", 0)],
     "b/orders-1": [("b/orders-1/1.log", 9), ("b/orders-1/0.log", 7), ("b/orders-1/old", None)],
     "b/orders-1/old": [("b/orders-1/old/0.log", 5)],

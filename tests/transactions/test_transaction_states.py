@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 import kseg as library
+from kseg.commands.transactions import Transaction
 from tests.support.cli import SEGMENTS
 from tests.support.cli import kseg_here as kseg
+from tests.support.damage import entries, flip
 from tests.support.transactional_logs import RandomLog, write_log
 
 LOGS = 100
@@ -167,6 +169,28 @@ def test_damage_and_a_missing_segment_make_states_unknown(tmp_path: Path) -> Non
             assert row["transaction_state"] in (wanted[row["offset"]], "unknown"), (seed, row)
             checked += row["transaction_state"] == "unknown"
     assert checked > 20
+
+
+@pytest.mark.parametrize("seed", range(2000, 2030))
+def test_an_ended_transaction_has_only_records_of_its_state(seed: int, tmp_path: Path) -> None:
+    """Beside damage and missing segments, the next marker of a producer can be that of another transaction."""
+    chance = random.Random(seed)
+    folder = tmp_path / "t-0"
+    log = write_log(folder, chance)
+    for path in sorted(folder.glob("*.log")):
+        data = path.read_bytes()
+        for place in entries(data):
+            if chance.random() < 0.1:
+                data = flip(data, place.end - 1)
+        path.write_bytes(data)
+    if not log.compacted and len(paths := sorted(folder.glob("*.log"))) > 2:
+        paths[chance.randrange(1, len(paths) - 1)].unlink()
+    for row in library.transactions(folder):
+        if not isinstance(row, Transaction) or row.state not in ("committed", "aborted"):
+            continue
+        first, last = row.first_offset or 0, row.last_offset or 0
+        states = {one.state for one in log.records if one.producer == row.producer_id and first <= one.offset <= last}
+        assert states == {row.state}
 
 
 def test_wrong_side_files_change_nothing(tmp_path: Path) -> None:

@@ -237,8 +237,7 @@ class TransactionLog:
         base, expected = base_offset_of(self._paths[number]), self._next_offset
         if base is None or expected is None or base <= expected:
             return False
-        cleaned = checkpoint_offset(self.folder, CLEANER_OFFSETS) is not None
-        return not cleaned and not any(map(_has_gaps, self._paths[number - 1 : number + 1]))
+        return not are_compacted(self.folder, self._paths[number - 1 : number + 1])
 
 
 def paths_of_log(path: str) -> list[str]:
@@ -259,6 +258,11 @@ def paths_of_log(path: str) -> list[str]:
 
 def _folder_of(path: str) -> str:
     return path.rpartition("/")[0] if "://" in path else os.path.dirname(path)
+
+
+def are_compacted(folder: str, segments: Sequence[str]) -> bool:
+    """Return whether a log cleaner has worked in a folder, or in neighbouring segments. Raises UnreadableError."""
+    return checkpoint_offset(folder, CLEANER_OFFSETS) is not None or any(map(_has_gaps, segments))
 
 
 def _has_gaps(path: str) -> bool:
