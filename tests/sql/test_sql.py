@@ -175,6 +175,8 @@ def test_offset_is_a_column_and_a_clause() -> None:
     assert rows(statement, ROLLED) == [{"offset": 5, "n": 120}]
     assert rows('select "offset" from records order by OFFSET desc limit 1', ROLLED) == [{"offset": 120}]
     assert rows("select 'offset' as offset -- offset\n", ROLLED) == [{"offset": "offset"}]
+    cast = "select offset::varchar as text from records where records.offset :: int = 5"
+    assert rows(cast, ROLLED) == [{"text": "5"}]
 
 
 @pytest.mark.parametrize(

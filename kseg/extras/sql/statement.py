@@ -83,9 +83,9 @@ def table_rows() -> list[schema.Row]:
     ]
 
 
-#: A reserved word that is also a column, and what follows it where it is the clause of LIMIT.
+#: A reserved word that is also a column, and what follows it where it is the clause of LIMIT. ``::`` is a cast.
 _OFFSET = re.compile(rb"offset\b", re.IGNORECASE)
-_ROWS_TO_SKIP = re.compile(rb"[0-9($?:]")
+_ROWS_TO_SKIP = re.compile(rb"[0-9($?]")
 #: MULTI is a PIVOT without the list of its columns, which DuckDB selects first.
 _READING = ("SELECT", "EXPLAIN", "MULTI")
 #: What follows a message of DuckDB: a copy of the line, or the traceback of an error in the reader of a table.
