@@ -5,6 +5,7 @@ Ranges are half-open, and any bound can be left out. The command line and Spark 
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -62,6 +63,13 @@ def escape_json(text: str) -> str:
 def to_json(value: object) -> str:
     """Return a value as one line of JSON."""
     return escape_json(_encode(value))
+
+
+def finite(value: Any) -> Any:
+    """Return a number; NaN and the infinities as text, as in Protobuf's JSON: JSON lacks such numbers."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 def text_or_json(value: object) -> str:

@@ -118,7 +118,7 @@ TRANSACTIONS = _kind(
 SCHEMAS = _kind("schemas", "schemas_report", table="write_table", jsonl=JSON_LINES, csv=CSV)
 # (schema, batches)
 SQL = _kind(
-    "the rows of a statement", "sql_report", table="write_table", jsonl=JSON_LINES, csv=CSV, parquet="write_parquet",
+    "the rows of a statement", "sql_report", table="write_table", jsonl="write_jsonl", csv=CSV, parquet="write_parquet",
 )  # fmt: skip
 # (result)
 CONVERSION = _kind("conversions", "convert_report", text="write_text", jsonl=JSON_LINES)

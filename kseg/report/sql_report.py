@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -17,7 +16,7 @@ from kseg.report.formats import View
 from kseg.report.row_formats import RowSet, cell
 from kseg.report.tables import TableColumn, print_cells
 from kseg.schema import Row
-from kseg.text import escape_controls
+from kseg.text import escape_controls, finite, text_or_json, to_json
 
 _Batches = Iterable[Any]
 _PLAN = ["explain_key", "explain_value"]
@@ -61,6 +60,11 @@ def write_table(schema: pa.Schema, batches: _Batches, out: TextIO) -> None:
             return
 
 
+def write_jsonl(schema: pa.Schema, batches: _Batches, out: TextIO) -> None:
+    """Write a line of JSON per row. Names of columns can have any character."""
+    out.writelines(f"{to_json(row)}\n" for row in rows(schema, batches).rows)
+
+
 def write_columns_of_tables(found: Iterable[Row], out: TextIO) -> None:
     """Write the columns of the tables that a statement can read, under the name of each table."""
     for name, columns in groupby(found, key=itemgetter("table")):
@@ -89,22 +93,38 @@ def _names(schema: pa.Schema) -> list[str]:
 
 def _values(batches: _Batches) -> Iterator[list[Any]]:
     for batch in batches:
+        kinds = batch.schema.types
         for values in zip(*map(_column_values, batch.columns), strict=True):
-            yield [_plain(value) for value in values]
+            yield [_plain(value, kind) for value, kind in zip(values, kinds, strict=True)]
 
 
 def _column_values(column: pa.Array) -> list[Any]:
     try:
         return column.to_pylist()  # type: ignore[no-any-return]
     except (OverflowError, ValueError):  # times that Python lacks
-        return [_time_text(value) for value in column]
+        return list(map(_scalar_value, column))
 
 
-def _time_text(value: pa.Scalar) -> str | None:
+def _scalar_value(value: pa.Scalar) -> Any:
+    """Return a value as ``to_pylist`` does, with the times that Python lacks as text."""
+    kind = value.type
+    if not value.is_valid:
+        return None
+    if pa.types.is_struct(kind):
+        return {name: _scalar_value(inner) for name, inner in value.items()}
+    if pa.types.is_map(kind):
+        return [tuple(map(_scalar_value, pair.values())) for pair in value.values]
+    if pa.types.is_nested(kind):
+        return list(map(_scalar_value, value.values))
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError):
+        return _time_text(value)
+
+
+def _time_text(value: pa.Scalar) -> str:
     """Return a date or time of any year as text; DuckDB's infinity is the largest number, and -infinity its opposite."""
     number = value.cast(pa.int32() if pa.types.is_date32(value.type) else pa.int64()).as_py()
-    if number is None:
-        return None
     if abs(number) == (2**31 - 1 if pa.types.is_date32(value.type) else 2**63 - 1):
         return "infinity" if number > 0 else "-infinity"
     if pa.types.is_date32(value.type):
@@ -126,12 +146,15 @@ def _date_text(days: int) -> str:
     return f"{found.year + 400 * cycles:04}-{found:%m-%d}"
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as JSON has it."""
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    """Return a value of an Arrow type as JSON has it, and as the decoded values of ``kseg dump`` have it.
+
+    A decimal is a text with all its digits. Without digits after the point it is a number: sums of integers have this type.
+    """
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
+        return finite(value)
     if isinstance(value, bytes):
         return ENCODERS["base64"](value)[0]
     if isinstance(value, datetime):
@@ -141,15 +164,15 @@ def _plain(value: Any) -> Any:
         text = value.isoformat(timespec=finest)
         return text.replace("+00:00", "Z")
     if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() and value.as_tuple().exponent == 0 else float(value)
+        return f"{value:f}" if kind.scale else int(value)
     if isinstance(value, (date, time)):
         return value.isoformat()
     if isinstance(value, dict):
-        return {str(name): _plain(inner) for name, inner in value.items()}
-    if isinstance(value, list) and value and isinstance(value[0], tuple):  # a map
-        return {str(name): _plain(inner) for name, inner in value}
+        return {name: _plain(inner, kind.field(name).type) for name, inner in value.items()}
+    if pa.types.is_map(kind):
+        return {text_or_json(_plain(key, kind.key_type)): _plain(inner, kind.item_type) for key, inner in value}
     if isinstance(value, list):
-        return [_plain(inner) for inner in value]
+        return [_plain(inner, kind.value_type) for inner in value]
     return str(value)
 
 

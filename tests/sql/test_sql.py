@@ -104,7 +104,7 @@ def test_formats(tmp_path: Path) -> None:
     )
     (row,) = rows(statement.replace("interval 1 day i, ", ""), ROLLED)
     assert row == {
-        "a": 1, "a_2": 2, "s": sum(range(121)), "d": 1.5, "t": "2024-01-01", "b": "/w==", "f": "nan", "l": [1, 2],
+        "a": 1, "a_2": 2, "s": sum(range(121)), "d": "1.50", "t": "2024-01-01", "b": "/w==", "f": "NaN", "l": [1, 2],
         "o": {"x": "é"}, "m": {"k": 1}, "n": None, "z": "2024-01-01T00:00:00.123456Z",
     }  # fmt: skip
     assert sql(statement, ROLLED).stdout.split()[:3] == ["a", "a_2", "s"]
@@ -240,12 +240,51 @@ def test_exit_codes(tmp_path: Path) -> None:
         ("date 'infinity'", "infinity"),
         ("timestamptz '-infinity'", "-infinity"),
         ("date '12000-02-03'", "12000-02-03"),
+        ("{'a': date '12000-02-03', 'b': [1.50, null]}", {"a": "12000-02-03", "b": ["1.50", None]}),
+        ("map {'k': [timestamptz '-infinity', null]}", {"k": ["-infinity", None]}),
     ],
 )
 def test_values_that_arrow_or_python_lacks_are_texts(expression: str, text: object) -> None:
     """Differences of timestamps are usual, and Python lacks infinite times and years after 9999."""
     done = sql("--format", "jsonl", f"select {expression} as x, null as y", ROLLED)
     assert json.loads(done.stdout) == {"x": text, "y": None}
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("-12345678901234567.80::decimal(19, 2)", "-12345678901234567.80"),
+        ("0::decimal(38, 30)", f"0.{'0' * 30}"),
+        ("sum(1.123456789012345678::decimal(38, 18))", "135.938271470493827038"),
+        ("{'a': 1.10, 'l': [2.50]}", {"a": "1.10", "l": ["2.50"]}),
+        ("map {1.50: {'m': map {'k': [0.10]}}}", {"1.50": {"m": {"k": ["0.10"]}}}),
+        ("[1.5, 2.25]::decimal(5, 2)[2]", ["1.50", "2.25"]),
+        ("sum(offset)", 7260),
+        ("sum(offset::hugeint) * 1000000000000000000000::hugeint", 7260 * 10**21),
+        ("5::decimal(10, 0)", 5),
+        ("avg(offset)", 60.0),
+        ("['nan'::double, 'inf', '-inf', 0.5]", ["NaN", "Infinity", "-Infinity", 0.5]),
+        ("'-inf'::float", "-Infinity"),
+        ("map {true: map {}}", {"true": {}}),
+        ("map {'\\xff'::blob: 1}", {"/w==": 1}),
+    ],
+)
+def test_numbers_are_those_of_dump(expression: str, value: object) -> None:
+    """A statement of SQL invents no digit and loses none: decimals are texts in JSON, as in the decoded values of dump."""
+    statement = f"select distinct {expression} as x from records"
+    (row,) = rows(statement, ROLLED)
+    assert row == {"x": value}
+    if isinstance(value, str):
+        assert sql(statement, ROLLED, "--format", "csv").stdout == f"x\n{value}\n"
+        assert value in sql(statement, ROLLED).stdout.split()
+
+
+def test_names_of_columns_are_escaped_in_json() -> None:
+    """Each line of JSON Lines is JSON, whatever name a statement gives a column; DuckDB names ``map {1: 2}`` with quotes."""
+    for name in ('a"b', "a\\b", "a\nb"):
+        quoted = name.replace('"', '""')
+        assert rows(f'select distinct 1 as "{quoted}" from records', ROLLED) == [{name: 1}]
+    assert rows("select distinct map {1: 2} from records", ROLLED)
 
 
 def test_an_interval_is_text_in_parquet(tmp_path: Path) -> None:

@@ -24,13 +24,12 @@ from kseg.extras.serialization.json_values import (
     TooManyItemsError,
     date_text,
     decimal_text,
-    finite,
     time_text,
     timestamp_text,
 )
 from kseg.extras.serialization.libraries import fastavro_python, fastavro_read, fastavro_schema
 from kseg.extras.serialization.schema_set import Schema, SchemaError, one_line
-from kseg.text import count_of
+from kseg.text import count_of, finite
 
 _PREFIX = "kseg-"
 #: The depth of a schema as JSON. Avro's schemas of this depth are not written by people.

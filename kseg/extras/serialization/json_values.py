@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from kseg.text import calendar_time, text_or_json
+from kseg.text import calendar_time, finite, text_or_json
 
 #: The lists, objects and numbers of one value at most: a batch of some hundred bytes can hold a value of a hundred million.
 MOST_ITEMS = 500_000
@@ -31,13 +31,6 @@ class TooManyItemsError(ValueError):
 
     def __init__(self) -> None:
         super().__init__(f"the value has more than {MOST_ITEMS:,} items")
-
-
-def finite(value: Any) -> Any:
-    """Return a number; NaN and the infinities as text, as in Protobuf's JSON: JSON lacks such numbers."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
 
 
 def text_of_bytes(data: bytes) -> str:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kseg.extras.serialization import binary_json, envelopes
-from kseg.extras.serialization.json_values import finite, parse_json, text_of_bytes
+from kseg.extras.serialization.json_values import parse_json, text_of_bytes
+from kseg.text import finite
 
 
 @dataclass(frozen=True, slots=True)

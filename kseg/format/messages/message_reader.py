@@ -20,7 +20,6 @@ Compiled with the types of ``message_reader.pxd``: of 100,000 committed offsets,
 from __future__ import annotations
 
 import base64
-import math
 import struct
 from functools import cache
 from json.encoder import encode_basestring
@@ -28,7 +27,7 @@ from typing import Any, NamedTuple
 
 from kseg import c_functions
 from kseg.format.messages.definitions import Definition, MessageField
-from kseg.text import count_of
+from kseg.text import count_of, finite
 
 COMPILED = not __file__.endswith(".py")
 
@@ -298,9 +297,7 @@ def jsonable(node: Any) -> Any:
         return [jsonable(item) for item in node]
     if isinstance(node, bytes):
         return base64.b64encode(node).decode()
-    if isinstance(node, float) and not math.isfinite(node):
-        return "NaN" if math.isnan(node) else "Infinity" if node > 0 else "-Infinity"
-    return node
+    return finite(node)
 
 
 def append_json(parts: list[str], node: Any) -> None:
