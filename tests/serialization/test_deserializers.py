@@ -167,10 +167,60 @@ def test_a_single_unnamed_schema_is_used_for_the_first_unknown_id() -> None:
 def test_a_file_without_an_id_is_used_for_any_id() -> None:
     """A named type with one schema: values with an id that no source knows, and values without one."""
     decoder = FieldDecoder("value", "avro", SchemaSet([Schema(AVRO, '"string"')]))
-    assert decoder.decode("t", b"\0\0\0\0\7\6abc") == DecodedValue("avro", "abc")
+    assert decoder.decode("t", b"\0\0\0\0\7\6abc") == DecodedValue("avro", "abc", 7)
     assert decoder.decode("t", b"\6abc") == DecodedValue("avro", "abc")
+    decoder = FieldDecoder("value", "avro", SchemaSet([Schema(AVRO, json.dumps(NUMBERS))]))
+    value = {**dict.fromkeys("abcde", 0), "e": 1, "f": 0}
+    assert decoder.decode("t", b"\0\0\0\0\2\0") == DecodedValue("avro", value)
     two = FieldDecoder("value", "avro", SchemaSet([Schema(AVRO, '"string"'), Schema(AVRO, '"int"')]))
     assert two.decode("t", b"\6abc").error == "no schema id, and no schema of t-value"
+
+
+NUMBERS = {"type": "record", "name": "R", "fields": [{"name": name, "type": "int"} for name in "abcdef"]}
+
+
+@pytest.mark.parametrize("name", ["avro", "avro:t-value", "struct", "struct:t-value", "auto"])
+def test_an_unknown_id_is_never_data(name: str) -> None:
+    """A value is not decoded to a wrong one: its reason is the id, or why the bytes after it are not of the named schema."""
+    decoder = FieldDecoder(
+        "value", name, SchemaSet([Schema(AVRO, json.dumps(NUMBERS), 2, subject="t-value", version=1)])
+    )
+    found = decoder.decode("t", b"\0\0\0\0\x63\2")  # of another schema with the id 99, or six numbers
+    assert (found.value, found.schema_id) == (None, 99)
+    assert found.error == ("schema 99 is not known" if ":" not in name else "the value is longer than its 1 byte")
+
+
+def test_a_named_schema_reads_unknown_ids() -> None:
+    """The id of a row is the one in the bytes, also if a named schema with another id has read the value."""
+    source = SchemaSet([Schema(AVRO, '"string"', 2, subject="t-value", version=1)])
+    unknown = b"\0\0\0\0\x63\6abc"
+    assert FieldDecoder("value", "avro:t-value", source).decode("t", unknown) == DecodedValue("avro", "abc", 99)
+    for name in ("avro", "avro:t-value"):
+        assert FieldDecoder("value", name, source).decode("t", b"\6abc") == DecodedValue("avro", "abc", 2)
+    header = [("__value_schema_id", b"\0\0\0\0\x63")]
+    assert FieldDecoder("value", "avro:t-value", source).decode("t", b"\6abc", header) == DecodedValue(
+        "avro", "abc", 99
+    )
+    assert FieldDecoder("value", "avro", source).decode("t", b"\6abc", header).error == "schema 99 is not known"
+
+
+@pytest.mark.parametrize("name", ["avro", "avro:t-value"])
+def test_a_value_without_an_id_can_begin_like_one(name: str) -> None:
+    """The first number is 0, as the null of a union is. No registry has counted to the id that the next bytes would be."""
+    decoder = FieldDecoder(
+        "value", name, SchemaSet([Schema(AVRO, json.dumps(NUMBERS), 2, subject="t-value", version=1)])
+    )
+    value = {"a": 0, "b": 3, "c": 0, "d": 0, "e": 0, "f": 0}
+    assert decoder.decode("t", avro(NUMBERS, value)) == DecodedValue("avro", value, 2)
+
+
+def test_eight_bytes_with_an_unknown_id() -> None:
+    """They are a number, unless the subject of the topic is known: its values have ids, and ``kseg schemas`` counts them."""
+    data = b"\0\0\0\0\x63abc"
+    known = FieldDecoder("value", "auto", SchemaSet([Schema(AVRO, '"string"', 2, subject="t-value", version=1)]))
+    assert known.decode("t", data).error == "schema 99 is not known"
+    assert known.decode("other", data) == NOT_DECODED
+    assert known.decode(None, data) == NOT_DECODED
 
 
 def test_guids_in_headers_select_the_schema() -> None:

@@ -78,7 +78,9 @@ def test_messages_without_a_schema_id() -> None:
     assert decode(PREFIX + b"\2\2\x08\1", as_="protobuf:a.b.Second").value == {"z": True}
     other_id = b"\0\0\0\0\x09"
     assert decode(other_id + b"\0\x08\1", as_="protobuf:a.b.Second").value == {"z": True}
-    assert decode(other_id + b"\2\2\x08\1", as_="protobuf").value == {"z": True}
+    assert decode(other_id + b"\2\2\x08\1", as_="protobuf").error == "schema 9 is not known"
+    unnamed = FieldDecoder("value", "protobuf", SchemaSet([Schema(PROTOBUF, TEXT)]))
+    assert unnamed.decode("t", other_id + b"\2\2\x08\1") == DecodedValue("protobuf", {"z": True}, 9)
     assert decode(PREFIX + b"\0\x08\5", as_="protobuf:a.b.Third").value == {**DEFAULTS, "x": 5}
     assert "has no message 'a.b.Third'" in str(decode(b"\x08\1", as_="protobuf:a.b.Third").error)
 

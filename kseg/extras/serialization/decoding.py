@@ -38,6 +38,8 @@ NAMES = (AUTO, STRUCT, *_BY_SCHEMA, *PLAIN, *WRAPPERS)
 #: The first bytes of values with a schema: of an id, and of Avro's single-object encoding.
 _FIRST_BYTES = (b"\0", schema_ids.GLUE, schema_ids.SINGLE_OBJECT[:1])
 _INT64 = 8
+#: Registries count from 1, Confluent Cloud from 100,001.
+_LARGEST_LIKELY_ID = 0xFFFFFF
 #: The schemas whose readers are kept; data with random ids has many.
 _MOST_READERS = 10_000
 
@@ -74,7 +76,8 @@ def _unreadable(data: bytes, indexes: bytes | None) -> Any:
 class _Reader(NamedTuple):
     """Reads the values of one schema from byte ``start``. ``read`` takes the bytes, and message indexes of a header.
 
-    ``known`` is False if no source has the schema.
+    ``otherwise`` reads values that this reader cannot read. ``is_number`` is True if a value of eight bytes is more often a
+    number than a value with this id, which no source has.
     """
 
     kind: str | None
@@ -82,7 +85,8 @@ class _Reader(NamedTuple):
     start: int = 0
     read: Read = _unreadable
     error: str | None = None
-    known: bool = True
+    otherwise: _Reader | None = None
+    is_number: bool = False
 
 
 class FieldDecoder:
@@ -134,8 +138,8 @@ class FieldDecoder:
         place = topic, prefix, indexes is not None
         reader = self._readers.get(place) or self._keep(place)
         if reader.read is _unreadable:
-            if not reader.known and self._kind == AUTO and indexes is None and len(data) == _INT64:
-                return NOT_DECODED  # more often a number, such as a time, than a value with an id that nobody knows
+            if reader.is_number and indexes is None and len(data) == _INT64:
+                return NOT_DECODED
             return DecodedValue(reader.kind, None, reader.schema_id, reader.error)
         if len(data) > MOST_BYTES:
             return DecodedValue(reader.kind, None, reader.schema_id, f"larger than {MOST_BYTES:,} bytes")
@@ -157,6 +161,8 @@ class FieldDecoder:
         try:
             return DecodedValue(reader.kind, reader.read(data[reader.start :], indexes), reader.schema_id)
         except (ValueError, SchemaError) as error:
+            if reader.otherwise and (found := self._read(reader.otherwise, data, indexes)).error is None:
+                return found
             return DecodedValue(reader.kind, None, reader.schema_id, one_line(error))
 
     def _keep(self, place: tuple[str | None, bytes, bool]) -> _Reader:
@@ -176,18 +182,23 @@ class FieldDecoder:
         try:
             registered = self._registered(found, prefix, subject) if prefix else None
             schema = registered or self._unregistered(subject)
-            if schema is None:
-                return _Reader(None, number, error=self._missing(found, prefix, subject), known=False)
+            if schema and not registered and not in_header and _begins_by_chance(schema, number):
+                prefix = b""
+            if schema is None or (prefix and not registered and not self._reads_any_id(schema)):
+                is_number = self._kind == AUTO and not self._schemas.by_subject(subject)
+                return _Reader(None, number, error=self._missing(found, prefix, subject), is_number=is_number)
             if schema.type not in _TYPES:
                 raise SchemaError(f"{schema.label} has the type {schema.type!r}: expected {one_of(list(_TYPES))}")
             kind, open_reads = _TYPES[schema.type]
             message = self._argument if self._kind == "protobuf" and not registered else ""
             numbered = found is not None and found.end == schema_ids.GLUE_END
             with_id, bare = open_reads(schema, referenced(schema, self._schemas), message, numbered)
-            if registered:
-                with_id = schema_ids.decompressing(prefix, with_id)
-                return _Reader(kind, number or schema.id, start, with_id)
-            return _Reader(kind, schema.id, 0, _after_id_or_whole(with_id, bare, start) if start else bare)
+            whole = _Reader(kind, schema.id, 0, bare)
+            if not prefix:
+                return whole
+            used = number if number or not registered else schema.id
+            otherwise = whole if schema.id is None and not registered and not in_header else None
+            return _Reader(kind, used, start, schema_ids.decompressing(prefix, with_id), otherwise=otherwise)
         except SchemaError as error:
             return _Reader(None, number, error=one_line(error))
 
@@ -232,6 +243,14 @@ class FieldDecoder:
             schema = others[0] if len(others) == 1 else None
         return schema
 
+    def _reads_any_id(self, schema: Schema) -> bool:
+        """Return whether values with an id that no source has are read with this schema.
+
+        It is named, has no id itself, or is a JSON Schema, without which JSON is the same. Another schema, such as that of the
+        subject, could decode a value to a wrong one.
+        """
+        return bool(self._argument) or schema.id is None or schema.type == JSON
+
     def _missing(self, found: schema_ids.SchemaId | None, prefix: bytes, subject: str) -> str:
         if not prefix and self._kind == STRUCT and not self._argument:
             return "no schema id"
@@ -251,16 +270,9 @@ def _prefix(data: bytes) -> bytes:
     return data[: schema_ids.SINGLE_OBJECT_END] if is_object else b""
 
 
-def _after_id_or_whole(with_id: Read, bare: Read, start: int) -> Read:
-    """Return a function that decodes the bytes after an unknown id, or else the whole value."""
-
-    def read(data: bytes, indexes: bytes | None) -> Any:
-        try:
-            return with_id(data[start:], indexes)
-        except (ValueError, SchemaError):
-            return bare(data, indexes)
-
-    return read
+def _begins_by_chance(schema: Schema, number: int | None) -> bool:
+    """Return whether an id that no source has is the beginning of a value without an id, such as an Avro union's 0."""
+    return schema.type == AVRO and number is not None and number > _LARGEST_LIKELY_ID
 
 
 def _avro(schema: Schema, references: _References, message: str, numbered: bool) -> tuple[Read, Read]:
