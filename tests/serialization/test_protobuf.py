@@ -12,7 +12,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from kseg.extras.serialization.decoding import DecodedValue, FieldDecoder
-from kseg.extras.serialization.protobuf import ProtobufSchema
+from kseg.extras.serialization.protobuf import ProtobufSchema, compile_proto
 from kseg.extras.serialization.schema_set import PROTOBUF, Reference, Schema, SchemaSet
 from kseg.extras.serialization.schema_sources import schemas_of_file
 
@@ -69,6 +69,39 @@ def length(data: bytes) -> bytes:
 def test_message_indexes_and_types(indexes: bytes, payload: bytes, value: Any) -> None:
     """The path of indexes is a list of zigzag numbers; 0 is short for the first message."""
     assert decode(PREFIX + indexes + payload) == DecodedValue("protobuf", value, 5)
+
+
+MAPS = """syntax = "proto3"; package p; message Other { int32 z = 1; }
+message Ev { map<string, int64> m = 1; message A { string a = 1; } %s
+  message B { string b = 1; map<int32, A> as = 2; } B by_id = 2; }"""
+#: The same entry as Java's client writes it into the text of a class.
+ENTRY = (
+    "repeated .p.Ev.MoreEntry more = 3; message MoreEntry { option map_entry = true; string key = 1; int64 value = 2; }"
+)
+
+
+def test_message_indexes_count_the_messages_of_the_text() -> None:
+    """A value is decoded as the message that Confluent's Java client takes it for: a map is not a message of the text."""
+    map_, empty = MAPS % "map<string, int64> more = 3;", {"m": {}, "more": {}}
+    assert decode(PREFIX + b"\4\2\0" + b"\x0a\1x", map_).value == {"a": "x"}
+    assert decode(PREFIX + b"\4\2\2" + b"\x0a\1x", map_).value == {"b": "x", "as": {}}
+    assert "no message with the indexes [1, 2]" in str(decode(PREFIX + b"\4\2\4" + b"\x0a\1x", map_).error)
+    entry = MAPS % ENTRY
+    assert decode(PREFIX + b"\4\2\0" + b"\x0a\1x", entry).value == {"a": "x"}
+    assert decode(PREFIX + b"\4\2\4" + b"\x0a\1x", entry).value == {"b": "x", "as": {}}
+    for text in (map_, entry):
+        assert decode(PREFIX + b"\2\2" + b"\x1a\5\x0a\1k\x10\7", text).value == {**empty, "more": {"k": "7"}}
+
+
+def test_message_indexes_count_the_entries_of_descriptors() -> None:
+    """Clients that register descriptors, such as Python's and Go's, count all messages in them."""
+    compiled = descriptor_pb2.FileDescriptorSet.FromString(
+        compile_proto("t", MAPS % "map<string, int64> more = 3;")
+    ).file[-1]
+    text = base64.b64encode(compiled.SerializeToString()).decode()
+    assert [one.name for one in compiled.message_type[1].nested_type] == ["MEntry", "A", "MoreEntry", "B"]
+    assert decode(PREFIX + b"\4\2\2" + b"\x0a\1x", text).value == {"a": "x"}
+    assert decode(PREFIX + b"\4\2\6" + b"\x0a\1x", text).value == {"b": "x", "as": {}}
 
 
 def test_messages_without_a_schema_id() -> None:

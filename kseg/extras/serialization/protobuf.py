@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from kseg.engine import without_pip
 from kseg.errors import UsageError
@@ -46,6 +46,9 @@ _KNOWN_IMPORTS = {
     "confluent/type/decimal.proto": """syntax = "proto3"; package confluent.type;
         message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }""",
 }  # fmt: skip
+#: The option of the entries of maps: Java's client writes it into the texts that it makes of classes, and protoc rejects it.
+#: ``_mark_maps`` sets it again.
+_MAP_ENTRY = re.compile(r"\boption\s+map_entry\s*=\s*true\s*;")
 #: Warnings on stderr, of protoc's own libraries.
 _NOTE = re.compile(r"WARNING|[IW]\d{4} ")
 
@@ -96,7 +99,7 @@ def _write(label: str, folder: Path, name: str, text: str) -> None:
     path = folder.joinpath(*parts)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", errors="replace")
+        path.write_text(_MAP_ENTRY.sub("", text), encoding="utf-8", errors="replace")
     except OSError as error:
         raise SchemaError(f"{label} imports {name!r}: {error.strerror}") from None
 
@@ -130,10 +133,11 @@ class ProtobufSchema:
 
     def __init__(self, schema: Schema, references: Iterable[tuple[str, Schema]]) -> None:
         self._label = schema.label
-        files = _descriptors(schema, references)
+        files, of_text = _descriptors(schema, references)
         if not files.file:
             raise SchemaError(f"{schema.label} has no Protobuf file")
         self._root = files.file[-1]
+        self._messages = _indexed(self._root.message_type, of_text=of_text)
         self._pool = descriptor_pool.DescriptorPool()
         self._decoders: dict[_Message, Decode] = {}
         try:
@@ -182,13 +186,34 @@ class ProtobufSchema:
     def _name_of(self, indexes: tuple[int, ...]) -> str:
         """Return the full name of a message: of a message of the file, of a message nested in that, and so on."""
         names = [self._root.package] if self._root.package else []
-        messages = self._root.message_type
+        messages = self._messages
         for index in indexes:
             if not 0 <= index < len(messages):
                 raise SchemaError(f"{self._label} has no message with the indexes {list(indexes)}")
             names.append(messages[index].name)
-            messages = messages[index].nested_type
+            messages = messages[index].nested
         return ".".join(names)
+
+
+class _IndexedMessage(NamedTuple):
+    """A message and those nested in it, in the order of their indexes."""
+
+    name: str
+    nested: list[_IndexedMessage]
+
+
+def _indexed(messages: Iterable[Any], *, of_text: bool) -> list[_IndexedMessage]:
+    """Return the messages that indexes count.
+
+    Confluent's Java client counts those that a text declares: not the entry that protoc makes of a ``map<…>``, but an entry
+    that the text has. Compiled schemas come from clients that count all messages of a descriptor. Source:
+    ``ProtobufSchema.toMessageName``, and ``_create_index_array`` of confluent-kafka-python.
+    """
+    return [
+        _IndexedMessage(one.name, _indexed(one.nested_type, of_text=of_text))
+        for one in messages
+        if not (of_text and one.options.map_entry)
+    ]
 
 
 def _names(parent: str, messages: Iterable[Any]) -> Iterator[str]:
@@ -320,17 +345,17 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return value, at + 1
 
 
-def _descriptors(schema: Schema, references: Iterable[tuple[str, Schema]]) -> Any:
-    """Return the compiled files that a schema needs; its own file is the last. Raises SchemaError."""
+def _descriptors(schema: Schema, references: Iterable[tuple[str, Schema]]) -> tuple[Any, bool]:
+    """Return the compiled files that a schema needs, its own file last, and whether it is a text. Raises SchemaError."""
     files = descriptor_pb2.FileDescriptorSet()
     if schema.descriptors:
         _parse(files, schema.descriptors, schema.label)
-        return files
+        return files, False
     own = _compiled_text(schema.text)
     if own is None:
         sources = tuple((name, other.text) for name, other in references)
         _parse(files, compile_proto(schema.label, schema.text, sources), schema.label)
-        return files
+        return files, True
     for name, other in references:
         if (compiled := _compiled_text(other.text)) is None:
             raise SchemaError(f"{schema.label} refers to {name!r}, which is not compiled as it is")
@@ -338,7 +363,7 @@ def _descriptors(schema: Schema, references: Iterable[tuple[str, Schema]]) -> An
         files.file.append(compiled)
     _add_known_types(files, own)
     files.file.append(own)
-    return files
+    return files, False
 
 
 def _parse(files: Any, data: bytes, label: str) -> None:
