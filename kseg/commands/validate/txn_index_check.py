@@ -9,7 +9,7 @@ import os
 import time
 
 from kseg.errors import UnreadableError
-from kseg.findings import Finding, Report, do_nothing
+from kseg.findings import READ_ERROR, Finding, Report, do_nothing
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.record.offset_evidence import LIMIT, BoundedMap
@@ -42,6 +42,8 @@ class TxnIndexCheck:
         self._report = report
         # Whether the current entry already has a finding.
         self._reported = False
+        # Whether the index cannot be read on, or more transactions are open than are followed.
+        self._stopped = False
         found = walk_txn_index(source, base_offset, self._record) if source else iter(())
         self._entries = with_read_error(found, self._record)
         self._at = 0
@@ -55,8 +57,6 @@ class TxnIndexCheck:
         self._ended = BoundedMap()
         # Matched entries with a last stable offset after their marker, until a transaction begins there.
         self._ahead: list[tuple[int, AbortedTxn]] = []
-        # Whether more transactions are open than are followed.
-        self._crowded = False
         # As in SegmentFacts: marker offsets by producer id.
         self.unindexed: dict[int, int] = {}
         # As in SegmentFacts.
@@ -64,6 +64,7 @@ class TxnIndexCheck:
 
     def _record(self, finding: Finding) -> None:
         self._reported = finding.rule != "late-stable-offset"
+        self._stopped |= finding.rule == READ_ERROR
         self._report(finding)
 
     def _advance(self) -> None:
@@ -103,13 +104,15 @@ class TxnIndexCheck:
     def update(self, window: Window) -> None:
         """Compare the window's transactional batches with the index."""
         batches = window.batches
-        if self._crowded:
+        if self._stopped:
             return
         producer_ids, record_counts = batches.producer_id, batches.record_count
         for row, offset, marker in transaction_events(window, self._opener):
             producer_id = producer_ids[row]
             if marker is not None:
                 self._end(producer_id, offset, marker.type == "ABORT")
+                if self._stopped:
+                    return
             elif producer_id not in self._open and record_counts[row]:
                 if len(self._open) >= LIMIT:
                     self._stop_checking()
@@ -133,7 +136,7 @@ class TxnIndexCheck:
         self._ahead = [(at, entry) for at, entry in self._ahead if entry.producer_id == producer_id]
 
     def _stop_checking(self) -> None:
-        self._crowded = True
+        self._stopped = True
         why = "later transactions are not compared with the index"
         self._report(
             Finding("limit-reached", self._at, facts={"limit": LIMIT, "what": "open transactions", "why": why})
@@ -147,6 +150,8 @@ class TxnIndexCheck:
         if self._entry is None and aborted:
             self._read_appended()
         self._skip_entries(offset)
+        if self._stopped:
+            return
         entry = self._entry
         if entry is not None and entry.last_offset == offset:
             forgotten = first is not None and entry.first_offset > first and self._is_forgotten(first)
@@ -185,7 +190,7 @@ class TxnIndexCheck:
             self._advance()
 
     def finish(self, *, whole: bool) -> None:
-        if whole and not self._crowded:
+        if whole and not self._stopped:
             self._skip_entries(INT64_MAX)
         while self._entry is not None:
             self._advance()
