@@ -38,6 +38,11 @@ class Folders:
             for name, size in FOLDERS[path]
         ]
 
+    def find(self, path: str, detail: bool) -> dict[str, dict[str, Any]]:
+        assert detail
+        below = {f"{path}//0.log": 8, f"{path}/1.log": 9, f"{path}/old/0.log": 5}
+        return {name: {"name": name, "size": size, "ETag": name, "type": "file"} for name, size in below.items()}
+
     def invalidate_cache(self) -> None:
         pass
 
@@ -74,6 +79,23 @@ def test_links_to_files_further_below_are_in_their_folders(monkeypatch: pytest.M
     monkeypatch.setitem(FOLDERS, "b/orders-2", [("b/orders-2/0.log", 1), ("b/orders-2/more/9.log", 2)])
     found = dict(folders_below(Folders(), "b"))
     assert found["b/orders-2/more"] == {"9.log": Stored(2, "b/orders-2/more/9.log")}
+
+
+def test_a_folder_with_an_empty_name_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``b//0.log``: S3 lists it as a folder with the name of its parent."""
+    monkeypatch.setitem(FOLDERS, "b/orders-1", [("b/orders-1/", None), ("b/orders-1/1.log", 9)])
+    found = dict(folders_below(Folders(), "b"))
+    assert found["b/orders-1/"] == {"0.log": Stored(8, "b/orders-1//0.log")}
+    assert found["b/orders-1"] == {"1.log": Stored(9, "b/orders-1/1.log")}
+    assert "0.log" in found["b/orders-1/old"]
+
+
+def test_an_empty_object_hides_no_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``0.log/`` beside ``0.log``."""
+    for names in (("b/orders-2/0.log", "b/orders-2/0.log/"), ("b/orders-2/0.log/", "b/orders-2/0.log")):
+        monkeypatch.setitem(FOLDERS, "b/orders-2", [(name, None if name[-1] == "/" else 1) for name in names])
+        monkeypatch.setitem(FOLDERS, "b/orders-2/0.log/", [("b/orders-2/0.log", 1)])
+        assert dict(folders_below(Folders(), "b"))["b/orders-2"] == {"0.log": Stored(1, "b/orders-2/0.log")}
 
 
 def test_a_listing_takes_little_memory() -> None:

@@ -221,6 +221,16 @@ def test_the_gap_that_damage_leaves_is_no_sign_of_compaction(tmp_path: Path) -> 
     assert (gap["rule"], gap["severity"], gap["last_offset"]) == ("missing-batches", "error", 59)
 
 
+def test_the_gaps_beside_a_damaged_batch_are_signs_of_compaction(tmp_path: Path) -> None:
+    """Its header agrees with both neighbours: one damaged byte must not make an error of what a log cleaner has removed."""
+    folder = tmp_path / "orders-0"
+    write_segment(folder, (0, 5, 10), damaged=1)
+    write_segment(folder, (20,))
+    assert [row["rule"] for row in found(folder) if row["offset"] == 13] == ["offset-gap"]
+    write_segment(folder, (0, 3, 10), damaged=1)  # only one gap
+    assert [row["rule"] for row in found(folder) if row["offset"] == 13] == ["segment-gap"]
+
+
 @pytest.mark.parametrize("keyed", [True, False])
 def test_many_gaps_are_a_sign_of_compaction_unless_records_have_no_key(keyed: bool, tmp_path: Path) -> None:
     """0.8 left only this sign. A cleaner drops records without a key: one such record proves that no cleaner ran."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from kseg.commands.validate.segment_facts import EpochRun, SegmentFacts
 from kseg.findings import Report
 from kseg.format.checks.offset_checks import gap_finding
-from kseg.format.record.offset_evidence import LIMIT, BoundedMap
+from kseg.format.record.offset_evidence import LIMIT, SEVERAL, BoundedMap
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import CLEANER_OFFSETS, LOG_STARTS, base_offset_of, is_index
 
@@ -79,8 +79,6 @@ class PartitionState:
 
 
 MAX_GAPS = 1_000
-#: The number of gaps between batches that indicates compaction: damage leaves one gap.
-SEVERAL = 2
 
 
 class Gap(NamedTuple):

@@ -18,6 +18,7 @@ cdef class FactsCollector:
     cdef public long long first_offset, last_offset, largest_timestamp, indexed_timestamp, end, gaps
     cdef public list epochs, missing
     cdef bint _joined
+    cdef long long _claimed_first, _claimed_last
     cdef long long _tail_position, _tail_first, _tail_last, _tail_before
     cdef long long _epoch, _epoch_first, _epoch_last
     cdef public dict first_batches, open

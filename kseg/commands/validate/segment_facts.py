@@ -119,6 +119,9 @@ class FactsCollector:
         self.end = 0
         self.gaps = 0
         self.missing: list[tuple[int, int, int]] = []
+        # The offsets in the header of a damaged batch that is right after a valid one; -1 without one.
+        self._claimed_first = -1
+        self._claimed_last = -1
         # Whether the bytes right before the batch are a valid batch, or the start of the segment.
         self._joined = True
         self.intact_start = False
@@ -161,11 +164,16 @@ class FactsCollector:
             if position != self.end:
                 self.damaged = True
                 self._joined = False
+                self._claimed_first = -1
             self.end = end
             if self._offset_due < end:
                 self._match_offset_index(position, end)
             if batches.crc_state[row] == BAD or (misplaced and position in misplaced):
                 self.damaged = True
+                if self._joined and batches.base_offset[row] > self.last_offset:
+                    self._claimed_first, self._claimed_last = batches.base_offset[row], batches.last_offset[row]
+                else:
+                    self._claimed_first = -1
                 self._joined = False
                 continue
             last = batches.last_offset[row]
@@ -249,6 +257,10 @@ class FactsCollector:
             self.gaps += 1
             if len(self.missing) < MAX_GAPS:
                 self.missing.append((batches.position[row], self.last_offset + 1, first - 1))
+        elif not (self._joined or wrapper) and self._claimed_first >= 0 and self._claimed_last < first:
+            # The header of a damaged batch agrees with both neighbours: the gaps beside it are those of an undamaged log.
+            self.gaps += (self._claimed_first > self.last_offset + 1) + (first > self._claimed_last + 1)
+        self._claimed_first = -1
         if last < first:
             self.disorder = True
         elif batches.magic[row] >= 2 and (

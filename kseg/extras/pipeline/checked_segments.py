@@ -46,7 +46,8 @@ class CheckedSegment:
     has the findings that are errors. ``unread``: why it could not be read; it is then neither sound nor damaged. ``events``
     are those of its producers (see ``EventCollector``). ``excluded`` are byte ranges of batches without a proven offset.
     ``holes`` are ranges (first, end) of offsets between the valid batches of a damaged segment, at most _MOST_HOLES.
-    ``thinned``: offsets are missing that a log cleaner can have removed. ``ordered``: offsets increase.
+    ``thinned``: only a log cleaner leaves such batches. ``gaps``: how often offsets are missing where no damage explains it.
+    ``ordered``: offsets increase.
     """
 
     path: str
@@ -63,6 +64,7 @@ class CheckedSegment:
     events: Sequence[ProducerEvent] = ()
     excluded: Sequence[tuple[int, int]] = ()
     thinned: bool = False
+    gaps: int = 0
     ordered: bool = True
     holes: Sequence[tuple[int, int]] = ()
 
@@ -83,6 +85,7 @@ class _Watch:
         self.next_offset = self._base_offset
         self.valid_end = 0
         self.thinned = False
+        self.gaps = 0
         self.ordered = True
         self.events = EventCollector()
         self.excluded: list[tuple[int, int]] = []
@@ -108,12 +111,12 @@ class _Watch:
                 self.excluded.append((position, end))
             return
         first, last = batches.base_offset[row], batches.last_offset[row]
-        if position > self.valid_end:
-            self.events.add_loss(first)
+        if position > self.valid_end and first > self.next_offset:
+            self.events.add_loss(self.next_offset, first)
         if self._any and batches.magic[row] >= 2:
             self.ordered &= first >= self.next_offset or end <= self.valid_end
-            self.thinned |= first > self.next_offset and position == self.valid_end  # else damage explains the gap
         if batches.magic[row] >= 2:
+            self.gaps += first > self.next_offset and position == self.valid_end
             fewer = batches.record_count[row] < last - first + 1 and not batches.attributes[row] & CONTROL
             self.thinned |= bool(fewer or batches.attributes[row] & DELETE_HORIZON)
         if batches.magic[row] >= 2 and first > self.next_offset and len(self.holes) < _MOST_HOLES:
@@ -152,6 +155,7 @@ def check_segment(listed: ListedSegment) -> tuple[CheckedSegment, FileResult]:
         watch.events.events(),
         watch.excluded,
         watch.thinned,
+        watch.gaps,
         watch.ordered,
         watch.holes if damage and not result.read_error else [],
     )

@@ -15,7 +15,10 @@ from kseg.extras.pipeline.source_listing import ListedSegment, Place, SourceRepl
 from kseg.extras.views.planned_transactions import LOST, PlannedTransactions, outcomes
 from kseg.extras.views.splits import SegmentRange
 from kseg.format.record.layout import INT64_MAX
+from kseg.format.record.offset_evidence import SEVERAL
 from kseg.format.segment.row_filter import RowFilter
+from kseg.format.sidefiles.checkpoints import checkpoint_offset
+from kseg.format.storage.naming import CLEANER_OFFSETS
 from kseg.text import inclusive_range
 
 
@@ -182,7 +185,8 @@ class _Walk:
         self._open: list[ListedSegment] = []  # those that have the current offset, or later ones
         self._checked = checked
         self._rules = rules
-        self._thinned = any(one.thinned for one in checked.values())
+        found = checked.values()
+        self._thinned = any(one.thinned for one in found) or sum(one.gaps for one in found) >= SEVERAL
 
     def run(self) -> None:
         """Collect the parts, up to the end of the log or the first offset that must wait."""
@@ -258,23 +262,37 @@ class _Walk:
     def _pass_gap(self, following: int) -> None:
         """Continue at the next segment, or stop before a gap that nothing explains."""
         here = [(self._checked[one.path], one.size) for one in self._at()]
-        # Damage after the last valid batch: its findings name the offsets.
         damaged = [one for one, size in here if not one.is_sound and one.valid_end < size]
-        if damaged:
-            self.damaged += [one for one in damaged if one not in self.damaged]
-            if self._rules.hold_segments:
-                self.waiting = f"{damaged[0].path} is damaged, and quarantine.unit is segment"
-                return
-        elif not (self._thinned and here):
-            text = inclusive_range("offset", self.at, following - 1)
+        # What lost bytes at the end of a segment can have had is in its findings.
+        first = max((_claimed_end(one, size) or following for one, size in here if one in damaged), default=self.at)
+        self.damaged += [one for one in damaged if one not in self.damaged]
+        if damaged and self._rules.hold_segments:
+            self.waiting = f"{damaged[0].path} is damaged, and quarantine.unit is segment"
+            return
+        if first < following and not (here and self._is_cleaned(here[0][0].path, following)):
+            text = inclusive_range("offset", first, following - 1)
             why = "in no segment" if here else "deleted before it was loaded"
             if self._rules.gaps_stop:
                 self.failure = f"{text}: {why}: wait for the segment, or set source.gaps to continue without it"
                 return
-            self.gaps.append((self.at, following, f"{text}: {why}"))
-        if damaged or not self._thinned:
+            self.gaps.append((first, following, f"{text}: {why}"))
+            self.torn.add(following)
+        elif damaged:
             self.torn.add(following)
         self.at = following
+
+    def _is_cleaned(self, path: str, offset: int) -> bool:
+        """Return whether a log cleaner can have removed what is missing before an offset. Raises UnreadableError."""
+        return self._thinned or (checkpoint_offset(path.rpartition("/")[0], CLEANER_OFFSETS) or 0) >= offset
+
+
+def _claimed_end(checked: CheckedSegment, size: int) -> int | None:
+    """Return the offset after the lost bytes at the end of a segment, by the headers in them; None if they have none."""
+    position, end = checked.valid_end, checked.next_offset
+    for found in sorted(checked.damage, key=lambda one: one.get("position") or 0):
+        if found.get("position") == position and found.get("end") and found.get("last_offset") is not None:
+            position, end = found["end"], found["last_offset"] + 1
+    return end if position == size else None
 
 
 def _next_known(checked: CheckedSegment, offset: int) -> int:
@@ -300,7 +318,10 @@ def _stable(plan: LoadPlan, torn: Container[int]) -> LoadPlan:
 
     ``torn`` are the first offsets of parts before which offsets are lost.
     """
-    lost = {part.first: [(-1, part.first, LOST)] for part in plan.parts if part.first in torn}
+    ends = [plan.first, *(part.end for part in plan.parts)]
+    lost = {
+        part.first: [(end, part.first, LOST)] for end, part in zip(ends, plan.parts, strict=False) if part.first in torn
+    }
     committed = outcomes(([*lost.get(part.first, ()), *part.checked.events], part.end) for part in plan.parts)
     begun, stable, waiting, parts = committed.open, plan.end, plan.waiting, plan.parts
     if min(begun.values(), default=stable) < stable:

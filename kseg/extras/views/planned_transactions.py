@@ -26,9 +26,9 @@ from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import open_source
 from kseg.format.writer import rewritten_rows
 
-#: What happens in a transaction: data of a producer, or one of its markers. LOST: bytes before the offset are lost.
+#: What happens in a transaction: data of a producer, or one of its markers. LOST are offsets that lost bytes can have had.
 DATA, COMMIT, ABORT, LOST = range(4)
-#: (producer id, -1 for LOST; offset; DATA, COMMIT, ABORT or LOST).
+#: (producer id, offset, DATA, COMMIT or ABORT), or (first lost offset, offset after the last one, LOST).
 ProducerEvent = tuple[int, int, int]
 #: First and last offset of a transaction, both inclusive.
 Span = tuple[int, int]
@@ -60,10 +60,10 @@ class EventCollector:
             self._begun.add(producer_id)
         self._append(producer_id, offset, DATA if not marker else ABORT if marker == "ABORT" else COMMIT)
 
-    def add_loss(self, offset: int) -> None:
-        """Add that bytes before the batch at an offset are lost: a marker can have been there."""
+    def add_loss(self, first: int, end: int) -> None:
+        """Add that offsets ``first`` to ``end`` (exclusive) are lost: a marker can have been there."""
         self._begun.clear()
-        self._append(-1, offset, LOST)
+        self._append(first, end, LOST)
 
     def _append(self, *event: int) -> None:
         for column, value in zip(self.columns, event, strict=True):
@@ -155,11 +155,11 @@ def outcomes(
     known = -1  # the events up to here are those of the parts before
     for events, end in parts:
         for producer, offset, kind in sorted(events, key=itemgetter(1)):
-            if not known <= offset < end:  # a base offset that no CRC covers can be any
-                continue
             if kind == LOST:
-                if offset > known:  # else the parts before have what is lost here
-                    torn |= dict.fromkeys(still, offset)
+                if producer < end and offset > known:  # else another part has these offsets
+                    torn |= dict.fromkeys(still, min(offset, end))
+            elif not known <= offset < end:  # a base offset that no CRC covers can be any
+                continue
             elif kind == DATA:
                 still.setdefault(producer, offset)
             elif (start := still.pop(producer, None)) is not None:

@@ -76,6 +76,8 @@ def is_wrapper(batches: BatchColumns, row: int) -> bool:
 #: Numbers that are never dropped. A broker drops a producer that was idle for a day, and with default settings its memory
 #: does not hold as many producers of one partition.
 LIMIT = 100_000
+#: The number of gaps between neighbouring batches that indicates compaction: damage leaves one.
+SEVERAL = 2
 
 # A C constant when compiled.
 FULL = LIMIT

@@ -25,7 +25,17 @@ from itertools import chain
 from kseg.errors import NotASegmentError, VanishedError
 from kseg.format.internal_topics.decode import TRANSACTION_STATE
 from kseg.format.record.columns import CRC_BAD, BatchColumns
-from kseg.format.record.layout import ABORTED, COMMITTED, CONTROL, INT64_MAX, OPEN, TRANSACTIONAL, UNKNOWN
+from kseg.format.record.layout import (
+    ABORTED,
+    COMMITTED,
+    CONTROL,
+    DELETE_HORIZON,
+    INT64_MAX,
+    OPEN,
+    TRANSACTIONAL,
+    UNKNOWN,
+)
+from kseg.format.record.offset_evidence import SEVERAL
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.segment.segment_reader import SegmentReader, Window
@@ -262,26 +272,29 @@ def _folder_of(path: str) -> str:
 
 def are_compacted(folder: str, segments: Sequence[str]) -> bool:
     """Return whether a log cleaner has worked in a folder, or in neighbouring segments. Raises UnreadableError."""
-    return checkpoint_offset(folder, CLEANER_OFFSETS) is not None or any(map(_has_gaps, segments))
-
-
-def _has_gaps(path: str) -> bool:
-    """Return whether offsets are missing between the batches of a segment, or in a batch, as after a compaction."""
-    expected: int | None = None
-    with (
-        suppress(VanishedError, NotASegmentError),
-        SegmentReader(open_source(path, listed=True)) as reader,
-    ):
-        for window in reader.windows():
-            batches = window.batches
-            for row in range(batches.count):
-                first, last = batches.base_offset[row], batches.last_offset[row]
-                if expected is not None and first > expected:
-                    return not reader.damaged
-                if batches.magic[row] >= 2 and batches.record_count[row] < last - first + 1:
+    if checkpoint_offset(folder, CLEANER_OFFSETS) is not None:
+        return True
+    gaps = 0
+    for path in segments:
+        with suppress(VanishedError, NotASegmentError), SegmentReader(open_source(path, listed=True)) as reader:
+            for window in reader.windows():
+                gaps += _signs(window.batches)
+                if gaps >= SEVERAL:
                     return True
-                expected = last + 1
     return False
+
+
+def _signs(batches: BatchColumns) -> int:
+    """Return how many gaps neighbouring batches have between them, SEVERAL if only a log cleaner leaves such batches."""
+    gaps = 0
+    for row in range(batches.count):
+        first, last = batches.base_offset[row], batches.last_offset[row]
+        if batches.crc_state[row] == CRC_BAD or batches.magic[row] < 2:
+            continue
+        gaps += row > 0 and first > batches.last_offset[row - 1] + 1
+        if batches.record_count[row] <= last - first or batches.attributes[row] & DELETE_HORIZON:
+            return SEVERAL
+    return gaps
 
 
 def stable_offset(paths: Sequence[str]) -> int | None:

@@ -91,17 +91,22 @@ def folders_below(filesystem: Any, path: str) -> Iterator[tuple[str, Entries]]:
         while waiting:
             some = [waiting.popleft() for _ in range(min(threads, len(waiting)))]
             for folder, found in zip(some, pool.map(partial(_listed, filesystem, path), some), strict=True):
-                # An empty object can have the name of the folder.
-                found = [info for info in found if info["name"].rstrip("/") != folder.rstrip("/")]
                 waiting += [info["name"] for info in found if is_folder(info)]
                 yield from _by_folder(folder, found)
             filesystem.invalidate_cache()
 
 
 def _listed(filesystem: Any, root: str, folder: str) -> list[Any]:
-    """Return the properties of what is in a folder: nothing if it was deleted since the folder above was listed."""
+    """Return the properties of what is in a folder: nothing if it was deleted since the folder above was listed.
+
+    An object ``a/b/`` is listed as a folder, as consoles of stores make them: one with the folder's own name, or a folder
+    with an empty name, as in ``a/b//c``, which only a search finds.
+    """
     try:
-        return list(filesystem.ls(folder, detail=True))
+        found = list(filesystem.ls(folder, detail=True))
+        if any(is_folder(info) and info["name"].rstrip("/") == folder.rstrip("/") for info in found):
+            found = list(filesystem.find(folder, detail=True).values())
+        return [info for info in found if is_folder(info) or info["name"].rstrip("/") != folder.rstrip("/")]
     except FileNotFoundError:
         if folder == root:
             raise
@@ -113,6 +118,9 @@ def _by_folder(listed: str, found: Iterable[Mapping[str, Any]]) -> Iterator[tupl
     folders: dict[str, dict[str, Stored | None]] = {listed.rstrip("/"): {}}
     for info in found:
         folder, _, name = info["name"].rstrip("/").rpartition("/")
-        folders.setdefault(folder, {})[name] = None if is_folder(info) else stored_of(info)
+        if not is_folder(info):
+            folders.setdefault(folder, {})[name] = stored_of(info)
+        else:  # also an empty object ``a/b/`` beside the object ``a/b``
+            folders.setdefault(folder, {}).setdefault(name, None)
     for folder, entries in folders.items():
         yield folder, dict(sorted(entries.items()))
