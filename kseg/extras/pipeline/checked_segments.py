@@ -46,8 +46,8 @@ class CheckedSegment:
     has the findings that are errors. ``unread``: why it could not be read; it is then neither sound nor damaged. ``events``
     are those of its producers (see ``EventCollector``). ``excluded`` are byte ranges of batches without a proven offset.
     ``holes`` are ranges (first, end) of offsets between the valid batches of a damaged segment, at most _MOST_HOLES.
-    ``thinned``: only a log cleaner leaves such batches. ``gaps``: how often offsets are missing where no damage explains it.
-    ``ordered``: offsets increase.
+    ``thinned``: only a log cleaner leaves such batches. ``ordered``: offsets increase.
+    ``gaps``: how often offsets are missing where no damage explains it.
     """
 
     path: str
@@ -64,9 +64,9 @@ class CheckedSegment:
     events: Sequence[ProducerEvent] = ()
     excluded: Sequence[tuple[int, int]] = ()
     thinned: bool = False
-    gaps: int = 0
     ordered: bool = True
     holes: Sequence[tuple[int, int]] = ()
+    gaps: int = 0
 
     @property
     def is_sound(self) -> bool:
@@ -155,9 +155,9 @@ def check_segment(listed: ListedSegment) -> tuple[CheckedSegment, FileResult]:
         watch.events.events(),
         watch.excluded,
         watch.thinned,
-        watch.gaps,
         watch.ordered,
         watch.holes if damage and not result.read_error else [],
+        watch.gaps,
     )
     return checked, result
 
