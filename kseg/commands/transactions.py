@@ -247,7 +247,7 @@ class _TransactionTracker:
                 return
 
     def look_for_loss(self, batches: BatchColumns | None, lost_bytes: int) -> None:
-        """Look for lost bytes before the batches of a window, or at the end of a segment, which has lost so many so far."""
+        """Look for lost bytes before the batches of a window, or at a segment's end. ``lost_bytes``: of it up to here."""
         if lost_bytes > self._lost_bytes or (batches is not None and batches.crc_state[0] == CRC_BAD):
             self.lose()
         self._lost_bytes = lost_bytes

@@ -258,7 +258,7 @@ class FactsCollector:
             if len(self.missing) < MAX_GAPS:
                 self.missing.append((batches.position[row], self.last_offset + 1, first - 1))
         elif not (self._joined or wrapper) and self._claimed_first >= 0 and self._claimed_last < first:
-            # The header of a damaged batch agrees with both neighbours: the gaps beside it are those of an undamaged log.
+            # The header of a damaged batch agrees with both neighbours: the undamaged log has the same gaps.
             self.gaps += (self._claimed_first > self.last_offset + 1) + (first > self._claimed_last + 1)
         self._claimed_first = -1
         if last < first:

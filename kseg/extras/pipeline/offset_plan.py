@@ -282,7 +282,7 @@ class _Walk:
         self.at = following
 
     def _is_cleaned(self, path: str, offset: int) -> bool:
-        """Return whether a log cleaner can have removed what is missing before an offset. Raises UnreadableError."""
+        """Return whether a log cleaner can have removed the offsets before ``offset``. Raises UnreadableError."""
         return self._thinned or (checkpoint_offset(path.rpartition("/")[0], CLEANER_OFFSETS) or 0) >= offset
 
 

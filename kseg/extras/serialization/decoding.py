@@ -246,8 +246,8 @@ class FieldDecoder:
     def _reads_any_id(self, schema: Schema) -> bool:
         """Return whether values with an id that no source has are read with this schema.
 
-        It is named, has no id itself, or is a JSON Schema, without which JSON is the same. Another schema, such as that of a
-        subject, could decode a value to a wrong one.
+        It is named, is a file without an id, or is a JSON Schema, without which JSON is the same. Another schema, such as
+        that of a subject, could decode a value to a wrong one.
         """
         return bool(self._argument) or schema.id is None or schema.type == JSON
 

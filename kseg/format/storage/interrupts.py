@@ -51,7 +51,7 @@ def signal_behind(error: BaseException) -> Interrupted | None:
 
 
 def settled() -> None:
-    """Do not raise the last signal again: its exception was handled, and the command goes on."""
+    """Do not raise the last signal again: its exception was handled, and the command continues."""
     if _received and hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -63,7 +63,7 @@ def _repeat(number: int) -> None:
     The first exception can be dropped: Python drops one in a destructor or in a callback of a weak reference, DuckDB and
     imports in compiled modules some of those in functions that they call. While it is handled, ``_interrupt`` does nothing.
     """
-    if hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL:  # Windows has no timer
+    if hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL:  # Windows lacks the timer
         signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(number))
         signal.setitimer(signal.ITIMER_REAL, _AGAIN, _AGAIN)
 

@@ -159,7 +159,7 @@ def stored_at(url: str, *, again: bool = False) -> Stored:
         with _connected(url) as (filesystem, path):
             filesystem.invalidate_cache()  # a segment grows, and files are replaced
             info = filesystem.info(path)
-            if _kind(info) == "folder":
+            if is_folder(info):
                 raise UnreadableError(f"{url}: {os.strerror(errno.EISDIR)}")
             found = _objects[url] = stored_of(info)
     return found

@@ -1,4 +1,4 @@
-"""What a store says of its folders and objects: asked once, many folders at a time, and kept in little memory."""
+"""The facts that a store has about its folders and objects: asked once, many folders at a time, kept in little memory."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def folders_below(filesystem: Any, path: str) -> Iterator[tuple[str, Entries]]:
 
 
 def _listed(filesystem: Any, root: str, folder: str) -> list[Any]:
-    """Return the properties of what is in a folder: nothing if it was deleted since the folder above was listed.
+    """Return the properties of the entries of a folder: none if it was deleted since the folder above was listed.
 
     An object ``a/b/`` is listed as a folder, as consoles of stores make them: one with the folder's own name, or a folder
     with an empty name, as in ``a/b//c``, which only a search finds.
@@ -120,7 +120,7 @@ def _by_folder(listed: str, found: Iterable[Mapping[str, Any]]) -> Iterator[tupl
         folder, _, name = info["name"].rstrip("/").rpartition("/")
         if not is_folder(info):
             folders.setdefault(folder, {})[name] = stored_of(info)
-        else:  # also an empty object ``a/b/`` beside the object ``a/b``
+        else:  # also an empty object ``a/b/`` if there is an object ``a/b``
             folders.setdefault(folder, {}).setdefault(name, None)
     for folder, entries in folders.items():
         yield folder, dict(sorted(entries.items()))
