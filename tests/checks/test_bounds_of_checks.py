@@ -451,3 +451,42 @@ def test_each_record_of_a_control_batch_is_checked(
     fields = {"record_count": len(keys), "last_offset_delta": len(keys) - 1, "attributes": 0x30 | codec}
     found = findings_of([damage.alter(data, 0, size=len(data) - 12, **fields)])
     assert [(one.rule, one.facts["index"]) for one in found] == expected
+
+
+def two(offset: int, magic: int, *, apart: int = 1, key: bytes | None = b"k") -> bytes:
+    """Return a message set of two messages whose offsets are ``apart``."""
+    records = [PlainRecord(offset + n * apart, key, b"v", NOW if magic else -1) for n in (0, 1)]
+    return build_wrapper(records, magic=magic, compression="gzip")
+
+
+#: Batches -> whether a record has no key, whether a message set has fewer messages than offsets.
+EVIDENCE: list[tuple[list[bytes], bool, bool]] = [
+    ([batch(0), batch(1)], False, False),
+    ([batch(0), batch(1, key=None)], True, False),
+    ([build_batch([], base_offset=0, partition_leader_epoch=0), batch(1, key=None)], True, False),
+    ([control(0, b"\0\0\0\1"), batch(1, key=None)], True, False),
+    # A marker has a key by its nature, and the cleaner keeps it; a damaged one without a key says nothing of the topic.
+    ([damage.batch(control(0, b"\0\0\0\1"), damage.record(None, b""), 1, attributes=0x30), batch(1)], False, False),
+    ([message(0, 0, key=None), batch(1)], True, False),
+    ([message(0, 1), message(1, 1, key=None)], True, False),
+    ([two(0, 0, key=None)], True, False),
+    ([two(0, 0)], False, False),
+    ([two(0, 1)], False, False),
+    ([two(0, 0, apart=2)], False, True),
+    ([two(0, 1, apart=2)], False, True),
+    ([message(0, 1), batch(1), two(2, 1), two(4, 1, apart=2), batch(7)], False, True),
+]
+
+
+@pytest.mark.parametrize(("parts", "keyless", "thinned"), EVIDENCE)
+def test_records_show_whether_a_log_was_compacted(parts: list[bytes], keyless: bool, thinned: bool) -> None:
+    """The cleaner removes each record without a key, and nobody else removes single messages of a set."""
+    data = b"".join(parts)
+    checks = SegmentChecks("records", CheckSettings(now=NOW, deep=True), lambda finding: None)
+    with SegmentReader(Source("records", io.BytesIO(data), len(data))) as reader:
+        opener = DeepIterator()
+        for window in reader.windows():
+            checks.check_batches(window)
+            for chunk in opener.chunks(window):
+                checks.check_records(chunk)
+    assert (bool(checks.history.keyless), bool(checks.history.thinned)) == (keyless, thinned)

@@ -10,6 +10,7 @@ import pytest
 from kseg.format.compress import codecs
 from kseg.format.log_loader.broker_reader import HEAP, BrokerReader, base_offset, last_offset, position_of
 from kseg.format.log_loader.loaded_files import OfflineError, RefusedError
+from kseg.format.log_loader.log_segment import Limits, LogSegment
 from kseg.format.log_loader.partition_files import (
     File,
     Files,
@@ -276,3 +277,28 @@ def test_snapshots_outside_of_a_range_are_named(tmp_path: Path) -> None:
         files.open("00000000000000000005.index")
     assert files.exists("00000000000000000005.index")
     assert not files.exists("00000000000000000006.index")
+
+
+FAR = INT32_MAX + 6
+#: Base offset, first and last offsets of its batches -> first and last offsets of the pieces.
+OVERFLOWS: list[tuple[int, list[tuple[int, int]], list[list[tuple[int, int]]]]] = [
+    (5, [(5, 6), (9, 9), (FAR, FAR + 1)], [[(5, 6), (9, 9)], [(FAR, FAR + 1)]]),
+    (5, [(6, 6), (INT32_MAX + 4, INT32_MAX + 6), (INT32_MAX + 9, INT32_MAX + 9)],
+     [[(6, 6), (INT32_MAX + 4, INT32_MAX + 6)], [(INT32_MAX + 9, INT32_MAX + 9)]]),
+    (5, [(5, 5), (FAR, FAR), (2 * FAR, 2 * FAR)], [[(5, 5)], [(FAR, FAR)], [(2 * FAR, 2 * FAR)]]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("base", "batches", "pieces"), OVERFLOWS)
+def test_a_segment_is_split_where_an_offset_does_not_fit(
+    base: int, batches: list[tuple[int, int]], pieces: list[list[tuple[int, int]]], tmp_path: Path
+) -> None:
+    """``LocalLog.splitOverflowedSegment``: a piece is named after its first batch, and has the batches that fit it."""
+    built = [build_batch([PlainRecord(n, b"k", b"v", 1) for n in sorted({*one})]) for one in batches]
+    (tmp_path / f"{base:020}.log").write_bytes(b"".join(built))
+    segment = LogSegment(Files(str(tmp_path)), base, Limits())
+    size = {one: len(data) for one, data in zip(batches, built, strict=True)}
+    made = segment.split(Files(str(tmp_path)))
+    assert [(one.base_offset, one.log.size) for one in made] == [
+        (piece[0][0], sum(size[one] for one in piece)) for piece in pieces
+    ]

@@ -8,8 +8,9 @@ from itertools import product
 
 import pytest
 
+from kseg.format.record.memory import Needle
 from kseg.format.segment.deep_reader import DeepIterator
-from kseg.format.segment.row_filter import KeyIsOneOf, RowFilter
+from kseg.format.segment.row_filter import KeyIsOneOf, RowFilter, rows_with
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.source import Source
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
@@ -142,6 +143,21 @@ def test_a_key_is_found_in_each_batch(codecs: tuple[str, ...]) -> None:
             chosen = RowFilter(conditions=(KeyIsOneOf(tuple(wanted)),))
             found = [chunk.records.offset[i] for _, rows in chosen.accepted_records(chunk) for i in rows]
             assert found == [10 * n + i for n in range(3) for i, key in enumerate(keys) if key in wanted], wanted
+
+
+def test_rows_with_one_of_several_needles_are_found_once() -> None:
+    """In their order, also if both needles are in a record, and in compressed batches between others."""
+    values = [b"left", b"right", b"neither", b"right left", b"right"]
+    data = b"".join(
+        build_batch([PlainRecord(10 * n + i, None, value, 1) for i, value in enumerate(values)], compression=codec)
+        for n, codec in enumerate(("none", "gzip", "none"))
+    )
+    with SegmentReader(Source("s", io.BytesIO(data), len(data))) as reader:
+        (window,) = reader.windows()
+        (chunk,) = DeepIterator().chunks(window)
+        found = rows_with(chunk, [Needle(b"right"), Needle(b"left")])
+        assert [chunk.records.offset[i] for i in found] == [10 * n + i for n in range(3) for i in (0, 1, 3, 4)]
+        assert rows_with(chunk, [Needle(b"neither")]) == [2, 7, 12]
 
 
 @pytest.mark.parametrize(
