@@ -90,17 +90,22 @@ def _fetch(asked: TierOptions) -> int:
     for one in plans:
         for part in one.left_out:
             note(f"left out: {part.path}: {part.why}")
-    if errors := _errors_in(target):
-        note(f"damaged in the bucket: `kseg validate {shlex.quote(str(target))}` lists {count_of(errors, 'error')}")
-    return FOUND if damaged or errors or any(one.is_incomplete for one in plans) else 0
+    if places := _damage_in(target):
+        note(
+            f"damaged in the bucket: `kseg validate {shlex.quote(str(target))}` lists {count_of(places, 'damaged place')}"
+        )
+    return FOUND if damaged or places or any(one.is_incomplete for one in plans) else 0
 
 
-def _errors_in(folder: Path) -> int:
-    """Return the number of errors of what was written: the storage keeps what it got, whatever became of it."""
+def _damage_in(folder: Path) -> int:
+    """Return the number of errors of what was written: the storage keeps what it got, whatever became of it.
+
+    An incomplete batch at the end, which a broker may be writing elsewhere, is one, too: nobody writes here.
+    """
     files, unread = files_of((str(folder),))
     settings = Settings(deep=False)
     results = check_folders(files, settings, validate_files(files, settings, 1, do_nothing))
-    return sum(one.summary.errors for one in results) + len(unread)
+    return sum(one.summary.errors or bool(one.summary.lost_bytes) for one in results) + len(unread)
 
 
 def _check(asked: TierOptions) -> int:

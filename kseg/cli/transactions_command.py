@@ -12,7 +12,7 @@ from kseg.cli.this_run import this_run
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.transactions import items_of
 from kseg.errors import KsegError
-from kseg.format.storage.segment_files import SegmentFile, find_segments, once_each
+from kseg.format.storage.segment_files import SegmentFile, find_in_use, once_each
 from kseg.report.formats import TRANSACTIONS, destination, write
 from kseg.report.transactions_report import TransactionsTotal, summary_line
 
@@ -51,7 +51,7 @@ def transactions(asked: TransactionsOptions) -> int:
     files: list[SegmentFile] = []
     for path in asked.paths:
         try:
-            files += find_segments(path)
+            files += find_in_use(path)
         except KsegError as error:
             failed = bool(fail_after(str(error)))
     files = once_each(files)

@@ -30,6 +30,7 @@ from kseg.format.storage.naming import (
     is_log,
     partition_of,
 )
+from kseg.format.storage.segment_files import is_newest
 from kseg.remedies import Action, Remedy
 
 _NAME = re.compile(r"\b[A-Z][A-Z_]+\b")
@@ -202,7 +203,7 @@ def _start_texts(harm: Harm | None) -> list[str]:
 
 def _action_for(one: FoundRule, remedy: Remedy) -> Action | None:
     """Return the action of a remedy that works without another replica, None if there is none."""
-    if one.rule == "file-name-mismatch" or (one.rule in _ENDS and not _is_newest(one.file)):
+    if one.rule == "file-name-mismatch" or (one.rule in _ENDS and not is_newest(one.file)):
         return do.CORRECTED
     return next((action for action in remedy.actions if action.case != _SEVERAL_REPLICAS), None)
 
@@ -231,12 +232,6 @@ def _why_useless(folder: str, lines: Sequence[str], try_repair: TryRepair, remed
         return f"`kseg repair` fails: {why}"
     swapped = any(line.startswith(do.SWAP) for line in lines)
     return "`kseg repair` would change nothing: no byte shows the right value" if why is None and swapped else ""
-
-
-def _is_newest(file: str) -> bool:
-    """Return whether a segment is the newest of its folder: only there recovery after a kill loses nothing else."""
-    names = [name for name in os.listdir(os.path.dirname(file) or ".") if is_log(name)]
-    return os.path.basename(file) == max(names, default="")
 
 
 def _is_done(line: str) -> bool:

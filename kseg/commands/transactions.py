@@ -29,7 +29,7 @@ from kseg.format.sidefiles.producer_snapshot import walk_snapshot
 from kseg.format.sidefiles.side_file_reading import entries_of
 from kseg.format.sidefiles.transaction_states import are_compacted
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import base_offset_of, is_log, partition_of, producer_snapshot_offset
+from kseg.format.storage.naming import base_offset_of, is_log, leftover_of, partition_of, producer_snapshot_offset
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import open_source
 
@@ -66,9 +66,14 @@ class Transaction:
 
     @property
     def abort(self) -> str | None:
-        """The command that aborts the transaction; None if it has ended, or its partition or first offset is unknown."""
+        """The command that aborts the transaction.
+
+        None if it has ended, if its partition or first offset is unknown, or if its folder is not in use.
+        """
         if self.state not in ("hanging", "open") or self.topic is None or self.first_offset is None:
             return None
+        if not is_served(self.folder):
+            return None  # a partition in use can have the same name
         return (
             "kafka-transactions.sh --bootstrap-server HOST:9092 abort"
             f" --topic {shlex.quote(self.topic)} --partition {self.partition} --start-offset {self.first_offset}"
@@ -117,6 +122,11 @@ class _OpenTransaction:
         self.last = batches.max_timestamp[row]
         self.batches += 1
         self.records += max(0, batches.record_count[row])
+
+
+def is_served(folder: str) -> bool:
+    """Return whether clients can read a partition's folder: none that a broker deletes, moves or does not know."""
+    return leftover_of(os.path.basename(os.path.abspath(folder))) is None
 
 
 #: Called with the path of the file and a finding.
@@ -307,7 +317,8 @@ class _TransactionTracker:
         for producer_id, one in self._open.items():
             first = first or (one.first_offset, producer_id)
             age = None if one.last is None else self._now - one.last
-            state = "hanging" if age is not None and age > self._max_age else "open"
+            late = age is not None and age > self._max_age
+            state = "hanging" if late and is_served(self._folder) else "open"
             yield self._transaction(producer_id, one, state, None, age)
         stable, held_by = (None, None) if unread_segments else first or (self._end, None)
         yield PartitionTransactions(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby, islice
 from typing import TextIO
 
-from kseg.commands.transactions import STATES, PartitionTransactions, Transaction
+from kseg.commands.transactions import STATES, PartitionTransactions, Transaction, is_served
 from kseg.report.ranking import MOST_NAMES, MOST_ROWS, common_text, fold, names_text
 from kseg.report.row_formats import RowSet, table_of
 from kseg.report.spool import Spool
@@ -279,6 +279,8 @@ def partition_text(item: PartitionTransactions) -> str:
     if item.unread_segments:
         unread = count_of(item.unread_segments, "segment")
         return f"{counts or 'no transactions found'}; {unread} could not be read, so the last stable offset is unknown"
+    if not is_served(item.folder):
+        return f"{counts or 'no transactions'}; clients cannot read this folder"
     if item.held_by is None:
         end = "" if item.last_stable_offset is None else f" {item.last_stable_offset}"
         return f"{counts or 'no transactions'}; last stable offset{end or ' unknown'}, not held by a transaction"

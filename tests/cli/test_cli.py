@@ -34,6 +34,16 @@ def test_links_are_followed_once(tmp_path: Path) -> None:
     assert [file.path for file in find_segments(str(log_dir))] == [str(log_dir / "orders-0" / f"{0:020}.log")]
 
 
+@pytest.mark.parametrize("link", ["a-link", "z-link"])
+def test_a_link_hides_no_folder(link: str, tmp_path: Path) -> None:
+    """``current -> snapshot-1`` is common in backups: whichever comes first, the files of the snapshot are read, once."""
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none", tmp_path / "snapshot" / "orders-0")
+    (tmp_path / link).symlink_to("snapshot")
+    (tmp_path / f"{link}-0").symlink_to("snapshot/orders-0")
+    expected = [str(tmp_path / "snapshot" / "orders-0" / f"{0:020}.log")]
+    assert [file.path for file in find_segments(str(tmp_path))] == expected
+
+
 def test_a_sound_segment_is_0_and_a_damaged_one_1() -> None:
     """Scripts depend on these exit codes."""
     assert kseg("validate", PLAIN).returncode == 0

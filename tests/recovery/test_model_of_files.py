@@ -25,6 +25,7 @@ from kseg.format.log_loader.partition_files import (
     offset_or_none,
     wrapped,
 )
+from kseg.format.log_loader.plan import Lost, loss_of_range
 from kseg.format.record.layout import INT32_MAX, INT64_MAX
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 from tests.support import damage
@@ -302,3 +303,18 @@ def test_a_segment_is_split_where_an_offset_does_not_fit(
     assert [(one.base_offset, one.log.size) for one in made] == [
         (piece[0][0], sum(size[one] for one in piece)) for piece in pieces
     ]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("sets", [[(0, 9)], [(100, 104), (105, 109)], [(9, 9), (20, 40), (77, 77)]])
+def test_a_loss_counts_the_messages_in_compressed_sets(magic: int, sets: list[tuple[int, int]], tmp_path: Path) -> None:
+    """Their headers have neither the number of messages nor the first offset, and compaction leaves gaps."""
+    kept = [[n for n in range(first, last + 1) if n % 7 != 3 or n in (first, last)] for first, last in sets]
+    time = 1 if magic else -1
+    parts = [
+        build_wrapper([PlainRecord(n, b"k", b"v", time) for n in one], magic=magic, compression="gzip") for one in kept
+    ]
+    file = log(tmp_path, *parts, before=b"before")
+    assert file.path is not None
+    lost = loss_of_range(file.path, 6, 6 + file.size)
+    assert lost == Lost(file.size, sum(map(len, kept)), sets[0][0], sets[-1][1])

@@ -169,7 +169,7 @@ def test_a_damaged_segment_costs_all_later_ones(tmp_path: Path) -> None:
 
 
 def test_old_messages_are_recovered_too(tmp_path: Path) -> None:
-    """The log is truncated at the first damaged batch; of compressed v0 and v1 sets all spanned offsets are lost."""
+    """The log is truncated at the first damaged batch."""
     source = SEGMENTS / "2.8.2-v0v1v2-mixed"
     data = (source / log(0)).read_bytes()
     for folder, at in ((tmp_path / "a-0", 0), (tmp_path / "b-0", 3)):

@@ -130,3 +130,20 @@ def test_a_log_directory_without_them_has_no_rows(table: str, tmp_path: Path) ->
     """A table can be empty: that is no error."""
     write_log(tmp_path / "orders-0", 1)
     assert run("sql", f"select count(*) as n from {table}", tmp_path) == [{"n": int(table in ("topics", "files"))}]
+
+
+@pytest.mark.parametrize("state", ["delete", "future", "stray"])
+def test_records_are_those_that_clients_can_read(state: str, tmp_path: Path) -> None:
+    """A folder that is deleted or copied has another partition's name: its records would count twice, or again."""
+    unused = tmp_path / f"orders-0.{'0' * 32}-{state}"
+    write_log(tmp_path / "orders-0", 5)
+    write_log(unused, 3)
+    for table, count in (("records", 5), ("batches", 1), ("segments", 1)):
+        statement = f"select topic, partition, count(*) n from {table} group by all"
+        assert run("sql", statement, tmp_path) == [{"topic": "orders", "partition": 0, "n": count}]
+    assert run("sql", "select replicas, segments from topics", tmp_path) == [{"replicas": 1, "segments": 1}]
+    assert run("sql", "select count(*) n from records", unused) == [{"n": 3}]
+    assert kseg.scan(tmp_path, "records").count_rows() == 5
+    shutil.rmtree(tmp_path / "orders-0")
+    done = invoke("sql", "select * from records", tmp_path)
+    assert (done.exit_code, "no segment in use found" in done.stderr) == (2, True)

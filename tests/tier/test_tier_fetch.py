@@ -110,6 +110,20 @@ def test_damage_of_plain_objects_is_said(suffix: str, tmp_path: Path) -> None:
     assert (code, "damaged in the bucket: `kseg validate" in stderr) == (1, True), stderr
 
 
+@pytest.mark.parametrize("cut", [1, 5, 100])
+def test_an_incomplete_object_is_damage(cut: int, tmp_path: Path) -> None:
+    """Nobody writes to an object: a cut last batch is lost, for ``validate`` and in what was fetched."""
+    folder = tmp_path / "bucket" / FOLDER.name
+    shutil.copytree(FOLDER, folder)
+    last = max(folder.glob("*.log"))
+    last.write_bytes(last.read_bytes()[:-cut])
+    done = invoke("validate", "--format", "jsonl", folder)
+    found = [row for row in map(json.loads, done.stdout.splitlines()) if row.get("rule") == "truncated-tail"]
+    assert ([row["severity"] for row in found], done.exit_code) == (["error"], 1)
+    code, _, stderr = fetch(tmp_path / "bucket", tmp_path / "new")
+    assert (code, "damaged in the bucket: `kseg validate" in stderr) == (1, True), stderr
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [

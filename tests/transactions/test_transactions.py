@@ -72,6 +72,23 @@ def test_a_hanging_transaction_is_reported_with_its_remedy(tmp_path: Path) -> No
     assert len(of(rows("--state", "committed", folder), "committed")) == 6
 
 
+@pytest.mark.parametrize("state", ["delete", "future", "stray"])
+def test_a_transaction_of_a_folder_that_is_not_in_use_blocks_nobody(state: str, tmp_path: Path) -> None:
+    """A topic of this name can have been created again: the command that aborts would end a transaction of it."""
+    unused = tmp_path / f"orders-3.{'0' * 32}-{state}"
+    for folder in (tmp_path / "orders-4", unused):
+        shutil.copytree(TRANSACTIONS, folder)
+    done = kseg(tmp_path)
+    assert (str(unused) in done.stdout, f"skipped 1 folder not in use: {unused}" in done.stderr) == (False, True)
+    done, found = kseg(unused), rows(unused)
+    assert (of(found, "hanging"), {row["abort"] for row in of(found, "open")}) == ([], {None})
+    assert (done.returncode, "kafka-transactions" in done.stdout, "clients cannot read this folder" in done.stdout) == (
+        0,
+        False,
+        True,
+    )
+
+
 def test_what_began_before_the_first_segment_is_known_by_its_snapshot(tmp_path: Path) -> None:
     """Retention has deleted where a transaction began: its marker still ends it."""
     folder = tmp_path / "orders-3"

@@ -59,7 +59,7 @@ def validate_segment(
         if not result.suspicious:
             break
         # A truncation deletes later segments, and the file has become the newest; a roll adds one.
-        active = base_offset_of(file.path) is not None and is_newest(file.path)
+        active = is_newest(file.path)
         if active == file.active and folder_checks.unchanged(file, before):
             break
         file = replace(file, indexes=folder_checks.indexes_of(file), active=active)

@@ -33,7 +33,15 @@ from kseg.format.sidefiles import index_reader
 from kseg.format.sidefiles.transaction_states import open_at, stable_offset
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import base_offset_of, end_offsets, is_snapshot, is_url
-from kseg.format.storage.segment_files import SegmentFile, by_folder, find_segments, is_folder, once_each, segments_in
+from kseg.format.storage.segment_files import (
+    SegmentFile,
+    by_folder,
+    find_in_use,
+    find_segments,
+    is_folder,
+    once_each,
+    segments_in,
+)
 from kseg.format.storage.source import STDIN, Stamp, open_source, stamp_of, stored_size, topic_partition
 from kseg.schema import Column
 
@@ -101,7 +109,7 @@ def _check_inventory(request: Request) -> None:
 
 def topics_in(paths: Iterable[str]) -> set[str]:
     """Return the topics of the segments in the paths. Raises UnreadableError."""
-    names = (topic_partition(file.path)[0] for path in paths for file in find_segments(path))
+    names = (topic_partition(file.path)[0] for path in paths for file in find_in_use(path))
     return {name for name in names if name is not None}
 
 
@@ -248,7 +256,7 @@ def reads_committed(request: Request) -> bool:
 
 def folders(paths: Sequence[str], limits: RowFilter) -> Iterator[tuple[str, list[PlannedSegment]]]:
     """Yield the requested segments by folder, in order. A segment that several paths contain is returned once."""
-    for folder, found in by_folder(paths, find_segments):
+    for folder, found in by_folder(paths, find_in_use):
         files = list(found)
         if limits.accepts_file(*topic_partition(files[0].path)):
             yield folder, list(_segments(files))

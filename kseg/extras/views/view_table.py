@@ -11,7 +11,7 @@ from kseg.errors import UsageError
 from kseg.findings import do_nothing
 from kseg.format.segment.framed_files import framing
 from kseg.format.sidefiles.registry import every_file, find_files
-from kseg.format.storage.segment_files import SegmentFile, find_segments
+from kseg.format.storage.segment_files import SegmentFile, find_in_use, find_segments
 from kseg.report import lag_report, schemas_report
 from kseg.report.arrow_table import widened
 from kseg.schema import Column
@@ -47,7 +47,7 @@ class LogView:
     columns: tuple[Column, ...]
     reader: str
     unit: str = "batches"
-    find: Callable[[str], Iterator[SegmentFile]] = find_segments
+    find: Callable[[str], Iterator[SegmentFile]] = find_in_use
 
 
 BATCHES, FILE, FOLDER, ALL = "batches", "file", "folder", "all"
@@ -85,9 +85,11 @@ VIEWS: Mapping[str, LogView] = {
     ),
     "segments": LogView(widened(schema.SEGMENT_TABLE), "kseg.extras.views.whole_files:read_segments", FILE),
     TRANSACTIONS: LogView(widened(schema.TRANSACTION_TABLE), "kseg.extras.views.whole_files:read_transactions", FOLDER),
-    "groups": LogView(widened(lag_report.FIELDS[1:]), "kseg.extras.views.whole_log_dirs:read_groups", ALL),
-    "schemas": LogView(widened(SCHEMAS), "kseg.extras.views.whole_log_dirs:read_schemas", ALL),
-    "topics": LogView(widened(TOPICS), "kseg.extras.views.whole_log_dirs:read_topics", ALL),
+    "groups": LogView(
+        widened(lag_report.FIELDS[1:]), "kseg.extras.views.whole_log_dirs:read_groups", ALL, find_segments
+    ),
+    "schemas": LogView(widened(SCHEMAS), "kseg.extras.views.whole_log_dirs:read_schemas", ALL, find_segments),
+    "topics": LogView(widened(TOPICS), "kseg.extras.views.whole_log_dirs:read_topics", ALL, find_segments),
     "files": LogView(widened(FILES), "kseg.extras.views.whole_log_dirs:read_files", FOLDER, every_file),
 }
 

@@ -14,8 +14,10 @@ from kseg.findings import Finding, do_nothing
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.log_loader import recovered_rows
 from kseg.format.record import columns
+from kseg.format.record.framing import clamped
 from kseg.format.record.layout import CODEC_MASK, INT64_MAX
-from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.segment.deep_reader import DeepIterator
+from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.source import open_range
 
 #: The action that loses the producers of a log, but no bytes.
@@ -64,8 +66,7 @@ ACTIONS: Mapping[str, str] = {
 class Lost:
     """Lost data: ``bytes`` of the log without zeros of a preallocated tail, and ``records`` that can still be read.
 
-    ``first_offset`` and ``last_offset`` are those of valid batches in it, None if it has none. For compressed v0 and v1
-    messages ``records`` counts the spanned offsets, because lost bytes are not decompressed.
+    ``first_offset`` and ``last_offset`` are those of valid batches in it, None if it has none.
     """
 
     bytes: int = 0
@@ -171,7 +172,7 @@ def loss_of_range(path: str, begin: int, end: int) -> Lost:
     first: int | None = None
     last: int | None = None
     with SegmentReader(open_range(path, begin, end), report=report) as reader:
-        offsets = ClaimedOffsets(path, do_nothing)
+        offsets, opener = ClaimedOffsets(path, do_nothing), DeepIterator()
         try:
             for window in reader.windows():
                 claimed = offsets.update(window.batches)
@@ -179,7 +180,7 @@ def loss_of_range(path: str, begin: int, end: int) -> Lost:
                 if not claimed:
                     counted, lowest, highest = recovered_rows.count_records(window.batches)
                 if counted < 0:
-                    counted, lowest, highest = _count_slowly(window.batches, last, claimed)
+                    counted, lowest, highest = _count_slowly(window, opener, claimed)
                 records += counted
                 if lowest != INT64_MAX:
                     first = lowest if first is None else min(first, lowest)
@@ -189,30 +190,38 @@ def loss_of_range(path: str, begin: int, end: int) -> Lost:
     return Lost(end - begin - zeros, records, first, last)
 
 
-def _count_slowly(batches: columns.BatchColumns, last: int | None, claimed: set[int]) -> tuple[int, int, int]:
-    """Count like ``count_records``. A compressed message set has the offsets after those before it; ``last`` is the last.
+def _count_slowly(window: Window, opener: DeepIterator, claimed: set[int]) -> tuple[int, int, int]:
+    """Count like ``count_records``, and decompress message sets of v0 and v1, whose headers lack the number of messages.
 
     The offsets of the batches at the positions ``claimed`` are not used.
     """
-    records, first = 0, INT64_MAX
+    batches = window.batches
     for row in range(batches.count):
-        if batches.crc_state[row] != columns.CRC_GOOD:
-            continue
-        if batches.position[row] in claimed:
-            records += _records(batches, row, None)
-            continue
-        records += _records(batches, row, last)
-        first = min(first, batches.base_offset[row])
-        last = max(batches.last_offset[row], -1 if last is None else last)
-    return records, first, -1 if last is None else last
+        batches.selected[row] = batches.crc_state[row] == columns.CRC_GOOD and _is_message_set(batches, row)
+    records, first, last = 0, INT64_MAX, -1
+    for chunk in opener.chunks(window):
+        for row in range(chunk.first, 0 if chunk.resumed else chunk.stop):
+            if batches.crc_state[row] != columns.CRC_GOOD:
+                continue
+            counted, lowest = _records(batches, row)
+            records += counted
+            if batches.position[row] not in claimed:
+                first, last = min(first, lowest), max(last, batches.last_offset[row])
+    return records, first, last
 
 
-def _records(batches: columns.BatchColumns, row: int, before: int | None) -> int:
+def _is_message_set(batches: columns.BatchColumns, row: int) -> bool:
+    return batches.magic[row] < 2 and bool(batches.attributes[row] & CODEC_MASK)
+
+
+def _records(batches: columns.BatchColumns, row: int) -> tuple[int, int]:
+    """Return the number of records of a batch that can be read, and its first offset."""
     if batches.magic[row] >= 2:
-        return max(0, batches.record_count[row])
-    if before is None or not batches.attributes[row] & CODEC_MASK:
-        return 1
-    return max(1, batches.last_offset[row] - before)
+        return max(0, batches.record_count[row]), batches.base_offset[row]
+    if not _is_message_set(batches, row):
+        return 1, batches.base_offset[row]
+    readable = batches.record_sum[row]
+    return readable, clamped(batches.first_record_offset[row]) if readable else batches.last_offset[row]
 
 
 def _all_zeros(path: str, begin: int, end: int) -> bool:

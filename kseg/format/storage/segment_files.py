@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kseg.errors import UnreadableError, UsageError, VanishedError
-from kseg.format.storage import file_type, local_files, remote_files
+from kseg.format.storage import file_access, file_type, local_files, remote_files
 from kseg.format.storage.local_files import skip_special
 from kseg.format.storage.naming import (
     archive,
@@ -21,11 +21,13 @@ from kseg.format.storage.naming import (
     is_log,
     is_snapshot,
     is_url,
+    leftover_of,
     logs_among,
     may_be_in_archive,
     partition_of,
 )
 from kseg.format.storage.source import LATELY, STDIN, local_size, open_source
+from kseg.text import count_of
 
 if TYPE_CHECKING:
     from kseg.format.storage.remote_listing import Stored
@@ -72,6 +74,28 @@ def find_segments(path: str) -> Iterator[SegmentFile]:
     check_complete(path)
     if file is None:
         raise UnreadableError(f"{path}: no segment found (a .log file named by 20 digits)")
+
+
+def find_in_use(path: str) -> Iterator[SegmentFile]:
+    """Yield the segments that ``find_segments`` finds but those of folders that clients cannot read.
+
+    These are below ``path`` and have the suffix ``-delete``, ``-future`` or ``-stray``: records in them are not in their
+    partition, or twice. They are skipped with a warning. Raises UnreadableError.
+    """
+    skipped: dict[str, None] = {}
+    named, file = path.rstrip("/"), None
+    for folder, files in groupby(find_segments(path), key=lambda file: file.path.rpartition("/")[0]):
+        if folder != named and leftover_of(folder.rpartition("/")[2]):
+            skipped[folder] = None
+            continue
+        for file in files:
+            yield file
+    if skipped:
+        more = " and others" if len(skipped) > 1 else ""
+        folders = f"{count_of(len(skipped), 'folder')} not in use: {next(iter(skipped))}{more}"
+        file_access.current().warn(f"{path}: skipped {folders}")
+        if file is None:
+            raise UnreadableError(f"{path}: no segment in use found")
 
 
 def folders_at(
@@ -169,10 +193,11 @@ def walk_folders(
 
     def is_new(folder: str) -> bool:
         real = os.path.join(os.path.realpath(folder), "")
-        # Folders below the root are visited by their own names; a folder above contains the root.
-        again = real in seen or (os.path.islink(folder) and (real.startswith(root) or root.startswith(real)))
+        # Folders below the root are visited by their own names, which can follow; a folder above contains the root.
+        if real in seen or (os.path.islink(folder) and (real.startswith(root) or root.startswith(real))):
+            return False
         seen.add(real)
-        return not again
+        return True
 
     def failed(error: OSError) -> None:
         if error.filename == path:
@@ -230,8 +255,10 @@ def total_size(files: Iterable[SegmentFile]) -> int | None:
 
 
 def is_newest(path: str) -> bool:
-    """Return whether a local segment is now the newest of its folder."""
+    """Return whether a local segment is now the newest of its folder, the one that a broker writes to."""
     folder, name = os.path.split(path)
+    if not is_log(name):
+        return False  # nobody writes to a segment of remote storage, or one that is about to be deleted
     try:
         return not any(is_log(other) and other > name for other in local_files.names_in(folder))
     except UnreadableError:
