@@ -145,9 +145,10 @@ def grep(asked: GrepOptions) -> int:
             if outcome.failed and not outcome.rows:
                 raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
     if not outcome.rows:
-        note_after(f"no match in {segments_text(files)}")
+        if asked.limit != 0:
+            note_after(f"no match in {segments_text(files)}")
         return _not_found(limited, outcome)
-    if terminal and not asked.files_only and asked.limit is None:
+    if terminal and not asked.files_only and asked.limit is None and asked.last is None:
         matches = f"{count_of(run.matches, 'record')} in {count_of(run.files, 'segment')}"
         note_after(f"{matches} of {len(files):,} {'matches' if run.matches == 1 else 'match'}")
     return FAILED if outcome.failed else 0

@@ -154,7 +154,7 @@ def _note_other_brokers(total: LagTotal, found: LogDirs) -> None:
     numbers = {number for topic, number in found.replicas if topic == CONSUMER_OFFSETS}
     lacking = [number for number in range(max(numbers)) if number not in numbers]
     unknown = total.statuses["missing-partition"]
-    what = [f"the logs of {count_of(unknown, 'partition')} with committed offsets"] if unknown else []
+    what = [f"the partitions of {count_of(unknown, 'commit')}"] if unknown else []
     what += (
         [f"{len(lacking):,} of {max(numbers) + 1:,} known partitions of {CONSUMER_OFFSETS}, with other groups"]
         if lacking

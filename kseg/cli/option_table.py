@@ -303,6 +303,7 @@ CELLS: Mapping[tuple[str, str], Cell] = {
     ("stats", "limit"): Cell("its lists are those of producers and keys", "List the N largest producers and keys.", 10),
     ("dump", "group"): Cell("one group is in one partition of the internal topic", "Show the records of this group.",
                             multiple=False),
+    ("lag", "at"): Cell("a lag is that of a time", "Show the state at this time, not the last one.", metavar="TIME"),
     ("lag", "since"): Cell("a lag has no time", "Begin the history at TIME: ISO 8601, 2h, yesterday, epoch ms."),
     ("lag", "until"): Cell("a lag has no time", "End the history before TIME."),
     ("adopt", "output"): Cell("its result is a folder", "Write the new cluster to this folder, which must not exist.",

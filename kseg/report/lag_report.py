@@ -136,8 +136,8 @@ def write_reset(found: Iterable[GroupLag], total: LagTotal, out: TextIO) -> None
 def summary_line(total: LagTotal) -> str:
     """Return the summary as one line of text."""
     statuses = ", ".join(f"{total.statuses[status]:,} {status}" for status in STATUSES if total.statuses[status])
-    partitions = count_of(total.statuses.total(), "partition")
+    commits = count_of(total.statuses.total(), "commit")
     lag = f"lag {total.lag:,}" if total.unknown < total.statuses.total() else "lag unknown"
     if 0 < total.unknown < total.statuses.total():
-        lag += f" without {count_of(total.unknown, 'partition')} of unknown lag"
-    return f"{count_of(len(total.groups), 'group')}, {partitions}, {lag}: {statuses or 'no offsets'}"
+        lag += f" without {count_of(total.unknown, 'commit')} of unknown lag"
+    return f"{count_of(len(total.groups), 'group')}, {commits}, {lag}: {statuses or 'no offsets'}"

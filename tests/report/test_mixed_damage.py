@@ -30,7 +30,7 @@ ANSWERS = {
     "diff {} fine": "the first:",
     "grep zzzz {}": "no match in",
     "repair --dry-run {}": "ranges lost",
-    "lag {}": "3 groups, 900 partitions",
+    "lag {}": "3 groups, 900 commits",
 }
 #: A number that is cut. Names of segments lose only zeros, and lists end with an ellipsis.
 _CUT = re.compile(r"\d+…|…\d(?!\d+[.-])")
