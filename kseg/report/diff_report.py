@@ -234,8 +234,11 @@ def _answer(row: Row, result: Comparison) -> Iterator[str]:
     first, last = result.first_difference, row["last_common_offset"]
     if first is not None:
         equal = "" if last is None else f", equal up to offset {last}"
-        yield f"{verdict}: different records from offset {first.first_offset} on{equal}"
-        yield f"{count_of(result.counts['content'], 'record')} {'differs' if result.counts['content'] == 1 else 'differ'}"
+        count = result.counts["content"]
+        what = "records" if count else "producers of empty batches"
+        yield f"{verdict}: different {what} from offset {first.first_offset} on{equal}"
+        if count:
+            yield f"{count_of(count, 'record')} {'differs' if count == 1 else 'differ'}"
         if result.stale:
             yield stale_text(result)
         yield from damaged

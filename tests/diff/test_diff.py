@@ -90,10 +90,8 @@ def test_segments_may_be_rolled_elsewhere(tmp_path: Path) -> None:
         (log(range(40), codec="zstd"), "none and zstd"),
         (log(range(40), size=7, codec="lz4"), "different offsets"),
         ([batch([record(offset) for offset in range(40)], "gzip")], "different offsets"),
-        ([batch([record(i) for i in range(n, n + 4)], producer_id=5, producer_epoch=0, base_sequence=n)
-          for n in range(0, 40, 4)], "producer_id, producer_epoch, base_sequence"),
     ],
-    ids=["recompressed", "rebatched", "one batch", "producers"],
+    ids=["recompressed", "rebatched", "one batch"],
 )  # fmt: skip
 def test_the_same_records_in_other_batches_are_the_same_content(
     batches: list[bytes], detail: str, tmp_path: Path

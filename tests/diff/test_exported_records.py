@@ -26,7 +26,7 @@ def _write(folder: Path, random: Random, model: _Model, magic: int) -> None:
         some = records[: random.randrange(1, 6)]
         records = records[len(some) :]
         if magic == 2:
-            data += build_batch(some, compression=random.choice(("none", "lz4")), producer_id=random.choice((-1, 7)))
+            data += build_batch(some, compression=random.choice(("none", "lz4")), producer_id=7)
         elif random.random() < 0.5:
             data += build_wrapper(some, magic=magic, compression="gzip")
         else:

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from kseg.format.writer.records_builder import PlainRecord, build_batch
+from tests.support import damage
 from tests.support.cli import invoke, kseg
 from tests.support.fuzzing import cases
 from tests.support.records import NOW
@@ -207,9 +208,14 @@ def test_a_third_replica_shows_where_an_epoch_began(tmp_path: Path) -> None:
     assert (tmp_path / "t-0" / "leader-epoch-checkpoint").read_text() == checkpoint
 
 
-def test_replicas_that_diverge_without_an_epoch(tmp_path: Path) -> None:
-    """Other records at the same offset and epoch: nothing is written, unless one side is chosen."""
-    batches = {"broker1": [_batch(0, 4, 1), _batch(4, 4, 1)], "broker2": [_batch(0, 4, 1), _batch(4, 4, 1, "w")]}
+@pytest.mark.parametrize(
+    "other",
+    [_batch(4, 4, 1, "w"), damage.alter(_batch(4, 4, 1), 0, producer_id=8)],
+    ids=["records", "producer"],
+)
+def test_replicas_that_diverge_without_an_epoch(other: bytes, tmp_path: Path) -> None:
+    """Other records at the same offset and epoch, or another producer: nothing is written, unless one side is chosen."""
+    batches = {"broker1": [_batch(0, 4, 1), _batch(4, 4, 1)], "broker2": [_batch(0, 4, 1), other]}
     for name, both in batches.items():
         (tmp_path / name / "t-0").mkdir(parents=True)
         (tmp_path / name / "t-0" / f"{0:020}.log").write_bytes(b"".join(both))

@@ -2,8 +2,9 @@
 
 Segments are compared in blocks of bytes as far as they are equal, and these bytes are checked once for both. Then batches
 with equal headers and bytes are not opened. For all others the records decide. Equal records in different batches are the
-same content. Different records at one offset are divergence. Records that only one replica has are classified by their
-place in the other: before its start, after its end, in a damaged place, or in the middle.
+same content, if their producers, sequences and transactions are equal. Different records at one offset are divergence.
+Records that only one replica has are classified by their place in the other: before its start, after its end, in a damaged
+place, or in the middle.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kseg.format.compress.codecs import codec_name
 from kseg.format.log_loader.loaded_files import truncation_offset
 from kseg.format.record import equality, memory
 from kseg.format.record.columns import BatchColumns
-from kseg.format.record.layout import CODEC_MASK
+from kseg.format.record.layout import CODEC_MASK, LOG_APPEND_TIME
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of
 
@@ -40,7 +41,11 @@ def compare(
     with closing(a), closing(b):
         while a.more() & b.more():
             merge.find_unread()
-            if merge.skip_same_batches(compare_bytes=not shallow) or merge.skip_one_only():
+            if (
+                merge.skip_same_batches(compare_bytes=not shallow)
+                or merge.skip_one_only()
+                or merge.skip_empty_batches()
+            ):
                 continue
             if shallow:
                 merge.skip_unopened()
@@ -164,6 +169,27 @@ class _Merge:
             kind = "ends-earlier" if there.finished and not there.opened else "missing"
         self._difference(kind, first, last, count, lacking="b" if here is self.a else "a")
 
+    def skip_empty_batches(self) -> bool:
+        """Skip two batches without records whose producers differ; return False if the current ones are others.
+
+        The log cleaner keeps such a batch only for its producer: brokers load the next sequence from it.
+        """
+        a, b = self.a, self.b
+        records = a.batches.record_count[a.row] or b.batches.record_count[b.row]
+        if records or (a.low, a.high) != (b.low, b.high):
+            return False
+        found = self._producer_fields()
+        if found:
+            self._difference("content", a.low, a.high, 0, detail=", ".join(found))
+            a.advance()
+            b.advance()
+        return bool(found)
+
+    def _producer_fields(self) -> list[str]:
+        """Return the names of the producer's fields in which the current batches differ."""
+        a, b = self.a, self.b
+        return equality.different_producer_fields(a.batches, a.row, b.batches, b.row)
+
     def skip_unopened(self) -> None:
         """Skip two different batches that overlap, and all batches that overlap with them, without opening them."""
         a, b = self.a, self.b
@@ -217,13 +243,15 @@ class _Merge:
             count = min(a.end - a.i, b.end - b.i)
             magic = min(a.batches.magic[a.row], b.batches.magic[b.row])
             sides = (a.data, a.records, a.opened_batches, a.i, b.data, b.records, b.opened_batches, b.i, count, magic)
-            equal = equality.count_same(*sides)
+            others = self._producer_fields()
+            equal = 0 if others else equality.count_same(*sides)
             if equal:
                 self._common_records(a.records.offset[a.i + equal - 1])
             else:
-                other = equality.count_different(*sides)
+                other = _count_same_offsets(a, b, count) if others else equality.count_different(*sides)
                 last = a.records.offset[a.i + other - 1]
-                self._difference("content", a.offset, last, other, detail=_fields(a, b, magic))
+                detail = ", ".join(_record_fields(a, b, magic) + others)
+                self._difference("content", a.offset, last, other, detail=detail)
             a.i += equal or other
             b.i += equal or other
 
@@ -314,22 +342,33 @@ def _how_they_differ(left: BatchColumns, i: int, right: BatchColumns, j: int) ->
     if codecs[0] != codecs[1]:
         found.append(" and ".join(map(codec_name, codecs)))
     found += [name for name in _HEADER if getattr(left, name)[i] != getattr(right, name)[j]]
+    found += equality.different_producer_fields(left, i, right, j)
     return ", ".join(found) or "different bytes"
 
 
-_HEADER = (
-    "record_count", "base_timestamp", "max_timestamp", "producer_id", "producer_epoch", "base_sequence",
-    "partition_leader_epoch",
-)  # fmt: skip
+_HEADER = ("record_count", "base_timestamp", "max_timestamp", "partition_leader_epoch")
 
 
-def _fields(a: Replica, b: Replica, magic: int) -> str:
-    """List the fields in which the current records differ, of those that version ``magic`` has."""
+def _count_same_offsets(a: Replica, b: Replica, count: int) -> int:
+    """Return how many of the next ``count`` records, at least one, have the same offsets in both replicas."""
+    left, right = a.records.offset, b.records.offset
+    n = 1
+    while n < count and left[a.i + n] == right[b.i + n]:
+        n += 1
+    return n
+
+
+def _record_fields(a: Replica, b: Replica, magic: int) -> list[str]:
+    """Return the names of the fields in which the current records differ, of those that version ``magic`` has."""
     found = [name for name in ("key", "value") if _part(a, name) != _part(b, name)]
     left, right = a.records, b.records
     if magic and left.timestamp[a.i] != right.timestamp[b.i]:
         found.append("timestamp")
-    return ", ".join(found) or "different headers or timestamp type"
+    if magic and (a.batches.attributes[a.row] ^ b.batches.attributes[b.row]) & LOG_APPEND_TIME:
+        found.append("timestamp_type")
+    if magic >= 2 and not equality.same_headers(a.data, left, a.i, b.data, right, b.i):
+        found.append("headers")
+    return found
 
 
 def _part(replica: Replica, name: str) -> bytes | None:

@@ -32,6 +32,9 @@ from kseg.commands.repair.replica_losses import RecordGaps, end_of_cleaned, lost
 from kseg.commands.repair.unplaced_copies import UnplacedCopies
 from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.findings import do_nothing
+from kseg.format.record import framing, layout
+from kseg.format.record.columns import BatchColumns
+from kseg.format.record.equality import different_producer_fields
 from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.storage.atomic_write import scratch_folder, without_sync
@@ -309,7 +312,7 @@ def _count(taken: list[TakenRange], path: str, batch: ReplicaBatch, also: tuple[
 
 
 def _agree(left: ReplicaBatch, right: ReplicaBatch) -> bool:
-    """Return whether all records of one batch are in the other: each replica removes old records by itself.
+    """Return whether one batch has all records of the other, of one producer: each replica removes old records by itself.
 
     The cleaner leaves wrappers without their first and last offsets, so of these no record may differ from the other's.
     """
@@ -318,8 +321,20 @@ def _agree(left: ReplicaBatch, right: ReplicaBatch) -> bool:
         return all(one[offset] == other[offset] for offset in one.keys() & other.keys())
     if (left.base_offset, left.last_offset) != (right.base_offset, right.last_offset):
         return False
+    if different_producer_fields(_header(left), 0, _header(right), 0):
+        return False
     one, other = _records(left), _records(right)
     return one.items() <= other.items() or other.items() <= one.items()
+
+
+def _header(batch: ReplicaBatch) -> BatchColumns:
+    """Return the header of a batch as a row of columns."""
+    with batch.path.open("rb") as file:
+        file.seek(batch.position)
+        data = file.read(min(batch.size, layout.RECORD_BATCH_OVERHEAD))
+    found = BatchColumns(1)
+    framing.read_header(data, 0, batch.size - layout.LOG_OVERHEAD, data[layout.MAGIC_AT], found, 0)
+    return found
 
 
 def _records(batch: ReplicaBatch) -> dict[int, object]:

@@ -32,7 +32,7 @@ cdef bint same_timestamp(
 ) except -1
 
 @cython.locals(count=cython.longlong, a=cython.Py_ssize_t, b=cython.Py_ssize_t, size=cython.Py_ssize_t)
-cdef bint same_headers(
+cpdef bint same_headers(
     const unsigned char[::1] left, RecordColumns left_records, Py_ssize_t i,
     const unsigned char[::1] right, RecordColumns right_records, Py_ssize_t j
 ) except -1

@@ -117,3 +117,26 @@ def count_same_headers(left: BatchColumns, i: int, right: BatchColumns, j: int, 
         i += 1
         j += 1
     return n
+
+
+def different_producer_fields(left: BatchColumns, i: int, right: BatchColumns, j: int) -> list[str]:
+    """Return the names of the fields of a record's producer that differ between two batches; v0 and v1 have none.
+
+    Followers copy these fields, and the log cleaner keeps them. They decide which transaction a record belongs to, and
+    which sequence a broker expects next. Sequences are those of the records, wherever their batches begin.
+    """
+    if left.magic[i] < 2 or right.magic[j] < 2:
+        return []
+    columns = ("producer_id", "producer_epoch")
+    found = [name for name in columns if getattr(left, name)[i] != getattr(right, name)[j]]
+    if _sequence_of_offset_0(left, i) != _sequence_of_offset_0(right, j):
+        found.append("sequence")
+    changed = left.attributes[i] ^ right.attributes[j]
+    bits = (("transactional", layout.TRANSACTIONAL), ("control", layout.CONTROL))
+    return found + [name for name, bit in bits if changed & bit]
+
+
+def _sequence_of_offset_0(batches: BatchColumns, row: int) -> int:
+    """Return the sequence that a record at offset 0 would have in this batch; -1 if its records have none."""
+    base = batches.base_sequence[row]
+    return -1 if base < 0 else (base - (batches.base_offset[row] & layout.INT32_MAX)) & layout.INT32_MAX
