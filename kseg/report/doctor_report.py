@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TextIO
 
-from kseg.commands.next_steps import PartitionSteps, in_order
+from kseg.commands.next_steps import PartitionSteps, Task, decisions_of, in_order, left_of
 from kseg.consequences import Consequence
 from kseg.format.log_loader.start_harm import Harm
 from kseg.format.storage.naming import METADATA_FOLDER, is_url
@@ -159,7 +159,7 @@ def write_table(found: Diagnosis, out: TextIO, *, detail: int = 0) -> None:
         return
     todo = [one for one in found.steps if one.commands]
     if detail > 0:
-        every = sum(len(one.decisions) + len(one.left) for one in found.steps)
+        every = len(decisions_of(found.steps)) + len(left_of(found.steps))
         out.write(head + _steps_text(found.steps, todo, out, most=every) + end)
         return
     # With the reasons of the first task if there is room, otherwise without the explanation, or with fewer partitions.
@@ -182,7 +182,7 @@ def _steps_text(steps: Sequence[PartitionSteps], shown: Sequence[PartitionSteps]
     With ``most`` -1 the commands have no explanation.
     """
     todo = sum(bool(one.commands) for one in steps)
-    decisions = [(one.folder, text) for one in steps for text in one.decisions]
+    decisions = decisions_of(steps)
     parts = ["\nnext steps\n", _tasks_text("before the start", decisions, out, most)]
     complete = len(shown) == todo and not decisions
     for line in in_order(shown, all_of_them=complete, explained=most >= 0):
@@ -192,11 +192,11 @@ def _steps_text(steps: Sequence[PartitionSteps], shown: Sequence[PartitionSteps]
         parts.append(text_lines(out, f"  # before the start: {more}, -v lists all commands", 4))
     if any(one.replaced for one in shown):
         parts.append(text_lines(out, "  # or, with another replica in sync: only move the folder away, and start", 4))
-    parts.append(_tasks_text("no command", [(one.folder, text) for one in steps for text in one.left], out, most))
+    parts.append(_tasks_text("no command", left_of(steps), out, most))
     return "".join(parts) + "\n"
 
 
-def _tasks_text(head: str, tasks: Sequence[tuple[str, str]], out: TextIO, most: int) -> str:
+def _tasks_text(head: str, tasks: Sequence[Task], out: TextIO, most: int) -> str:
     """Return the tasks without a command, a line for each; of more than ``most`` the first, and their number."""
     if not tasks:
         return ""

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import fleet
+from kseg.format.writer.records_builder import PlainRecord, build_batch
+from tests.support import damage, fleet
 from tests.support.browser import Browser
 from tests.support.cli import invoke
 from tests.support.fixtures import SEGMENTS
+from tests.support.records import NOW
 from tools.docs import sandbox
 
 PLAIN = SEGMENTS / "4.3.0-v2-none-headers"
@@ -55,6 +57,25 @@ def test_the_next_steps_are_those_of_the_terminal_in_their_order(home: Path, tmp
     places = [listed.index(html.escape(line[3:] if line[0] == "#" else line)) for line in commands]
     assert len(commands) > 3
     assert places == sorted(places)
+
+
+def test_the_page_has_the_tasks_without_a_command(tmp_path: Path) -> None:
+    """A damaged partition that no command repairs is in the next steps, with the reason, as in the terminal."""
+    log_dir, page = tmp_path / "logs", tmp_path / "page.html"
+    (log_dir / "lost-0").mkdir(parents=True)
+    only = build_batch([PlainRecord(0, b"key", b"value", NOW)])
+    (log_dir / "lost-0" / f"{0:020}.log").write_bytes(damage.flip(only, len(only) - 1))
+    (log_dir / "meta.properties").write_text("version=1\n")
+    rows = map(json.loads, invoke("doctor", log_dir, "--format", "jsonl", "--html", page).stdout.splitlines())
+    steps = [row for row in rows if row["kind"] == "step"]
+    listed = page.read_text().partition('<section id="next">')[2].partition("</section>")[0]
+    shown = html.unescape(re.sub("</?code>", "`", listed))
+    left = [text for one in steps if one["folder"].endswith("lost-0") for text in one["left"]]
+    assert any("`kseg repair` fails" in text for text in left)
+    for one in steps:
+        assert one["folder"] in shown
+        assert all(text in shown for text in one["left"])
+        assert all(text in shown for text in one["text"].split("; "))
 
 
 def test_no_page_has_a_key_or_a_value(home: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from kseg.commands.next_steps import in_order
+from kseg.commands.next_steps import Task, decisions_of, in_order, left_of
 from kseg.extras.html import page, validation_page
 from kseg.extras.html.collected import Collected
 from kseg.extras.html.page import PageSection
@@ -32,19 +32,24 @@ class IncidentDiagnosis(Diagnosis):
     parts: list[IncidentPart] = field(default_factory=list)
 
 
-_DECISIONS = (TableColumn("folder", text="wrap"), TableColumn("what to decide", text="wrap"))
+def _tasks(tasks: Sequence[Task], head: str) -> str:
+    """Return a table of tasks with the head of their column."""
+    columns = (TableColumn("folder", text="wrap"), TableColumn(head, text="wrap"))
+    return page.folded(columns, [(folder, Prose(text)) for folder, text in tasks], "task")
 
 
 def _next_steps(found: Diagnosis) -> PageSection:
-    """Return the section with the commands for these directories in their order, and the decisions for a person."""
-    decisions = [one for one in found.steps if one.text]
+    """Return the section with the commands for these directories in their order, and the tasks that have no command."""
+    decisions, left = decisions_of(found.steps), left_of(found.steps)
     lines = in_order(found.steps, all_of_them=not decisions)
-    content = page.folded(_DECISIONS, [(one.folder, Prose(one.text)) for one in decisions], "folder")
+    content = _tasks(decisions, "what to decide")
     if content and lines:
         content = f"<p>Before the start of the broker, decide about these folders:</p>\n{content}"
     content += page.commands(lines)
     if any(one.replaced for one in found.steps):
         content += "<p>With another replica in sync, only move the folder away, and start the broker.</p>\n"
+    if left:
+        content += f"<p>No command corrects these:</p>\n{_tasks(left, 'no command')}"
     return PageSection("next", "Next steps, in order", content)
 
 
