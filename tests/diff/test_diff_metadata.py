@@ -84,7 +84,7 @@ def test_a_copy_that_no_controller_can_load_is_not_whole(tmp_path: Path) -> None
         logs[name] = folder
     copies, _, last = compared(logs["whole"], logs["twice"])
     assert [one["whole"] for one in copies] == [True, False]
-    assert "topic orders exists" in copies[1]["faults"][0]
+    assert 'topic "orders" exists' in copies[1]["faults"][0]
     assert (last["newest"], last["newest_whole"]) == (str(logs["twice"]), str(logs["whole"]))
 
 

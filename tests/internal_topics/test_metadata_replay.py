@@ -59,7 +59,7 @@ def test_faults_equal_those_of_kafkas_classes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "why", "brokers"),
     [
-        ((topic("a", 1), topic("a", 2)), f"topic a exists with the topic id {uuid(1)}, not {uuid(2)}", False),
+        ((topic("a", 1), topic("a", 2)), f'topic "a" exists with the topic id {uuid(1)}, not {uuid(2)}', False),
         ((partition(1, [1]),), f"no topic has the id {uuid(1)}", True),
         ((topic("a", 1), partition(1, [1, 2], [uuid(5)])), "2 replicas, but 1 directories", True),
         ((("FenceBroker", 0, {"id": 3, "epoch": 7}),), "broker 3 is not registered", True),

@@ -117,6 +117,53 @@ def test_a_redacted_report_has_no_names(home: Path, tmp_path: Path, monkeypatch:
     assert done.stdout.count("\n") == whole.stdout.count("\n")
 
 
+def _write_secrets(log_dir: Path, cluster: str, topic: str) -> None:
+    """Write a log directory whose names and texts have the word SECRET, each where a message can show it."""
+    files = {
+        "meta.properties": f"version=1\ncluster.id={cluster}\nnode.id=1\n",
+        "recovery-point-offset-checkpoint": "0\n1\nSECRETTOPIC 46\n",
+        "cleaner-offset-checkpoint": '0\n1\na "b" SECRET-QUOTED and more words that a narrow terminal wraps "c" SECRET\n',
+        "replication-offset-checkpoint": "0\n3\nSECRETGONE 0 5\nSECRETGONE 0 5\nSECRETG\u00d6NE 1 5\n",
+        "log-start-offset-checkpoint": f"0\n2\n{topic} 0 900\nSECRETG\u00d6NE 1 5\nSECRETG\u00d6NE 1 5\n",
+        f"{topic}-0/partition.metadata": "version: 0\ntopic_id: SECRETID\n",
+        f"{topic}-1/partition.metadata": "version: 0\nSECRETLINE\n",
+        f"{topic}-0/leader-epoch-checkpoint": "0\n1\nSECRETEPOCH\n",
+        f"{topic}-2.{'a' * 32}-stray/partition.metadata": "SECRETLINE\n",
+        "__cluster_metadata-0/quorum-state": '{"clusterId": "x", "leaderId": "SECRETLEADER", "data_version": 1}',
+        "SECRET FOLDER \u00d6/file": "x",
+    }
+    records = {
+        f"{topic}-0": (b"SECRETKEY", b"SECRETVALUE"),
+        f"{topic}-1": (b"SECRETKEY", b"SECRETVALUE"),
+        f"{topic}-2.{'a' * 32}-stray": (b"SECRETKEY", b"SECRETVALUE"),
+        "__consumer_offsets-0": (b"\0\1\0\x0bSECRETGROUP\0\x20SECRET", b"SECRET"),
+        "__transaction_state-0": (b"\0\0\0\x08SECRETTX", b"\0\1SECRET"),
+    }
+    for name, text in files.items():
+        (log_dir / name).parent.mkdir(parents=True, exist_ok=True)
+        (log_dir / name).write_text(text)
+    for folder, (key, value) in records.items():
+        (log_dir / folder).mkdir(exist_ok=True)
+        batches = b"".join(build_batch([PlainRecord(n, key, value, NOW)], producer_id=7) for n in range(2))
+        (log_dir / folder / f"{0:020}.log").write_bytes(batches + b"SECRETTAIL" * 9)
+
+
+@pytest.mark.parametrize("form", ["table", "jsonl", "html"])
+def test_a_redacted_report_has_no_text_of_a_file(tmp_path: Path, form: str) -> None:
+    """Names are also in lines of files that are malformed, and in checkpoints whose folders are gone."""
+    log_dirs = [tmp_path / "d1", tmp_path / "d2"]
+    for log_dir, cluster, topic in zip(log_dirs, ("SECRET-c1", "SECRET c2"), ("SECRETTOPIC", "SECRET.T"), strict=True):
+        _write_secrets(log_dir, cluster, topic)
+    page = tmp_path / "page.html"
+    whole = invoke("doctor", "-v", *log_dirs, "--format", form)
+    done = invoke("doctor", "--redact", "-v", *log_dirs, "--format", form, "--html", page)
+    assert done.exit_code == whole.exit_code
+    assert whole.stdout.count("SECRET") > 10
+    for text in (done.stdout, page.read_text()):
+        assert re.findall(".{0,90}SECRET.{0,20}", html.unescape(text)) == []
+        assert "2s/.*/$(tail -n +3 /path-" in html.unescape(text)
+
+
 def test_a_redacted_page_works(home: Path, tmp_path: Path, browser: Browser) -> None:
     """Topics may have names of the page's own code; the same topic has the same hash everywhere."""
     for name in ("div", "files", "a"):

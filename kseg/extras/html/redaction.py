@@ -1,5 +1,6 @@
-"""Reports without names: paths, topics and the host become hashes, so that a page can leave the house.
+"""Reports without names: paths, topics, the host and texts of files become hashes, so that a page can leave the house.
 
+Messages have texts of files in quotes (``kseg.text.excerpt``): these are replaced as a whole, whatever is in them.
 Messages on stderr are not part of a report: they keep the names.
 """
 
@@ -18,22 +19,43 @@ from dataclasses import replace
 from io import StringIO
 from typing import TextIO
 
+from kseg.errors import KsegError
 from kseg.extras.html.page import as_json
-from kseg.format.storage.naming import is_url, partition_of
-from kseg.format.storage.source import STDIN
+from kseg.format.sidefiles.checkpoints import walk_offset_checkpoint
+from kseg.format.storage import local_files
+from kseg.format.storage.naming import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    is_url,
+    partition_of,
+)
+from kseg.format.storage.source import STDIN, open_source
 from kseg.report.spool import Run
 
 #: Parts of a page in which a name is code: its style and its script, whose hashes the page declares.
 _CODE = re.compile(r"(<(style|script)>.*?</\2>)", re.DOTALL)
 
 
-#: An absolute path that is left: the target of a link, for instance. Not the end of an element, an address or a fraction.
-_ABSOLUTE = re.compile(r"(?<![\w<:/.+=-])/(?!path-)[^\s\"'<>:,;&`]+")
+#: An absolute path that is left: the target of a link, for instance. Not the end of an element, an address, a fraction, or
+#: of a pattern of sed.
+_ABSOLUTE = re.compile(r"(?<![\w<:/.+=*-])/(?!path-)[^\s\"'<>:,;&`]+")
 #: What follows a path of the command line, and the parts of it that are Kafka's own names.
 _BELOW = re.compile(r"(?<=/path-)([0-9a-f]{8}(?:\.[a-z]+(?:-\d+)?)?)((?:/[^\s\"'<>:,;&`/]+)+)")
 _KAFKAS = re.compile(
     r"topic-[0-9a-f]{8}-.*|__\w+-\d+|\d{20}\D.*|.*(?:checkpoint|metadata|properties|cleanshutdown|quorum-state|\.lock|…)"
 )
+#: A text in quotes, to the last quote of the same string, element or paragraph, because it can have quotes itself. The one
+#: command of kseg with quotes stays as it is.
+_QUOTED_IN_JSON = r'(?<!sed -i )(?P<json>\\")(?:[^"\\]|\\.)*\\"'
+_QUOTED_IN_PAGE = rf"{_QUOTED_IN_JSON}|(?<!sed -i )(?P<html>&quot;)[^<>]*&quot;"
+_QUOTED_IN_TABLE = r'(?<!sed -i )(?P<table>")(?:.|\n {4,})*"'
+#: The first character of a report -> its texts in quotes; a table begins with a letter.
+_QUOTED = {"{": re.compile(_QUOTED_IN_JSON), "<": re.compile(_QUOTED_IN_PAGE)}
+_QUOTED_ELSEWHERE = re.compile(_QUOTED_IN_TABLE)
+
+_OFFSET_CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 
 
 class Redaction:
@@ -47,10 +69,11 @@ class Redaction:
         self._secret = secrets.token_bytes(16)
         found = set(folders)
         topics = {one.topic for one in map(partition_of, map(os.path.basename, found)) if one}
+        topics |= set(_checkpoint_topics({*found, *map(os.path.dirname, found)}))
         outside = {folder for folder in found if partition_of(os.path.basename(folder)) is None}
         named = {*paths, *map(os.path.dirname, found), *outside} - {"", "/"}
         self._paths = {path: f"/{self._hash('path', path)}" for path in named}
-        self._topics = {topic: self._hash("topic", topic) for topic in topics}
+        self._topics = {one: self._hash("topic", topic) for topic in topics for one in _spellings(topic)}
         spelled = sorted({one for path in self._paths for one in _spellings(path)}, key=len, reverse=True)
         names = "|".join(map(re.escape, sorted(self._topics, key=len, reverse=True)))
         # A topic is a word of the language, too: it is one where its partition or the word "topic" is next to it.
@@ -59,7 +82,8 @@ class Redaction:
         )
         patterns += [f"(?P<path>{'|'.join(map(re.escape, spelled))})"] if spelled else []
         log_dirs = {os.path.dirname(folder) for folder in found - outside}
-        if foreign := "|".join(re.escape(html.escape(name)) for name in sorted(_foreign(log_dirs))):
+        self._foreign = {one: self._hash("name", name) for name in _foreign(log_dirs) for one in _spellings(name)}
+        if foreign := "|".join(map(re.escape, sorted(self._foreign, key=len, reverse=True))):
             patterns.append(rf"(?<=[>\s\"/(])(?P<foreign>{foreign})(?=[<\s\":,;)])")
         self._pattern = re.compile("|".join(patterns) or r"(?!)")
         self._spelled = {one: shown for path, shown in self._paths.items() for one in _spellings(path)}
@@ -71,10 +95,21 @@ class Redaction:
     def text(self, content: str) -> str:
         """Return a whole report without names."""
         parts = _CODE.split(content)
+        quoted = _QUOTED.get(content[:1], _QUOTED_ELSEWHERE)
         # Of each match there are the code and the name of its element.
-        for pattern, shown in ((self._pattern, self._shown), (_ABSOLUTE, self._path), (_BELOW, self._below)):
+        for pattern, shown in (
+            (quoted, self._text),
+            (self._pattern, self._shown),
+            (_ABSOLUTE, self._path),
+            (_BELOW, self._below),
+        ):
             parts[::3] = [pattern.sub(shown, part) for part in parts[::3]]
         return "".join(part for at, part in enumerate(parts) if at % 3 != 2)
+
+    def _text(self, match: re.Match[str]) -> str:
+        quote = match[match.lastgroup or 0]
+        content = html.unescape(match[0][len(quote) : -len(quote)])
+        return f"{quote}{self._hash('text', content)}{quote}"
 
     def _path(self, match: re.Match[str]) -> str:
         return f"/{self._hash('path', match[0])}"
@@ -86,7 +121,7 @@ class Redaction:
     def _shown(self, match: re.Match[str]) -> str:
         if match.lastgroup == "path":
             return self._spelled[match[0]]
-        return self._topics.get(match[0]) or self._hash("name", match[0])
+        return (self._foreign if match.lastgroup == "foreign" else self._topics)[match[0]]
 
     def run(self, run: Run) -> Run:
         """Return a run without its host, and without the options, which name files."""
@@ -100,6 +135,16 @@ class Redaction:
             whole = StringIO()
             yield whole
             out.write(self.text(whole.getvalue()))
+
+
+def _checkpoint_topics(folders: Iterable[str]) -> Iterator[str]:
+    """Yield the topics in the checkpoints of log directories. Some have no folder any more."""
+    for path in (os.path.join(folder, name) for folder in folders for name in _OFFSET_CHECKPOINTS):
+        # A checkpoint that cannot be read is a message of the check.
+        with suppress(KsegError):
+            if local_files.is_file(path):
+                with open_source(path, listed=True) as source:
+                    yield from (entry.topic for _, entry in walk_offset_checkpoint(source))
 
 
 def _foreign(log_dirs: Iterable[str]) -> Iterator[str]:
@@ -116,9 +161,9 @@ def absolute(path: str) -> str:
     return path if is_url(path) or path == STDIN else os.path.abspath(path)
 
 
-def _spellings(path: str) -> Iterator[str]:
-    """Yield a path as it stands in text, in a page, in JSON and in a command."""
-    for one in (path, shlex.quote(path)):
+def _spellings(name: str) -> Iterator[str]:
+    """Yield a path or a topic as it stands in text, in a page, in JSON and in a command."""
+    for one in (name, shlex.quote(name)):
         yield one
         yield html.escape(one)
         yield html.escape(one).encode("ascii", "xmlcharrefreplace").decode()

@@ -29,6 +29,7 @@ from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.storage.naming import CLUSTER_METADATA, base_offset_of, is_snapshot
 from kseg.format.storage.source import open_source
 from kseg.rule_table import RULES, Severity
+from kseg.text import excerpt
 
 #: The record that marks a directory of a replica as not yet known (``DirectoryId.MIGRATING``).
 _MIGRATING = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -127,7 +128,7 @@ class MetadataReplay(ClusterImage):
             ids = (
                 f"with the same topic id {known}" if known == topic_id else f"with the topic id {known}, not {topic_id}"
             )
-            raise NotReplayableError(f"topic {name} exists {ids}", brokers=False)
+            raise NotReplayableError(f"topic {excerpt(name)} exists {ids}", brokers=False)
         self._set(self._topic_ids, name, topic_id)
         self._set(self.topics, topic_id, TopicImage(name))
 
@@ -149,7 +150,7 @@ class MetadataReplay(ClusterImage):
         topic = self._topic(data)
         known = topic.partitions.get(data["partitionId"])
         if known is None:
-            raise NotReplayableError(f"topic {topic.name} has no partition {data['partitionId']}")
+            raise NotReplayableError(f"topic {excerpt(topic.name)} has no partition {data['partitionId']}")
         if data.get("leaderRecoveryState", -1) not in (-1, 0, 1):
             raise NotReplayableError(f"leader recovery state {data['leaderRecoveryState']} is not valid")
         replicas, isr, eligible, directories = known
@@ -174,7 +175,7 @@ class MetadataReplay(ClusterImage):
         name = data["topicName"]
         # Two names can have had one id: the topic of both ends with the first that is removed.
         if name and self._topic_ids.get(name, "") not in self.topics:
-            raise NotReplayableError(f"topic {name} does not exist")
+            raise NotReplayableError(f"topic {excerpt(name)} does not exist")
 
     def register_broker(self, data: Message) -> None:
         """Source: ``ClusterControlManager``, as for all records of brokers."""
@@ -236,7 +237,7 @@ class MetadataReplay(ClusterImage):
         name, level = data["name"], data["featureLevel"]
         low, high = FEATURES.get(name, (0, 0))
         if not low <= level <= high:
-            why = f"feature {name} has level {level}, but Kafka 4.3 supports {low} to {high}"
+            why = f"feature {excerpt(name)} has level {level}, but Kafka 4.3 supports {low} to {high}"
             raise NotReplayableError(why, brokers=name == METADATA_VERSION and not low <= level <= high + 1)
 
     def acl(self, data: Message) -> None:
@@ -260,7 +261,7 @@ class MetadataReplay(ClusterImage):
 
     def remove_credential(self, data: Message) -> None:
         if _credential(data) not in self._credentials:
-            raise NotReplayableError(f"user {data['name']} has no such SCRAM credential", brokers=False)
+            raise NotReplayableError(f"user {excerpt(data['name'])} has no such SCRAM credential", brokers=False)
         self._set(self._credentials, _credential(data), None)
 
     def producer_ids(self, data: Message) -> None:

@@ -15,6 +15,7 @@ from kseg.format.sidefiles.metadata_files import MetaProperties, walk_meta_prope
 from kseg.format.sidefiles.side_file_reading import entries_of
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import META_PROPERTIES
+from kseg.text import excerpt
 
 # DirectoryId: UNASSIGNED, LOST, MIGRATING and 97 more values are reserved.
 _RESERVED = 100
@@ -54,9 +55,12 @@ IN_ANOTHER = "another log directory"
 
 def conflicts(one: MetaProperties, other: MetaProperties) -> Iterator[str]:
     """Yield the reasons why two log directories can't belong to one broker."""
-    for field in ("cluster_id", "node_id"):
-        if getattr(one, field) != getattr(other, field):
-            yield f"{_SHOWN[field]} is {getattr(one, field)}, but {getattr(other, field)} in {IN_ANOTHER}"
+    if one.cluster_id != other.cluster_id:
+        # A text of a file, not always one of Kafka's ids.
+        names = excerpt(one.cluster_id or ""), excerpt(other.cluster_id or "")
+        yield f"{_SHOWN['cluster_id']} is {names[0]}, but {names[1]} in {IN_ANOTHER}"
+    if one.node_id != other.node_id:
+        yield f"{_SHOWN['node_id']} is {one.node_id}, but {other.node_id} in {IN_ANOTHER}"
     if one.directory_id is not None and one.directory_id == other.directory_id:
         yield f"{IN_ANOTHER} has the same directory.id {one.directory_id}"
 

@@ -211,7 +211,8 @@ def _json_object(text: str) -> Mapping[str, Any]:
 def _field(values: Mapping[str, Any], name: str, kind: type) -> Any:
     value = values.get(name)
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise _MalformedError(f"{name} is {'missing' if value is None else json.dumps(value)[:80]}")
+        found = value if isinstance(value, str) else json.dumps(value)
+        raise _MalformedError(f"{name} is {'missing' if value is None else excerpt(found)}")
     return value
 
 
