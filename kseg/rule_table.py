@@ -107,7 +107,8 @@ _TABLE = (
          *do.ZEROS),
     Rule("K103", "invalid-size", _E, "invalid size field {size}: {why}", _TRUNCATES, *do.CORRECT),
     Rule("K104", "unknown-magic", _E, "unknown magic {magic}: {why}",
-         "Reads 3 to 127 as v2 without an error; clients reject them. Reads negative values as v0 or v1, which fails.", *do.CORRECT),
+         "Reads 3 to 127 as v2 without an error; clients reject them. Reads negative values as v0 or v1, which fails.",
+         *do.CORRECT),
     Rule("K105", "lost-bytes", _E, "{bytes:byte} cannot be read: {why}", _TRUNCATES, *do.RESTORE),
     Rule("K106", "oversize-entry", _W, "the batch has {size:byte}, the limit is {limit:,}",
          "A leader with that max.message.bytes rejects the batch when it is produced. A stored batch is served and "

@@ -21,7 +21,7 @@ from kseg.commands.diff.replica import Replica
 from kseg.findings import Finding
 from kseg.format.log_loader.loaded_files import LeaderEpochCache, truncation_offset
 from kseg.format.sidefiles.checkpoints import LeaderEpoch
-from kseg.format.writer.records_builder import PlainRecord, build_batch
+from kseg.format.writer.records_builder import PlainRecord, build_batch, build_wrapper
 from tests.support import damage
 from tests.support.cli import PLAIN, SEGMENTS, kseg
 from tests.support.statistics import WITH_LOGS
@@ -138,6 +138,25 @@ def test_a_replica_that_ends_earlier_or_starts_later_did_not_diverge(tmp_path: P
     assert diff(a, b, "--allow", "starts-later")[0] == 1
     assert diff(a, b, "--allow", "starts-later", "--allow", "ends-earlier")[0] == 0
     assert differences(diff(b, a)[1]) == [("starts-later", "a", 0, 11), ("ends-earlier", "a", 32, 39)]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("kept", [slice(0, 2), slice(3, None), slice(0, 0)])
+def test_messages_of_compressed_sets_that_one_lacks_are_counted(magic: int, kept: slice, tmp_path: Path) -> None:
+    """A set has one entry in the log, and its offsets can have gaps: the number of records says how late a replica is."""
+    ranges = [range(first, first + 30, 3) for first in range(0, 150, 30)]
+    sets = [
+        build_wrapper([PlainRecord(n, b"k", b"v", n if magic else -1) for n in one], magic=magic, compression="gzip")
+        for one in ranges
+    ]
+    a = write(tmp_path / "a", sets)
+    b = write(tmp_path / "b", sets[kept])
+    lacking = sorted({*range(5)} - {*range(5)[kept]})
+    _, rows, _ = diff(a, b)
+    assert sum(row["count"] for row in rows if row["kind"] == "difference") == 10 * len(lacking)
+    assert [(row["first_offset"], row["last_offset"]) for row in rows if row["kind"] == "difference"] == [
+        (ranges[lacking[0]][0], ranges[lacking[-1]][-1])
+    ]
 
 
 def test_replicas_without_a_common_offset_are_reported(tmp_path: Path) -> None:

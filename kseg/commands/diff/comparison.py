@@ -37,15 +37,11 @@ def compare(
     """
     a.progress = b.progress = progress
     b.other = a
-    merge = _Merge(a, b, on_difference)
+    merge = _Merge(a, b, on_difference, shallow=shallow)
     with closing(a), closing(b):
         while a.more() & b.more():
             merge.find_unread()
-            if (
-                merge.skip_same_batches(compare_bytes=not shallow)
-                or merge.skip_one_only()
-                or merge.skip_empty_batches()
-            ):
+            if merge.skip_same_batches() or merge.skip_one_only() or merge.skip_empty_batches():
                 continue
             if shallow:
                 merge.skip_unopened()
@@ -68,7 +64,8 @@ def truncations(a: ReplicaSummary, b: ReplicaSummary) -> dict[str, int | None]:
 class _Merge:
     """The state of a comparison: two cursors, and the difference that may still be extended."""
 
-    def __init__(self, a: Replica, b: Replica, on_difference: OnDifference) -> None:
+    def __init__(self, a: Replica, b: Replica, on_difference: OnDifference, *, shallow: bool) -> None:
+        self._shallow = shallow
         self.a = a
         self.b = b
         self.result = Comparison()
@@ -82,7 +79,7 @@ class _Merge:
         if self.result.union.update(self.a, self.b):
             self.flush()
 
-    def skip_same_batches(self, *, compare_bytes: bool) -> bool:
+    def skip_same_batches(self) -> bool:
         """Skip batches that are equal except for their leader epochs; return False if there are none."""
         a, b = self.a, self.b
         shared = a.batches is b.batches and a.row == b.row
@@ -90,7 +87,7 @@ class _Merge:
             count = a.stop - a.row
         else:
             count = equality.count_same_headers(a.batches, a.row, b.batches, b.row, True)
-        if count and compare_bytes and not shared:
+        if count and not self._shallow and not shared:
             count = self._same_bytes(count)
         if count:
             self.flush()
@@ -150,6 +147,9 @@ class _Merge:
 
     def _skip_batch(self, here: Replica, there: Replica) -> None:
         row = here.row
+        if here.is_message_set:
+            self._skip_message_set(here, there)
+            return
         empty = here.batches.magic[row] >= 2 and not here.batches.record_count[row]
         records = 1 if here.batches.magic[row] < 2 else here.batches.record_count[row]
         if empty and there.first_offset is not None and not there.finished:
@@ -157,6 +157,23 @@ class _Merge:
             self._difference("batching", here.low, here.high, 1, detail="an empty batch")
         else:
             self._only(here, there, here.low, here.high, records)
+        here.advance()
+
+    def _skip_message_set(self, here: Replica, there: Replica) -> None:
+        """Skip a compressed message set. Its header lacks its first offset and the number of its messages.
+
+        Without opening it, all offsets after the batch before it count.
+        """
+        if self._shallow:
+            self._only(here, there, here.low, here.high, here.high - here.low + 1)
+            here.advance()
+            return
+        here.open()
+        while True:
+            if here.i < here.end:
+                self._records_only(here, there, None)
+            if not here.next_part():
+                break
         here.advance()
 
     def _only(self, here: Replica, there: Replica, first: int, last: int, count: int) -> None:

@@ -143,13 +143,17 @@ class Replica:
             self._collect_epochs()
 
     @property
+    def is_message_set(self) -> bool:
+        """Whether the current batch is a compressed message set of v0 or v1."""
+        return self.batches.magic[self.row] < 2 and bool(self.batches.attributes[self.row] & CODEC_MASK)
+
+    @property
     def low(self) -> int:
         """The smallest possible first offset of the current batch. A compressed message set must be opened to know more.
 
         After a damaged place it is opened: offsets before its first record are lost.
         """
-        wrapper = self.batches.magic[self.row] < 2 and self.batches.attributes[self.row] & CODEC_MASK
-        if not wrapper:
+        if not self.is_message_set:
             return self.batches.base_offset[self.row]
         if self.torn and self.window is not None:
             chunk, row = self._opener.batch(self.window, self.row)
