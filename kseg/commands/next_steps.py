@@ -74,21 +74,21 @@ class PartitionSteps:
         return "; ".join(one.rstrip(".") for one in self.decisions)
 
 
-class Task(NamedTuple):
+class FolderTask(NamedTuple):
     """One of the decisions of a folder, or one of its findings that no command corrects, with the reason."""
 
     folder: str
     text: str
 
 
-def decisions_of(steps: Iterable[PartitionSteps]) -> list[Task]:
+def decisions_of(steps: Iterable[PartitionSteps]) -> list[FolderTask]:
     """Return what a person has to do before the start."""
-    return [Task(one.folder, text) for one in steps for text in one.decisions]
+    return [FolderTask(one.folder, text) for one in steps for text in one.decisions]
 
 
-def left_of(steps: Iterable[PartitionSteps]) -> list[Task]:
+def left_of(steps: Iterable[PartitionSteps]) -> list[FolderTask]:
     """Return the findings that no command corrects."""
-    return [Task(one.folder, text) for one in steps for text in one.left]
+    return [FolderTask(one.folder, text) for one in steps for text in one.left]
 
 
 class FoundRule(NamedTuple):

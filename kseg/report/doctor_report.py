@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TextIO
 
-from kseg.commands.next_steps import PartitionSteps, Task, decisions_of, in_order, left_of
+from kseg.commands.next_steps import FolderTask, PartitionSteps, decisions_of, in_order, left_of
 from kseg.consequences import Consequence
 from kseg.format.log_loader.start_harm import Harm
 from kseg.format.storage.naming import METADATA_FOLDER, is_url
@@ -196,7 +196,7 @@ def _steps_text(steps: Sequence[PartitionSteps], shown: Sequence[PartitionSteps]
     return "".join(parts) + "\n"
 
 
-def _tasks_text(head: str, tasks: Sequence[Task], out: TextIO, most: int) -> str:
+def _tasks_text(head: str, tasks: Sequence[FolderTask], out: TextIO, most: int) -> str:
     """Return the tasks without a command, a line for each; of more than ``most`` the first, and their number."""
     if not tasks:
         return ""

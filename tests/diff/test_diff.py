@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,51 +19,11 @@ from kseg.commands.diff.replica import Replica
 from kseg.findings import Finding
 from kseg.format.log_loader.loaded_files import LeaderEpochCache, truncation_offset
 from kseg.format.sidefiles.checkpoints import LeaderEpoch
-from kseg.format.writer.records_builder import PlainRecord, build_batch, build_wrapper
+from kseg.format.writer.records_builder import PlainRecord, build_wrapper
 from tests.support import damage
 from tests.support.cli import PLAIN, SEGMENTS, kseg
+from tests.support.compared_replicas import NOW, batch, diff, differences, log, record, write
 from tests.support.statistics import WITH_LOGS
-
-NOW = 1_700_000_000_000
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-
-def record(offset: int, value: bytes | None = None) -> PlainRecord:
-    return PlainRecord(offset, b"key-%d" % offset, b"value-%d" % offset if value is None else value, NOW + offset)
-
-
-def batch(records: Sequence[PlainRecord], codec: str = "none", leader_epoch: int = 0, **fields: Any) -> bytes:
-    built = build_batch(records, base_offset=records[0].offset, compression=codec, **fields)
-    return damage.put(built, 0, partition_leader_epoch=leader_epoch)
-
-
-def log(
-    offsets: Sequence[int], size: int = 4, codec: str = "none", values: Mapping[int, bytes] | None = None
-) -> list[bytes]:
-    """Batches of ``size`` records each; ``values`` by offset if they differ from the usual ones."""
-    records = [record(offset, (values or {}).get(offset)) for offset in offsets]
-    return [batch(records[i : i + size], codec) for i in range(0, len(records), size)]
-
-
-def write(folder: Path, *segments: list[bytes]) -> Path:
-    """Write a partition folder; a segment's name is the offset of its first batch."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for batches in segments:
-        base = damage.get(batches[0], 0, "base_offset") if batches else 0
-        (folder / f"{base:020}.log").write_bytes(b"".join(batches))
-    return folder
-
-
-def diff(a: Path, b: Path, *options: object) -> tuple[int, list[dict[str, Any]], dict[str, Any]]:
-    """Return exit code, differences and outcome."""
-    run = kseg("diff", "--format", "jsonl", *options, a, b)
-    rows = [json.loads(line) for line in run.stdout.splitlines()]
-    assert [row["kind"] for row in rows] == ["difference"] * (len(rows) - 1) + ["diff"], run.stderr
-    return run.returncode, rows[:-1], rows[-1]
-
-
-def differences(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    return [(row["difference"], row["lacking"], row["first_offset"], row["last_offset"]) for row in rows]
 
 
 def ignored(file: str, finding: Finding) -> None:
@@ -321,12 +279,12 @@ def test_every_damaged_fixture_can_be_compared(shallow: bool) -> None:
     """
     logs = sorted((SEGMENTS.parent / "findings").glob("*/*.log"))
     assert len(logs) > 30
-    for log in logs:
-        for pair in ((log, log), (log, PLAIN), (PLAIN, log)):
+    for segment in logs:
+        for pair in ((segment, segment), (segment, PLAIN), (PLAIN, segment)):
             a, b = (Replica(str(path), lambda file, finding: None) for path in pair)
             outcome = compare(a, b, lambda difference: None, shallow=shallow)
-            if pair == (log, log):
-                assert (outcome.verdict, outcome.counts) == ("damaged" if a.damage else "identical", {}), log
+            if pair == (segment, segment):
+                assert (outcome.verdict, outcome.counts) == ("damaged" if a.damage else "identical", {}), segment
 
 
 def test_differences_shown_are_limited_and_all_are_counted(tmp_path: Path) -> None:

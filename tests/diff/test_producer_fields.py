@@ -10,8 +10,8 @@ import pytest
 
 from kseg.format.record.layout import CONTROL, DELETE_HORIZON, INT32_MAX, LOG_APPEND_TIME, TRANSACTIONAL
 from kseg.format.writer.records_builder import build_batch
-from tests.diff.test_diff import batch, diff, differences, record, write
 from tests.support import damage
+from tests.support.compared_replicas import batch, diff, differences, record, write
 from tests.support.fuzzing import cases
 
 PRODUCER: dict[str, Any] = {"producer_id": 7, "producer_epoch": 2, "transactional": True}

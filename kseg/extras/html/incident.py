@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from kseg.commands.next_steps import Task, decisions_of, in_order, left_of
+from kseg.commands.next_steps import FolderTask, decisions_of, in_order, left_of
 from kseg.extras.html import page, validation_page
 from kseg.extras.html.collected import Collected
 from kseg.extras.html.page import PageSection
@@ -32,7 +32,7 @@ class IncidentDiagnosis(Diagnosis):
     parts: list[IncidentPart] = field(default_factory=list)
 
 
-def _tasks(tasks: Sequence[Task], head: str) -> str:
+def _tasks(tasks: Sequence[FolderTask], head: str) -> str:
     """Return a table of tasks with the head of their column."""
     columns = (TableColumn("folder", text="wrap"), TableColumn(head, text="wrap"))
     return page.folded(columns, [(folder, Prose(text)) for folder, text in tasks], "task")
