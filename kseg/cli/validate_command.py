@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 # The number of skipped files that are listed by name.
 _SKIPPED_SHOWN = 8
+#: Formats that have no place for the number of findings that are not listed.
+_SILENT = frozenset({"csv", "parquet", "sarif"})
 # The number of known findings that no longer occur that are listed.
 _GONE_SHOWN = 20
 
@@ -116,14 +118,14 @@ def validate(asked: ValidateOptions) -> int:
     cache_path, tables = asked.cache, asked.inventory
     common.check_outputs()
     total = Summary()
-    vanished, failed = 0, False
+    vanished, omitted, failed = 0, 0, False
     files, unreadable = (framed_files(asked.paths, asked.framings), []) if asked.framings else files_of(asked.paths)
 
     reports = _Reports(asked)
     settings = reports.settings(settings)
 
     def results(progress: Progress) -> Iterator[FileResult]:
-        nonlocal failed, vanished
+        nonlocal failed, omitted, vanished
         if tables is not None:
             found = inventory.with_inventory(pool, files, settings, Path(tables))
         else:
@@ -140,6 +142,8 @@ def validate(asked: ValidateOptions) -> int:
             progress(index_bytes.pop(result.file, 0))
             total.add(result.summary)
             vanished += result.vanished
+            if asked.format in _SILENT:
+                omitted += sum(count for _, count in wording.omitted_findings(result))
             if result.unread:
                 failed = bool(fail_after(result.unread))
             yield result
@@ -162,6 +166,8 @@ def validate(asked: ValidateOptions) -> int:
         note(f"{reused} unchanged since the last run: their results are from {cache_path}")
     if vanished:
         note(f"a broker deleted {count_of(vanished, 'file')} before kseg could read them")
+    if omitted:
+        note(f"{count_of(omitted, 'more finding')} not listed: --limit N lists more per rule and file")
     if failed:
         return FAILED
     new = reports.new(total)

@@ -228,6 +228,10 @@ def test_equal_findings_of_a_file_are_one_row(tmp_path: Path) -> None:
     verbose = kseg("validate", "-v", tmp_path).stdout
     assert verbose.count(" K201 ") == 16
     assert "14 more, not listed" in verbose
+    for name in ("csv", "sarif"):  # their rows are read by programs, which do not know that there are more
+        run = kseg("validate", "--format", name, tmp_path)
+        assert "14 more findings not listed: --limit N" in run.stderr
+        assert "not listed" not in kseg("validate", "--format", name, "--limit", "30", tmp_path).stderr
 
 
 def test_an_odd_variable_is_no_width(monkeypatch: pytest.MonkeyPatch) -> None:
