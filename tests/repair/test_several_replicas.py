@@ -150,6 +150,54 @@ def test_another_history_is_excluded_by_its_epoch(tmp_path: Path) -> None:
     assert (tmp_path / "t-0" / "leader-epoch-checkpoint").read_text().split() == ["0", "2", "1", "0", "2", "40"]
 
 
+@pytest.mark.parametrize(("cut", "offsets"), [(40, None), (30, (40, None)), (20, (40, None)), (0, (40, None))])
+def test_a_log_that_is_cut_before_its_last_epoch_lets_no_stale_batch_in(
+    cut: int, offsets: tuple[int, None] | None, tmp_path: Path
+) -> None:
+    """Its checkpoint shows where that epoch began, and nothing shows whether it had records."""
+    shared = [_batch(n, 10, 0) for n in range(0, 40, 10)]
+    stale = [*shared, _batch(40, 10, 0, "stale")]
+    for name, batches in (("broker1", shared[: cut // 10]), ("broker2", stale)):
+        (tmp_path / name / "t-0").mkdir(parents=True)
+        (tmp_path / name / "t-0" / f"{0:020}.log").write_bytes(b"".join(batches))
+    (tmp_path / "broker1" / "t-0" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 40\n")
+    replicas = [tmp_path / name / "t-0" for name in NAMES[:2]]
+    done = invoke("repair", "--format", "jsonl", *replicas, tmp_path / "t-0")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    lost = [(row["offset"], row["last_offset"]) for row in rows if row["kind"] == "lost"]
+    assert (done.exit_code, lost) == ((0, []) if offsets is None else (1, [offsets]))
+    assert _written(tmp_path / "t-0") == {10 * n: data for n, data in enumerate(shared)}
+    assert (tmp_path / "t-0" / "leader-epoch-checkpoint").read_text().split()[2:] == ["0", "0", "1", "40"]
+
+
+def test_an_epoch_at_the_start_of_an_empty_log_is_no_loss(tmp_path: Path) -> None:
+    """Retention has removed all records of one replica, and moved its last epoch to the log start."""
+    for name, base, data in (
+        ("broker1", 40, b""),
+        ("broker2", 0, b"".join(_batch(n, 10, 0) for n in range(0, 40, 10))),
+    ):
+        (tmp_path / name / "t-0").mkdir(parents=True)
+        (tmp_path / name / "t-0" / f"{base:020}.log").write_bytes(data)
+    (tmp_path / "broker1" / "t-0" / "leader-epoch-checkpoint").write_text("0\n1\n1 40\n")
+    done = invoke("repair", *(tmp_path / name / "t-0" for name in NAMES[:2]), tmp_path / "t-0")
+    assert done.exit_code == 0, done.stdout
+    assert [*_written(tmp_path / "t-0")] == [0, 10, 20, 30]
+
+
+def test_a_history_without_a_batch_is_refused(tmp_path: Path) -> None:
+    """The checkpoint of an emptied log excludes all batches of the other replica, unless that one is preferred."""
+    replicas = [tmp_path / name / "t-0" for name in NAMES[:2]]
+    for replica, data in zip(replicas, (b"", _batch(0, 10, 0)), strict=True):
+        replica.mkdir(parents=True)
+        (replica / f"{0:020}.log").write_bytes(data)
+    (replicas[0] / "leader-epoch-checkpoint").write_text("0\n1\n3 0\n")
+    done = invoke("repair", *replicas, tmp_path / "t-0")
+    assert done.exit_code == 2
+    assert "no replica has a valid batch of the history of leader epoch 3" in done.stderr
+    assert invoke("repair", "--prefer", replicas[1], *replicas, tmp_path / "t-0").exit_code == 0
+    assert [*_written(tmp_path / "t-0")] == [0]
+
+
 def test_a_damaged_epoch_decides_nothing(tmp_path: Path) -> None:
     """No CRC covers an epoch: a higher one at the end of a replica must not exclude the later batches of another."""
     batches = [_batch(n, 4, 1) for n in range(0, 40, 4)]

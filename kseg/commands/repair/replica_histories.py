@@ -19,6 +19,9 @@ def settle_epochs(replicas: Sequence[DamagedReplica]) -> None:
 
     No CRC covers an epoch, and a wrong one would decide which replica has the history that counts. The epoch of most
     replicas is right. Of two, it is the lower one: a damaged epoch that is lower than the one before is corrected already.
+
+    A broker removes entries of its checkpoint at or after the log end when it loads the log
+    (``LeaderEpochFileCache.truncateFromEnd``). Here they stay: the broker had that epoch, and the log was cut later.
     """
     runs: list[list[EpochRun]] = [[] for _ in replicas]
     ends = [replica.start for replica in replicas]
@@ -40,7 +43,7 @@ def settle_epochs(replicas: Sequence[DamagedReplica]) -> None:
             if epoch >= 0:
                 append_run(runs[n], [epoch, batch.base_offset, batch.last_offset])
     for replica, found in zip(replicas, runs, strict=True):
-        entries = merged(replica.stored or (), found, replica.end)
+        entries = merged(replica.stored or (), found, None)
         replica.epochs = LeaderEpochCache(entries, replica.end)
 
 

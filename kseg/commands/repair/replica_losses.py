@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from kseg.commands.repair.damaged_replicas import DamagedReplica
 from kseg.commands.repair.repair_losses import LostOffsets, LostRange
+from kseg.format.storage.naming import base_offset_of
+from kseg.format.writer.output_guards import PartitionFolder
 
 
 @dataclass(slots=True)
@@ -53,7 +56,31 @@ def lost_ranges(replicas: Sequence[DamagedReplica], missing: RecordGaps) -> list
     if leader.end >= max(replica.end for replica in replicas):
         named = {(row.file, row.position) for row in found}
         found += [loss for loss in unknown if (loss.file, loss.position) not in named][-1:]
-    return found
+    return [*found, *_lost_epoch(replicas, found, missing.end)]
+
+
+def _lost_epoch(replicas: Sequence[DamagedReplica], others: Sequence[LostRange], end: int) -> Iterator[LostRange]:
+    """Yield a row if only the checkpoint of the first replica has its latest leader epoch, and shows that its log was cut.
+
+    ``others`` are the other losses, ``end`` is that of the result. An epoch that begins at the log's end, or right after
+    lost offsets, can be one without records. Otherwise the log reached that offset, but whether the epoch had records,
+    nobody knows. Nor is the epoch certain: a broker that is killed right after a truncation leaves the entries of the old
+    history (``truncateFromEndAsyncFlush``).
+    """
+    leader = replicas[0]
+    logs = PartitionFolder(Path(leader.path), finish=True).logs
+    epoch, start = leader.epochs.entries[-1] if leader.epochs.entries else (-1, 0)
+    ends = [loss.last_offset + 1 for loss in others if loss.last_offset is not None]
+    reached = max(leader.end, *(base_offset_of(name) or 0 for name in logs), *ends)
+    if start <= reached or any(epoch in replica.starts for replica in replicas):
+        return
+    newest = Path(leader.path) / logs[-1]
+    size = newest.stat().st_size
+    why = (
+        f"by the leader-epoch-checkpoint of {leader.path}, leader epoch {epoch} began at offset {start}, but no replica has "
+        "a batch of it: its records are lost, if it had any, and batches of earlier leader epochs do not count from there on"
+    )
+    yield LostRange(str(newest), size, size, end, None, "missing-batches", why)
 
 
 def _lost_between(

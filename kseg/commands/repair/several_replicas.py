@@ -110,6 +110,11 @@ def repair_replicas(
         truncated = end_other_histories(replicas)
         folder = scratch / "merged" / name
         taken, missing = _write_merged(replicas, folder, prefer)
+        if not taken and truncated:
+            raise KsegError(
+                f"no replica has a valid batch of the history of leader epoch {replicas[0].epochs.latest}, which "
+                f"{replicas[0].path} had: --prefer takes the batches of another replica"
+            )
         if not taken and any(replica.losses for replica in replicas):
             raise KsegError("no replica has a valid batch: `kseg repair` of a single one lists what is in it")
         if not taken:  # no batch was ever in it
