@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from kseg.commands.repair.repaired_checkpoints import EpochCorrector, EpochEvide
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.checkpoints import LeaderEpoch
 from kseg.format.storage.source import Source
-from kseg.format.writer.records_builder import PlainRecord, build_batch
+from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message
 from tests.support import damage
+from tests.support.cli import invoke
 
 STEP = 1_000_000
 #: Epochs of batches, the evidence around them, and the epochs after the repair. The offset of a batch is its index.
@@ -120,3 +122,36 @@ def test_an_impossible_epoch_becomes_that_of_the_batches_around_it(
             assert [damage.get(written, n * size, "partition_leader_epoch") for n in range(len(epochs))] == expected
             if changed:
                 assert out.tell() == 6 + len(data), "more batches are appended"
+
+
+def _batch_of(offset: int, epoch: int) -> bytes:
+    record = PlainRecord(offset, None, b"v", STEP)
+    if epoch < 0:
+        return build_message(record, magic=1)
+    return build_batch([record], base_offset=offset, partition_leader_epoch=epoch)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "expected"),
+    [
+        ([-1, -1, 3, 3, 5], ["3 2", "5 4"]),
+        ([1, -1, 2], ["2 2"]),
+        ([2, -1, 2, 2], ["2 2"]),
+        ([1, 2, -1], None),
+        ([-1, -1], None),
+    ],
+)
+def test_a_new_checkpoint_begins_after_the_last_batch_of_an_old_version(
+    epochs: list[int], expected: list[str] | None, tmp_path: Path
+) -> None:
+    """A broker clears the checkpoint when it appends a v0 or v1 batch, here with epoch -1 (``UnifiedLog.append``)."""
+    for split in range(len(epochs)):
+        source, target = tmp_path / str(split) / "t-0", tmp_path / f"{split}-new"
+        source.mkdir(parents=True)
+        data = [_batch_of(offset, epoch) for offset, epoch in enumerate(epochs)]
+        for first, part in ((0, data[: split or None]), (split, data[split:])):
+            (source / f"{first:020}.log").write_bytes(b"".join(part))
+        assert invoke("repair", source, target).exit_code == 0
+        path = target / "leader-epoch-checkpoint"
+        assert (path.read_text().splitlines()[2:] if path.exists() else None) == expected
+        assert "missing-epochs" not in invoke("validate", "--format", "jsonl", target).stdout

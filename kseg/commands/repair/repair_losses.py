@@ -107,7 +107,8 @@ class SegmentRepair:
     ``first_offset`` and ``last_offset`` are those of the kept batches. ``zeros`` are bytes of a preallocated tail,
     ``lost_to`` is the position after the last lost range in the source, ``misfits`` are batches with offsets after the
     segment's end. ``epochs_mended`` batches got another leader epoch, ``last_epoch`` is the last one, and
-    ``leader_epochs`` are [epoch, first offset, last offset] of the kept batches. ``legacy``: some are v0 or v1.
+    ``leader_epochs`` are [epoch, first offset, last offset] of the kept batches. ``legacy``: some are v0 or v1, the last of
+    them ends at ``last_legacy_offset``.
     """
 
     source: str
@@ -133,6 +134,7 @@ class SegmentRepair:
     last_epoch: int = -1
     leader_epochs: list[list[int]] = field(default_factory=list)
     legacy: bool = False
+    last_legacy_offset: int = -1
 
 
 @dataclass(slots=True)

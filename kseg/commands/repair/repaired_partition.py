@@ -400,13 +400,16 @@ def _log_end(segments: Sequence[SegmentRepair]) -> int:
 
 
 def _write_epochs(partition: PartitionFolder, folder: Path, segments: list[SegmentRepair]) -> None:
-    """Copy the ``leader-epoch-checkpoint``, or write one that agrees with the kept batches."""
+    """Copy the ``leader-epoch-checkpoint``, or write one that agrees with the kept batches.
+
+    A broker clears it when it appends v0 or v1 batches, so only the batches after the last of these have an epoch in it.
+    """
     known = stored_leader_epochs(partition.path)
-    corrected = any(segment.epochs_mended for segment in segments)
-    runs = written_side_files.merged_runs(segment.leader_epochs for segment in segments)
+    begin = 1 + max((segment.last_legacy_offset for segment in segments), default=-1)
+    all_runs = written_side_files.merged_runs(segment.leader_epochs for segment in segments)
+    runs = [[epoch, max(first, begin), last] for epoch, first, last in all_runs if last >= begin]
     entries = written_side_files.merged(known or [], runs, _log_end(segments))
     if known is not None and known == entries:
         copy_file(partition.path / LEADER_EPOCHS, folder / LEADER_EPOCHS)
-    elif entries and (corrected or LEADER_EPOCHS in partition.names or not any(each.legacy for each in segments)):
-        # A broker has cleared a checkpoint when it appended v0 or v1 batches.
+    elif entries:
         written_side_files.write(folder, entries)

@@ -234,7 +234,10 @@ class _IndexWriter:
             self._builder = IndexBuilder(base or 0, *self._files, self._interval)
         tally.last_offset = batches.last_offset[stop - 1]
         append_runs(tally.leader_epochs, batches, first, stop)
-        tally.legacy = tally.legacy or min(memoryview(batches.magic)[first:stop]) < 2
+        if min(memoryview(batches.magic)[first:stop]) < 2:
+            tally.legacy = True
+            newest = next(row for row in reversed(range(first, stop)) if batches.magic[row] < 2)
+            tally.last_legacy_offset = batches.last_offset[newest]
         with self._fitting():
             self._builder.add(batches, first, stop)
 
