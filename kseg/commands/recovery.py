@@ -34,6 +34,7 @@ from kseg.format.sidefiles.checkpoints import checkpoint_offset
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
 from kseg.format.sidefiles.metadata_files import MetaProperties
 from kseg.format.sidefiles.named_ends import ALL_ZEROS, lost_log
+from kseg.format.sidefiles.registry import recognise
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
     BOOTSTRAP,
@@ -332,9 +333,10 @@ def _entries(path: str) -> tuple[list[str], set[str]]:
     except UnreadableError as error:
         if not isinstance(error.__cause__, NotADirectoryError):
             raise
-        folder = shlex.quote(os.path.dirname(path) or ".")
+        of_kafka = base_offset_of(path) is not None or recognise(path) is not None
+        way_out = f"write kseg recovery {shlex.quote(os.path.dirname(path) or '.')}"
         raise UnreadableError(
-            f"{path} is a file, and a broker starts on folders: write kseg recovery {folder}"
+            f"{path} is a file, and a broker starts on folders: {way_out if of_kafka else 'give a log directory'}"
         ) from error
     folders = sorted(name for name, kind in entries if kind == "folder")
     return folders, {name for name, kind in entries if kind != "folder"}

@@ -21,7 +21,7 @@ from kseg.report.row_formats import TextOutput, write_jsonl
 from kseg.report.spool import Spool
 from kseg.report.tables import print_cells, print_text
 from kseg.schema import Column, RowKind, names_of, row_maker
-from kseg.text import count_of, escape_controls, inclusive_range, span
+from kseg.text import count_of, escape_controls, inclusive_range
 
 if TYPE_CHECKING:
     from kseg.commands.repair.several_replicas import MergeResult, TakenRange
@@ -160,7 +160,8 @@ class RepairText:
             for one in merged.taken:
                 also = f"; the same in {', '.join(one.also_in)}" if one.also_in else ""
                 batches = count_of(one.batches, "batch")
-                self._line(f"offsets {span(one.offset, one.last_offset)} from {one.file}: {batches}{also}")
+                offsets = inclusive_range("offset", one.offset, one.last_offset)
+                self._line(f"{offsets} from {one.file}: {batches}{also}")
             return
         places: dict[str, list[TakenRange]] = {}
         many = len({one.file for one in merged.taken}) > MOST_ROWS
@@ -248,7 +249,7 @@ def _is_whole(one: SegmentRepair) -> bool:
 
 def _place(what: LostRange) -> str:
     """Return the bytes and offsets of a range; a copy loses no offsets."""
-    return _bytes(what) + ("" if isinstance(what, DuplicateBatch) else f", offsets {_offsets(what)}")
+    return _bytes(what) + ("" if isinstance(what, DuplicateBatch) else f", {_offsets(what)}")
 
 
 def _bytes(what: LostRange) -> str:
@@ -257,8 +258,15 @@ def _bytes(what: LostRange) -> str:
 
 
 def _offsets(what: LostRange) -> str:
-    text = "unknown" if what.last_offset is None else span(what.offset, what.last_offset)
-    return f"{text}, kept {what.kept_offset}..{what.last_kept_offset}" if isinstance(what, PartlyKeptBatch) else text
+    if what.last_offset is None:
+        text = "offsets unknown"
+    elif what.offset is None:
+        text = f"offsets ?..{what.last_offset}"
+    else:
+        text = inclusive_range("offset", what.offset, what.last_offset)
+    if isinstance(what, PartlyKeptBatch):
+        return f"{text}; kept {inclusive_range('offset', what.kept_offset, what.last_kept_offset)}"
+    return text
 
 
 def _counts(one: SegmentRepair, plan: RepairPlan) -> str:

@@ -653,3 +653,15 @@ def test_a_batch_without_records_loses_none(tmp_path: Path) -> None:
     with SegmentReader(open_source(str(path))) as reader:
         batches = next(reader.windows()).batches
     assert count_records(batches) == (1, 4, 9)
+
+
+def test_the_advice_for_a_file_is_its_folder_only_if_it_is_one_of_kafka(tmp_path: Path) -> None:
+    """The folder of another file is not a log directory."""
+    for name, advice in (
+        ("notes.txt", "give a log directory"),
+        ("leader-epoch-checkpoint", f"kseg recovery {tmp_path}"),
+    ):
+        (tmp_path / name).write_text("0\n0\n")
+        done = invoke("recovery", tmp_path / name)
+        assert done.exit_code == 2
+        assert advice in done.stderr

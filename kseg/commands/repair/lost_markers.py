@@ -19,7 +19,7 @@ from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.index_walks import walk_txn_index
 from kseg.format.sidefiles.indexes import AbortedTxn
 from kseg.format.storage.source import open_source
-from kseg.text import span
+from kseg.text import inclusive_range
 
 #: The kinds of rows of a repair that say that offsets are not in the result.
 _LOSSES = ("lost", "missing", "salvaged")
@@ -41,13 +41,14 @@ class UncertainTransaction:
 
     def __str__(self) -> str:
         """The transaction as a message says it."""
-        offsets = span(self.first_offset, self.marker_offset - 1)
+        offsets = inclusive_range("offset", self.first_offset, self.marker_offset - 1)
         outcome = "aborted" if self.aborted else "committed"
-        said = f"producer {self.producer_id}: the records of offsets {offsets} are {outcome} now"
+        said = f"producer {self.producer_id}: the records of {offsets} are {outcome} now"
         if self.proved and not self.aborted:
-            ended = span(self.proved.first_offset, self.proved.last_offset)
+            ended = inclusive_range("offset", self.proved.first_offset, self.proved.last_offset)
             return f"{said}, and the transaction index has {ended} as aborted: read_committed consumers get them"
-        return f"{said}: a marker that ended a part of them can be among the lost offsets {span(*self.lost)}"
+        lost = inclusive_range("offset", *self.lost)
+        return f"{said}: a marker that ended a part of them can be at the lost {lost}"
 
 
 class EndedTransactions:

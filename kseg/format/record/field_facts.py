@@ -61,7 +61,9 @@ KIPS: Mapping[str, str] = {
 }
 
 _MESSAGE = {
-    "offset": Fact("Kafka 0.8", "in a compressed v1 set relative to the first (KIP-31)"),
+    "offset": Fact(
+        "Kafka 0.8", "a compressed set has that of its last message; in v1 its messages count from 0 (KIP-31)"
+    ),
     "messageSize": Fact("Kafka 0.8", "at least 14 in v0 and 22 in v1"),
     "crc": Fact("Kafka 0.8", "CRC-32 from magic to the end"),
     "magic": Fact("Kafka 0.8", "at byte 16 in all versions"),
