@@ -73,7 +73,7 @@ def repair(asked: RepairOptions) -> int:
     Several SRC are replicas of one partition, or log directories with replicas of the same partitions: DST has what at least
     one of them has. If replicas diverge and leader epochs do not decide it, the partition is not written without --prefer.
 
-    Exit codes: 0 nothing was lost, 1 data was lost, 2 the repair failed.
+    Exit codes: 0 nothing was lost, 1 data was lost, in this repair or before it, 2 the repair failed.
     """
     output, plan = asked.output, asked.plan
     sources, target = _sources_and_target(asked)

@@ -37,8 +37,8 @@ _RANGE = (
 )
 _CHANGE = (
     Column(
-        "kind", "text", "mended: corrected; duplicate: a copy of a batch in the result; missing: offsets between two "
-        "segments that the source lacks; gap: offsets that the result lacks and no other row has", "kind",
+        "kind", "text", "mended: corrected; duplicate: a copy of a batch in the result; missing: offsets that "
+        "the source lacks; gap: offsets that the result lacks and no other row has", "kind",
         values=("lost", "mended", "duplicate", "missing", "gap"),
     ),
     Column("unplaced", "bool", "whether it is a batch with a right CRC: the file `.unplaced` next to the result has it"),
@@ -84,7 +84,7 @@ _SUMMARY = (
     Column("kind", "text", "summary"),
     Column("files", "count", "number of segments"),
     *_COUNTS,
-    Column("missing", "count", "places where offsets are missing between segments"),
+    Column("missing", "count", "places where the source lacks offsets"),
 )
 _TOTALS = names_of(_COUNTS)
 _TAKEN = (
@@ -288,9 +288,11 @@ def _lost(one: SegmentRepair) -> str:
 def _verdict(one: SegmentRepair, result: RepairResult) -> str:
     some = one.lost_ranges or one.salvaged
     ranges = f"{count_of(one.lost_ranges, 'range')} {_lost(one)} ({count_of(one.lost_bytes, 'byte')})"
-    missing, renamed = len(result.missing), result.renamed
-    lost = ranges if some else "no data lost"
+    before, renamed = len(result.lost_before), result.renamed
+    missing = len(result.missing) - before
+    lost = ranges if some else "nothing else lost" if before else "no data lost"
     lost += f" in the other replicas; {count_of(len(result.unread), 'replica')} unreadable" if result.unread else ""
+    lost = f"offsets lost before this repair in {count_of(before, 'place')}; {lost}" if before else lost
     lost += f"; offsets missing between segments in {count_of(missing, 'place')}" if missing else ""
     names = f"; {count_of(renamed, 'segment name')} corrected" if renamed else ""
     salvaged = f"; {count_of(one.salvaged, 'batch')} kept in part" if one.salvaged else ""

@@ -459,11 +459,11 @@ def two(offset: int, magic: int, *, apart: int = 1, key: bytes | None = b"k") ->
     return build_wrapper(records, magic=magic, compression="gzip")
 
 
-#: Batches -> whether a record has no key, whether a message set has fewer messages than offsets.
+#: Batches -> whether a record has no key, whether a batch has fewer records than offsets.
 EVIDENCE: list[tuple[list[bytes], bool, bool]] = [
     ([batch(0), batch(1)], False, False),
     ([batch(0), batch(1, key=None)], True, False),
-    ([build_batch([], base_offset=0, partition_leader_epoch=0), batch(1, key=None)], True, False),
+    ([build_batch([], base_offset=0, partition_leader_epoch=0), batch(1, key=None)], True, True),
     ([control(0, b"\0\0\0\1"), batch(1, key=None)], True, False),
     # A marker has a key by its nature, and the cleaner keeps it; a damaged one without a key says nothing of the topic.
     ([damage.batch(control(0, b"\0\0\0\1"), damage.record(None, b""), 1, attributes=0x30), batch(1)], False, False),
@@ -480,7 +480,7 @@ EVIDENCE: list[tuple[list[bytes], bool, bool]] = [
 
 @pytest.mark.parametrize(("parts", "keyless", "thinned"), EVIDENCE)
 def test_records_show_whether_a_log_was_compacted(parts: list[bytes], keyless: bool, thinned: bool) -> None:
-    """The cleaner removes each record without a key, and nobody else removes single messages of a set."""
+    """The cleaner removes each record without a key, and nobody else removes single records of a batch."""
     data = b"".join(parts)
     checks = SegmentChecks("records", CheckSettings(now=NOW, deep=True), lambda finding: None)
     with SegmentReader(Source("records", io.BytesIO(data), len(data))) as reader:

@@ -148,14 +148,15 @@ def test_records_without_a_key_were_not_compacted(tmp_path: Path) -> None:
 
 
 def test_a_gap_between_segments_is_no_loss_of_one_replica(tmp_path: Path) -> None:
-    """Both replicas lack the same offsets, one of them between two segments: nothing shows that they had batches."""
+    """Both replicas lack the same offsets, one of them between two segments: neither had batches there, as for validate."""
     folders = [tmp_path / name / "t-0" for name in ("a", "b")]
     first, second = _batch([(0, b"k", b"1")]), _batch([(9, b"x", b"1")])
     _replica(folders[0], first, second)
     _replica(folders[1], first)
     (folders[1] / f"{9:020}.log").write_bytes(second)
     code, lost, found = _repair(*folders, tmp_path / "t-0")
-    assert (code, lost, sorted(found)) == (0, [], [0, 9])
+    assert (code, lost, sorted(found)) == (1, [], [0, 9])
+    assert invoke("validate", tmp_path / "t-0").exit_code == 1
 
 
 def test_a_lost_end_is_named_next_to_other_losses(tmp_path: Path) -> None:

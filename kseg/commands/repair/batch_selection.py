@@ -18,6 +18,7 @@ from kseg.commands.repair.repaired_checkpoints import NO_EVIDENCE, EpochCorrecto
 from kseg.commands.repair.segment_places import SegmentPlace
 from kseg.findings import RULES, Policy, Severity, do_nothing
 from kseg.format.checks.batch_checks import CheckSettings, CheckState
+from kseg.format.checks.record_checks import check_wrapper_order, update_compaction_evidence
 from kseg.format.checks.run_checks import BATCH_CHECKS, RECORD_CHECKS
 from kseg.format.record import framing
 from kseg.format.record.columns import BatchColumns
@@ -28,6 +29,7 @@ from kseg.format.storage.file_access import Progress
 from kseg.format.storage.source import Source
 from kseg.format.writer import rewritten_rows
 from kseg.format.writer.batch_runs import mark_out_of_range, validated_chunks
+from kseg.format.writer.moved_batches import source_ranges
 from kseg.format.writer.offset_order import OffsetOrder
 from kseg.format.writer.repacked_batch import repack
 
@@ -90,6 +92,12 @@ class SegmentSalvage:
         progress(reader.position - done)
         self._kept.finish(reader.position)
         self._tally.bytes_before = reader.position
+        self._tally.keyless, self._tally.thinned = self._history.keyless, self._history.thinned
+        # The gap before a wrapper is known when it is decompressed, before those of the headers.
+        self._tally.gaps = sorted(
+            (source_ranges(order.pieces, position, position)[0][0], first, last)
+            for position, first, last in self._tally.gaps
+        )
 
     def _checked_chunks(self, reader: SegmentReader, order: OffsetOrder) -> Iterator[Window]:
         """Yield the windows, in which the batches to keep are selected."""
@@ -130,6 +138,10 @@ class SegmentSalvage:
                         batches, row, (chunk.record(i, None) for i in chunk.rows(row))
                     )
             row += 1
+        update_compaction_evidence(chunk, self._history)
+        errors = Errors(findings)
+        check_wrapper_order(chunk, self._history, errors)  # ``order`` has decided about the order
+        self._add_gaps(errors)
         if tally.first_offset is None and not chunk.resumed:
             self._begin(chunk)
 
@@ -160,6 +172,8 @@ class SegmentSalvage:
             # A dropped batch must not affect the checks of later batches.
             self._history = before
             self._check_batches_singly(window)
+        else:
+            self._add_gaps(errors)
 
     def _check_batches_singly(self, window: Window) -> None:
         batches, history = window.batches, self._history
@@ -177,6 +191,7 @@ class SegmentSalvage:
             errors = Errors(self.findings)
             for check in _CHECKS:
                 check.run(one, self._limits, history, errors)
+            self._add_gaps(errors)
             if errors.found:
                 self._drop(batches, errors, row)
                 for name, value in zip(_REMEMBERED, before, strict=True):
@@ -185,6 +200,10 @@ class SegmentSalvage:
                     history.producers.put(producer, known)
                 else:
                     history.producers.drop(producer)
+
+    def _add_gaps(self, errors: Errors) -> None:
+        for gap in errors.gaps:
+            self._tally.add_gap(gap)
 
     def _drop(self, batches: BatchColumns, errors: Errors, first: int = 0) -> None:
         """Deselect the batches that have errors, from row ``first``."""

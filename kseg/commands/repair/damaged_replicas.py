@@ -189,6 +189,8 @@ def repaired_replica(path: str, folder: Path, plan: RepairPlan, progress: Progre
     def keep(row: LostRange) -> None:
         if row.rule in EPOCH_RULES:
             replica.doubtful.append(row)
+        elif isinstance(row, LostOffsets) and row.rule == "missing-batches":
+            return  # it has no other batches there: the repair of the result names what no replica has
         elif not isinstance(row, (CorrectedBatch, DuplicateBatch, OffsetGap)):
             replica.losses.append(row)
         if not isinstance(row, (CorrectedBatch, PartlyKeptBatch, LostOffsets, OffsetGap)):

@@ -215,6 +215,8 @@ class KeptBatches:
     def _write_run(self, window: Window, row: int, stop: int) -> None:
         batches, tally = window.batches, self._tally
         begin, end = batches.position[row], batches.position[stop - 1] + batches.size[stop - 1]
+        if not tally.kept:
+            tally.intact_start = not begin
         if begin > self._covered:
             wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
             self._drop_batch(begin, batches.first_record_offset[row] if wrapper else batches.base_offset[row])

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding, Policy, Severity, Verdict
+from kseg.format.checks.offset_checks import MAX_GAPS
 
 #: Errors after which a batch is kept: the right value is known, or does not matter.
 PROVED = frozenset({"invalid-size", "unknown-magic"})
@@ -77,7 +78,10 @@ class PartlyKeptBatch(LostRange):
 
 @dataclass(frozen=True, slots=True)
 class LostOffsets(LostRange):
-    """Offsets between two segments of a partition that the source does not have."""
+    """Offsets that the source does not have, between segments or, if they are lost, between batches.
+
+    The rule is ``offset-gap`` if they were probably removed by the cleaner, as ``kseg validate`` has it.
+    """
 
     kind: ClassVar[str] = "missing"
 
@@ -109,6 +113,10 @@ class SegmentRepair:
     segment's end. ``epochs_mended`` batches got another leader epoch, ``last_epoch`` is the last one, and
     ``leader_epochs`` are [epoch, first offset, last offset] of the kept batches. ``legacy``: some are v0 or v1, the last of
     them ends at ``last_legacy_offset``.
+
+    ``gap_count`` times offsets are missing between batches that no lost bytes explain; ``gaps`` are (position, first, last
+    offset) of the first of these. ``intact_start``: no bytes before the first kept batch are lost. ``keyless`` and
+    ``thinned`` are those of ``CompactionEvidence``.
     """
 
     source: str
@@ -131,10 +139,21 @@ class SegmentRepair:
     last_offset: int | None = None
     first_lost_offset: int | None = None
     epochs_mended: int = 0
+    gap_count: int = 0
+    gaps: list[tuple[int, int, int]] = field(default_factory=list)
+    intact_start: bool = False
+    keyless: bool = False
+    thinned: bool = False
     last_epoch: int = -1
     leader_epochs: list[list[int]] = field(default_factory=list)
     legacy: bool = False
     last_legacy_offset: int = -1
+
+    def add_gap(self, finding: Finding) -> None:
+        """Add the gap of an ``offset-gap``."""
+        self.gap_count += 1
+        if len(self.gaps) < MAX_GAPS:
+            self.gaps.append((finding.position or 0, finding.facts["first"], finding.facts["last"]))
 
 
 @dataclass(slots=True)
@@ -143,7 +162,7 @@ class RepairResult:
 
     ``left_out`` are the files of a folder that were not copied. ``open_transactions`` are (partition folder, producer id,
     first offset) of transactions without an end. ``failed`` has one line per partition of a log directory that could not be
-    repaired; these are not written. ``missing`` are offsets between segments that the source does not have. ``log_starts``
+    repaired; these are not written. ``missing`` are offsets that the source does not have. ``log_starts``
     has one line per log start of a log directory's partitions: the offset, and its source. ``rebuilt`` are the indexes
     of aborted transactions that the source lacks: a broker does not notice that. ``renamed`` segments had a wrong name.
     ``unknown`` are segments of zeros, of which nothing shows whether they had records. ``uncertain_transactions`` has one
@@ -188,9 +207,14 @@ class RepairResult:
         ) or any(one.salvaged or one.epochs_mended for one in ones)
 
     @property
+    def lost_before(self) -> list[LostOffsets]:
+        """The missing offsets that ``kseg validate`` reports as lost, too."""
+        return [row for row in self.missing if row.rule != "offset-gap"]
+
+    @property
     def lost(self) -> bool:
         """Whether data was lost, or may be lost. Nobody knows that of ``unknown`` segments."""
-        if self.unread:
+        if self.unread or self.lost_before:
             return True
         known = (segment for segment in self.segments if segment.source not in self.unknown)
         return any(segment.lost_ranges or segment.salvaged for segment in known)
@@ -258,14 +282,17 @@ def is_about_a_batch(finding: Finding) -> bool:
 
 
 class Errors:
-    """Keeps the findings because of which a batch is dropped."""
+    """Keeps the findings because of which a batch is dropped, and the gaps between batches."""
 
     def __init__(self, findings: BatchFindings) -> None:
         self.found: list[Finding] = []
+        self.gaps: list[Finding] = []
         self.policy = findings.policy
 
     def __call__(self, finding: Finding) -> None:
-        if is_about_a_batch(finding) and self.policy.severity(RULES[finding.rule]) >= Severity.ERROR:
+        if finding.rule == "offset-gap":
+            self.gaps.append(finding)
+        elif is_about_a_batch(finding) and self.policy.severity(RULES[finding.rule]) >= Severity.ERROR:
             self.found.append(finding)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,15 +11,14 @@ from pathlib import Path
 
 from kseg.commands.repair.kept_batches import UnplacedBatches, append_unplaced, unplaced_path
 from kseg.commands.repair.lost_markers import EndedTransactions
+from kseg.commands.repair.partition_gaps import PartitionGaps
 from kseg.commands.repair.repair_losses import (
     CorrectedBatch,
-    LostOffsets,
     LostRange,
     RepairResult,
     ReportLine,
     SegmentRepair,
     all_lost,
-    message,
     no_batch,
     report_emptied,
 )
@@ -28,7 +26,6 @@ from kseg.commands.repair.repaired_checkpoints import EpochEvidence
 from kseg.commands.repair.repaired_segment import RepairPlan, repair_segment
 from kseg.commands.repair.segment_places import SegmentPlace, find_places
 from kseg.errors import NotASegmentError, UnreadableError, UsageError, VanishedError
-from kseg.findings import Finding
 from kseg.format.log_loader.loaded_files import RefusedError
 from kseg.format.record.columns import CRC_GOOD
 from kseg.format.segment.segment_reader import SegmentReader
@@ -147,6 +144,7 @@ class PartitionRepair:
         stored = stored_leader_epochs(partition.path) or ()
         last_epoch = floor = -1
         places = _places(partition, self.plan)
+        gaps = PartitionGaps(partition, self.plan.replicas)
         named = {place.target for place in places if place.order is not None}
         names = set(partition.names)
         for n, place in enumerate(places):
@@ -158,7 +156,7 @@ class PartitionRepair:
             if place.order is None and not self.plan.indexes_only:
                 later = min((base_offset_of(each.name) or 0 for each in places[n + 1 :]), default=place.ceiling)
                 segments += collecting._without_batches(
-                    partition, folder, target, _apart(place, later, segments), segments
+                    partition, folder, target, _apart(place, later, segments), segments, gaps
                 )
                 continue
             if place.target != place.name.removesuffix(".swap"):
@@ -183,8 +181,12 @@ class PartitionRepair:
             if index.exists() and index.name not in names:
                 self.result.rebuilt.append(f"{target.name}/{index.name}")
             segment.target = str(target / place.target)
-            collecting._report_missing(place, segment, segments, partition)
+            collecting._add_missing(gaps, place, segment, segments)
+            gaps.add_segment(segment, base_offset_of(place.target) or 0)
             segments.append(segment)
+        for row in gaps.rows():
+            collecting.report(row)
+            self.result.missing.append(row)
         if not self.plan.indexes_only:
             collecting._report_lost_end(partition, segments)
         self.result.segments += segments
@@ -195,7 +197,13 @@ class PartitionRepair:
         return segments
 
     def _without_batches(
-        self, partition: PartitionFolder, folder: Path, target: Path, place: SegmentPlace, before: list[SegmentRepair]
+        self,
+        partition: PartitionFolder,
+        folder: Path,
+        target: Path,
+        place: SegmentPlace,
+        before: list[SegmentRepair],
+        gaps: PartitionGaps,
     ) -> list[SegmentRepair]:
         """Report a segment without its own batches: it is empty, a copy of another, or not a segment."""
         source, name = partition.path / place.name, str((partition.path / place.name).relative_to(self.root))
@@ -223,9 +231,9 @@ class PartitionRepair:
             empty.target = str(target / place.target)
             proved = self._proved_end(partition, place, base)
             if proved > base:  # otherwise the next segment reports them
-                self._report_missing(
-                    replace(place, target=place.name), replace(empty, first_offset=base), before, partition
-                )
+                self._add_missing(gaps, replace(place, target=place.name), replace(empty, first_offset=base), before)
+            else:
+                gaps.add_emptied(place.name)
             report_emptied(empty, base, proved, place.ceiling, self.report)
             return [empty]
         else:
@@ -285,10 +293,10 @@ class PartitionRepair:
         self.report(CorrectedBatch(str(source), 0, source.stat().st_size, first, last, "file-name-mismatch", why))
         self.result.renamed += 1
 
-    def _report_missing(
-        self, place: SegmentPlace, segment: SegmentRepair, before: list[SegmentRepair], partition: PartitionFolder
+    def _add_missing(
+        self, gaps: PartitionGaps, place: SegmentPlace, segment: SegmentRepair, before: list[SegmentRepair]
     ) -> None:
-        """Report offsets between the segment before and this one, unless they are losses that were reported."""
+        """Add the offsets between the segment before and this one to ``gaps``, unless they are losses that were reported."""
         if not before or segment.first_offset is None:
             return
         other = before[-1]
@@ -297,20 +305,8 @@ class PartitionRepair:
         first = base_offset_of(place.target) or 0
         # Those of an emptied file reach the next segment.
         ends_lost = other.lost_to == other.bytes_before and other.lost_ranges > 0
-        if end >= first or ends_lost:
-            return
-        deleted = f"{end:020}.log.deleted"
-        why = (
-            f"{deleted} is there"
-            if deleted in partition.names
-            else "compacted away, deleted, or lost before this repair"
-        )
-        facts = {"first": end, "last": first - 1, "other": os.path.basename(other.source), "why": why}
-        size = other.bytes_before
-        text = message(Finding("segment-gap", facts=facts))
-        missing = LostOffsets(other.source, size, size, end, first - 1, "segment-gap", text)
-        self.report(missing)
-        self.result.missing.append(missing)
+        if end < first and not ends_lost:
+            gaps.add_between(other, end, first)
 
 
 def _apart(place: SegmentPlace, later: int | None, before: list[SegmentRepair]) -> SegmentPlace:

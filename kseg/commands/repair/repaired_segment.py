@@ -16,7 +16,7 @@ from kseg.commands.repair.repair_losses import CorrectedBatch, LostRange, Report
 from kseg.commands.repair.repaired_checkpoints import NO_EVIDENCE, EpochEvidence
 from kseg.commands.repair.segment_places import SegmentPlace
 from kseg.errors import KsegError
-from kseg.findings import SERVED, Policy, Severity, do_nothing
+from kseg.findings import SERVED, Finding, Policy, Report, Severity, do_nothing
 from kseg.format.checks.batch_checks import CheckState
 from kseg.format.checks.run_checks import check_settings, new_collector, run_checks
 from kseg.format.record.columns import BatchColumns
@@ -45,7 +45,8 @@ from kseg.text import count_of
 class RepairPlan:
     """The settings of a repair. A batch with a finding that is an error in ``errors`` is dropped.
 
-    ``merged``: the batches are those of replicas that are repaired already. Its newest segment can begin with a hole.
+    ``replicas``: the batches are those of these folders, which are repaired already (``merged``). The newest segment can
+    begin with a hole.
     """
 
     salvage_records: bool = False
@@ -54,7 +55,12 @@ class RepairPlan:
     force: bool = False
     policy: Policy = field(default_factory=Policy)
     index_interval: int = INDEX_INTERVAL_BYTES
-    merged: bool = False
+    replicas: tuple[str, ...] = ()
+
+    @property
+    def merged(self) -> bool:
+        """Whether the log is made from several replicas."""
+        return bool(self.replicas)
 
     @property
     def errors(self) -> Policy:
@@ -273,7 +279,7 @@ def _read_back(
     ``copied`` are its batches if all are copies. Their records are not decoded again: the source's are the same bytes.
     """
     # With its final name, because the name is checked, too.
-    found, error = _check(str(path), tally.target, indexes, plan, progress, copied)
+    found, error = _check(str(path), tally.target, indexes, plan, progress, copied)[:2]
     if error:
         raise ReadBackError(f"{tally.target}: after reading back: {error}")
     records = found.records if copied is None else tally.records  # the CRC covers their number
@@ -286,24 +292,30 @@ def _read_back(
 
 def _check_source(tally: SegmentRepair, indexes: _IndexWriter, plan: RepairPlan, progress: Progress) -> None:
     """Index an unchanged log. Raises DamagedError unless it is valid."""
-    found, error = _check(tally.source, tally.source, indexes, plan, progress)
+    found, error, history = _check(tally.source, tally.source, indexes, plan, progress, report_gap=tally.add_gap)
     if error:
         raise DamagedError(f"{tally.source}: {error} (indexes need an undamaged log: repair without --indexes-only)")
     tally.kept, tally.records = found.batches, found.records
     tally.bytes_before = tally.bytes_after = found.bytes
+    tally.intact_start, tally.keyless, tally.thinned = True, history.keyless, history.thinned
 
 
 def _check(
     path: str, name: str, indexes: _IndexWriter, plan: RepairPlan, progress: Progress,
-    copied: CopiedBatches | None = None,
-) -> tuple[Summary, str]:  # fmt: skip
-    """Run every check over a log named ``name``; return the counts and the text of the first error.
+    copied: CopiedBatches | None = None, report_gap: Report = do_nothing,
+) -> tuple[Summary, str, CheckState]:  # fmt: skip
+    """Run every check over a log named ``name``; return the counts, the text of the first error, and the checks' state.
 
     If the log must have the batches ``copied``, these are compared instead of decoding the records.
     """
     settings = Settings(policy=plan.errors, deep=copied is None)
     checks = new_collector(SegmentFile(name), settings)
     found = CopiedBatches()
+
+    def report(finding: Finding) -> None:
+        if finding.rule == "offset-gap":
+            report_gap(finding)
+        checks(finding)
 
     def append_window(window: Window, _: CheckState) -> None:
         found.append(window.batches, 0, window.batches.count)
@@ -312,16 +324,17 @@ def _check(
     with open_source(path) as source:
         source.name = name
         if copied is None:
-            run_checks(source, settings, checks, progress, indexes.append)
+            history = run_checks(source, settings, checks, progress, indexes.append, report=report).history
         else:
-            run_checks(source, settings, checks, progress, after_window=append_window)
+            history = run_checks(source, settings, checks, progress, after_window=append_window, report=report).history
     indexes.finish()
     for verdict in checks.result().verdicts:
         if verdict.severity >= Severity.ERROR and is_about_a_batch(verdict.finding):
-            return checks.summary, f"{verdict.rule.name} at byte {verdict.finding.position}: {verdict.message}"
+            error = f"{verdict.rule.name} at byte {verdict.finding.position}: {verdict.message}"
+            return checks.summary, error, history
     if copied is not None and found != copied:
-        return checks.summary, "the batches differ from those of the source"
-    return checks.summary, ""
+        return checks.summary, "the batches differ from those of the source", history
+    return checks.summary, "", history
 
 
 def _named_offset(tally: SegmentRepair) -> int | None:

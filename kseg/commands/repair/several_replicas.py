@@ -137,7 +137,8 @@ def repair_replicas(
 
         for loss in known:
             report(loss)
-        done = repair(str(folder), None if plan.dry_run else str(goal), replace(plan, merged=True), report_other)
+        of_replicas = replace(plan, replicas=tuple(replica.path for replica in replicas))
+        done = repair(str(folder), None if plan.dry_run else str(goal), of_replicas, report_other)
     done.left_out += [line for replica in replicas for line in replica.unreadable]
     done.unread += unread
     done.rebuilt.clear()  # replicas have these indexes, and those of the result are built from its batches

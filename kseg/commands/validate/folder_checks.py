@@ -18,6 +18,7 @@ from kseg.commands.validate.partition_side_files import is_being_deleted
 from kseg.commands.validate.partition_state import Extent
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import READ_ERROR, RULES, Finding, Report, do_nothing
+from kseg.format.checks.compaction_evidence import COMPACTED_TOPICS
 from kseg.format.checks.offset_checks import gap_finding
 from kseg.format.checks.run_checks import new_collector, policy_for
 from kseg.format.log_loader.loaded_files import RefusedError
@@ -48,8 +49,6 @@ from kseg.text import count_of
 _SWAPPING = 0.1
 #: The indexes that a segment with batches has, by their suffixes.
 _INDEXES = {".index": "an offset index", ".timeindex": "a time index"}
-# Of Kafka's own topics, those with cleanup.policy=compact.
-_COMPACTED = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
 def check_folders(
@@ -247,7 +246,7 @@ class _FolderChecks:
                 self._listed.get(folder, set()),
                 lambda name: self._record_finding(os.path.join(folder, name)),
                 self._checkpoint_offsets(folder),
-                compacted=self._settings.compacted or topic_partition(folder + "/x")[0] in _COMPACTED,
+                compacted=self._settings.compacted or topic_partition(folder + "/x")[0] in COMPACTED_TOPICS,
                 began=self._began,
             )
             self._check_swaps(folder)

@@ -15,6 +15,7 @@ from kseg.commands.validate.partition_side_files import PartitionSideFiles
 from kseg.commands.validate.partition_state import MAX_SPANS, Extent, Gap, MissingOffsets, PartitionState
 from kseg.commands.validate.segment_facts import SegmentFacts
 from kseg.findings import Finding, Report
+from kseg.format.checks.compaction_evidence import CompactionEvidence
 from kseg.format.checks.offset_checks import expected_offset_note
 from kseg.format.record.framing import increment_sequence
 from kseg.format.record.layout import LARGE_JUMP
@@ -58,9 +59,11 @@ class PartitionChecks:
         self._cleaned = known.get(CLEANER_OFFSETS)
         self._report_for = report_for
         self._compacted = compacted
-        self._history = PartitionState()
-        self.missing = MissingOffsets(folder, names, report_for, known, self._history, compacted=compacted)
         self._log_start = known.get(LOG_STARTS, 0)
+        self._history = PartitionState(
+            compaction=CompactionEvidence(self._log_start, self._cleaned, compacted=compacted)
+        )
+        self.missing = MissingOffsets(folder, names, report_for, self._history)
         cleaned = compacted or self._cleaned is not None
         self.side_files = PartitionSideFiles(
             folder, names, report_for, self._history, began, self._log_start, compacted=cleaned
@@ -107,8 +110,8 @@ class PartitionChecks:
         history.zeros = zeros
         if facts is not None:
             history.add(facts)
-            if facts.keyless and history.keyless_from is None:
-                history.keyless_from = base
+            if facts.keyless:
+                history.compaction.add_keyless(base)
             if facts.first_offset is not None and facts.last_offset is not None and len(history.spans) < MAX_SPANS:
                 history.spans.append((facts.first_offset, facts.last_offset, name))
                 self._highest_first = max(self._highest_first, facts.first_offset)
@@ -116,7 +119,7 @@ class PartitionChecks:
             if is_remote_log(name):
                 self.side_files.check_remote(name)
             late = facts.first_offset is not None and facts.first_offset > base and not facts.wrapped
-            history.gaps += late or self._is_emptied(name, facts)
+            history.compaction.gaps += late or self._is_emptied(name, facts)
 
     def _is_uploaded_again(self, name: str, base: int, facts: SegmentFacts | None, report: Report) -> bool:
         """Return whether earlier remote segments have offsets of this one, and report it.
@@ -210,7 +213,7 @@ class PartitionChecks:
         facts = {"offset": first, "previous": expected - 1, "expected": expected, "note": note}
         self._report_for(history.name)(Finding("non-monotonic-offset", position, None, expected, base - 1, facts))
         self.missing.explain(history.name, expected)
-        history.gaps -= 1
+        history.compaction.gaps -= 1
         history.end, history.holes = base, True
         if history.spans and history.spans[-1][2] == history.name:
             history.spans[-1] = (min(history.spans[-1][0], expected), base - 1, history.name)
@@ -219,13 +222,18 @@ class PartitionChecks:
             history.epochs[-1] = (epoch, min(begin, expected), base - 1)
 
     def _is_compacted(self, facts: SegmentFacts) -> bool:
-        return self._compacted or self._cleaned is not None or self._history.thinned or facts.thinned
+        return self._compacted or self._cleaned is not None or self._history.compaction.thinned or facts.thinned
 
     def _check_producers(self, facts: SegmentFacts, report: Report) -> None:
         """Compare each producer's first batch with its last in earlier segments, like ``check_producers`` in one."""
         history = self._history
         incomplete = (
-            self._compacted or history.holes or history.thinned or facts.holes or facts.thinned or facts.damaged
+            self._compacted
+            or history.holes
+            or history.compaction.thinned
+            or facts.holes
+            or facts.thinned
+            or facts.damaged
         )
         for producer_id, (epoch, sequence, offset) in facts.first_batches.items():
             known = history.producers.get(producer_id)

@@ -206,7 +206,8 @@ class PartitionSideFiles:
         if exact and first is not None and first >= first_offset and producer.producer_id not in log.open:
             return (
                 None
-                if log.holes or log.crowded or log.thinned or self._compacted  # its records are gone, not its snapshot
+                # Its records are gone, not its snapshot.
+                if log.holes or log.crowded or log.compaction.thinned or self._compacted
                 else f"the snapshot has an open transaction from offset {first}, the log does not"
             )
         known = log.producers.get(producer.producer_id)
@@ -218,7 +219,7 @@ class PartitionSideFiles:
         if last < producer.last_offset:
             return (
                 None
-                if log.holes or log.thinned
+                if log.holes or log.compaction.thinned
                 else f"last offset: {producer.last_offset} in the snapshot, {last} in the log"
             )
         if producer.last_sequence != sequence:

@@ -5,18 +5,17 @@ Later segments and side files are checked against the state. Missing offsets are
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
 from kseg.commands.validate.segment_facts import EpochRun, SegmentFacts
 from kseg.findings import Report
+from kseg.format.checks.compaction_evidence import CompactionEvidence, orphan_within
 from kseg.format.checks.offset_checks import gap_finding
-from kseg.format.record.offset_evidence import LIMIT, SEVERAL, BoundedMap
-from kseg.format.storage import local_files
-from kseg.format.storage.naming import CLEANER_OFFSETS, LOG_STARTS, base_offset_of, is_index
+from kseg.format.record.offset_evidence import LIMIT, BoundedMap
+from kseg.format.storage.naming import base_offset_of, is_index
 
 MAX_EPOCHS = 100_000
 MAX_SPANS = 10_000
@@ -39,26 +38,20 @@ class PartitionState:
     name: str = ""
     zeros: bool = False
     holes: bool = False
-    thinned: bool = False
-    keyless: bool = False
-    unopened: bool = False
-    gaps: int = 0
+    compaction: CompactionEvidence = field(default_factory=CompactionEvidence)
     # (first offset, last offset, name) of the segments for which these are known.
     spans: list[tuple[int, int, str]] = field(default_factory=list)
     epochs: list[EpochRun] = field(default_factory=list)
     producers: BoundedMap = field(default_factory=BoundedMap)
-    # The base offset of the first segment that has a record without a key.
-    keyless_from: int | None = None
     open: dict[int, int] = field(default_factory=dict)
     # Whether there were too many producers to know the open transactions of each.
     crowded: bool = False
 
     def add(self, facts: SegmentFacts) -> None:
         self.holes |= facts.holes or facts.damaged
-        self.thinned |= facts.thinned
-        self.keyless |= facts.keyless
-        self.unopened |= facts.wrapped and not facts.opened
-        self.gaps += facts.gaps
+        self.compaction.thinned |= facts.thinned
+        self.compaction.unopened |= facts.wrapped and not facts.opened
+        self.compaction.gaps += facts.gaps
         for run in facts.epochs:
             if self.epochs and self.epochs[-1][0] == run[0]:
                 self.epochs[-1] = (*self.epochs[-1][:2], run[2])
@@ -105,19 +98,13 @@ class MissingOffsets:
         folder: str,
         names: set[str],
         report_for: Callable[[str], Report],
-        known: Mapping[str, int],
         state: PartitionState,
-        *,
-        compacted: bool,
     ) -> None:
         self._folder = folder
         # Indexes without a segment: those of existing segments are not among the names.
         self._orphans = sorted(name for name in names if is_index(name))
         self._report_for = report_for
-        self._log_start = known.get(LOG_STARTS, 0)
-        self._cleaned = known.get(CLEANER_OFFSETS)
         self._state = state
-        self._compacted = compacted
         self._gaps: list[Gap] = []
         # First offsets of gaps between batches that another finding explains, by segment.
         self._explained: dict[str, set[int]] = {}
@@ -151,9 +138,7 @@ class MissingOffsets:
         spans = self._state.spans
         in_order = all(one[1] < min(other[0], base_offset_of(other[2]) or 0) for one, other in pairwise(spans))
         for gap in self._gaps if in_order else filter(None, map(self._uncovered_part, self._gaps)):
-            lost, why = self._explain(gap.first, gap.last, gap.name)
-            if gap.zeros and gap.last >= self._log_start:
-                lost, why = True, "probably lost, because the file ends with zeros"
+            lost, why = self._explain(gap.first, gap.last, gap.name, zeros=gap.zeros)
             between = gap.rule == "segment-gap"
             if lost or between:
                 rule = gap.rule if lost else "offset-gap"
@@ -178,45 +163,9 @@ class MissingOffsets:
         """Return the reason why offsets ``first`` to ``last`` (inclusive) are not in the segment ``name``."""
         return self._explain(first, last, name)[1]
 
-    def _explain(self, first: int, last: int, name: str) -> tuple[bool, str]:
-        """Return whether offsets that are missing in the segment ``name``, or before it, are lost, and the reason.
-
-        No file of a log directory stores whether a topic is compacted. The ``cleaner-offset-checkpoint`` lists only
-        compacted partitions. Only the cleaner leaves batches with fewer records than offsets, delete horizons, and many
-        gaps between batches. It removes records without a key, so such a record proves that it has not cleaned there.
-        """
-        state = self._state
-        if last < self._log_start:
-            return False, f"harmless, the log starts at offset {self._log_start}"
-        if self._cleaned is not None and last < self._cleaned:
-            return False, f"probably compacted, because the cleaner has reached offset {self._cleaned}"
-        if state.thinned:
-            return False, "probably compacted, because other batches have fewer records than offsets"
-        if self._cleaned is not None:
-            return (
-                False,
-                f"lost, or compacted by another broker, because the cleaner has only reached offset {self._cleaned}",
-            )
-        if self._compacted:
-            return False, "compacted or lost"
-        if orphan := self._orphan_within(first, last):
-            return True, f"lost, because {orphan} belongs to a missing segment"
-        if state.keyless_from is not None and state.keyless_from < (base_offset_of(name) or 0):
-            return True, "lost, because earlier records have no key, so the log was not compacted"
-        if state.keyless:
-            return True, "probably lost, because a compacted topic has no records without a key"
-        if state.gaps >= SEVERAL:
-            return False, f"probably compacted, because there are {state.gaps} gaps between batches"
-        if state.unopened:
-            return False, "compacted or lost (compressed v0 and v1 message sets were not decompressed)"
-        return True, "probably lost, because nothing indicates compaction"
-
-    def _orphan_within(self, first: int, last: int) -> str | None:
-        """Return the name of an index without a segment if its segment would hold some of these offsets."""
-        for name in self._orphans:
-            if first <= int(name[:20]) <= last and local_files.exists(os.path.join(self._folder, name)):
-                return None if local_files.exists(os.path.join(self._folder, f"{name[:20]}.log")) else name
-        return None
+    def _explain(self, first: int, last: int, name: str, *, zeros: bool = False) -> tuple[bool, str]:
+        orphan = orphan_within(self._folder, self._orphans, first, last)
+        return self._state.compaction.explain(first, last, base_offset_of(name) or 0, orphan, zeros=zeros)
 
     def explain(self, name: str, first: int) -> None:
         """Remove the gap of the segment from offset ``first``, because another finding explains it."""

@@ -4,9 +4,9 @@ cimport cython
 
 from kseg.format.record.columns cimport BatchColumns
 from kseg.format.record.framing cimport clamped, increment_sequence
-from kseg.format.record.offset_evidence cimport BoundedMap
+from kseg.format.record.offset_evidence cimport BoundedMap, shows_compaction
 
-cdef long long BAD, CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, HORIZON_BIT, NEVER, NONE, MOST
+cdef long long BAD, CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, NEVER, NONE, MOST
 
 cdef class FactsCollector:
     cdef object _offsets, _times
@@ -14,7 +14,7 @@ cdef class FactsCollector:
     cdef public Py_ssize_t offset_row, time_row
     cdef Py_ssize_t _offset_rows, _time_rows
     cdef long long _offset_due, _time_due
-    cdef public bint has_batches, thinned, wrapped, untimed, disorder, damaged, transactional, crowded, intact_start
+    cdef public bint has_batches, thinned, wrapped, wrapped_start, untimed, disorder, damaged, transactional, crowded, intact_start
     cdef public long long first_offset, last_offset, largest_timestamp, indexed_timestamp, end, gaps
     cdef public list epochs, missing
     cdef bint _joined

@@ -13,15 +13,14 @@ from typing import Any
 from kseg.format.checks.offset_checks import MAX_GAPS
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.framing import clamped, increment_sequence
-from kseg.format.record.layout import CODEC_MASK, CONTROL, DELETE_HORIZON, INT64_MAX, NO_TIMESTAMP, TRANSACTIONAL
-from kseg.format.record.offset_evidence import LIMIT, BoundedMap
+from kseg.format.record.layout import CODEC_MASK, CONTROL, INT64_MAX, NO_TIMESTAMP, TRANSACTIONAL
+from kseg.format.record.offset_evidence import LIMIT, BoundedMap, shows_compaction
 
 # C globals when compiled (see the .pxd).
 BAD = CRC_BAD
 CODEC = CODEC_MASK
 CONTROL_BIT = CONTROL
 TRANSACTIONAL_BIT = TRANSACTIONAL
-HORIZON_BIT = DELETE_HORIZON
 NEVER = INT64_MAX
 NONE = NO_TIMESTAMP
 NOTHING = array("q")
@@ -49,8 +48,8 @@ class SegmentFacts:
       The position is -1 for a compressed message set.
     - ``thinned``: a v2 batch has fewer records than offsets, or a delete horizon; only the log cleaner causes that.
     - ``keyless``: the key of a record is null. The cleaner removes such records.
-    - ``wrapped``: the segment has compressed v0 or v1 messages, and its first offset may not be known; ``opened``: they
-      were decompressed.
+    - ``wrapped``: the segment has compressed v0 or v1 messages, and its first offset may not be known; ``wrapped_start``:
+      its first batch is such a set; ``opened``: they were decompressed.
     - ``timed``: a batch has a timestamp. ``damaged``: bytes are lost.
     - ``disorder``: offsets decrease, so ``last_offset`` is not reliable.
     - ``first_batches``, ``producers``: the first and the last data batch of each producer id.
@@ -74,6 +73,7 @@ class SegmentFacts:
     thinned: bool = False
     keyless: bool = False
     wrapped: bool = False
+    wrapped_start: bool = False
     opened: bool = False
     timed: bool = False
     damaged: bool = False
@@ -132,6 +132,7 @@ class FactsCollector:
         self._tail_before = -1
         self.thinned = False
         self.wrapped = False
+        self.wrapped_start = False
         # v0 messages lack timestamps, although the broker may have indexed its append time (LogAppendTime).
         self.untimed = False
         self.disorder = False
@@ -250,6 +251,7 @@ class FactsCollector:
         if not self.has_batches:
             self.has_batches = True
             self.intact_start = self._joined
+            self.wrapped_start = self.wrapped
             self.first_offset = first
         elif first <= self.last_offset:
             self.disorder = True
@@ -263,9 +265,7 @@ class FactsCollector:
         self._claimed_first = -1
         if last < first:
             self.disorder = True
-        elif batches.magic[row] >= 2 and (
-            0 <= batches.record_count[row] <= last - first or batches.attributes[row] & HORIZON_BIT
-        ):
+        elif batches.magic[row] >= 2 and shows_compaction(batches, row):
             self.thinned = True
         if last > self.last_offset:
             self.last_offset = last
@@ -327,6 +327,7 @@ class FactsCollector:
             missing=tuple(self.missing),
             tail=(self._tail_position, self._tail_first, self._tail_last, self._tail_before),
             wrapped=self.wrapped,
+            wrapped_start=self.wrapped_start,
             timed=self.largest_timestamp > NONE,
             thinned=self.thinned,
             damaged=self.damaged,

@@ -159,6 +159,8 @@ def with_record_facts(facts: SegmentFacts, histories: Sequence[CheckState], *, o
     facts = replace(facts, keyless=keyless, thinned=facts.thinned or thinned, opened=opened)
     if histories[0].first_opened >= 0:
         facts = replace(facts, first_offset=histories[0].first_opened, wrapped=False)
+    elif opened and not facts.wrapped_start:
+        facts = replace(facts, wrapped=False)
     if gaps := sum(one.wrapper_gaps for one in histories):
         missing = sorted(chain(facts.missing, *(one.before_wrappers for one in histories)))
         facts = replace(facts, gaps=facts.gaps + gaps, holes=True, missing=tuple(missing[:MAX_GAPS]))

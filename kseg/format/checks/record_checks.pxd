@@ -5,6 +5,7 @@ cimport cython
 from kseg.format.checks.batch_checks cimport CheckState
 from kseg.format.record.columns cimport BatchColumns, RecordColumns
 from kseg.format.record.framing cimport clamped
+from kseg.format.record.offset_evidence cimport shows_compaction
 from kseg.format.record.default_records cimport skip_headers
 
 cdef long long CODEC, CONTROL_BIT, APPEND_TIME, TRANSACTIONAL_BIT

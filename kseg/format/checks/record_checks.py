@@ -17,6 +17,7 @@ from kseg.format.record.columns import BatchColumns
 from kseg.format.record.default_records import skip_headers
 from kseg.format.record.framing import clamped
 from kseg.format.record.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
+from kseg.format.record.offset_evidence import shows_compaction
 from kseg.format.segment.records_chunk import Chunk
 from kseg.text import count_of
 
@@ -128,14 +129,18 @@ def check_wrapper_order(chunk: Chunk, state: CheckState, report: Report) -> None
 
 
 def update_compaction_evidence(chunk: Chunk, state: CheckState) -> None:
-    """Record in ``state`` whether a record lacks a key and whether a wrapper lacks messages.
+    """Record in ``state`` whether a record lacks a key and whether a batch lacks records.
 
     The former contradicts compaction, the latter proves it.
     """
     batches, offsets = chunk.batches, chunk.records.offset
     for row in range(chunk.first, chunk.stop):
         total = batches.record_total[row]
-        if not total or not batches.selected[row]:
+        if not batches.selected[row]:
+            continue
+        if batches.magic[row] >= 2 and batches.intact[row] and shows_compaction(batches, row):
+            state.thinned = True
+        if not total:
             continue
         if batches.magic[row] >= 2:
             if batches.null_keys[row] and not batches.attributes[row] & CONTROL_BIT:

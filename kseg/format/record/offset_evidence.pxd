@@ -4,7 +4,7 @@ from kseg.format.record.framing cimport clamped
 
 # C types for offset_evidence.py.
 
-cdef long long CODEC, JUMP
+cdef long long CODEC, JUMP, HORIZON_BIT
 
 @cython.locals(first=cython.longlong, last=cython.longlong, behind=cython.Py_ssize_t)
 cpdef bint base_offset_proved_wrong(
@@ -12,6 +12,7 @@ cpdef bint base_offset_proved_wrong(
 ) except -1
 
 cdef bint is_wrapper(BatchColumns batches, Py_ssize_t row) except -1
+cpdef bint shows_compaction(BatchColumns batches, Py_ssize_t row) except -1
 
 cdef Py_ssize_t FULL
 

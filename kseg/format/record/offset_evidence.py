@@ -11,11 +11,12 @@ from typing import Any
 
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.framing import clamped
-from kseg.format.record.layout import CODEC_MASK, INT32_MAX, LARGE_JUMP
+from kseg.format.record.layout import CODEC_MASK, DELETE_HORIZON, INT32_MAX, LARGE_JUMP
 
 # C constants when compiled.
 CODEC = CODEC_MASK
 JUMP = LARGE_JUMP
+HORIZON_BIT = DELETE_HORIZON
 
 
 def base_offset_proved_wrong(
@@ -71,6 +72,13 @@ def one_bit_apart(one: int, other: int) -> bool:
 def is_wrapper(batches: BatchColumns, row: int) -> bool:
     """Return whether a batch is a v0 or v1 wrapper, whose header lacks its first offset."""
     return batches.magic[row] < 2 and batches.attributes[row] & CODEC != 0
+
+
+def shows_compaction(batches: BatchColumns, row: int) -> bool:
+    """Return whether a v2 batch has fewer records than offsets, or a delete horizon. Only the log cleaner causes that."""
+    if 0 <= batches.record_count[row] <= batches.last_offset[row] - clamped(batches.base_offset[row]):
+        return True
+    return batches.attributes[row] & HORIZON_BIT != 0
 
 
 #: Numbers that are never dropped. A broker drops a producer that was idle for a day, and with default settings its memory

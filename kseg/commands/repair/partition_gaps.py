@@ -1,0 +1,92 @@
+"""The offsets that a partition's log lacked before its repair, and which of them are lost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from kseg.commands.repair.repair_losses import LostOffsets, SegmentRepair, message
+from kseg.format.checks.compaction_evidence import COMPACTED_TOPICS, CompactionEvidence, orphan_within
+from kseg.format.checks.offset_checks import gap_finding
+from kseg.format.sidefiles.checkpoints import checkpoint_offset
+from kseg.format.storage.naming import CLEANER_OFFSETS, LOG_STARTS, is_index
+from kseg.format.storage.source import local_size, topic_partition
+from kseg.format.writer.output_guards import PartitionFolder
+
+
+class _Gap(NamedTuple):
+    """Missing offsets ``first`` to ``last`` (inclusive) at byte ``position`` of ``file``, as ``kseg validate`` has them.
+
+    ``rule`` applies if they are lost, ``base`` is the base offset of the segment that they are in, or before. Between
+    segments ``other`` is the name of the previous one, and ``zeros``: that one ends with zeros.
+    """
+
+    rule: str
+    file: str
+    position: int
+    first: int
+    last: int
+    base: int
+    other: str = ""
+    zeros: bool = False
+
+
+class PartitionGaps:
+    """Collects the missing offsets of a partition segment by segment. Lost bytes do not explain them.
+
+    ``replicas`` are the folders of the replicas that the log was made from: their log directories have its checkpoints.
+    """
+
+    def __init__(self, partition: PartitionFolder, replicas: Sequence[str] = ()) -> None:
+        folders = replicas or [str(partition.path)]
+        cleaned = [offset for each in folders if (offset := checkpoint_offset(each, CLEANER_OFFSETS)) is not None]
+        self._evidence = CompactionEvidence(
+            max(checkpoint_offset(each, LOG_STARTS) or 0 for each in folders),
+            max(cleaned, default=None),
+            compacted=topic_partition(os.path.join(folders[0], "x"))[0] in COMPACTED_TOPICS,
+        )
+        self._partition = partition
+        logs = {name.removesuffix(".swap").removesuffix(".log") for name in partition.logs}
+        self._orphans = sorted(name for name in partition.names if is_index(name) and name[:20] not in logs)
+        self._gaps: list[_Gap] = []
+
+    def add_segment(self, segment: SegmentRepair, base: int) -> None:
+        """Add the gaps at the start of a segment and between its batches, and what it shows of compaction."""
+        evidence, first = self._evidence, segment.first_offset
+        late = first is not None and first > base
+        evidence.thinned |= segment.thinned
+        evidence.gaps += segment.gap_count + late
+        if segment.keyless:
+            evidence.add_keyless(base)
+        if late and first is not None and segment.intact_start:
+            self._gaps.append(_Gap("missing-batches", segment.source, 0, base, first - 1, base))
+        self._gaps += [_Gap("missing-batches", segment.source, *gap, base) for gap in segment.gaps]
+
+    def add_emptied(self, name: str) -> None:
+        """Add a segment without batches: with an empty offset index, the cleaner left it."""
+        index = self._partition.path / f"{name[:20]}.index"
+        self._evidence.gaps += index.exists() and not local_size(str(index))
+
+    def add_between(self, other: SegmentRepair, first: int, base: int) -> None:
+        """Add the missing offsets from ``first`` on between a segment and the next one, which begins at ``base``."""
+        name, size = os.path.basename(other.source), other.bytes_before
+        self._gaps.append(_Gap("segment-gap", other.source, size, first, base - 1, base, name, bool(other.zeros)))
+
+    def rows(self) -> Iterator[LostOffsets]:
+        """Yield a row for each gap that is lost, and for each between segments. Call it after the last segment."""
+        for gap in self._gaps:
+            lost, why = self._explain(gap)
+            if not (lost or gap.other):
+                continue
+            rule = gap.rule if lost else "offset-gap"
+            other = {"other": gap.other} if gap.other else {}
+            text = message(gap_finding(rule, gap.position, gap.first, gap.last, why, **other))
+            yield LostOffsets(gap.file, gap.position, gap.position, gap.first, gap.last, rule, text)
+
+    def _explain(self, gap: _Gap) -> tuple[bool, str]:
+        deleted = f"{gap.first:020}.log.deleted"
+        if deleted in self._partition.names:
+            return False, f"{deleted} is there"
+        orphan = orphan_within(str(self._partition.path), self._orphans, gap.first, gap.last)
+        return self._evidence.explain(gap.first, gap.last, gap.base, orphan, zeros=gap.zeros)

@@ -1,0 +1,89 @@
+"""What shows whether offsets that a log lacks are lost, or were removed by the log cleaner."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kseg.format.record.offset_evidence import SEVERAL
+from kseg.format.storage import local_files
+
+#: Of Kafka's own topics, those with cleanup.policy=compact.
+COMPACTED_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+
+
+@dataclass(slots=True)
+class CompactionEvidence:
+    """The signs of compaction in a partition's segments, and what its log directory knows.
+
+    ``log_start`` and ``cleaned`` are its offsets in the checkpoints of log starts and of the cleaner, ``compacted``: the
+    topic is known to be compacted. ``thinned``: a batch has fewer records than offsets, or a delete horizon. ``keyless``: a
+    record has no key; ``keyless_from`` is the base offset of the first segment with one. ``unopened``: compressed v0 or v1
+    message sets were not decompressed. ``gaps`` is the number of gaps between batches.
+    """
+
+    log_start: int = 0
+    cleaned: int | None = None
+    compacted: bool = False
+    thinned: bool = False
+    keyless: bool = False
+    unopened: bool = False
+    gaps: int = 0
+    keyless_from: int | None = None
+
+    def add_keyless(self, base: int) -> None:
+        """Add that the segment with this base offset has a record without a key. Segments are added in order."""
+        self.keyless = True
+        if self.keyless_from is None:
+            self.keyless_from = base
+
+    def explain(
+        self, first: int, last: int, base: int, orphan: str | None = None, *, zeros: bool = False
+    ) -> tuple[bool, str]:
+        """Return whether offsets ``first`` to ``last`` (inclusive) are lost, and the reason. All segments must be added.
+
+        They are missing in the segment with base offset ``base``, or before it. ``orphan`` is an index of a missing segment
+        with such offsets, ``zeros``: the segment before them ends with zeros.
+
+        No file of a log directory stores whether a topic is compacted. The ``cleaner-offset-checkpoint`` lists only
+        compacted partitions. Only the cleaner leaves batches with fewer records than offsets, delete horizons, and many
+        gaps between batches. It removes records without a key, so such a record proves that it has not cleaned there.
+        """
+        if last < self.log_start:
+            return False, f"harmless, the log starts at offset {self.log_start}"
+        if zeros:
+            return True, "probably lost, because the file ends with zeros"
+        if self.cleaned is not None and last < self.cleaned:
+            return False, f"probably compacted, because the cleaner has reached offset {self.cleaned}"
+        if self.thinned:
+            return False, "probably compacted, because other batches have fewer records than offsets"
+        if self.cleaned is not None:
+            return (
+                False,
+                f"lost, or compacted by another broker, because the cleaner has only reached offset {self.cleaned}",
+            )
+        if self.compacted:
+            return False, "compacted or lost"
+        if orphan:
+            return True, f"lost, because {orphan} belongs to a missing segment"
+        if self.keyless_from is not None and self.keyless_from < base:
+            return True, "lost, because earlier records have no key, so the log was not compacted"
+        if self.keyless:
+            return True, "probably lost, because a compacted topic has no records without a key"
+        if self.gaps >= SEVERAL:
+            return False, f"probably compacted, because there are {self.gaps} gaps between batches"
+        if self.unopened:
+            return False, "compacted or lost (compressed v0 and v1 message sets were not decompressed)"
+        return True, "probably lost, because nothing indicates compaction"
+
+
+def orphan_within(folder: str, indexes: Iterable[str], first: int, last: int) -> str | None:
+    """Return the name of an index without a segment if its segment would hold some of these offsets.
+
+    ``indexes`` are the names of those in the folder. A running broker may just have created the segment, or deleted both.
+    """
+    for name in indexes:
+        if first <= int(name[:20]) <= last and local_files.exists(os.path.join(folder, name)):
+            return None if local_files.exists(os.path.join(folder, f"{name[:20]}.log")) else name
+    return None
