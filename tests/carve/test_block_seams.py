@@ -131,3 +131,24 @@ def test_a_header_in_two_blocks_is_not_torn(before_block: int, tmp_path: Path) -
     assert (done.exit_code, [row["batches"] for row in rows if row["kind"] == "group"]) == (0, [3])
     # The CRC of a batch ends 21 bytes after its start: from there on it proves that both blocks are of one file.
     assert [row["strength"] for row in rows if row["kind"] == "link"] == ["guess"] * (before_block < 21)
+
+
+@pytest.mark.parametrize("shared", [0, 1, 2, 5, 8])
+def test_a_file_begins_where_the_end_of_a_batch_of_another_was(shared: int, tmp_path: Path) -> None:
+    """The end of a batch is lost, and the next block begins with the same bytes: the batch there is found, too."""
+    before = batch(0, 0, [(0, b"k", b"P0" + bytes(BLOCK - 73 + shared))])
+    assert len(before) == BLOCK + shared
+    image = tmp_path / "image"
+    image.write_bytes(before[:BLOCK] + log("P1", (300, 300)))
+    assert [group.name for group in groups_of(image, tmp_path / "new")] == ["group-001", "group-002"]
+    written = {b"".join(path.read_bytes() for path in group.iterdir()) for group in (tmp_path / "new").glob("group-*")}
+    assert written == {before, log("P1", (300, 300))}
+
+
+def test_a_batch_that_ends_after_the_start_of_a_block_hides_no_batch_in_its_value(tmp_path: Path) -> None:
+    """A value that holds a segment is not taken for a file that begins there."""
+    inner = log("P1", (300,))
+    outer = batch(0, 0, [(0, b"k", bytes(BLOCK - 70) + inner)])
+    assert outer.find(inner) == BLOCK
+    (tmp_path / "image").write_bytes(outer)
+    assert [row["batches"] for row in carve(tmp_path / "image", "--block-size", BLOCK) if row["kind"] == "group"] == [1]

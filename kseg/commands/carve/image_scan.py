@@ -175,7 +175,23 @@ class _Scan:
             return
         for row in range(good):
             self._append(row)
-        buffer.skip_to(position + sum(batches.size[:good]))
+        self._skip_run(position + sum(batches.size[:good]))
+
+    def _skip_run(self, end: int) -> None:
+        """Skip batches that end at ``end``, or stop before it, where a batch of another file begins with a block.
+
+        A marker and many records end with zeros, and a base offset begins with zeros. So the first bytes of another file
+        can complete a batch whose last bytes are elsewhere. A batch that begins this close to the end of another one ends
+        after it, so it is not part of a value.
+        """
+        buffer = self._buffer
+        start = end - end % self._block
+        if start < end < start + CRC_END and start > buffer.position:
+            buffer.skip_to(start)
+            buffer.fill(RECORD_BATCH_OVERHEAD)
+            if framing.plausible(buffer.data, buffer.start, buffer.end, MOST_BATCH):
+                return
+        buffer.skip_to(end)
 
     def _append(self, row: int) -> None:
         batches, run = self._batches, self._run
