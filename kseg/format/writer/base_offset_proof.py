@@ -9,16 +9,23 @@ from collections import Counter
 from kseg.format.record.offset_evidence import one_bit_apart, out_of_reach
 from kseg.format.writer.increasing_offsets import FAR, LocatedBatch, most_in_order
 
+# The orders of more batches are not compared.
+_MOST_ORDERED = 5
+
 
 class BaseOffsetProof:
     """The proofs that a block of batches, in the order of the file, holds for the base offset of one of them.
 
     A base offset is proved under two conditions. First, the batches that are adjacent in the file leave it one place only,
     and these join the batches beyond them. Second, the batches on both sides are adjacent and leave the same place, or the
-    stored offset differs from it in one bit, or a producer's sequences and the timestamps continue through it. Against it
-    is the possibility that the batch was moved or copied here: a hole at the offsets it names, or the same batch
-    elsewhere. Timestamps alone are not evidence: producers send late. ``ended``: a side file, not a batch, is after the last
-    batch of the segment.
+    stored offset differs from it in one bit, or a producer's sequences and the timestamps continue through it and as many
+    offsets are missing there as it has. Sequences do not show how many offsets compaction has removed between two batches.
+
+    Against it is the possibility that the batch was moved or copied here: a hole at the offsets it names, another batch
+    with the offsets of the place, sequences that do not continue, or the same batch elsewhere. In a log with gaps, a wrong
+    neighbour can leave a place by chance. Timestamps alone are not evidence: producers send late.
+
+    ``ended``: a side file, not a batch, is after the last batch of the segment.
     """
 
     def __init__(
@@ -34,7 +41,8 @@ class BaseOffsetProof:
         self._newest = newest
         self._ended = ended
         self._lowest = name or 0
-        self._ranges: list[tuple[int, int]] | None = None
+        self._ranges: list[tuple[int, int, int]] | None = None
+        self._gaps: list[int] | None = None
         self._highest: int | None = None
         self._copies: Counter[tuple[int, int]] | None = None
 
@@ -52,36 +60,67 @@ class BaseOffsetProof:
         one_bit = one_bit_apart(batch.stored, proved.stored)
         begins = batch.position == before.end if before else not batch.position and self._name is not None
         enclosed = begins and after is not None and batch.end == after.position
-        continued = _sequences_fit(batch, before, after) and _times_fit(batch, before, after)
+        fills = before is not None and before.high + 1 == low and after is not None and proved.high + 1 == after.low
+        continued = fills and _sequences_fit(batch, before, after) and _times_fit(batch, before, after)
         if not (one_bit or enclosed or continued):
-            return None
-        adjacent = enclosed or (begins and not n)
-        # Bytes are lost on one side. Then the neighbour on the other side must be confirmed by the batch beyond it.
-        if not adjacent and not (self._confirms(n - 2) if begins else self._confirms(n + 1)):
             return None
         if self._is_copied(n) and not (one_bit and enclosed and self._repeats(n)):
             return None
         # ``misplaced_offset_finding`` states a proof under this condition, which needs no other batch of the partition.
         if enclosed and out_of_reach(batch.stored, proved.stored):
             return proved
-        if one_bit and abs(low - batch.low) < FAR and _strictly_between(batch, before, after):
-            return proved
-        if adjacent and not _times_contradict(batch, before, after):
-            return None if self._may_be_moved(n, 0) else proved
-        if adjacent and (one_bit or enclosed):
-            # Its timestamps speak for another place. As many offsets can be missing there as the block has.
-            if not one_bit and (batch.low < self._lowest or (batch.low >= self._limit and not self._newest)):
-                return None  # it can be from another segment
-            return None if self._may_be_moved(n, self._highest_without(n) - self._lowest + 1) else proved
-        # The batches before a moved one can be lost with those bytes.
-        alike = sum(one.crc == batch.crc for one in self._block) > 1
-        return None if alike or self._may_be_moved(n, FAR) else proved
+        if _sequences_contradict(before, proved) or _sequences_contradict(proved, after) or self._is_claimed(n, proved):
+            return None
+        if not self._is_only_place(n, low, before, after, exact=enclosed or fills, one_bit=one_bit):
+            return None
+        adjacent = enclosed or (begins and not n)
+        # Bytes are lost on one side. Then the neighbour on the other side must be confirmed by the batch beyond it.
+        if not adjacent and not (self._confirms(n - 2) if begins else self._confirms(n + 1)):
+            return None
+        if adjacent:
+            moved = self._may_be_from_elsewhere(n, before, after, one_bit=one_bit, enclosed=enclosed)
+        else:
+            # The batches before a moved one can be lost with those bytes.
+            moved = sum(one.crc == batch.crc for one in self._block) > 1 or self._may_be_moved(n, FAR)
+        return None if moved else proved
+
+    def _is_only_place(
+        self, n: int, low: int, before: LocatedBatch | None, after: LocatedBatch | None, *, exact: bool, one_bit: bool
+    ) -> bool:
+        """Return whether gaps of the log leave batch ``n`` no other place than ``low``.
+
+        ``exact``: its neighbours leave as many offsets as it has. In a log with gaps this can be chance.
+        """
+        dense = self._is_dense_without(n)
+        if not exact and (after is not None or not dense) and not self._is_only_far_place(n, low, before, after):
+            return False
+        if dense:
+            return True
+        times_fit = one_bit or not _times_contradict(self._block[n], before, after)
+        return times_fit and self._is_contradicted(n, before, after)
+
+    def _may_be_from_elsewhere(
+        self, n: int, before: LocatedBatch | None, after: LocatedBatch | None, *, one_bit: bool, enclosed: bool
+    ) -> bool:
+        """Return whether batch ``n``, between adjacent batches, may be right where its offsets are missing."""
+        batch = self._block[n]
+        as_many = self._highest_without(n) - self._lowest + 1
+        if not _times_contradict(batch, before, after):
+            ordered = one_bit or _sequences_fit(batch, before, after) or (self._ended and n == len(self._block) - 1)
+            return self._may_be_moved(n, 0 if ordered else as_many)
+        # Its timestamps speak for another place. As many offsets can be missing there as the block has.
+        if not (one_bit or enclosed):
+            return self._may_be_moved(n, FAR)
+        if not one_bit and (batch.low < self._lowest or (batch.low >= self._limit and not self._newest)):
+            return True  # it can be from another segment
+        return self._may_be_moved(n, as_many)
 
     def proved_run(self, first: int, stop: int) -> list[LocatedBatch]:
         """Return the batches ``first`` to ``stop`` (exclusive) with their proved offsets, an empty list without proof.
 
         The batches are adjacent in the file, and fill the offsets between the batches around them, which join those beyond.
-        Each has its offset, or one that differs in one bit and is missing nowhere else, or the timestamps rise through all.
+        Each has its offset or one that differs in one bit, or the timestamps rise through all. None of the offsets that
+        change is missing elsewhere, and in no other order of the batches one of them is right.
         """
         block = self._block
         before = block[first - 1] if first else self._before
@@ -111,8 +150,13 @@ class BaseOffsetProof:
             return []  # see ``is_proved``
         # Two swapped batches differ in one bit of their offsets, too.
         falling = any(0 <= other.last_time < one.first_time for one, other in itertools.pairwise(around))
-        moved = any(self._may_be_moved(n, falling * (self._highest_without(n) - self._lowest + 1)) for n in changed)
-        return placed if rising or (near and not moved) else []
+        outside = [n for n in changed if block[n].low < placed[0].low or block[n].high > placed[-1].high]
+        moved = any(self._may_be_moved(n, falling * (self._highest_without(n) - self._lowest + 1)) for n in outside)
+        pairs = list(itertools.pairwise(around))
+        if moved or any(_sequences_contradict(one, other) for one, other in pairs):
+            return []
+        ordered = all(_sequence_follows(one, other) for one, other in pairs)
+        return placed if (rising or near) and (ordered or not _fits_in_other_order(block[first:stop], placed)) else []
 
     def _place(
         self, n: int, batch: LocatedBatch, before: LocatedBatch | None, after: LocatedBatch | None
@@ -158,6 +202,61 @@ class BaseOffsetProof:
         """Return whether the batches ``n`` and ``n + 1`` exist and join."""
         return 0 <= n < len(self._block) - 1 and self._joins(n)
 
+    def _is_dense_without(self, n: int) -> bool:
+        """Return whether no offsets are missing between adjacent batches of the block, except next to batch ``n``.
+
+        A wrong offset leaves a gap on one side, and contradicts the batch on the other side: this is not a missing offset.
+        """
+        if self._gaps is None:
+            steps = [other.low - one.high - 1 for one, other in itertools.pairwise(self._block)]
+            near = zip([0, *steps], steps, [*steps[1:], 0], strict=False)
+            self._gaps = [
+                at for at, (before, gap, after) in enumerate(near)
+                if before >= 0 < gap and after >= 0 and self._block[at].end == self._block[at + 1].position
+            ]  # fmt: skip
+        return all(at in (n - 1, n) for at in self._gaps[:3])
+
+    def _is_contradicted(self, n: int, before: LocatedBatch | None, after: LocatedBatch | None) -> bool:
+        """Return whether a neighbour that joins the one beyond it contradicts the stored offsets of batch ``n``.
+
+        If only one neighbour contradicts them, that one can be wrong instead. If none does, either one counts.
+        """
+        block, batch = self._block, self._block[n]
+        if n > 1:
+            joins_before = self._joins(n - 2)
+        else:
+            joins_before = not n or (not block[0].position and block[0].low == self._name)
+        if n + 2 < len(block):
+            joins_after = self._joins(n + 1)
+        else:
+            joins_after = n + 1 == len(block) or (self._after is not None and block[-1].high + 1 == self._after.low)
+        behind = before is not None and batch.low <= before.high
+        ahead = after is not None and batch.high >= after.low
+        return (joins_before and (behind or not ahead)) or (joins_after and (ahead or not behind))
+
+    def _is_only_far_place(self, n: int, low: int, before: LocatedBatch | None, after: LocatedBatch | None) -> bool:
+        """Return whether ``low`` is far from the stored offset of batch ``n``, and the only place for it by one flipped bit.
+
+        A near place can differ in one bit by chance.
+        """
+        floor = self._floor if before is None else before.high
+        limit = floor + FAR if after is None else after.low
+        places = sum(floor < first and last < limit for first, last in self._block[n].one_bit_places())
+        return places == 1 and abs(low - self._block[n].low) >= FAR
+
+    def _is_claimed(self, n: int, placed: LocatedBatch) -> bool:
+        """Return whether another batch has offsets of the place of batch ``n``."""
+        ranges = self._sorted_ranges()
+        at = bisect_left(ranges, (placed.low, -1, 0))
+        if at and ranges[at - 1][1] >= placed.low:
+            at -= 1
+        while at < len(ranges) and ranges[at][0] <= placed.high:
+            low, _, m = ranges[at]
+            if m != n and self._block[m].low == low:  # not corrected since
+                return True
+            at += 1
+        return False
+
     def _is_copied(self, n: int) -> bool:
         """Return whether the batch is here twice."""
         if self._copies is None:
@@ -174,14 +273,18 @@ class BaseOffsetProof:
 
         ``lost`` is the most offsets that could be missing before it, after the highest offset of the others.
         """
-        if self._ranges is None:
-            self._ranges = sorted((one.low, one.high) for one in self._block)
-        batch = self._block[n]
-        at = bisect_left(self._ranges, (batch.low, batch.high))
-        before = self._ranges[at - 1][1] if at else self._lowest - 1
-        after = self._ranges[at + 1][0] if at + 1 < len(self._ranges) else 1 << 63
+        ranges, batch = self._sorted_ranges(), self._block[n]
+        at = bisect_left(ranges, (batch.low, batch.high, 0))
+        before = ranges[at - 1][1] if at else self._lowest - 1
+        after = ranges[at + 1][0] if at + 1 < len(ranges) else 1 << 63
         highest = self._highest_without(n)
         return before < batch.low and batch.high < min(after, self._limit) and batch.low <= highest + 1 + lost
+
+    def _sorted_ranges(self) -> list[tuple[int, int, int]]:
+        """Return the first and last stored offset of all batches, and their numbers, in the order of the offsets."""
+        if self._ranges is None:
+            self._ranges = sorted((one.low, one.high, m) for m, one in enumerate(self._block))
+        return self._ranges
 
     def _highest_without(self, n: int) -> int:
         """Return the highest offset of the batches that can stay, without batch ``n``."""
@@ -196,15 +299,60 @@ class BaseOffsetProof:
         return max((one.high for one, stays in kept if stays), default=-1)
 
 
+def _fits_in_other_order(stored: list[LocatedBatch], placed: list[LocatedBatch]) -> bool:
+    """Return whether another order of the corrected batches explains their stored offsets as well as that of the file.
+
+    One of them keeps its offset in it, and none has more than one flipped bit, unless it has in the order of the file, too.
+    """
+    pairs = list(zip(stored, placed, strict=True))
+    changed = [pair for pair in pairs if pair[0].stored != pair[1].stored]
+    right = {one.low: one.high + 1 for old, one in pairs if old.stored == one.stored}
+    low, high = placed[0].low, placed[-1].high
+    inside = any(
+        low <= old.low and old.high <= high and all(end <= old.low or old.high < begin for begin, end in right.items())
+        for old, _ in changed
+    )
+    if not inside or len(changed) > _MOST_ORDERED:
+        return inside
+    return any(_explains(order, right, low) for order in itertools.permutations(changed))
+
+
+def _explains(order: tuple[tuple[LocatedBatch, LocatedBatch], ...], right: dict[int, int], low: int) -> bool:
+    """Return whether batches fit in that order from offset ``low`` on, next to the ranges ``right``, and one is right."""
+    kept = False
+    for old, placed in order:
+        while low in right:
+            low = right[low]
+        one = old.beginning_at(low)
+        if any(low < begin <= one.high for begin in right):
+            return False
+        same = one.stored == old.stored
+        if not same and not one_bit_apart(one.stored, old.stored) and one_bit_apart(placed.stored, old.stored):
+            return False
+        kept = kept or same
+        low = one.high + 1
+    return kept
+
+
 def _sequences_fit(batch: LocatedBatch, before: LocatedBatch | None, after: LocatedBatch | None) -> bool:
     """Return whether both neighbours are of the batch's producer, and its sequence lies between theirs."""
-    if batch.producer is None or before is None or after is None:
+    if before is None or after is None:
         return False
-    return (
-        before.producer == batch.producer == after.producer
-        and before.next_sequence == batch.sequence
-        and batch.next_sequence == after.sequence
-    )
+    return _sequence_follows(before, batch) and _sequence_follows(batch, after)
+
+
+def _sequences_contradict(batch: LocatedBatch | None, following: LocatedBatch | None) -> bool:
+    """Return whether a batch with the next offset is of the same producer, but does not have its next sequence."""
+    if batch is None or following is None or batch.high + 1 != following.low:
+        return False
+    same = batch.producer is not None and batch.producer == following.producer
+    return same and not _sequence_follows(batch, following)
+
+
+def _sequence_follows(batch: LocatedBatch, following: LocatedBatch) -> bool:
+    """Return whether a batch has the next sequence of the same producer."""
+    same = batch.producer is not None and batch.producer == following.producer
+    return same and batch.next_sequence == following.sequence
 
 
 def _times_fit(batch: LocatedBatch, before: LocatedBatch | None, after: LocatedBatch | None) -> bool:
@@ -218,13 +366,3 @@ def _times_contradict(batch: LocatedBatch, before: LocatedBatch | None, after: L
     """Return whether all timestamps of a batch are earlier than those before it, or later than those after it."""
     early = before is not None and 0 <= batch.last_time < before.first_time
     return early or (after is not None and 0 <= after.last_time < batch.first_time)
-
-
-def _strictly_between(batch: LocatedBatch, before: LocatedBatch | None, after: LocatedBatch | None) -> bool:
-    """Return whether all timestamps of a batch are later than those before it, and earlier than those after it.
-
-    A batch that was moved here does not fit so well: its timestamps are those of another place.
-    """
-    if before is None or after is None or before.last_time < 0:
-        return False
-    return before.last_time < batch.first_time <= batch.last_time < after.first_time
