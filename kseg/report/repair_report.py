@@ -290,9 +290,10 @@ def _verdict(one: SegmentRepair, result: RepairResult) -> str:
     ranges = f"{count_of(one.lost_ranges, 'range')} {_lost(one)} ({count_of(one.lost_bytes, 'byte')})"
     before, renamed = len(result.lost_before), result.renamed
     missing = len(result.missing) - before
-    lost = ranges if some else "nothing else lost" if before else "no data lost"
+    earlier = f"offsets lost before this repair in {count_of(before, 'place')}" if before else ""
+    lost = ranges if some else earlier or "no data lost"
     lost += f" in the other replicas; {count_of(len(result.unread), 'replica')} unreadable" if result.unread else ""
-    lost = f"offsets lost before this repair in {count_of(before, 'place')}; {lost}" if before else lost
+    lost += f"; {earlier}" if some and before else ""
     lost += f"; offsets missing between segments in {count_of(missing, 'place')}" if missing else ""
     names = f"; {count_of(renamed, 'segment name')} corrected" if renamed else ""
     salvaged = f"; {count_of(one.salvaged, 'batch')} kept in part" if one.salvaged else ""

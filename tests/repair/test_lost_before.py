@@ -129,5 +129,5 @@ def test_the_verdict_names_what_was_lost_before(tmp_path: Path) -> None:
     _write(folder, (0, _HOLE))
     done = invoke("repair", folder, tmp_path / "new")
     assert done.exit_code == 1
-    assert done.stdout.startswith("offsets lost before this repair in 1 place; nothing else lost")
+    assert done.stdout.startswith("offsets lost before this repair in 1 place; 0 batches corrected\n")
     assert "no data lost" not in done.stdout

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from kseg.commands.repair.repair_losses import LostOffsets, SegmentRepair, message
 from kseg.format.checks.compaction_evidence import COMPACTED_TOPICS, CompactionEvidence, orphan_within
 from kseg.format.checks.offset_checks import gap_finding
-from kseg.format.sidefiles.checkpoints import checkpoint_offset
+from kseg.format.sidefiles.named_ends import checkpointed
 from kseg.format.storage.naming import CLEANER_OFFSETS, LOG_STARTS, is_index
 from kseg.format.storage.source import local_size, topic_partition
 from kseg.format.writer.output_guards import PartitionFolder
@@ -39,12 +40,15 @@ class PartitionGaps:
     """
 
     def __init__(self, partition: PartitionFolder, replicas: Sequence[str] = ()) -> None:
-        folders = replicas or [str(partition.path)]
-        cleaned = [offset for each in folders if (offset := checkpoint_offset(each, CLEANER_OFFSETS)) is not None]
+        folders = [Path(replica) for replica in replicas] or [partition.path]
+        log_starts, cleaned = (
+            [offset for folder in folders for offset in checkpointed(folder, (name,))]
+            for name in (LOG_STARTS, CLEANER_OFFSETS)
+        )
         self._evidence = CompactionEvidence(
-            max(checkpoint_offset(each, LOG_STARTS) or 0 for each in folders),
+            max(log_starts, default=0),
             max(cleaned, default=None),
-            compacted=topic_partition(os.path.join(folders[0], "x"))[0] in COMPACTED_TOPICS,
+            compacted=topic_partition(str(folders[0] / "x"))[0] in COMPACTED_TOPICS,
         )
         self._partition = partition
         logs = {name.removesuffix(".swap").removesuffix(".log") for name in partition.logs}

@@ -52,7 +52,7 @@ def named_ends(log: Path, *, checkpoints: bool = True) -> frozenset[int]:
     ends = {entry.start_offset for entry in stored_leader_epochs(log.parent) or ()}
     ends |= {entry.offset + 1 for entry in index_reader.offset_entries(str(log))}
     ends |= {entry.offset + 1 for entry in index_reader.time_entries(str(log))}
-    ends |= set(_checkpointed(log.parent, _CHECKPOINTS)) if checkpoints else set()
+    ends |= set(checkpointed(log.parent, _CHECKPOINTS)) if checkpoints else set()
     return frozenset(of_names[bisect_right(of_names, base) :]).union(end for end in ends if end > base)
 
 
@@ -89,7 +89,7 @@ def is_of_unknown_content(log: Path) -> bool:
         return False
     folder, base = Path(os.path.abspath(log)).parent, base_offset_of(log.name) or 0
     others = [name for name in local_files.names_in(folder) if is_log(name) and (base_offset_of(name) or 0) < base]
-    known_empty = any(offset <= base for offset in _checkpointed(folder, (HIGH_WATERMARKS,)))
+    known_empty = any(offset <= base for offset in checkpointed(folder, (HIGH_WATERMARKS,)))
     return not others and not known_empty and not is_in_use(str(folder.parent))
 
 
@@ -122,7 +122,7 @@ def lost_log(folder: Path) -> tuple[str, int | None] | None:
     return (logs[0], None) if with_bytes and is_of_unknown_content(folder / logs[0]) else None
 
 
-def _checkpointed(folder: Path, names: Iterable[str]) -> Iterator[int]:
+def checkpointed(folder: Path, names: Iterable[str]) -> Iterator[int]:
     """Yield the offsets of the partition in the checkpoints of its log directory that can be read."""
     for name in names:
         with suppress(KsegError):
