@@ -168,7 +168,7 @@ def test_swapped_batches_with_late_timestamps_go_back(first: int, sequenced: boo
 
 
 def test_sequences_do_not_show_how_many_offsets_compaction_removed(tmp_path: Path) -> None:
-    """A batch with an overwritten base offset next to lost bytes is left out of a log with gaps, though sequences continue."""
+    """A batch with an overwritten base offset next to lost bytes is left out of a log with gaps: sequences prove nothing."""
     firsts = [0, 3, 6, 12, 21, 24]
     batches = [
         build_batch(

@@ -71,7 +71,11 @@ def moved_batches(
             below = placed[at - 1] if at else None
             hole = _Hole(below.high if below else floor, below, placed[at] if at < len(placed) else None)
             room = _Room(*_around(block, n, staying, floor), placed)
-            if not hole.has(batch) or not hole.times_fit(batch) or not _was_moved(batch, hole, room):
+            if (
+                not hole.has(batch)
+                or not (hole.joins(batch) or hole.times_fit(batch))
+                or not _was_moved(batch, hole, room)
+            ):
                 continue
             to = homes[below.position] if below else 0
             found.append(MovedBatch(batch.position, batch.end, batch.low, batch.high, room.low, to))
