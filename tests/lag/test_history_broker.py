@@ -111,8 +111,11 @@ def test_commits_and_appends_by_minute(tmp_path: Path) -> None:
                 for (name, at), offsets in script.commits.items()
                 if name == group and at <= minute
             )
+            # A group's first commit follows none.
+            first_here = min(script.commits[group, minute], default=last)
             before = max(
-                (max(o) for (name, at), o in script.commits.items() if name == group and at < minute), default=last
+                (max(o) for (name, at), o in script.commits.items() if name == group and at < minute),
+                default=first_here,
             )
             ended = sum(timestamp < end for timestamp in script.appends)
             expected = {
