@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 # The number of skipped files that are listed by name.
 _SKIPPED_SHOWN = 8
 #: Formats that have no place for the number of findings that are not listed.
-_SILENT = frozenset({"csv", "parquet", "sarif"})
+_SILENT = frozenset({"csv", "sarif"})
 # The number of known findings that no longer occur that are listed.
 _GONE_SHOWN = 20
 

@@ -17,6 +17,7 @@ import pytest
 
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.cli import invoke
+from tests.support.damage import batches_of
 from tests.support.fuzzing import cases
 from tests.support.records import NOW
 
@@ -166,16 +167,12 @@ def _write(random: Random, broker: Broker, folder: Path) -> Damaged:
 def _batches(folder: Path) -> list[Batch]:
     """Return the batches of an undamaged log. Their epochs are those that the values name."""
     found = []
-    for path in sorted(folder.glob("*.log")):
-        data, at = path.read_bytes(), 0
-        while at < len(data):
-            end = at + 12 + int.from_bytes(data[at + 8 : at + 12])
-            first, delta = int.from_bytes(data[at : at + 8]), int.from_bytes(data[at + 23 : at + 27])
-            epoch = int(data[at:end].partition(b"epoch ")[2].partition(b"\0")[0])
-            batch = Batch(first, first + delta, epoch)
-            assert data[at:end] == batch.data()
-            found.append(batch)
-            at = end
+    for data in batches_of(folder):
+        first, delta = int.from_bytes(data[:8]), int.from_bytes(data[23:27])
+        epoch = int(data.partition(b"epoch ")[2].partition(b"\0")[0])
+        batch = Batch(first, first + delta, epoch)
+        assert data == batch.data()
+        found.append(batch)
     return found
 
 

@@ -87,14 +87,7 @@ def _damage(random: Random, folder: Path, log: _Log) -> set[int]:
 
 def _written(folder: Path) -> dict[int, bytes]:
     """Return the batches of an undamaged log by their first offset."""
-    found = {}
-    for path in sorted(folder.glob("*.log")):
-        data, at = path.read_bytes(), 0
-        while at < len(data):
-            end = at + 12 + int.from_bytes(data[at + 8 : at + 12])
-            found[int.from_bytes(data[at : at + 8])] = data[at:end]
-            at = end
-    return found
+    return {int.from_bytes(data[:8]): data for data in damage.batches_of(folder)}
 
 
 @pytest.mark.fuzz

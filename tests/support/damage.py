@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from crc32c import crc32c
 
@@ -71,6 +73,16 @@ def entries(data: bytes) -> list[Place]:
         found.append(Place(at, end, magic))
         at = end
     return found
+
+
+def batches_of(folder: Path) -> Iterator[bytes]:
+    """Yield the batches of an undamaged log, which is nothing but batches."""
+    for path in sorted(folder.glob("*.log")):
+        data, end = path.read_bytes(), 0
+        for place in entries(data):
+            end = place.end
+            yield data[place.at : end]
+        assert end == len(data), path
 
 
 def get(data: bytes, at: int, field: str) -> int:

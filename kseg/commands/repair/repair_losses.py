@@ -115,8 +115,8 @@ class SegmentRepair:
     them ends at ``last_legacy_offset``.
 
     ``gap_count`` times offsets are missing between batches that no lost bytes explain; ``gaps`` are (position, first, last
-    offset) of the first of these. ``intact_start``: no bytes before the first kept batch are lost. ``keyless`` and
-    ``thinned`` are those of ``CompactionEvidence``.
+    offset) of the first of these. ``intact_start``: no bytes before the first kept batch are lost. ``keyless``: a
+    record has no key. ``thinned`` is that of ``CompactionEvidence``.
     """
 
     source: str

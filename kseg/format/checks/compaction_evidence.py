@@ -18,8 +18,8 @@ class CompactionEvidence:
     """The signs of compaction in a partition's segments, and what its log directory knows.
 
     ``log_start`` and ``cleaned`` are its offsets in the checkpoints of log starts and of the cleaner, ``compacted``: the
-    topic is known to be compacted. ``thinned``: a batch has fewer records than offsets, or a delete horizon. ``keyless``: a
-    record has no key; ``keyless_from`` is the base offset of the first segment with one. ``unopened``: compressed v0 or v1
+    topic is known to be compacted. ``thinned``: a batch has fewer records than offsets, or a delete horizon.
+    ``keyless_from`` is the base offset of the first segment with a record that has no key. ``unopened``: compressed v0 or v1
     message sets were not decompressed. ``gaps`` is the number of gaps between batches.
     """
 
@@ -27,14 +27,12 @@ class CompactionEvidence:
     cleaned: int | None = None
     compacted: bool = False
     thinned: bool = False
-    keyless: bool = False
     unopened: bool = False
     gaps: int = 0
     keyless_from: int | None = None
 
     def add_keyless(self, base: int) -> None:
         """Add that the segment with this base offset has a record without a key. Segments are added in order."""
-        self.keyless = True
         if self.keyless_from is None:
             self.keyless_from = base
 
@@ -69,7 +67,7 @@ class CompactionEvidence:
             return True, f"lost, because {orphan} belongs to a missing segment"
         if self.keyless_from is not None and self.keyless_from < base:
             return True, "lost, because earlier records have no key, so the log was not compacted"
-        if self.keyless:
+        if self.keyless_from is not None:
             return True, "probably lost, because a compacted topic has no records without a key"
         if self.gaps >= SEVERAL:
             return False, f"probably compacted, because there are {self.gaps} gaps between batches"

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kseg.errors import UnreadableError, UsageError
-from kseg.format.storage import file_access, local_files
+from kseg.format.storage import local_files
 from kseg.format.storage.local_files import skip_special
 from kseg.format.storage.naming import logs_among, partition_of
-from kseg.format.storage.segment_files import check_complete, is_folder, walk_folders
-from kseg.text import count_of
+from kseg.format.storage.segment_files import check_complete, is_folder, walk_folders, warn_skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +74,6 @@ def _partitions_in(log_dir: str) -> dict[tuple[str, int], str]:
     check_complete(log_dir)
     if not found:
         raise UnreadableError(f"{log_dir}: no segment found: give a log directory, a partition folder or a segment")
-    for names, what in ((skipped, "not in use"), (unnamed, "whose name is no TOPIC-PARTITION")):
-        if names:
-            more = " and others" if len(names) > 1 else ""
-            file_access.current().warn(f"{log_dir}: skipped {count_of(len(names), 'folder')} {what}: {names[0]}{more}")
+    warn_skipped(log_dir, skipped, "not in use")
+    warn_skipped(log_dir, unnamed, "whose name is no TOPIC-PARTITION")
     return found

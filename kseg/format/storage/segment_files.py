@@ -90,12 +90,16 @@ def find_in_use(path: str) -> Iterator[SegmentFile]:
             continue
         for file in files:
             yield file
-    if skipped:
-        more = " and others" if len(skipped) > 1 else ""
-        folders = f"{count_of(len(skipped), 'folder')} not in use: {next(iter(skipped))}{more}"
-        file_access.current().warn(f"{path}: skipped {folders}")
-        if file is None:
-            raise UnreadableError(f"{path}: no segment in use found")
+    warn_skipped(path, list(skipped), "not in use")
+    if skipped and file is None:
+        raise UnreadableError(f"{path}: no segment in use found")
+
+
+def warn_skipped(path: str, folders: Sequence[str], why: str) -> None:
+    """Warn that folders below a path were skipped, if there are any."""
+    if folders:
+        more = " and others" if len(folders) > 1 else ""
+        file_access.current().warn(f"{path}: skipped {count_of(len(folders), 'folder')} {why}: {folders[0]}{more}")
 
 
 def folders_at(
