@@ -7,12 +7,9 @@ from random import Random
 
 import pytest
 
-from kseg.commands.validate.folder_checks import check_folders
-from kseg.commands.validate.validate_ranges import validate_files
 from kseg.format.segment import several_processes, split_points
-from kseg.format.storage.segment_files import find_segments
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_wrapper
-from kseg.results import Settings
+from kseg.library import validate
 from tests.support.fuzzing import cases
 
 Missing = list[tuple[str, int | None, int | None]]
@@ -20,23 +17,23 @@ Missing = list[tuple[str, int | None, int | None]]
 
 def missing(folder: Path, jobs: int = 1) -> Missing:
     """Return (rule, first offset, last offset) of each range of missing offsets."""
-    files = list(find_segments(str(folder)))
-    settings = Settings()
-    results = check_folders(files, settings, validate_files(files, settings, jobs))
-    found = [verdict.finding for result in results for verdict in result.verdicts]
+    found = [verdict.finding for result in validate(folder, jobs=jobs).files for verdict in result.verdicts]
     return sorted(
         (one.rule, one.offset, one.last_offset) for one in found if one.rule in ("missing-batches", "offset-gap")
     )
 
 
 def sets(seed: int, magic: int, codec: str) -> tuple[list[bytes], list[bytes]]:
-    """Return a log of message sets with some of them removed, and the same log as v2 batches."""
-    random = Random(seed)
+    """Return a log of message sets with some of them removed, and the same log as v2 batches.
+
+    Every second log has keys, so that it could be compacted: how many gaps it has decides whether they are lost.
+    """
+    random, key = Random(seed), b"k" if seed % 2 else None
     old, new, offset = [], [], 0
     for _ in range(random.randint(4, 40)):
         values = [random.randbytes(random.randint(1, 90)) for _ in range(random.randint(1, 6))]
         records = [
-            PlainRecord(offset=offset + i, timestamp=magic - 1, key=None, value=value) for i, value in enumerate(values)
+            PlainRecord(offset=offset + i, timestamp=magic - 1, key=key, value=value) for i, value in enumerate(values)
         ]
         offset += len(records)
         if random.random() < 0.15:
