@@ -32,7 +32,7 @@ from kseg.format.storage.source import open_source
 from tests.support import damage
 from tests.support.cli import PLAIN, invoke
 from tests.support.fixtures import SEGMENTS
-from tests.support.metadata_logs import place_folders
+from tests.support.metadata_logs import FEATURE, broker, controller, folder_for, place_folders, placements, write_log
 from tools.lab.recovery_scenes import INDEX_INTERVAL, OFFLINE, REFUSED, SCENES, SOUND, TRANSACTIONS, Scene, log
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "recovery" / "4.3.0.jsonl"
@@ -434,6 +434,25 @@ def test_one_log_dir_has_the_metadata_log(tmp_path: Path) -> None:
     assert steps_of(one, other) == set()
     shutil.copytree(one / METADATA_LOG, other / METADATA_LOG)
     assert ("refuse", METADATA_LOG) in steps_of(one, other) & steps_of(other, one)
+
+
+@pytest.mark.parametrize(
+    ("controllers", "identified", "ends"),
+    [((), True, True), ((1, 2), True, True), ((2,), True, False), ((2,), False, True)],
+)
+def test_a_record_that_ends_only_controllers_ends_no_broker(
+    controllers: tuple[int, ...], identified: bool, ends: bool, tmp_path: Path
+) -> None:
+    """Node 1 starts if other nodes are the controllers; without its id, or the registrations, it may be one."""
+    log_dir = make_log_dir(tmp_path, clean=True, metadata=False)
+    gone = ("UnregisterBroker", 0, {"brokerId": 9, "brokerEpoch": 1})
+    changes = (FEATURE, broker(1, 1), *map(controller, controllers), *placements(log_dir, 1), gone)
+    write_log(folder_for(log_dir) / f"{0:020}.log", changes)
+    if not identified:
+        (log_dir / "meta.properties").unlink()
+    stopped = [row["why"] for row in rows(log_dir) if row["kind"] == "step" and row["action"] == "refuse"]
+    assert any("controllers end at the UnregisterBroker record" in why for why in stopped) == ends
+    assert any("brokers end" in why for why in stopped) is False
 
 
 def metadata_losses(*paths: Path) -> list[tuple[str, str]]:

@@ -172,3 +172,22 @@ def test_append_times_are_the_leaders(tmp_path: Path) -> None:
         assert rules == {"append-time-regression": Severity.WARNING}
         sent = {verdict.rule.name for verdict in verdicts(SETS[name], tmp_path, sent=True)}
         assert "append-time-regression" not in sent
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("two v2", "only one v2 batch"), ("v1 and v2", "only one v2 batch"), ("two wrappers v1", "KAFKA-1718"),
+        ("plain, wrapper v0", "KAFKA-1718"), ("v0 and v1", "messages of one version"), ("plain v1", None), ("v2", None),
+    ],
+)  # fmt: skip
+def test_a_leader_accepts_one_batch_or_plain_messages_of_one_version(
+    name: str, reason: str | None, tmp_path: Path
+) -> None:
+    """The reason is that of the set; in a log and in a fetch response any number of batches follow one another."""
+    reasons = [
+        one.finding.facts["why"] for one in verdicts(SETS[name], tmp_path, sent=True) if "batches" in one.rule.name
+    ]
+    assert len(reasons) == bool(reason)
+    assert all(str(reason) in why for why in reasons)
+    assert "several-batches" not in {one.rule.name for one in verdicts(SETS[name], tmp_path, sent=False)}

@@ -18,7 +18,9 @@ from tools.proof.figures import report
 _SEGMENT = Path(__file__).parents[2] / "fixtures" / "segments" / "4.3.0-v2-lz4-compacted" / "00000000000000000000.log"
 _COMMANDS = (["--version"], ["validate", str(_SEGMENT)])
 _STEP = 0.00125
-#: A traceback that names one of these is of kseg. kseg's finder of an editable installation is the installer's.
+#: Python reports an interrupt by one of these; without a line of code that runs, by the last one alone.
+_REPORTS = ("Traceback", "rror", "KeyboardInterrupt")
+#: A report that names one of these is of kseg. kseg's finder of an editable installation is the installer's.
 _OURS = ("/kseg/", "kseg_script.py", "internal error")
 
 
@@ -30,7 +32,7 @@ def ended(command: list[str], delay: float) -> str:
     time.sleep(delay)
     started.send_signal(signal.SIGINT)
     messages = started.communicate()[1]
-    if "Traceback" in messages or "rror" in messages:
+    if any(word in messages for word in _REPORTS):
         found = "fault" if any(name in messages for name in _OURS) else "python"
     else:
         found = {0: "complete", 130: "interrupted", -signal.SIGINT: "interrupted"}.get(started.returncode, "fault")
