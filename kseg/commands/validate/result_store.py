@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import kseg
-from kseg.commands.validate.folder_checks import stamps_of
+from kseg.commands.validate.file_stamps import stamps_of
 from kseg.commands.validate.segment_facts import SegmentFacts
 from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.findings import Finding, Severity, Verdict

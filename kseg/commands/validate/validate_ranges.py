@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from kseg.commands.validate import folder_checks
+from kseg.commands.validate import file_stamps
 from kseg.commands.validate.validate import SegmentWithIndexes, validate_segment, with_record_facts
 from kseg.errors import KsegError
 from kseg.findings import do_nothing
@@ -118,7 +118,7 @@ def _results(
         # A pool with many submitted files is busy without ranges, and does not wait for the search of their starts.
         split = processes.ahead <= 4 * processes.jobs or len(listed) < 2 * processes.jobs
         left -= size or 0
-        stamps = folder_checks.stamps_of(file)
+        stamps = file_stamps.stamps_of(file)
         if size is None or file.framing or not split:
             starts = [0]
         else:
@@ -172,9 +172,7 @@ def _joined(
             return result
     else:
         joined = _joined_ranges(file, ranges, indexes, settings)
-        if joined and not (
-            file.listed and joined.suspicious and not folder_checks.unchanged(file, ranges[0][0].stamps)
-        ):
+        if joined and not (file.listed and joined.suspicious and not file_stamps.unchanged(file, ranges[0][0].stamps)):
             return joined
     results.close()
     progress(-sum(result.result.summary.bytes for _, result in ranges))

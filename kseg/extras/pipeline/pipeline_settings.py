@@ -9,14 +9,14 @@ import fnmatch
 import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kseg.engine import lazy
 from kseg.errors import UnreadableError, UsageError
+from kseg.extras.pipeline.settings_section import SettingsSection
 from kseg.extras.views.view_table import VIEWS
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import is_url, without_file_scheme
@@ -49,7 +49,6 @@ _CASTS = {
 }  # fmt: skip
 _DECIMAL = re.compile(r"decimal\((?:[1-9]|[12]\d|3[0-8]),(?:[12]?\d|3[0-8])\)")
 _RECORD_NAMES = [column.name for column in VIEWS["records"].columns]
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
 _FAIL_IF = re.compile(r"damaged\s*>\s*(\d+(?:\.\d+)?)\s*(%\s*of\s*)?(bytes|segments)")
 #: The names of pipelines: they are part of file names and of properties of tables.
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
@@ -181,7 +180,7 @@ def read_settings(path: str) -> PipelineSettings:
         raise UsageError(f"{path}: not UTF-8 text: byte {error.start} is 0x{error.object[error.start]:02x}") from error
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from error
-    root = _Section(path, "", found)
+    root = SettingsSection(path, "", found)
     home = os.path.dirname(os.path.abspath(path))
     pipeline, source = root.section("pipeline"), root.section("source")
     validate, quarantine = root.section("validate"), root.section("quarantine")
@@ -196,7 +195,7 @@ def read_settings(path: str) -> PipelineSettings:
     engine, master = _engine(pipeline)
     tables = {
         topic: _table(
-            _Section(path, f'table."{topic}"' if "." in topic else f"table.{topic}", values), topic, home, typed
+            SettingsSection(path, f'table."{topic}"' if "." in topic else f"table.{topic}", values), topic, home, typed
         )
         for topic, values in root.tables("table").items()
     }
@@ -235,7 +234,7 @@ def read_settings(path: str) -> PipelineSettings:
     return settings
 
 
-def _engine(pipeline: _Section) -> tuple[str, str | None]:
+def _engine(pipeline: SettingsSection) -> tuple[str, str | None]:
     """Return the engine, and the master of Spark. Raises UsageError."""
     engine, master = pipeline.text("engine", PROCESSES), pipeline.text("spark") or None
     if engine not in (PROCESSES, AUTO) and not engine.startswith(_MASTERS):
@@ -247,76 +246,6 @@ def _engine(pipeline: _Section) -> tuple[str, str | None]:
     if pipeline.has("spark_above") and engine != AUTO:
         raise pipeline.wrong("spark_above", 'engine = "auto"')
     return engine, master if engine == AUTO else None if engine == PROCESSES else engine
-
-
-class _Section:
-    """A table of the file. It remembers the keys that were asked for, so that all others are errors."""
-
-    def __init__(self, path: str, name: str, values: Any) -> None:
-        self._path, self._name = path, name
-        if not isinstance(values, dict):
-            raise UsageError(f"{path}: {name}: expected a table, [{name}]")
-        self._values: dict[str, Any] = values
-        self._known: set[str] = set()
-
-    def _get(self, key: str) -> Any:
-        self._known.add(key)
-        return self._values.get(key)
-
-    def has(self, key: str) -> bool:
-        """Return whether the file has the key."""
-        return key in self._values
-
-    def value(self, key: str) -> Any:
-        """Return a value of any type."""
-        return self._get(key)
-
-    def wrong(self, key: str, expected: str) -> UsageError:
-        """Return the error of a value."""
-        place = f"{self._name}.{key}".strip(".")
-        return UsageError(f"{self._path}: {place}: expected {expected}, got {self._values.get(key)!r}")
-
-    def section(self, key: str) -> _Section:
-        return _Section(self._path, key, self._get(key) or {})
-
-    def tables(self, key: str) -> dict[str, Any]:
-        return self.section(key)._values
-
-    def text(self, key: str, default: str = "", *, required: bool = False) -> str:
-        value = self._get(key)
-        if value is None and required:
-            if get_close_matches(key, self._values):
-                self.check_known()
-            raise UsageError(f"{self._path}: {self._name}.{key} is missing")
-        if value is not None and (not isinstance(value, str) or not value):
-            raise self.wrong(key, "a text in quotes")
-        return default if value is None else value
-
-    def texts(self, key: str) -> list[str]:
-        value = self._get(key)
-        found = [value] if isinstance(value, str) else value or []
-        if not isinstance(found, list) or not all(isinstance(one, str) and one for one in found):
-            raise self.wrong(key, "a list of texts")
-        return found
-
-    def choice(self, key: str, choices: Sequence[str]) -> str:
-        value = self.text(key, choices[0])
-        if value not in choices:
-            raise self.wrong(key, one_of(list(choices)))
-        return value
-
-    def amount(self, key: str, units: Mapping[str, int], example: str, default: float) -> float:
-        match = _NUMBER.fullmatch(text := self.text(key))
-        if text and (match is None or (match[2] not in units and match[2].upper() not in units)):
-            raise self.wrong(key, f'an amount such as "{example}"')
-        return float(match[1]) * (units.get(match[2]) or units[match[2].upper()]) if match else default
-
-    def check_known(self) -> None:
-        """Raise UsageError for a key that nothing has asked for."""
-        for key in self._values:
-            if key not in self._known:
-                where = f" in [{self._name}]" if self._name else ""
-                raise UsageError(f"{self._path}: {unknown_name('key', key, sorted(self._known))}{where}")
 
 
 def _place(text: str, home: str) -> str:
@@ -335,7 +264,7 @@ def _catalog_value(value: Any, home: str) -> str:
     return str(value).replace("{here}", home)
 
 
-def _fail_if(section: _Section) -> FailIf | None:
+def _fail_if(section: SettingsSection) -> FailIf | None:
     text = section.text("fail_if")
     if not text:
         return None
@@ -368,7 +297,7 @@ def _report(path: str, text: str, home: str) -> tuple[str, str]:
     return shown, _place(text, home)
 
 
-def _table(section: _Section, topic: str, home: str, typed: bool) -> TableSettings:
+def _table(section: SettingsSection, topic: str, home: str, typed: bool) -> TableSettings:
     catalog, name = section.text("catalog"), section.text("name")
     path = section.text("path")
     default = "iceberg" if catalog else "parquet"
@@ -409,7 +338,7 @@ def _table(section: _Section, topic: str, home: str, typed: bool) -> TableSettin
     return found
 
 
-def _paths(section: _Section, *, by_day: bool, typed: bool) -> tuple[TablePath, ...]:
+def _paths(section: SettingsSection, *, by_day: bool, typed: bool) -> tuple[TablePath, ...]:
     """Return the columns of a table: a list of names, or a table of names and paths; those that a table needs come first."""
     given = section.value("columns")
     if isinstance(given, dict):
@@ -428,7 +357,7 @@ def _paths(section: _Section, *, by_day: bool, typed: bool) -> tuple[TablePath, 
     return found
 
 
-def _path(section: _Section, name: str, text: Any) -> TablePath:
+def _path(section: SettingsSection, name: str, text: Any) -> TablePath:
     if not isinstance(text, str):
         raise section.wrong("columns", "a list of names, or a table with texts such as value.total::decimal(18,2)")
     path, separator, cast = text.partition("::")
