@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -147,7 +147,9 @@ def _changed_expression(node: ast.expr) -> Iterator[str]:
 
 
 class _Observer:
-    """A plugin of pytest that keeps, for each test, the lines of a room that it runs, and whether it starts processes."""
+    """A plugin of pytest that keeps, for each test, the lines of a room that it runs, its time, and whether it starts
+    processes.
+    """
 
     def __init__(self, modules: Sequence[Path], kept: Path) -> None:
         from coverage import Coverage  # the tests of this module have no need of it
@@ -156,6 +158,7 @@ class _Observer:
             data_file=None, include=[str(path / "*" if path.is_dir() else path) for path in modules]
         )
         self._kept, self._tests, self._with_processes = kept, list[str](), set[str]()
+        self._seconds = defaultdict[str, float](float)
         sys.addaudithook(self._hear)
 
     def _hear(self, event: str, _: object) -> None:
@@ -169,11 +172,14 @@ class _Observer:
         self._tests.append(nodeid)
         self._coverage.switch_context(nodeid)
 
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.nodeid] += report.duration
+
     def pytest_sessionfinish(self) -> None:
         self._coverage.stop()
         data = self._coverage.get_data()
         lines = {path: data.contexts_by_lineno(path) for path in data.measured_files()}
-        self._kept.write_text(json.dumps([self._tests, sorted(self._with_processes), lines]))
+        self._kept.write_text(json.dumps([self._tests, sorted(self._with_processes), lines, self._seconds]))
 
 
 class _Tests:
@@ -185,16 +191,16 @@ class _Tests:
         if _run_tests(copy, tests, None, log, _Observer([copy / name for name in modules], kept)):
             sys.exit(f"the tests of {room} fail without a change:\n{log.read_text()[-3000:]}")
         self._copy = copy
-        self._all, self._with_processes, self._lines = json.loads(kept.read_text())
+        self._all, self._with_processes, self._lines, self._seconds = json.loads(kept.read_text())
 
     def of(self, mutant: Mutant) -> list[str]:
         """Return the tests that can notice a mutant, the likely ones first.
 
-        These run its line, the approved answers before the others; then the others of their files, as one test can
+        These run its line, the approved answers first, then the quick ones; then the others of their files, as one test can
         prepare what the next one reads; then those that start processes, which are not observed.
         """
         found = self._lines.get(str(self._copy / mutant.path), {}).get(str(mutant.line), [])
-        found.sort(key=lambda test: "/test_approved_" not in test)
+        found.sort(key=lambda test: ("/test_approved_" not in test, self._seconds[test]))
         files = {test.partition("::")[0] for test in found}
         beside = [test for test in self._all if test.partition("::")[0] in files]
         return list(dict.fromkeys([*found, *beside, *self._with_processes]))
