@@ -26,7 +26,7 @@ from kseg.format.log_loader.partition_files import (
     wrapped,
 )
 from kseg.format.log_loader.plan import Lost, loss_of_range
-from kseg.format.record.layout import INT32_MAX, INT64_MAX
+from kseg.format.record.layout import INT32_MAX, INT64_MAX, LOG_OVERHEAD
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 from tests.support import damage
 
@@ -97,6 +97,9 @@ def test_a_log_ends_where_a_broker_stops_reading(name: str, tmp_path: Path) -> N
     wrong = damage.flip(whole, len(whole) - 1)
     assert read(wrong) == (kept, True, True)
     assert read(wrong, verify=False) == (len(whole), False, False)
+    less = damage.put(build_batch([PlainRecord(0, None, b"v", 1)]), 0, size=20)[: LOG_OVERHEAD + 20]
+    assert read(less + whole) == (0, True, True)
+    assert read(less + whole, verify=False) == (len(less + whole), False, False)
 
 
 def message_set(magic: int, value: bytes | None, offset: int = 9) -> bytes:

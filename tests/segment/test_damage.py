@@ -20,6 +20,7 @@ from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import open_source
+from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.results import Settings
 from tests.support import damage
 from tests.support.damage import Place, entries, get, put
@@ -139,6 +140,17 @@ def records_without(bench: Workbench, data: bytes, *gone: Place) -> list[Read]:
     path = bench.folder / "others.log"
     path.write_bytes(without(data, *gone))
     return records_in(path)
+
+
+@pytest.mark.parametrize(("zeros", "named"), [(511, False), (512, True)])
+def test_a_run_of_zeros_is_named(bench: Workbench, zeros: int, named: bool) -> None:
+    """A block of zeros in lost bytes points to the disk: the message says how many there are, and where."""
+    batches = [build_batch([PlainRecord(n, None, damage.noise(2_000), 1)]) for n in range(3)]
+    lost = b"\xff" * 100 + bytes(zeros) + b"\xff" * (len(batches[1]) - zeros - 100)
+    seen = bench.read(batches[0] + lost + batches[2])
+    (found,) = [one for one in seen.findings if one.rule == "lost-bytes"]
+    text = f"{zeros} of them, from byte {len(batches[0]) + 100}, are zeros"
+    assert (text in found.message) == named, found.message
 
 
 # Tails

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 import tempfile
@@ -11,10 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from kseg import open_partition, validate
 from kseg.findings import Severity
 from kseg.format.storage.source import open_source
+from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.results import FileResult
+from tests.support.damage import flip, get
 from tests.support.folders import SEGMENTS, validate_folder
+from tests.support.fuzzing import cases
 from tools.lab import maven
 
 SOURCE = SEGMENTS / "4.3.0-v2-none-segments"
@@ -133,3 +138,49 @@ def test_a_consumer_does_not_get_past_zeros_in_a_sealed_segment() -> None:
             broker.start()
             assert messages_of(broker.bootstrap, "sound")[-1] == "Offset:120"
             assert messages_of(broker.bootstrap, "zeros")[-1] == "Offset:47"
+
+
+def _damaged_ends(dice: random.Random, folder: Path) -> int:
+    """Write segments whose last batches have wrong bytes, but not in their offsets; return the offset after the last."""
+    offset = 0
+    segments: list[tuple[int, list[bytes]]] = []
+    for _ in range(dice.randint(2, 4)):
+        batches = []
+        for _ in range(dice.randint(1, 4)):
+            records = [PlainRecord(offset + n, b"key", b"value %d" % n, 1) for n in range(dice.randint(1, 4))]
+            batches.append(build_batch(records))
+            offset += len(records)
+        segments.append((offset - sum(get(each, 0, "record_count") for each in batches), batches))
+    for _, batches in segments[:-1]:
+        for n in range(len(batches) - dice.randint(0, min(3, len(batches))), len(batches)):
+            for _ in range(dice.randint(1, 2)):
+                at = dice.choice([*range(8, 12), *range(17, 21), *range(61, len(batches[n]))])
+                batches[n] = flip(batches[n], at, 1 << dice.randrange(8))
+    for base, batches in segments:
+        (folder / f"{base:020}.log").write_bytes(b"".join(batches))
+    return offset
+
+
+def test_each_offset_that_is_lost_at_the_end_of_a_segment_is_in_a_finding(tmp_path: Path) -> None:
+    """Several damaged batches can follow one another, and a wrong size hides those after it: the next segment's name shows
+    what was lost.
+    """
+    for seed in range(cases(60)):
+        folder = tmp_path / str(seed) / "orders-0"
+        folder.mkdir(parents=True)
+        end = _damaged_ends(random.Random(seed), folder)
+        read = {record.offset for record in open_partition(folder).records()}
+        named = [(one.finding.offset, one.finding.last_offset) for one in validate(folder).findings]
+        covered = {n for first, last in named if first is not None for n in range(first, min(last or first, end) + 1)}
+        assert set(range(end)) - read <= covered, seed
+
+
+def test_the_end_of_the_newest_segment_is_unknown(tmp_path: Path) -> None:
+    """Nothing shows how many records the bytes after a damaged batch had: the header's offsets are only a claim."""
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    batches = [build_batch([PlainRecord(offset + n, None, b"v", 1) for n in range(3)]) for offset in (0, 3, 6)]
+    (folder / f"{0:020}.log").write_bytes(batches[0] + flip(batches[1], 70) + flip(batches[2], 59))
+    (found,) = [one for one in validate(folder).findings if one.rule.name == "lost-bytes"]
+    assert (found.finding.offset, found.finding.last_offset) == (None, None)
+    assert found.message.endswith("the header claims offsets 3..5")

@@ -14,7 +14,7 @@ from dataclasses import replace
 from kseg.commands.validate.metadata_log_checks import check_metadata_log
 from kseg.commands.validate.partition_checks import AFTER_THE_END, PartitionChecks
 from kseg.commands.validate.partition_side_files import is_being_deleted
-from kseg.commands.validate.partition_state import Extent
+from kseg.commands.validate.partition_state import Extent, with_lost_end
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import READ_ERROR, RULES, Finding, Report, do_nothing
 from kseg.format.checks.compaction_evidence import COMPACTED_TOPICS
@@ -73,6 +73,7 @@ class _FolderChecks:
         self._extents: dict[tuple[str, str, int], tuple[Extent, FileResult]] = {}
         self._newest: FileResult | None = None
         self._folder: str | None = None
+        self._bases: list[int] = []  # of its segments, in order
         self._checks: PartitionChecks | None = None
         # The checks of the metadata log need all of its files.
         self._is_metadata = False
@@ -112,6 +113,7 @@ class _FolderChecks:
                 yield from self._flush()
                 self._begin_folder(folder)
             if self._checks:
+                result = with_lost_end(result, self._bases)
                 try:
                     self._check_among_others(file, result, self._checks)
                 except UnreadableError as error:  # of this file or of another one of the folder
@@ -239,9 +241,11 @@ class _FolderChecks:
         self._folder, self._checks, self._newest = folder, None, None
         self._is_metadata = folder is not None and is_metadata_log(folder)
         if folder is not None:
+            names = self._listed.get(folder, set())
+            self._bases = sorted(base for base in map(base_offset_of, names) if base is not None)
             self._checks = PartitionChecks(
                 folder,
-                self._listed.get(folder, set()),
+                names,
                 lambda name: self._record_finding(os.path.join(folder, name)),
                 self._checkpoint_offsets(folder),
                 compacted=self._settings.compacted or topic_partition(folder + "/x")[0] in COMPACTED_TOPICS,

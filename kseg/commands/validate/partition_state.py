@@ -5,17 +5,20 @@ Later segments and side files are checked against the state. Missing offsets are
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
 from kseg.commands.validate.segment_facts import EpochRun, SegmentFacts
-from kseg.findings import Report
+from kseg.findings import Finding, Report
 from kseg.format.checks.compaction_evidence import CompactionEvidence, orphan_within
 from kseg.format.checks.offset_checks import gap_finding
 from kseg.format.record.offset_evidence import LIMIT, BoundedMap
+from kseg.format.segment.framed_files import LOSING
 from kseg.format.storage.naming import base_offset_of, is_index
+from kseg.results import FileResult
 
 MAX_EPOCHS = 100_000
 MAX_SPANS = 10_000
@@ -171,3 +174,33 @@ class MissingOffsets:
         """Remove the gap of the segment from offset ``first``, because another finding explains it."""
         self._gaps = [gap for gap in self._gaps if (gap.name, gap.first) != (name, first)]
         self._explained.setdefault(name, set()).add(first)
+
+
+def with_lost_end(result: FileResult, bases: Sequence[int]) -> FileResult:
+    """Return a segment's result with the offsets of lost bytes at its end, which the name of the next segment bounds.
+
+    The header of a torn batch names its own offsets, but bytes after that batch can have been others. ``bases`` are the
+    base offsets of the partition's segments, in order.
+    """
+    facts, base = result.facts, base_offset_of(result.file)
+    following = bisect_right(bases, -1 if base is None else base)
+    if facts is None or base is None or facts.disorder or following == len(bases):
+        return result
+    end = bases[following]
+    lost = [each.finding for each in result.verdicts if each.finding.rule in LOSING]
+    last = next((one for one in lost if one.end == result.summary.bytes and _is_open(one)), None)
+    if last is None or last.position is None:
+        return result
+    before = [one.last_offset for one in lost if one.last_offset is not None and (one.end or 0) <= last.position]
+    first = 1 + max([base - 1 if facts.last_offset is None else facts.last_offset, *(n for n in before if n < end)])
+    first = first if last.offset is None else last.offset
+    if first >= end:
+        return result
+    bounded = last._replace(offset=first, last_offset=end - 1)
+    found = (replace(one, finding=bounded) if one.finding is last else one for one in result.verdicts)
+    return replace(result, verdicts=tuple(found))
+
+
+def _is_open(lost: Finding) -> bool:
+    """Return whether lost bytes at the end of a segment can hold later offsets than the finding names."""
+    return lost.last_offset is None or lost.rule == "truncated-tail"

@@ -287,10 +287,18 @@ class _Walk:
 
 
 def _claimed_end(checked: CheckedSegment, size: int) -> int | None:
-    """Return the offset after the lost bytes at the end of a segment, by the headers in them; None if they have none."""
+    """Return the offset after the lost bytes at the end of a segment, by the headers in them; None if they do not show it.
+
+    Bytes after the batch of a torn header can have been others.
+    """
     position, end = checked.valid_end, checked.next_offset
     for found in sorted(checked.damage, key=lambda one: one.get("position") or 0):
-        if found.get("position") == position and found.get("end") and found.get("last_offset") is not None:
+        if (
+            found.get("rule") != "truncated-tail"
+            and found.get("position") == position
+            and found.get("end")
+            and found.get("last_offset") is not None
+        ):
             position, end = found["end"], found["last_offset"] + 1
     return end if position == size else None
 

@@ -24,7 +24,7 @@ from kseg.format.segment import batch_evidence
 from kseg.format.segment.batch_evidence import LOOK_AHEAD, BatchChain, is_valid_batch, is_wrapper
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.segment.resync_search import ResyncScan
-from kseg.text import count_of
+from kseg.text import count_of, inclusive_range
 
 # A batch can end with fewer zeros by chance.
 TORN_ZEROS = 8
@@ -250,9 +250,16 @@ def damaged_tail(buffer: InputBuffer, damaged: DamagedBatch, search: ResyncScan)
         torn = Finding("truncated-tail", began, end, damaged.offset, damaged.last_offset, facts)
         return ResyncResult((torn,), end, lost=size, torn=True, recognised=True)
     why = _reason(buffer, damaged, search, end)
-    lost = Finding("lost-bytes", began, zeros, damaged.offset, damaged.last_offset, {"bytes": written, "why": why})
+    if damaged.last_offset is not None:  # the bytes can be of this batch and of others
+        why = f"{why}; {_claim(damaged.offset, damaged.last_offset)}"
+    lost = Finding("lost-bytes", began, zeros, facts={"bytes": written, "why": why})
     findings = (*_size_findings(damaged, zeros, size), lost)
     return _torn(buffer, findings, zeros, written, recognised=damaged.likely)
+
+
+def _claim(first: int | None, last: int) -> str:
+    """Return a phrase with the offsets in a header: ``first`` is None for a compressed v0 or v1 message set."""
+    return f"the header claims {inclusive_range('offset', last if first is None else first, last)}"
 
 
 def _expected_size(buffer: InputBuffer, damaged: DamagedBatch, written: int) -> str:
@@ -306,8 +313,7 @@ def with_proved_offsets(buffer: InputBuffer, result: ResyncResult, expected: int
         if following is not None and expected <= (last if first is None else first) <= last < following:
             return finding
         told = "note" if "note" in finding.facts else "why"
-        claimed = f"offset {last}" if first in (None, last) else f"offsets {first}..{last}"
-        facts = {**finding.facts, told: f"{finding.facts.get(told, '')}; the header claims {claimed}"}
+        facts = {**finding.facts, told: f"{finding.facts.get(told, '')}; {_claim(first, last)}"}
         if following is None or following <= expected:
             return finding._replace(offset=None, last_offset=None, facts=facts)
         return finding._replace(offset=expected, last_offset=following - 1, facts=facts)
