@@ -162,6 +162,12 @@ def check_segment(listed: ListedSegment) -> tuple[CheckedSegment, FileResult]:
     return checked, result
 
 
+def _unread(listed: ListedSegment) -> CheckedSegment:
+    """Return the result for a segment that could not be listed."""
+    base = listed.base_offset
+    return CheckedSegment(listed.path, listed.stamp, base, base, 0, 0, 0, 0, 0, unread=listed.unread)
+
+
 class Inventory:
     """The checked versions of segments, by path and stamp. Those of earlier runs stay in Arrow: a million take 0.3 GB."""
 
@@ -207,7 +213,7 @@ class Inventory:
     ) -> dict[str, CheckedSegment]:
         """Return the results of segments by path. Those of unknown versions are checked; ``seen`` is called with each."""
         listed = list(listed)
-        found = self._known(listed)
+        found = self._known(listed) | {one.path: _unread(one) for one in listed if one.unread}
         unknown = [one for one in listed if one.path not in found]
         for checked, result in map_ordered(pool, check_segment, unknown):
             seen(result)

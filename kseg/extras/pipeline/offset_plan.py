@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from kseg.commands.dump.dumped_rows import byte_range
+from kseg.errors import UnreadableError
 from kseg.extras.pipeline.checked_segments import CheckedSegment
 from kseg.extras.pipeline.source_listing import ListedSegment, Place, SourceReplica
 from kseg.extras.views.planned_transactions import LOST, PlannedTransactions, outcomes
@@ -103,12 +105,41 @@ def needed(replicas: Sequence[SourceReplica], loaded: Loaded | None) -> list[Lis
     """Return the segments that can hold offsets that are not loaded, and that are old enough."""
     found = []
     for replica in replicas:
-        for segment, following in zip(replica.segments, [*replica.segments[1:], None], strict=True):
+        for segment, following in zip_longest(replica.segments, replica.segments[1:]):
             if segment.young:
                 break
             if following is None or loaded is None or following.base_offset > loaded.next_offset:
                 found.append(segment)
     return found
+
+
+def first_offset(replicas: Iterable[SourceReplica]) -> int:
+    """Return the first offset of the segments of replicas, 0 without any."""
+    return min((one.segments[0].base_offset for one in replicas if one.segments), default=0)
+
+
+def plan_without_parts(
+    place: Place, replicas: Sequence[SourceReplica], loaded: Loaded | None, log_end: int, *, unknown: bool
+) -> LoadPlan:
+    """Return a plan that loads nothing yet. Its ``failure`` says why nothing can be loaded, such as for another log.
+
+    ``log_end`` is the end of the segments that were read. ``unknown``: some of them cannot be read.
+    """
+    ids = {one.topic_id: one.folder for one in replicas if one.topic_id}
+    topic_id = next(iter(ids), None)
+    first = loaded.next_offset if loaded else first_offset(replicas)
+    every = [segment for replica in replicas for segment in replica.segments]
+    log_end = max([log_end, *(one.base_offset for one in every)], default=first)
+    empty = LoadPlan(place, first, first, log_end, topic_id=topic_id)
+    if len(ids) > 1:
+        return replace(
+            empty,
+            failure=f"{' and '.join(ids.values())} are of topics with the same name: list one of them in source.paths",
+        )
+    if unlisted := [one.unlisted for one in replicas if one.unlisted]:
+        return replace(empty, failure=unlisted[0])
+    unknown = unknown or any(one.young for one in every)
+    return replace(empty, failure=_is_another(empty, loaded, unknown=unknown))
 
 
 def plan_partition(
@@ -119,23 +150,13 @@ def plan_partition(
     rules: PlanRules,
 ) -> LoadPlan:
     """Plan the load of a partition. ``checked`` has the results of the ``needed`` segments by path."""
-    ids = {one.topic_id: one.folder for one in replicas if one.topic_id}
-    topic_id = next(iter(ids), None)
-    first = loaded.next_offset if loaded else min(one.segments[0].base_offset for one in replicas if one.segments)
     listed = [segment for replica in replicas for segment in replica.segments if segment.path in checked]
-    log_end = max((checked[one.path].next_offset for one in listed), default=first)
-    every = [segment for replica in replicas for segment in replica.segments]
-    log_end = max([log_end, *(one.base_offset for one in every)])
-    empty = LoadPlan(place, first, first, log_end, topic_id=topic_id)
-    if len(ids) > 1:
-        return replace(
-            empty,
-            failure=f"{' and '.join(ids.values())} are of topics with the same name: list one of them in source.paths",
-        )
-    unknown = any(one.young for one in every) or any(checked[one.path].unread for one in listed)
-    if failure := _is_another(empty, loaded, unknown=unknown):
-        return replace(empty, failure=failure)
-    walk = _Walk(first, listed, checked, rules)
+    log_end = max((checked[one.path].next_offset for one in listed), default=0)
+    unknown = any(checked[one.path].unread for one in listed)
+    empty = plan_without_parts(place, replicas, loaded, log_end, unknown=unknown)
+    if empty.failure:
+        return empty
+    walk = _Walk(empty.first, listed, checked, rules)
     walk.run()
     found = replace(
         empty, end=walk.at, parts=tuple(walk.parts), waiting=walk.waiting, failure=walk.failure, gaps=tuple(walk.gaps),
@@ -195,6 +216,8 @@ class _Walk:
             if part is not None:
                 self._add(part)
                 continue
+            if self.failure:
+                return
             unread = [one for one in self._at() if self._checked[one.path].unread]
             if unread:
                 self.failure = self._checked[unread[0].path].unread
@@ -245,8 +268,21 @@ class _Walk:
             if starts[best.path] < first < end and any(_next_known(one, first) < stop for one in beside):
                 end = first
                 break
-        self.lost += [hole for hole in best.holes if self.at < hole[1] and hole[0] < end]
+        lost = [(max(first, self.at), min(stop, end)) for first, stop in best.holes if self.at < stop and first < end]
+        for number, (first, stop) in enumerate(lost):
+            if unread := self._unread(stop, others):
+                if first == self.at:
+                    self.failure = unread
+                    return None
+                end, lost = first, lost[:number]
+                break
+        self.lost += lost
         return Part(listed[best.path], best, self.at, end)
+
+    def _unread(self, stop: int, others: Iterable[CheckedSegment]) -> str | None:
+        """Return why a segment cannot be read that can have the lost offsets before ``stop``; None without one."""
+        here = [self._checked[one.path] for one in self._at()]
+        return next((one.unread for one in (*here, *others) if one.unread and one.base_offset < stop), None)
 
     def _add(self, part: Part) -> None:
         if not part.checked.is_sound:
@@ -269,7 +305,12 @@ class _Walk:
         if damaged and self._rules.hold_segments:
             self.waiting = f"{damaged[0].path} is damaged, and quarantine.unit is segment"
             return
-        if first < following and not (here and self._is_cleaned(here[0][0].path, following)):
+        try:
+            cleaned = bool(here) and first < following and self._is_cleaned(here[0][0].path, following)
+        except UnreadableError as error:
+            self.failure = str(error)
+            return
+        if first < following and not cleaned:
             text = inclusive_range("offset", first, following - 1)
             why = "in no segment" if here else "deleted before it was loaded"
             if self._rules.gaps_stop:

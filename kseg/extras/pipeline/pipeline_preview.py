@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from kseg.errors import UnreadableError
 from kseg.extras.pipeline.checked_segments import Inventory
 from kseg.extras.pipeline.engine_choice import choose_engine
-from kseg.extras.pipeline.offset_plan import Loaded, needed
+from kseg.extras.pipeline.offset_plan import Loaded, LoadPlan, first_offset, needed, plan_without_parts
 from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline
 from kseg.extras.pipeline.pipeline_state import MANIFEST
-from kseg.extras.pipeline.source_listing import SourceReplica, partitions_by_topic
+from kseg.extras.pipeline.source_listing import Place, SourceReplica, partitions_by_topic
 from kseg.format.sidefiles.log_end import last_valid_batch
 from kseg.text import count_of, iso_time, size_text
 
@@ -37,13 +39,16 @@ def plan(pipeline: Pipeline, spark: str | None = None) -> _Found:
                     known_bytes += one.size
                 else:
                     new_segments, new_bytes = new_segments + 1, new_bytes + one.size
-            end = _log_end(replicas, inventory)
-            first = loaded.next_offset if loaded else min(one.segments[0].base_offset for one in replicas)
-            status = "to load" if end > first else "current"
+            begun = _begun((topic, partition), replicas, loaded, inventory)
+            first, end = begun.first, max(begun.log_end, begun.first)
+            status = "failed" if begun.failure else "to load" if end > first else "current"
             sizes = (len(segments), sum(one.size for one in segments)) if status == "to load" else (0, 0)
             found.append(
-                PartitionOutcome(topic, partition, table.settings.shown, first, max(end, first), end, status, *sizes)
-            )
+                PartitionOutcome(
+                    topic, partition, table.settings.shown, first, first if begun.failure else end, begun.log_end, status,
+                    *sizes, reason=begun.failure,
+                )
+            )  # fmt: skip
     lines.append(f"would check {count_of(new_segments, 'segment')}, {size_text(new_bytes)}")
     lines.append(str(choose_engine(pipeline.settings, new_bytes + known_bytes, spark)))
     if known_bytes:
@@ -60,27 +65,43 @@ def status(pipeline: Pipeline) -> _Found:
         state = table.read_state()
         for partition, replicas in partitions.items():
             loaded: Loaded | None = state.offsets.get(f"{topic}-{partition}") if state else None
-            first = min(one.segments[0].base_offset for one in replicas)
-            has, end = loaded.next_offset if loaded else first, _log_end(replicas, inventory)
+            begun = _begun((topic, partition), replicas, loaded, inventory)
+            has, end = begun.first, begun.log_end
             found.append(
                 PartitionOutcome(
-                    topic, partition, table.settings.shown, min(first, has), has, end,
-                    "current" if end == has else "failed" if end < has else "to load",
-                    reason="the log ends before the loaded offsets" if end < has else None,
+                    topic, partition, table.settings.shown, min(first_offset(replicas), has), has, end,
+                    "failed" if begun.failure else "to load" if end > has else "current", reason=begun.failure,
                 )
             )  # fmt: skip
     lag = sum(one.lag for one in found)
     return found, [f"{count_of(lag, 'offset')} not loaded", *_last_run(pipeline)]
 
 
-def _log_end(replicas: Sequence[SourceReplica], inventory: Inventory) -> int:
-    """Return the end of the longest replica, from the inventory or the end of its last segment."""
-    ends = []
+def _begun(place: Place, replicas: Sequence[SourceReplica], loaded: Loaded | None, inventory: Inventory) -> LoadPlan:
+    """Return the plan of a partition without parts, up to the end of its longest replica.
+
+    Its ``failure`` says why a run will fail: another log than the loaded one, or no replica that can be read.
+    """
+    ends, unread = [0], []
     for replica in replicas:
-        last = replica.segments[-1]
+        end, reason = _end_of(replica, loaded, inventory)
+        ends.append(end)
+        unread += [reason] if reason else []
+    found = plan_without_parts(place, replicas, loaded, max(ends), unknown=bool(unread))
+    return replace(found, failure=unread[0]) if len(unread) == len(replicas) and not found.failure else found
+
+
+def _end_of(replica: SourceReplica, loaded: Loaded | None, inventory: Inventory) -> tuple[int, str | None]:
+    """Return the end of a replica, from the inventory or the end of its last segment; and why it cannot be read."""
+    if replica.unlisted:
+        return 0, replica.unlisted
+    last = replica.segments[-1]
+    reason = next((one.unread for one in needed([replica], loaded) if one.unread), None)
+    try:
         known = inventory.known(last)
-        ends.append(known.next_offset if known else last_valid_batch(last.path, last.size).offset)
-    return max(ends)
+        return known.next_offset if known else last_valid_batch(last.path, last.size).offset, reason
+    except UnreadableError as error:
+        return last.base_offset, reason or str(error)
 
 
 def _last_run(pipeline: Pipeline) -> list[str]:

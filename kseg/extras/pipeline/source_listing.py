@@ -6,16 +6,18 @@ import glob
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from kseg.errors import UnreadableError
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings
 from kseg.findings import do_nothing
 from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.sidefiles.registry import find_files
-from kseg.format.storage import remote_files
+from kseg.format.storage import local_files, remote_files
 from kseg.format.storage.naming import (
+    Partition,
     base_offset_of,
     is_snapshot,
     is_url,
@@ -24,7 +26,7 @@ from kseg.format.storage.naming import (
     remote_topic_id_of,
 )
 from kseg.format.storage.segment_files import SegmentFile, by_folder
-from kseg.format.storage.source import stamp_of, stamp_text, stored_size
+from kseg.format.storage.source import open_source, stamp_of, stamp_text, stored_size
 
 #: Topic and partition.
 Place = tuple[str, int]
@@ -34,7 +36,8 @@ Place = tuple[str, int]
 class ListedSegment:
     """A segment as it was listed. ``stamp`` changes with its content: size, and ETag or time and inode.
 
-    ``young``: it was written within the time that a pipeline waits (``settle``).
+    ``young``: it was written within the time that a pipeline waits (``settle``). ``unread``: why size and stamp are
+    unknown, such as for a symbolic link to nothing. Such a segment cannot be read in this run.
     """
 
     file: SegmentFile
@@ -42,6 +45,7 @@ class ListedSegment:
     size: int
     stamp: str
     young: bool = False
+    unread: str | None = None
 
     @property
     def path(self) -> str:
@@ -50,13 +54,17 @@ class ListedSegment:
 
 @dataclass(frozen=True, slots=True)
 class SourceReplica:
-    """The segments of a partition's folder, by offset. ``topic_id`` is None if no file of the folder has it."""
+    """The segments of a partition's folder, by offset. ``topic_id`` is None if no file of the folder has it.
+
+    ``unlisted``: why the folder could not be listed; its segments are then unknown.
+    """
 
     folder: str
     topic: str
     partition: int
     segments: tuple[ListedSegment, ...]
     topic_id: str | None
+    unlisted: str | None = None
 
 
 #: The replicas of each partition.
@@ -74,19 +82,48 @@ def partitions_by_topic(listing: Listing) -> Partitions:
 
 
 def list_source(settings: PipelineSettings) -> Listing:
-    """List the segments of the pipeline's topics. Raises UnreadableError if a folder cannot be listed."""
+    """List the segments of the pipeline's topics.
+
+    An error of one segment, or of the folder of one partition, is part of the result. Raises UnreadableError if another
+    folder cannot be listed: which partitions it has is unknown.
+    """
     by_place: dict[Place, list[SourceReplica]] = defaultdict(list)
+    unlisted: list[str] = []
+    log_dirs: set[str] = set()
     places = [place for path in settings.paths for place in _matches(path)]
-    for folder, files in by_folder(places, _files):
-        name = os.path.basename(folder)
-        partition = partition_of(name) or remote_partition_of(name)
-        if partition is None or partition.state or partition.topic not in settings.tables:
+    for folder, files in by_folder(places, partial(_files, unlisted=unlisted)):
+        partition = _partition(folder)
+        if partition is None:
+            continue
+        log_dirs.add(os.path.dirname(folder))
+        if partition.state or partition.topic not in settings.tables:
             continue
         segments = sorted((_listed(file, settings.settle) for file in files), key=lambda one: one.base_offset)
-        topic_id = topic_id_of(folder) or remote_topic_id_of(name)
+        topic_id = topic_id_of(folder) or remote_topic_id_of(os.path.basename(folder))
         replica = SourceReplica(folder, partition.topic, partition.partition, tuple(segments), topic_id)
         by_place[partition.topic, partition.partition].append(replica)
+    for replica in _unlisted(dict.fromkeys(unlisted), log_dirs, settings):
+        by_place[replica.topic, replica.partition].append(replica)
     return {place: tuple(sorted(by_place[place], key=lambda replica: replica.folder)) for place in sorted(by_place)}
+
+
+def _unlisted(folders: Iterable[str], log_dirs: Container[str], settings: PipelineSettings) -> Iterator[SourceReplica]:
+    """Yield the replicas of the pipeline's topics among folders that cannot be listed. Raises UnreadableError.
+
+    ``log_dirs`` are folders with partitions: other partitions in them can be skipped.
+    """
+    for folder in folders:
+        partition, reason = _partition(folder), _reason(folder)
+        if partition and not partition.state and partition.topic in settings.tables:
+            yield SourceReplica(folder, partition.topic, partition.partition, (), None, reason)
+        elif partition is None or os.path.dirname(folder) not in log_dirs:  # a broker's folder can be named broker-1
+            raise UnreadableError(reason)
+
+
+def _partition(folder: str) -> Partition | None:
+    """Return the partition of a folder by its name, None for other names."""
+    name = os.path.basename(folder)
+    return partition_of(name) or remote_partition_of(name)
 
 
 def _matches(pattern: str) -> list[str]:
@@ -99,22 +136,41 @@ def _matches(pattern: str) -> list[str]:
     return found
 
 
-def _files(place: str) -> Iterator[SegmentFile]:
-    for file in find_files(place, do_nothing):
-        name = os.path.basename(file.path)
-        if file.path.endswith(".log") and base_offset_of(name) is not None and not is_snapshot(name):
-            yield file
-        elif not file.listed:  # a folder that could not be listed: rows would be missing without a word
-            os.listdir(file.path)
-            raise UnreadableError(f"{file.path}: cannot be listed")
+def _files(place: str, unlisted: list[str]) -> Iterator[SegmentFile]:
+    """Yield the segments of a path. The folders that cannot be listed are added to ``unlisted``."""
+    try:
+        for file in find_files(place, do_nothing):
+            name = os.path.basename(file.path)
+            if file.path.endswith(".log") and base_offset_of(name) is not None and not is_snapshot(name):
+                yield file
+            elif not file.listed:
+                unlisted.append(file.path)
+    except UnreadableError:
+        # A store whose listing fails can have any partition: only a folder of a disk is one partition.
+        if is_url(place) or _partition(place) is None or not os.path.isdir(place):
+            raise
+        unlisted.append(place)
+
+
+def _reason(folder: str) -> str:
+    """Return why a folder cannot be listed."""
+    try:
+        local_files.names_in(folder)
+    except UnreadableError as error:
+        return str(error)
+    return f"{folder}: cannot be listed"
 
 
 def _listed(file: SegmentFile, settle: float) -> ListedSegment:
-    stamp = stamp_of(file.path)
-    size = stored_size(file.path)
-    if stamp is None or size is None:
-        raise UnreadableError(f"{file.path}: its size is unknown, or it was deleted meanwhile: run again")
+    base_offset = base_offset_of(file.path) or 0
+    try:
+        stamp, size = stamp_of(file.path), stored_size(file.path)
+        if stamp is None or size is None:
+            open_source(file.path, listed=True).close()  # its error is the reason
+            raise UnreadableError(f"{file.path}: its size is unknown: run again")
+    except UnreadableError as error:
+        return ListedSegment(file, base_offset, 0, "", unread=str(error))
     young = settle > 0 and not is_url(file.path) and time.time() - stamp[1] / 1e9 < settle
     if is_url(file.path):
         file = replace(file, stored=remote_files.listed(file.path))
-    return ListedSegment(file, base_offset_of(file.path) or 0, size, stamp_text(stamp) or "", young)
+    return ListedSegment(file, base_offset, size, stamp_text(stamp) or "", young)

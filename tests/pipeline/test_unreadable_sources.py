@@ -1,0 +1,176 @@
+"""``kseg pipeline`` where one file or folder of the source cannot be read: it costs its partition, and no row is lost."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+
+from kseg.errors import UnreadableError
+from kseg.extras.pipeline import pipeline_run, source_listing
+from kseg.extras.pipeline.pipeline_settings import PipelineSettings
+from kseg.extras.pipeline.source_listing import Listing, list_source
+from kseg.format.storage import source
+from kseg.format.storage.source import Stamp
+from tests.support.damage import flip
+from tests.support.growing_logs import batch, write
+from tests.support.pipelines import config, rows, run_here, run_in_process
+from tests.support.read_faults import local_faults
+
+
+def log(folder: Path) -> list[Path]:
+    """Write a log with three segments of two batches, each with four records."""
+    for first in (0, 2, 4):
+        write(folder, [batch(first), batch(first + 1)], first=first)
+    return sorted(folder.glob("*.log"))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder with a source of two partitions."""
+    for partition in range(2):
+        (tmp_path / "source" / f"orders-{partition}").mkdir(parents=True)
+        log(tmp_path / "source" / f"orders-{partition}")
+    return tmp_path
+
+
+def counts(home: Path) -> dict[int, int]:
+    """Return the rows in the table by partition."""
+    found = [row[0] for row in rows(home, "parquet")]
+    return {partition: found.count(partition) for partition in set(found)}
+
+
+def test_a_link_to_nothing_costs_its_partition(home: Path) -> None:
+    """The page says: a segment that cannot be read is tried again, and its partition is loaded up to it."""
+    segment = home / "source" / "orders-1" / f"{8:020}.log"
+    content = segment.read_bytes()
+    segment.unlink()
+    segment.symlink_to("/nonexistent")
+    path = config(home)
+    outcome = run_here(path)
+    reason = f"{segment}: a symbolic link to /nonexistent, which does not exist"
+    assert (outcome.code, outcome.failures) == (2, (f"orders-1: {reason}",))
+    assert counts(home) == {0: 24, 1: 8}
+    assert not (home / "quarantine").exists()
+    assert list((home / "reports").iterdir())
+    for action in ("plan", "status"):
+        done = run_in_process(path, action, "--format", "jsonl")
+        assert reason in done.stdout, action
+    segment.unlink()
+    segment.write_bytes(content)
+    assert run_here(path).code == 0
+    assert counts(home) == {0: 24, 1: 24}
+
+
+def test_the_last_segment_without_permission_is_in_the_preview(home: Path) -> None:
+    """plan and status read the end of the last segment: that it cannot be read costs its partition, not the others."""
+    last = home / "source" / "orders-1" / f"{16:020}.log"
+    path = config(home)
+    with local_faults(last, "EACCES", range(10**6)):
+        assert run_here(path).code == 2
+        assert counts(home) == {0: 24, 1: 16}
+        for action in ("plan", "status"):
+            done = run_in_process(path, action, "-v")
+            assert f"orders-1: {last}: Permission denied" in " ".join(done.stdout.split()), action
+            assert "orders-0" in done.stdout, action
+
+
+def test_a_folder_that_cannot_be_listed_costs_its_partition(home: Path) -> None:
+    """Also if the folder is a path of the configuration; a folder of a topic that is not loaded costs nothing."""
+    folder = home / "source" / "orders-1"
+    for place in ("source", "source/orders-*"):
+        path = config(home, source=place)
+        with local_faults(folder, "EACCES", range(10**6)):
+            outcome = run_here(path)
+        assert (outcome.code, outcome.failures) == (2, (f"orders-1: {folder}: Permission denied",)), place
+        assert counts(home) == {0: 24}
+    (home / "source" / "users-0").mkdir()
+    with local_faults(home / "source" / "users-0", "EACCES", range(10**6)):
+        assert run_here(config(home)).code == 0
+    assert counts(home) == {0: 24, 1: 24}
+
+
+def test_a_folder_of_unknown_partitions_fails_the_run(home: Path) -> None:
+    """A broker's folder has a name like that of a partition: it does not look like a broker without segments."""
+    for number in range(2):
+        (home / "brokers" / f"broker-{number}").mkdir(parents=True)
+        shutil.move(home / "source" / f"orders-{number}", home / "brokers" / f"broker-{number}" / f"orders-{number}")
+    path = config(home, source="brokers")
+    unlisted = home / "brokers" / "broker-1"
+    with local_faults(unlisted, "EACCES", range(10**6)), pytest.raises(UnreadableError) as error:
+        run_here(path)
+    assert str(error.value) == f"{unlisted}: Permission denied"
+    assert not (home / "lake").exists()
+
+
+@pytest.mark.parametrize("when", ["while the folder is listed", "after the listing"])
+def test_a_segment_deleted_meanwhile_costs_its_partition(
+    home: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """It is not a gap: with gaps = continue its offsets would be given up, though the log cleaner has only replaced it."""
+    segment = home / "source" / "orders-1" / f"{8:020}.log"
+    content = segment.read_bytes()
+
+    def listed(settings: PipelineSettings) -> Listing:
+        found = list_source(settings)
+        segment.unlink()
+        return found
+
+    def stamp_of(path: str) -> Stamp:
+        if path == str(segment):
+            segment.unlink()
+        return source.stamp_of(path)
+
+    path = config(home, more='gaps = "continue"')
+    with monkeypatch.context() as patched:
+        if when == "after the listing":
+            patched.setattr(pipeline_run, "list_source", listed)
+        else:
+            patched.setattr(source_listing, "stamp_of", stamp_of)
+        outcome = run_here(path)
+    assert (outcome.code, len(outcome.failures)) == (2, 1)
+    assert outcome.failures[0].startswith(f"orders-1: {segment}: ")
+    assert counts(home) == {0: 24, 1: 8}
+    segment.write_bytes(content)
+    assert run_here(path).code == 0
+    assert counts(home) == {0: 24, 1: 24}
+
+
+def test_what_an_unreadable_replica_can_have_is_not_lost(tmp_path: Path) -> None:
+    """The load stops before a damaged batch if the segment of the other replica is tried again."""
+    for broker in range(2):
+        folder = tmp_path / "source" / f"broker-{broker}" / "orders-0"
+        folder.mkdir(parents=True)
+        segments = log(folder)
+    damaged = tmp_path / "source" / "broker-0" / "orders-0" / segments[1].name
+    data = damaged.read_bytes()
+    damaged.write_bytes(flip(data, len(data) // 2 - 1))
+    content = segments[1].read_bytes()
+    segments[1].unlink()
+    segments[1].symlink_to("/nonexistent")
+    path = config(tmp_path, source="source/broker-*")
+    outcome = run_here(path)
+    assert outcome.code == 2
+    assert outcome.failures == (f"orders-0: {segments[1]}: a symbolic link to /nonexistent, which does not exist",)
+    assert [row[1] for row in rows(tmp_path, "parquet")] == list(range(8))
+    segments[1].unlink()
+    segments[1].write_bytes(content)
+    assert run_here(path).code == 0
+    assert [row[1] for row in rows(tmp_path, "parquet")] == list(range(24))
+
+
+def test_an_unreadable_checkpoint_costs_the_partitions_with_gaps(home: Path) -> None:
+    """Without the cleaner's checkpoint a gap is not explained; the partitions without gaps are loaded."""
+    (home / "source" / "orders-1" / f"{8:020}.log").unlink()
+    checkpoint = home / "source" / "cleaner-offset-checkpoint"
+    checkpoint.write_text("0\n1\norders 1 16\n")
+    path = config(home)
+    with local_faults(checkpoint, "EIO", range(10**6)):
+        outcome = run_here(path)
+    assert (outcome.code, len(outcome.failures)) == (2, 1)
+    assert str(checkpoint) in outcome.failures[0]
+    assert counts(home) == {0: 24, 1: 8}
+    assert run_here(path).code == 0
