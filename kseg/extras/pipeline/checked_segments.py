@@ -33,7 +33,8 @@ _SAVE_SECONDS = 20
 _TRIES = 3
 #: Findings of one rule and segment that are kept.
 _PER_RULE = 1000
-_MOST_HOLES = 1000
+#: Holes of one segment that are kept.
+MOST_HOLES = 1000
 #: Rows of the inventory that are Python objects at once.
 _CHUNK = 10_000
 
@@ -45,7 +46,7 @@ class CheckedSegment:
     ``next_offset`` follows the last valid batch (the base offset without one), which ends at byte ``valid_end``. ``damage``
     has the findings that are errors. ``unread``: why it could not be read; it is then neither sound nor damaged. ``events``
     are those of its producers (see ``EventCollector``). ``excluded`` are byte ranges of batches without a proven offset.
-    ``holes`` are ranges (first, end) of offsets between the valid batches of a damaged segment, at most _MOST_HOLES.
+    ``holes`` are ranges (first, end) of offsets between the valid batches of a damaged segment, at most MOST_HOLES.
     ``thinned``: only a log cleaner leaves such batches. ``ordered``: offsets increase.
     ``gaps``: how often offsets are missing where no damage explains it.
     """
@@ -119,7 +120,7 @@ class _Watch:
             self.gaps += first > self.next_offset and position == self.valid_end
             fewer = batches.record_count[row] < last - first + 1 and not batches.attributes[row] & CONTROL
             self.thinned |= bool(fewer or batches.attributes[row] & DELETE_HORIZON)
-        if batches.magic[row] >= 2 and first > self.next_offset and len(self.holes) < _MOST_HOLES:
+        if batches.magic[row] >= 2 and first > self.next_offset and len(self.holes) < MOST_HOLES:
             self.holes.append((self.next_offset, first))
         self._any = True
         self.next_offset = max(self.next_offset, last + 1)

@@ -13,6 +13,7 @@ from itertools import zip_longest
 from kseg.commands.dump.dumped_rows import byte_range
 from kseg.errors import UnreadableError
 from kseg.extras.pipeline.checked_segments import CheckedSegment
+from kseg.extras.pipeline.listed_damage import listed_segments, next_segments
 from kseg.extras.pipeline.source_listing import ListedSegment, Place, SourceReplica
 from kseg.extras.views.planned_transactions import LOST, PlannedTransactions, outcomes
 from kseg.extras.views.splits import SegmentRange
@@ -61,7 +62,8 @@ class LoadPlan:
     It loads offsets ``first`` to ``end`` (exclusive) from ``parts``. ``log_end`` is the end of the valid log. ``waiting``
     says why the rows from ``end`` on are not loaded yet. ``failure``: why the run cannot succeed, such as a segment that
     cannot be read. ``gaps`` are ranges (first, end, reason) of offsets that are lost. ``damaged`` are the segments
-    with damage in the range, of those that are read. ``lost`` are ranges (first, end) of offsets that no replica has.
+    with damage in the range, of those that are read; their ``damage`` is what no other replica makes up for. ``lost`` are
+    ranges (first, end) of offsets that damaged segments can have had, and that no replica has.
     ``unknown`` are ranges (first, end, reason) with records that are left out, because their transaction's end is unknown.
     """
 
@@ -158,9 +160,13 @@ def plan_partition(
         return empty
     walk = _Walk(empty.first, listed, checked, rules)
     walk.run()
+    read = [(part.checked.path, (part.first, part.end)) for part in walk.parts]
+    damaged = walk.damaged  # a segment that waits as a whole has all of its damage in the list
+    if not rules.hold_segments:
+        damaged = list(listed_segments(damaged, empty.first, read, walk.lost, next_segments(replicas)))
     found = replace(
         empty, end=walk.at, parts=tuple(walk.parts), waiting=walk.waiting, failure=walk.failure, gaps=tuple(walk.gaps),
-        damaged=tuple(walk.damaged), lost=tuple(walk.lost),
+        damaged=tuple(damaged), lost=tuple(walk.lost),
     )  # fmt: skip
     return _stable(found, walk.torn) if rules.committed else found
 
@@ -222,6 +228,7 @@ class _Walk:
             if unread:
                 self.failure = self._checked[unread[0].path].unread
             elif self._position == len(self._listed):
+                self._end()
                 return
             else:
                 self._pass_gap(self._listed[self._position].base_offset)
@@ -302,6 +309,7 @@ class _Walk:
         # What lost bytes at the end of a segment can have had is in its findings.
         first = max((_claimed_end(one, size) or following for one, size in here if one in damaged), default=self.at)
         self.damaged += [one for one in damaged if one not in self.damaged]
+        self.lost += [(self.at, following)] if damaged else []
         if damaged and self._rules.hold_segments:
             self.waiting = f"{damaged[0].path} is damaged, and quarantine.unit is segment"
             return
@@ -321,6 +329,16 @@ class _Walk:
         elif damaged:
             self.torn.add(following)
         self.at = following
+
+    def _end(self) -> None:
+        """Note the offsets that lost bytes at the end of the log can have had and that no replica has."""
+        ends = [0]
+        for one in self._at():
+            checked = self._checked[one.path]
+            if not checked.is_sound and checked.valid_end < one.size:
+                ends.append(_claimed_end(checked, one.size) or (INT64_MAX if checked.next_offset >= self.at else 0))
+        if max(ends) > self.at:
+            self.lost.append((self.at, max(ends)))
 
     def _is_cleaned(self, path: str, offset: int) -> bool:
         """Return whether a log cleaner can have removed the offsets before ``offset``. Raises UnreadableError."""
@@ -351,11 +369,6 @@ def _next_known(checked: CheckedSegment, offset: int) -> int:
         if first <= offset < end:
             offset = end
     return offset if offset < checked.next_offset and checked.unread is None else INT64_MAX
-
-
-def lacks(checked: CheckedSegment, lost: Iterable[tuple[int, int]]) -> bool:
-    """Return whether a segment has none of the offsets of one of the ranges."""
-    return any(_next_known(checked, first) >= end for first, end in lost)
 
 
 def _known_until(checked: CheckedSegment, offset: int) -> int:

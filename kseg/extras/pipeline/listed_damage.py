@@ -1,0 +1,108 @@
+"""Choose the damage of a partition for the quarantine list: that of offsets which no replica gives to the load."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kseg.extras.pipeline.checked_segments import MOST_HOLES, CheckedSegment
+from kseg.extras.pipeline.source_listing import SourceReplica
+from kseg.format.record.layout import INT64_MAX
+
+#: Offsets ``first`` to ``end`` (exclusive).
+OffsetRange = tuple[int, int]
+
+
+def is_new(found: Mapping[str, Any], first: int) -> bool:
+    """Return whether a damaged place can hold offsets from ``first`` on."""
+    last = found.get("last_offset") if found.get("last_offset") is not None else found.get("offset")
+    return last is None or last >= first
+
+
+def next_segments(replicas: Iterable[SourceReplica]) -> dict[str, int]:
+    """Return the base offset of the next segment in its folder for each segment but the last ones, by path."""
+    return {
+        one.path: following.base_offset
+        for replica in replicas
+        for one, following in zip(replica.segments, replica.segments[1:], strict=False)
+    }
+
+
+def listed_segments(
+    damaged: Iterable[CheckedSegment],
+    first: int,
+    read: Iterable[tuple[str, OffsetRange]],
+    lost: Sequence[OffsetRange],
+    following: Mapping[str, int],
+) -> Iterator[CheckedSegment]:
+    """Yield the segments that have damage for the quarantine list, with this damage (see ``listed_damage``).
+
+    ``read`` are the offsets that are read from each path, ``following`` is as ``next_segments`` returns it.
+    """
+    own: dict[str, list[OffsetRange]] = defaultdict(list)
+    for path, span in read:
+        own[path].append(span)
+    for checked in damaged:
+        until = following.get(checked.path, INT64_MAX)
+        if damage := listed_damage(checked, first, own[checked.path], lost, until):
+            yield replace(checked, damage=damage)
+
+
+def listed_damage(
+    checked: CheckedSegment,
+    first: int,
+    read: Sequence[OffsetRange],
+    lost: Iterable[OffsetRange],
+    until: int = INT64_MAX,
+) -> list[Mapping[str, Any]]:
+    """Return the findings of a segment for the quarantine list.
+
+    They can hold offsets from ``first`` on that are ``lost`` (no replica has them), or are ``read`` from this segment.
+    ``until`` is the base offset of the next segment in its folder.
+    """
+    new = sorted((found for found in checked.damage if is_new(found, first)), key=_position)
+    held = _held(checked, new, until)
+    near = [one for one in lost if one[0] < until and checked.base_offset < one[1]]
+    lacking = list(checked.holes)
+    if new and _position(new[-1]) >= checked.valid_end:
+        lacking.append((checked.next_offset, until))
+    for one in near:
+        # Damaged headers can claim other offsets: then no finding has these.
+        if _meet(lacking, [one]) and not any(spans is None or _meet(spans, [one]) for spans in held):
+            return new
+    wanted = [*read, *near]  # of a batch that is read, records can be lost
+    return [one for one, spans in zip(new, held, strict=True) if spans is None or _meet(spans, wanted)]
+
+
+def _position(found: Mapping[str, Any]) -> int:
+    return found.get("position") or 0
+
+
+def _meet(spans: Iterable[OffsetRange], others: Sequence[OffsetRange]) -> bool:
+    return any(first < stop and start < end for first, end in spans for start, stop in others)
+
+
+def _held(
+    checked: CheckedSegment, findings: Sequence[Mapping[str, Any]], until: int
+) -> list[Sequence[OffsetRange] | None]:
+    """Return the offsets that each damaged place can hold, in the order of positions; None if they are unknown.
+
+    Places after the last valid batch have offsets from ``next_offset`` on. Others without offsets are in one of the holes.
+    """
+    holes = checked.holes if 0 < len(checked.holes) < MOST_HOLES else None
+    held: list[Sequence[OffsetRange] | None] = []
+    following = until
+    for found in reversed(findings):
+        first, last = found.get("offset"), found.get("last_offset")
+        at_end = _position(found) >= checked.valid_end
+        if first is None and at_end:
+            held.append([(checked.next_offset, following)])
+        elif first is None:
+            held.append(holes if found.get("position") is not None else None)
+        else:
+            first = max(first, checked.next_offset) if at_end else first
+            held.append([(first, max(first, first if last is None else last) + 1)])
+            following = first if at_end else following
+    return held[::-1]
