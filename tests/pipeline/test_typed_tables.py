@@ -115,15 +115,16 @@ def test_columns_by_paths_and_casts(tmp_path: Path) -> None:
         ('columns = { total = "value.total.amont" }', "unknown field 'amont': did you mean amount?"),
         ('columns = { total = "value.total::money" }', "expected a type among bigint"),
         ('columns = { offset = "value.id" }', "expected the column offset of the records under its name"),
-        ('undecoded = "column"', "value_error among them"),
+        ('undecoded = "column"\ncolumns = { id = "value.id" }', "expected value_error among them"),
     ):
         shutil.rmtree(tmp_path / "lake")
         done = run(config(tmp_path, more=SCHEMAS, table=wrong))
         (tmp_path / "lake").mkdir(exist_ok=True)
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
         assert message in done.stderr
-    done = run(config(tmp_path, table='columns = { total = "value.total" }'))
-    assert "source.schemas, source.schema_files or source.registry for decoded columns" in done.stderr
+    for table in ('columns = { total = "value.total" }', 'undecoded = "column"'):
+        done = run(config(tmp_path, table=table))
+        assert "source.schemas, source.schema_files or source.registry for decoded columns" in done.stderr
 
 
 def test_errors_in_a_column_or_as_the_end_of_the_load(tmp_path: Path) -> None:
@@ -139,6 +140,39 @@ def test_errors_in_a_column_or_as_the_end_of_the_load(tmp_path: Path) -> None:
     done = run(config(tmp_path, more=SCHEMAS, table='undecoded = "stop"\n'))
     assert done.returncode == 2
     assert "orders-0: offset 7: no schema id, and undecoded is stop" in done.stderr
+
+
+def test_errors_in_a_column_of_a_table_by_the_schema(tmp_path: Path, kind: str) -> None:
+    """The page says: a table with a column for each field has ``value_error``, too. A newer schema adds its fields, and a
+    replay with it replaces the rows with a reason; a record that can never be decoded keeps its reason.
+    """
+    topic = write_topic(tmp_path, "AVRO", count=30)
+    registry = tmp_path / "registry" / "_schemas-0"
+    shutil.rmtree(registry)
+    write_schemas(registry, "AVRO", topic.texts[:2], "orders-value")
+    path = config(tmp_path, kind, more=SCHEMAS, table='undecoded = "column"\n')
+    outcome = run_here(path)
+    assert (outcome.code, outcome.rejected) == (0, {})
+    rows = {row["offset"]: row for row in table_rows(tmp_path, kind)}
+    later = {offset for offset in range(30) if offset >= 20 and topic.truth.get(offset)}
+    assert {offset for offset, row in rows.items() if row["value_error"]} == later | set(topic.undecodable)
+    assert len(rows) == 30
+    write_schemas(registry, "AVRO", topic.texts, "orders-value")
+    assert run(path, "replay", "--topic", "orders", "--offsets", "0:20:30").returncode == 0
+    assert run(path, "verify").returncode == 0
+    found = {row["offset"]: row for row in table_rows(tmp_path, kind)}
+    for offset, row in found.items():
+        reason = row.pop("value_error")
+        value = {name: content for name, content in row.items() if name not in RECORD}
+        if offset in topic.undecodable:
+            assert topic.undecodable[offset] in reason
+            assert not any(value.values())
+        else:
+            assert reason is None
+            expected = topic.truth[offset] or dict.fromkeys(value)
+            assert value == expected if offset >= 20 else value.items() >= {"id": expected["id"]}.items(), offset
+    assert len(found) == 30
+    assert not list((tmp_path / "lake").glob("*__rejects"))
 
 
 def test_a_typed_load_killed_at_steps_three_times(tmp_path: Path) -> None:

@@ -308,8 +308,8 @@ def _table(section: SettingsSection, topic: str, home: str, typed: bool) -> Tabl
         raise section.wrong("path", f"a folder or URL for format {kind}")
     by_day = section.choice("partition", ("day(timestamp)", "none")) != "none"
     undecoded = section.choice("undecoded", UNDECODED)
-    paths = _paths(section, by_day=by_day, typed=typed)
     by_schema = typed and not section.has("columns")
+    paths = _paths(section, by_day=by_day, typed=typed, with_errors=undecoded == "column")
     if undecoded == "column" and "value_error" not in [one.path for one in paths]:
         raise section.wrong("columns", "value_error among them for undecoded = 'column'")
     size = section.amount("file_size", _SIZES, "256 MB", FILE_BYTES)
@@ -319,27 +319,18 @@ def _table(section: SettingsSection, topic: str, home: str, typed: bool) -> Tabl
     section.check_known()
     place = _place(path, home) if path else ""
     found = TableSettings(
-        topic,
-        kind,
-        paths,
-        catalog,
-        name,
-        place,
-        by_day,
-        path,
-        max(int(size), 1),
-        by_schema,
-        decoded_as,
-        evolve,
-        undecoded,
-    )
+        topic, kind, paths, catalog, name, place, by_day, path, max(int(size), 1), by_schema, decoded_as, evolve, undecoded
+    )  # fmt: skip
     if found.sides and not typed:
         raise section.wrong("columns", "source.schemas, source.schema_files or source.registry for decoded columns")
     return found
 
 
-def _paths(section: SettingsSection, *, by_day: bool, typed: bool) -> tuple[TablePath, ...]:
-    """Return the columns of a table: a list of names, or a table of names and paths; those that a table needs come first."""
+def _paths(section: SettingsSection, *, by_day: bool, typed: bool, with_errors: bool) -> tuple[TablePath, ...]:
+    """Return the columns of a table: a list of names, or a table of names and paths; those that a table needs come first.
+
+    A table ``with_errors`` has the column ``value_error``, also if the configuration has no columns.
+    """
     given = section.value("columns")
     if isinstance(given, dict):
         needed = (*REQUIRED_COLUMNS, "timestamp") if by_day else REQUIRED_COLUMNS
@@ -348,6 +339,8 @@ def _paths(section: SettingsSection, *, by_day: bool, typed: bool) -> tuple[Tabl
             raise section.wrong("columns", f"the column {wrong[0]} of the records under its name")
     else:
         names = section.texts("columns") or (TYPED_COLUMNS if typed else DEFAULT_COLUMNS)
+        if with_errors and not section.has("columns"):
+            names = (*names, "value_error")
         texts = {name: name for name in names}
     found = tuple(_path(section, name, text) for name, text in texts.items())
     if missing := [column for column in REQUIRED_COLUMNS if column not in texts]:
