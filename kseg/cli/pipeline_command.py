@@ -17,7 +17,7 @@ from kseg.cli.typed_command import DetailOptions, SparkOptions, command
 from kseg.errors import UsageError
 from kseg.extras.pipeline import pipeline_preview, pipeline_replay, pipeline_reports, pipeline_settings, pipeline_verify
 from kseg.extras.pipeline.engine_choice import choose_engine
-from kseg.extras.pipeline.pipeline_run import STAGES, Pipeline, RunOutcome
+from kseg.extras.pipeline.pipeline_run import FAILED, STAGES, Pipeline, RunOutcome
 from kseg.extras.pipeline.pipeline_settings import AUTO
 from kseg.format.storage.process_pool import Pool, process_pool
 from kseg.report.formats import PIPELINE, destination, write
@@ -89,6 +89,8 @@ def pipeline(asked: PipelineOptions) -> int:
     described = partial(pipeline_reports.run_of, settings, time.time(), asked.action)
     with destination(asked.output) as out:
         write(PIPELINE, asked.format, out, found, lines, detail=asked.detail, run=described)
+    if any(one.status == "failed" for one in found):
+        return FAILED
     return FOUND if any(one.status == "different" for one in found) else code
 
 

@@ -153,8 +153,17 @@ def test_a_gap_stops_the_load_or_is_listed(tmp_path: Path) -> None:
     assert [(row["offset"], row["last_offset"]) for row in listed] == [(24, 35)]
 
 
+def check_previews(path: Path, reason: str) -> None:
+    """Check that plan and status say that the only partition cannot be loaded."""
+    for action in ("plan", "status"):
+        done = run(path, action)
+        text = " ".join(done.stdout.split())
+        assert (done.returncode, "failed" in text, reason in text) == (2, True, True), action
+        assert "1 partition cannot be loaded" in text, action
+
+
 def test_a_topic_that_was_created_again_is_not_loaded(tmp_path: Path) -> None:
-    """By the topic id, or because the log ends before the loaded offsets."""
+    """By the topic id, or because the log ends before the loaded offsets. plan and status exit with 2, as the run does."""
     folder = tmp_path / "source" / "orders-0"
     shutil.copytree(TRANSACTIONS, folder)
     path = config(tmp_path)
@@ -165,11 +174,13 @@ def test_a_topic_that_was_created_again_is_not_loaded(tmp_path: Path) -> None:
     done = run(path)
     assert done.returncode == 2
     assert "the topic was deleted and created again" in done.stderr
+    check_previews(path, "the topic was deleted and created again")
     shutil.rmtree(folder)
     log(folder)
     done = run(path)
     assert done.returncode == 2
     assert "the log ends at offset 24" in done.stderr
+    check_previews(path, "the log ends at offset 24")
     assert rows(tmp_path, "parquet") == before
 
 

@@ -58,7 +58,7 @@ def test_a_link_to_nothing_costs_its_partition(home: Path) -> None:
     assert list((home / "reports").iterdir())
     for action in ("plan", "status"):
         done = run_in_process(path, action, "--format", "jsonl")
-        assert reason in done.stdout, action
+        assert (done.returncode, reason in done.stdout) == (2, True), action
     segment.unlink()
     segment.write_bytes(content)
     assert run_here(path).code == 0

@@ -49,6 +49,7 @@ def plan(pipeline: Pipeline, spark: str | None = None) -> _Found:
                     *sizes, reason=begun.failure,
                 )
             )  # fmt: skip
+    lines += _failed(found)
     lines.append(f"would check {count_of(new_segments, 'segment')}, {size_text(new_bytes)}")
     lines.append(str(choose_engine(pipeline.settings, new_bytes + known_bytes, spark)))
     if known_bytes:
@@ -74,7 +75,7 @@ def status(pipeline: Pipeline) -> _Found:
                 )
             )  # fmt: skip
     lag = sum(one.lag for one in found)
-    return found, [f"{count_of(lag, 'offset')} not loaded", *_last_run(pipeline)]
+    return found, [f"{count_of(lag, 'offset')} not loaded", *_failed(found), *_last_run(pipeline)]
 
 
 def _begun(place: Place, replicas: Sequence[SourceReplica], loaded: Loaded | None, inventory: Inventory) -> LoadPlan:
@@ -102,6 +103,12 @@ def _end_of(replica: SourceReplica, loaded: Loaded | None, inventory: Inventory)
         return known.next_offset if known else last_valid_batch(last.path, last.size).offset, reason
     except UnreadableError as error:
         return last.base_offset, reason or str(error)
+
+
+def _failed(found: Sequence[PartitionOutcome]) -> list[str]:
+    """Return the line about the partitions that a run cannot load."""
+    failed = sum(one.status == "failed" for one in found)
+    return [f"{count_of(failed, 'partition')} cannot be loaded"] if failed else []
 
 
 def _last_run(pipeline: Pipeline) -> list[str]:
