@@ -83,6 +83,11 @@ def test_a_segment_without_permission_is_not_damage(tmp_path: Path) -> None:
         ("[table.orders]\npth='x'\n", "table.orders.path: expected a folder or URL"),
         ("[table.orders]\npath='x'\npartitions='day'\n", "unknown key 'partitions': did you mean partition?"),
         ("[table.orders]\npath='x'\ncolumns=['ofset']\n", "unknown column 'ofset'"),
+        (
+            "[table.orders]\npath='x'\ncolumns=['value']\n",
+            "columns: expected partition and offset among the names, got",
+        ),
+        ("[table.orders]\npath='x'\ncolumns=['offset']\n", "columns: expected partition among the names, got"),
         ("[table.orders]\npath='source/x'\n", "is in the source"),
         ("[validate]\nfail_if='never'\n[table.orders]\npath='x'\n", "validate.fail_if: expected a condition such as"),
         ("[table.orders]\npath='x'\n[table.users]\npath='x'\n", "is also the table of orders"),

@@ -22,7 +22,7 @@ from kseg.format.storage import local_files
 from kseg.format.storage.naming import is_url, without_file_scheme
 from kseg.format.writer import output_rule
 from kseg.schema import CONTENT_COLUMNS
-from kseg.text import one_of, unknown_name
+from kseg.text import unknown_name
 
 if TYPE_CHECKING:
     import tomllib
@@ -344,7 +344,7 @@ def _paths(section: SettingsSection, *, by_day: bool, typed: bool, with_errors: 
         texts = {name: name for name in names}
     found = tuple(_path(section, name, text) for name, text in texts.items())
     if missing := [column for column in REQUIRED_COLUMNS if column not in texts]:
-        raise section.wrong("columns", f"{one_of(missing)} among the names")
+        raise section.wrong("columns", f"{' and '.join(missing)} among the names")
     if by_day and "timestamp" not in texts:
         raise section.wrong("columns", 'timestamp among the names, or partition = "none"')
     return found
