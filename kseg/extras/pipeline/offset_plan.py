@@ -62,7 +62,7 @@ class LoadPlan:
     It loads offsets ``first`` to ``end`` (exclusive) from ``parts``. ``log_end`` is the end of the valid log. ``waiting``
     says why the rows from ``end`` on are not loaded yet. ``failure``: why the run cannot succeed, such as a segment that
     cannot be read. ``gaps`` are ranges (first, end, reason) of offsets that are lost. ``damaged`` are the segments
-    with damage in the range, of those that are read; their ``damage`` is what no other replica makes up for. ``lost`` are
+    with damage in the range, of those that are read; their ``damage`` are the listed findings. ``lost`` are
     ranges (first, end) of offsets that damaged segments can have had, and that no replica has.
     ``unknown`` are ranges (first, end, reason) with records that are left out, because their transaction's end is unknown.
     """
@@ -331,7 +331,7 @@ class _Walk:
         self.at = following
 
     def _end(self) -> None:
-        """Note the offsets that lost bytes at the end of the log can have had and that no replica has."""
+        """Add the offsets to the lost ones that bytes at the end of the log can have had, and that no replica has."""
         ends = [0]
         for one in self._at():
             checked = self._checked[one.path]
