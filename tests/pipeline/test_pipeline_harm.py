@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kseg.errors import KsegError
+from tests.support.damage import flip, put
 from tests.support.growing_logs import batch, write
 from tests.support.pipelines import TRANSACTIONS, config, leased, rows, run, run_here
 from tests.support.read_faults import local_faults
@@ -73,6 +74,25 @@ def test_a_segment_without_permission_is_not_damage(tmp_path: Path) -> None:
         assert code_of(path) == 2
     assert not (tmp_path / "quarantine").exists()
     assert run_here(path).code == 0
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_offsets_after_lost_bytes_at_the_end_of_a_segment_are_not_waited_for(torn: bool, tmp_path: Path) -> None:
+    """Bytes after a damaged batch, or after a wrong size field, can be those of the offsets before the next segment."""
+    folder = tmp_path / "source" / "orders-0"
+    folder.parent.mkdir()
+    write(folder, [batch(0)])
+    path = write(folder, [batch(1), batch(2), batch(3)], first=1)
+    write(folder, [batch(4)], first=4)
+    size = len(batch(1))
+    first = put(batch(2), 0, size=len(batch(2)) + len(batch(3))) if torn else flip(batch(2), 70)
+    path.write_bytes(batch(1) + first + flip(batch(3), 59))
+    done = run_here(config(tmp_path))
+    assert (done.code, offsets(tmp_path)) == (1, [*range(8), *range(16, 20)])
+    listed = [
+        json.loads(line) for one in (tmp_path / "quarantine").rglob("*.jsonl") for line in one.read_text().splitlines()
+    ]
+    assert {(one["position"], one["end"]) for one in listed} == {(size, 3 * size)}
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,18 @@ def test_the_newest_leader_epoch_decides(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "t-0" / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n1 50\n"
 
 
+def test_a_batch_in_which_another_history_begins_is_named_with_it(tmp_path: Path) -> None:
+    """A batch cannot be cut: its first offsets are missing, too, and the line says where the other history begins."""
+    old, new = [*tens(0, 30, 0, "old"), plain(30, 20, 0, "old")], tens(40, 70, 1, "new")
+    upload(tmp_path / "bucket", old, [(0, 0)])
+    upload(tmp_path / "bucket", new, [(0, 0), (1, 40)])
+    code, row, written = fetch(tmp_path / "bucket", tmp_path / "new")
+    assert (code, row["holes"], written) == (1, ["30..39"], joined(*old[:3], *new))
+    (line,) = row["left_out"]
+    assert "offsets 30 to 49 belong to another history, which begins at offset 40 inside a batch" in line
+    assert line.endswith("of leader epoch 0, while the newest history has leader epoch 1 from offset 40")
+
+
 def test_a_dead_history_fills_no_hole(tmp_path: Path) -> None:
     """Offsets that only the dead history has are missing, and its start, which both histories have, is written."""
     old, new = tens(0, 100, 0, "old"), tens(50, 120, 1, "new")

@@ -195,7 +195,7 @@ def _one_per_node(ranked: Sequence[AdoptedReplica], made: AdoptionPlan) -> list[
     for replica in ranked:
         best = found.setdefault(replica.disk.node, replica)
         if best is not replica:
-            made.left_out.append((replica.path, f"{best.path} of the same node has more of the partition"))
+            made.left_out.append((replica.path, f"{best.path} of the same node has as much of the partition, or more"))
     return list(found.values())
 
 

@@ -192,14 +192,20 @@ def _leader_epochs(segment: RemoteSegment, size: int, left_out: list[LeftOut]) -
     return [(epoch, first) for epoch, first, _ in runs] or [(_NO_EPOCH, segment.base)]
 
 
-def _part_of_history(upload: Uploaded, lineage: Sequence[EpochStart]) -> UploadPiece:
-    """Return the start of an upload, up to the first offset that a leader of another history wrote."""
+def _end_of_history(upload: Uploaded, lineage: Sequence[EpochStart]) -> int:
+    """Return the first offset of an upload that a leader of another history wrote, its log end without one."""
     end = base = upload.segment.base
     (oldest, _), *later = lineage
     for begin, stop in ranges_in(upload.epochs(base), upload.log_end - 1, [(oldest, 0), *later]):
         if begin > end:
             break
         end = stop + 1
+    return end
+
+
+def _part_of_history(upload: Uploaded, lineage: Sequence[EpochStart]) -> UploadPiece:
+    """Return the start of an upload, up to the first offset that a leader of another history wrote."""
+    base, end = upload.segment.base, _end_of_history(upload, lineage)
     if end == upload.log_end:
         return UploadPiece(upload, base, end, 0, upload.size)
     # A damaged batch can contain the offset: the piece ends at the last batch before it.
@@ -210,10 +216,12 @@ def _part_of_history(upload: Uploaded, lineage: Sequence[EpochStart]) -> UploadP
 def _other_history(part: UploadPiece, lineage: Sequence[EpochStart]) -> str:
     """Return why the end of an upload is left out."""
     last = part.upload.log_end - 1
-    old, _ = part.upload.epochs(part.end)[0]
-    new, start = max(one for one in lineage if one[1] <= part.end or one == lineage[0])
+    begins = _end_of_history(part.upload, lineage)
+    old, _ = part.upload.epochs(begins)[0]
+    new, start = max(one for one in lineage if one[1] <= begins or one == lineage[0])
+    inside = f", which begins at offset {begins:,} inside a batch" if begins > part.end else ""
     return (
-        f"offsets {part.end:,} to {last:,} belong to another history: of leader epoch {old}, "
+        f"offsets {part.end:,} to {last:,} belong to another history{inside}: of leader epoch {old}, "
         f"while the newest history has leader epoch {new} from offset {start:,}"
     )
 

@@ -351,13 +351,11 @@ def _claimed_end(checked: CheckedSegment, size: int) -> int | None:
     Bytes after the batch of a torn header can have been others.
     """
     position, end = checked.valid_end, checked.next_offset
-    for found in sorted(checked.damage, key=lambda one: one.get("position") or 0):
-        if (
-            found.get("rule") != "truncated-tail"
-            and found.get("position") == position
-            and found.get("end")
-            and found.get("last_offset") is not None
-        ):
+    whole = (
+        one for one in checked.damage if one.get("rule") != "truncated-tail" and one.get("last_offset") is not None
+    )
+    for found in sorted(whole, key=lambda one: one.get("position") or 0):
+        if found.get("position") == position and found.get("end"):
             position, end = found["end"], found["last_offset"] + 1
     return end if position == size else None
 
