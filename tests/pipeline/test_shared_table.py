@@ -116,7 +116,7 @@ def test_days_of_all_years_that_a_timestamp_can_have(tmp_path: Path, kind: str) 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_valid_batches_of_all_damaged_replicas_are_loaded(tmp_path: Path, seed: int) -> None:
-    """A row is lost only if each replica has damage there. No segment that lacks a lost row is called unneeded."""
+    """A row is lost, with exit code 1, only if each replica has damage there. No segment without it is called unneeded."""
     chance = random.Random(f"replicas {seed}")
     batches = [batch(number) for number in range(30)]
     replicas = chance.choice((2, 3))
@@ -133,7 +133,7 @@ def test_the_valid_batches_of_all_damaged_replicas_are_loaded(tmp_path: Path, se
     outcome = run_here(config(tmp_path))
     wanted = [number * 4 + i for number in sorted(valid) for i in range(4)]
     assert loaded_offsets(tmp_path) == wanted, outcome
-    assert outcome.code == 1
+    assert outcome.code == (len(valid) < 30)
     assert all(valid >= set(ranges[path]) for path in outcome.unneeded)
 
 
