@@ -95,6 +95,22 @@ def test_offsets_after_lost_bytes_at_the_end_of_a_segment_are_not_waited_for(tor
     assert {(one["position"], one["end"]) for one in listed} == {(size, 3 * size)}
 
 
+def test_a_newest_segment_without_a_valid_batch_is_listed_in_each_run(tmp_path: Path) -> None:
+    """Nothing of it can be loaded, and no later segment shows that its offsets are lost: it must not pass in silence."""
+    folder = tmp_path / "source" / "orders-0"
+    folder.parent.mkdir()
+    write(folder, [batch(0)])
+    path = write(folder, [batch(1), batch(2)], first=1)
+    path.write_bytes(flip(batch(1), 70) + flip(batch(2), 70))
+    for run_number in range(1, 3):
+        assert run_here(config(tmp_path)).code == 1
+        assert offsets(tmp_path) == [*range(4)]
+        assert len(list((tmp_path / "quarantine").rglob("*.jsonl"))) == run_number
+    write(folder, [batch(1), batch(2)], first=1)
+    assert run_here(config(tmp_path)).code == 0
+    assert offsets(tmp_path) == [*range(12)]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

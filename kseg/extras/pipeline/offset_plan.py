@@ -337,6 +337,8 @@ class _Walk:
             checked = self._checked[one.path]
             if not checked.is_sound and checked.valid_end < one.size:
                 ends.append(_claimed_end(checked, one.size) or (INT64_MAX if checked.next_offset >= self.at else 0))
+                if not checked.valid_end and ends[-1] > self.at:  # no part has it
+                    self.damaged.append(checked)
         if max(ends) > self.at:
             self.lost.append((self.at, max(ends)))
 
