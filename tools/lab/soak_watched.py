@@ -53,6 +53,7 @@ class Watched:
             time.sleep(1)
         self._done.set()
         code = self._running.poll()
+        tracebacks = self._stderr.count(b"Traceback")  # the end can cut one off before its last line
         self._running.terminate()  # a job in the background ignores SIGINT
         for thread in self._threads:
             thread.join()
@@ -66,7 +67,7 @@ class Watched:
         wrong = self.wrong()
         if code is not None:
             wrong = f"ended with exit code {code}"
-        elif self._stderr.count(b"Traceback") > self._stderr.count(HARMLESS):
+        elif tracebacks > self._stderr.count(HARMLESS):
             wrong = "a traceback"
         elif last[0] > first[0] + MORE_BYTES or last[1] > first[1] + MORE_DESCRIPTORS + self.kept_descriptors():
             wrong = GROWN
