@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 
@@ -12,7 +11,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 from tests.support.damage import flip
 from tests.support.growing_logs import batch
-from tests.support.pipelines import config, rows, run_here
+from tests.support.pipelines import config, quarantined, rows, run_here
 
 BATCHES, RECORDS = 6, 4
 
@@ -31,8 +30,7 @@ def write_replica(home: Path, broker: int, damaged: dict[int, int], ends: tuple[
 
 def listed(home: Path) -> list[tuple[str, int, int]]:
     """Return broker and offsets of each row of the quarantine list."""
-    found = [json.loads(line) for one in (home / "quarantine").glob("*.jsonl") for line in one.read_text().splitlines()]
-    return sorted((row["file"].split("/")[-3], row["offset"], row["last_offset"]) for row in found)
+    return sorted((row["file"].split("/")[-3], row["offset"], row["last_offset"]) for row in quarantined(home))
 
 
 # Bytes of a batch: its CRC, its last offset delta, its number of records, and its first record.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -18,7 +17,7 @@ import pyarrow.parquet as pq
 from kseg.errors import KsegError
 from tests.support.damage import flip, put
 from tests.support.growing_logs import batch, write
-from tests.support.pipelines import TRANSACTIONS, config, leased, rows, run, run_here
+from tests.support.pipelines import TRANSACTIONS, config, leased, quarantined, rows, run, run_here
 from tests.support.read_faults import local_faults
 
 
@@ -89,10 +88,7 @@ def test_offsets_after_lost_bytes_at_the_end_of_a_segment_are_not_waited_for(tor
     path.write_bytes(batch(1) + first + flip(batch(3), 59))
     done = run_here(config(tmp_path))
     assert (done.code, offsets(tmp_path)) == (1, [*range(8), *range(16, 20)])
-    listed = [
-        json.loads(line) for one in (tmp_path / "quarantine").rglob("*.jsonl") for line in one.read_text().splitlines()
-    ]
-    assert {(one["position"], one["end"]) for one in listed} == {(size, 3 * size)}
+    assert {(one["position"], one["end"]) for one in quarantined(tmp_path)} == {(size, 3 * size)}
 
 
 def test_a_newest_segment_without_a_valid_batch_is_listed_in_each_run(tmp_path: Path) -> None:
@@ -190,8 +186,7 @@ def test_a_gap_stops_the_load_or_is_listed(tmp_path: Path) -> None:
     assert "offsets 24..35: deleted before it was loaded" in done.stderr
     assert run(config(tmp_path, more='gaps = "continue"')).returncode == 1
     assert offsets(tmp_path) == [*range(24), *range(36, 48)]
-    listed = [json.loads(line) for one in (tmp_path / "quarantine").iterdir() for line in one.read_text().splitlines()]
-    assert [(row["offset"], row["last_offset"]) for row in listed] == [(24, 35)]
+    assert [(row["offset"], row["last_offset"]) for row in quarantined(tmp_path)] == [(24, 35)]
 
 
 def check_previews(path: Path, reason: str) -> None:

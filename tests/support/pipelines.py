@@ -100,6 +100,13 @@ def table_rows(
     return list(DeltaTable(str(place)).to_pyarrow_table(columns=list(columns) if columns else None).to_pylist())
 
 
+def quarantined(folder: Path) -> list[dict[str, Any]]:
+    """Return the rows of the quarantine lists of all runs."""
+    return [
+        json.loads(line) for path in (folder / "quarantine").glob("*.jsonl") for line in path.read_text().splitlines()
+    ]
+
+
 def parquet_rows(folder: Path, columns: tuple[str, ...] | None) -> list[dict[str, Any]]:
     """Return the rows of the files that the commits list; after a run no other file is there."""
     listed = []

@@ -199,7 +199,8 @@ class _Tests:
         These run its line, the approved answers first, then the quick ones; then the others of their files, as one test can
         prepare what the next one reads; then those that start processes, which are not observed.
         """
-        found = self._lines.get(str(self._copy / mutant.path), {}).get(str(mutant.line), [])
+        observed = self._lines.get(str(self._copy / mutant.path), {}).get(str(mutant.line), [])
+        found = [test for test in observed if test]  # lines that run while tests are collected are of no test
         found.sort(key=lambda test: ("/test_approved_" not in test, self._seconds[test]))
         files = {test.partition("::")[0] for test in found}
         beside = [test for test in self._all if test.partition("::")[0] in files]

@@ -41,12 +41,15 @@ class SettingsSection:
         return UsageError(f"{self._path}: {place}: expected {expected}, got {self._values.get(key)!r}")
 
     def section(self, key: str) -> SettingsSection:
+        """Return the table of a key, an empty one without it. Raises UsageError if the value is not a table."""
         return SettingsSection(self._path, key, self._get(key) or {})
 
     def tables(self, key: str) -> dict[str, Any]:
+        """Return the tables in the table of a key, by name. Raises UsageError."""
         return self.section(key)._values
 
     def text(self, key: str, default: str = "", *, required: bool = False) -> str:
+        """Return a text. Raises UsageError for another type, an empty text, and a ``required`` key that is missing."""
         value = self._get(key)
         if value is None and required:
             if get_close_matches(key, self._values):
@@ -57,6 +60,7 @@ class SettingsSection:
         return default if value is None else value
 
     def texts(self, key: str) -> list[str]:
+        """Return a list of texts, or the one text that is there instead. Raises UsageError for other types."""
         value = self._get(key)
         found = [value] if isinstance(value, str) else value or []
         if not isinstance(found, list) or not all(isinstance(one, str) and one for one in found):
@@ -64,12 +68,14 @@ class SettingsSection:
         return found
 
     def choice(self, key: str, choices: Sequence[str]) -> str:
+        """Return a text that is one of ``choices``, the first of them without a value. Raises UsageError."""
         value = self.text(key, choices[0])
         if value not in choices:
             raise self.wrong(key, one_of(list(choices)))
         return value
 
     def amount(self, key: str, units: Mapping[str, int], example: str, default: float) -> float:
+        """Return a number times its unit, such as ``10 min``. Raises UsageError, which shows the ``example``."""
         match = _NUMBER.fullmatch(text := self.text(key))
         if text and (match is None or (match[2] not in units and match[2].upper() not in units)):
             raise self.wrong(key, f'an amount such as "{example}"')
