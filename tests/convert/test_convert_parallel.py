@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -23,7 +22,7 @@ from kseg.errors import KsegError
 from kseg.findings import Finding
 from kseg.format.segment import split_points
 from kseg.format.writer.records_builder import PlainRecord, build_message, build_wrapper
-from tests.support.interrupted import PROGRAM, digest, write_log
+from tests.support.interrupted import PROGRAM, EndedRuns, digest, write_log
 from tests.support.records import NOW
 
 NAME = "00000000000000000000.log"
@@ -210,23 +209,13 @@ def test_ended_at_any_moment(what: str, ending: signal.Signals, tmp_path: Path) 
     convert(str(given), str(tmp_path / "whole" / target.name), ConversionPlan.of("v0-to-v2"), jobs=2)
     whole = contents(tmp_path / "whole", target.name)
     assert len(whole) == (3 if what == "segment" else 6)
-    command = [sys.executable, "-c", PROGRAM, "v0-to-v2", "--jobs", "2", str(given), str(target)]
-    began = time.monotonic()
-    subprocess.run(command, stderr=subprocess.DEVNULL, check=True)
-    whole_time = time.monotonic() - began
+    command = [sys.executable, "-c", PROGRAM, "v0-to-v2", "--jobs", "2", given, target]
+    runs = EndedRuns(command, ending)
+    assert runs.whole() == 0
     shutil.rmtree(out)
     out.mkdir()
-    ended = 0
-    for part in (0.15, 0.4, 0.6, 0.75, 0.9):
-        process = subprocess.Popen(
-            command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
-        )
-        try:
-            process.wait(timeout=part * whole_time)
-        except subprocess.TimeoutExpired:
-            process.send_signal(ending)
-            process.wait()
-            ended += 1
+    while runs.ended < 4:
+        process = runs.again()
         deadline = time.monotonic() + 60
         while processes_of(process.pid) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -245,7 +234,6 @@ def test_ended_at_any_moment(what: str, ending: signal.Signals, tmp_path: Path) 
         assert target.exists() is bool(found)
         shutil.rmtree(out)
         out.mkdir()
-    assert ended
     assert {path.name: digest(path) for path in source.iterdir()} == before
 
 

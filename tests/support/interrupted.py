@@ -6,6 +6,10 @@ import errno
 import hashlib
 import os
 import random
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +36,39 @@ def write_log(path: Path, megabytes: float, value_size: int = 4000, offset: int 
 
 def digest(path: Path) -> bytes:
     return hashlib.sha256(path.read_bytes()).digest()
+
+
+class EndedRuns:
+    """Runs of a command that a signal ends at random moments.
+
+    The moments lie within the quickest whole run so far: if the machine pauses, a run is not ended, and the next one is.
+    """
+
+    def __init__(self, command: Sequence[str | Path], ending: signal.Signals = signal.SIGKILL) -> None:
+        self._command, self._ending = command, ending
+        self._dice, self._seconds, self._left = random.Random(7), float("inf"), 100
+        self.ended = 0
+
+    def whole(self) -> int:
+        """Run the command to its end, and return its exit code."""
+        return self._run(None).returncode
+
+    def again(self) -> subprocess.Popen[bytes]:
+        """Run the command in a session of its own until a random moment, and return its process."""
+        self._left -= 1
+        assert self._left, "the runs end before the signal"
+        return self._run(self._dice.uniform(self._seconds / 8, self._seconds))
+
+    def _run(self, seconds: float | None) -> subprocess.Popen[bytes]:
+        quiet, began = subprocess.DEVNULL, time.monotonic()
+        process = subprocess.Popen(self._command, stdout=quiet, stderr=quiet, start_new_session=True)
+        try:
+            process.wait(seconds)
+            self._seconds = min(self._seconds, time.monotonic() - began)
+        except subprocess.TimeoutExpired:
+            process.send_signal(self._ending)
+            self.ended += process.wait() in (-self._ending, 128 + self._ending)
+        return process
 
 
 class FailingFile:
