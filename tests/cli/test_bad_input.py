@@ -25,7 +25,7 @@ def kseg(*arguments: str | Path, stdin: str | Path = os.devnull) -> subprocess.C
     """Run the installed command as a user does."""
     with open(stdin, "rb") as source:
         return subprocess.run(
-            [str(KSEG), *map(str, arguments)], stdin=source, capture_output=True, text=True, timeout=120, check=False
+            [str(KSEG), *map(str, arguments)], stdin=source, capture_output=True, text=True, timeout=300, check=False
         )
 
 
@@ -92,7 +92,7 @@ def without_rights(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     if drop and not shutil.which("setpriv"):
         pytest.skip("root can read every file, and there is no setpriv")
     command = [*drop, str(KSEG), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -149,7 +149,7 @@ def test_a_missing_library(library: str, arguments: tuple[str, ...], tmp_path: P
     files = {"out": tmp_path / "out", "avsc": tmp_path / "x.avsc", "proto": tmp_path / "x.proto"}
     words = [word.format(**files) for word in arguments]
     done = subprocess.run(
-        [sys.executable, "-c", program, *words], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, timeout=300, check=False
     )
     line = complaint(done)
     assert library.split(".")[-1] in line or "protoc" in line

@@ -89,7 +89,7 @@ def changed(path: Path, kind: str) -> Iterator[None]:
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     words = {"{}": str(folder), "{}/LOG": str(folder / LOG), "OUT": str(folder.parents[1] / "out")}
     line = [words.get(word, word) for word in shlex.split(command)]
-    return subprocess.run([sys.executable, "-m", "kseg", *line], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-m", "kseg", *line], capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -121,7 +121,7 @@ def test_without_file_descriptors_a_command_says_so(tmp_path: Path, command: str
     words = {"{}": str(folder), "{}/LOG": str(folder / LOG), "OUT": str(tmp_path / "out")}
     line = [words.get(word, word) for word in shlex.split(command)]
     code = "import resource; from kseg.cli.main import main; resource.setrlimit(resource.RLIMIT_NOFILE, (5, 5)); main()"
-    done = subprocess.run([sys.executable, "-c", code, *line], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code, *line], capture_output=True, text=True, timeout=300)
     assert done.returncode in (0, 1, 2), done.stderr
     assert "Traceback" not in done.stderr
     assert not [rule for rule in DAMAGE if rule in done.stdout + done.stderr]
@@ -144,7 +144,7 @@ def test_a_second_ctrl_c_ends_as_the_first(tmp_path: Path, command: str) -> None
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGINT)
                 time.sleep(0.003)
-            messages = process.communicate(timeout=60)[1]
+            messages = process.communicate(timeout=300)[1]
         assert b"Traceback (most recent call last)" not in messages, messages
         assert process.returncode in (0, 1, 130, -signal.SIGINT)
     assert [path.name for path in tmp_path.iterdir() if path.name not in ("logs", "out")] == []

@@ -52,7 +52,7 @@ def started(*arguments: object, program: Sequence[str] = ("-m", "kseg"), nohup: 
 
 def wait_for_file(folder: Path, running: subprocess.Popen[str]) -> None:
     """Wait until the command has created a file in the folder."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not list(folder.iterdir()):
         assert running.poll() is None
         assert time.monotonic() < deadline
@@ -95,7 +95,7 @@ def test_a_signal_leaves_no_temporary_file(
             wait_for_file(out, running)
             sent = time.time()
             running.send_signal(number)
-            _, err = running.communicate(timeout=60)
+            _, err = running.communicate(timeout=300)
         if running.returncode or any(path.stat().st_ctime >= sent for path in out.iterdir()):
             break
         for path in out.iterdir():  # the command had ended before its signal: this process did not run for seconds
@@ -114,7 +114,7 @@ def test_a_second_signal_does_not_stop_the_clean_up(second: signal.Signals, log:
         assert running.stdout
         assert running.stdout.readline() == "begun\n"
         running.send_signal(second)
-        _, err = running.communicate(timeout=60)
+        _, err = running.communicate(timeout=300)
     assert (running.returncode, err) == (143, "kseg: ended by SIGTERM\n")
     assert list(out.iterdir()) == []
 
@@ -155,7 +155,7 @@ def test_nohup_stays_ignored(out: Path) -> None:
     with started("dump", "--deep", "--max-rate", "4K", "-o", out / "rows", PLAIN, nohup=True) as running:
         wait_for_file(out, running)
         running.send_signal(signal.SIGHUP)
-        running.communicate(timeout=60)
+        running.communicate(timeout=300)
     assert running.returncode == 0
     assert [path.name for path in out.iterdir()] == ["rows"]
 
@@ -168,7 +168,7 @@ def test_sigterm_ends_follow_with_143(tmp_path: Path) -> None:
         assert running.stdout
         line = running.stdout.readline()
         running.send_signal(signal.SIGTERM)
-        rest, err = running.communicate(timeout=60)
+        rest, err = running.communicate(timeout=300)
     assert (running.returncode, err) == (143, "kseg: ended by SIGTERM\n")
     assert line
     assert rest == ""
@@ -184,7 +184,7 @@ def test_importing_kseg_sets_no_handler() -> None:
         f"assert kseg.validate({str(PLAIN)!r})\n"
         "assert [signal.getsignal(number) for number in numbers] == before\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=300)
 
 
 def test_a_caller_of_the_command_line_keeps_its_handlers(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_ctrl_c_while_modules_are_imported_leaves_no_traceback(module: str) -> N
         "from kseg_script import main\n"
     )
     running = started(program=("-c", program))
-    assert running.communicate(timeout=60) == ("", "")
+    assert running.communicate(timeout=300) == ("", "")
     assert running.returncode == -signal.SIGINT
 
 

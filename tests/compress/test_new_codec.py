@@ -87,5 +87,5 @@ print("done")
 def test_a_codec_is_added_in_one_place(tmp_path: Path, first_magic: int) -> None:
     """A limit like ``codec > 4`` in a reader would let every batch of a new codec pass for damage."""
     command = [sys.executable, "-c", _PROGRAM, str(tmp_path), str(first_magic)]
-    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout.endswith("done\n"), done.stdout + done.stderr

@@ -76,7 +76,7 @@ def test_processes_write_what_one_process_writes(segment: Path, name: str) -> No
     """Worker processes write into shared memory: no row is lost, repeated or in another place."""
     options = ("--deep", "--format", name)
     done = started(segment, *options)
-    out, err = done.communicate(timeout=120)
+    out, err = done.communicate(timeout=300)
     assert (done.returncode, err) == (0, b"")
     assert out == kseg("dump", *options, "--jobs", "1", str(segment)).stdout.encode()
 
@@ -94,7 +94,7 @@ def test_no_process_is_left_over(segment: Path, ending: signal.Signals, code: in
     process = started(segment, "--format", "jsonl")
     first, workers = first_rows(process), workers_of(process.pid)
     os.kill(workers[0] if ending == signal.SIGKILL else process.pid, ending)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == code
     assert err.decode().strip() == f"kseg: {message}"
     wait_for_end(workers)
@@ -121,7 +121,7 @@ def test_a_full_disk_is_one_line(segment: Path) -> None:
         pytest.skip("needs /dev/full")
     with open("/dev/full", "wb") as full:
         process = started(segment, "--format", "jsonl", stdout=full)
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=300)
     assert process.returncode == 2
     assert err == b"kseg: standard output: No space left on device\n"
 
@@ -177,7 +177,7 @@ def test_a_segment_that_is_replaced_meanwhile_is_unread_and_not_damaged(
     size = len(data) // BATCHES
     (tmp_path / "cleaned").write_bytes(b"".join(data[at : at + size] for at in range(size * 7, len(data), size * 2)))
     (tmp_path / "cleaned").replace(path)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 2, err
     assert f"{path}: replaced meanwhile: run again" in err.decode()
     assert b"damage" not in err

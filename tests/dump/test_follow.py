@@ -40,7 +40,7 @@ def test_rows_come_as_they_are_written_and_ctrl_c_ends_it(tmp_path: Path) -> Non
         writer.append(4)
         assert offsets(lines, 20) == list(range(16, 36))
         running.send_signal(signal.SIGINT)
-        assert running.wait(30) == 0
+        assert running.wait(300) == 0
         assert running.stderr is not None
         assert running.stderr.read().decode() == ""
         assert lines.empty()
@@ -69,7 +69,7 @@ def test_batches_that_are_written_over_zeros_are_shown(zeros: str, tmp_path: Pat
                     time.sleep(0.3)
                 assert offsets(lines, 1) == [number]
         running.send_signal(signal.SIGINT)
-        assert running.wait(30) == 0
+        assert running.wait(300) == 0
         assert lines.empty()
 
 
@@ -78,11 +78,11 @@ def test_a_limit_ends_it_and_columns_are_named_once(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "orders-3")
     writer.append(1)
     with following("--format", "csv", "--limit", 2, writer.path) as (running, lines):
-        assert lines.get(timeout=60).startswith(b"kind,")
-        assert b",0,3," in lines.get(timeout=60)
+        assert lines.get(timeout=300).startswith(b"kind,")
+        assert b",0,3," in lines.get(timeout=300)
         writer.append(1)
-        assert b",4,7," in lines.get(timeout=60)
-        assert running.wait(30) == 0
+        assert b",4,7," in lines.get(timeout=300)
+        assert running.wait(300) == 0
         assert lines.empty()
 
 
@@ -99,7 +99,7 @@ def test_damage_is_reported_when_it_is_certain(tmp_path: Path) -> None:
         assert offsets(lines, 1)[0] > 12
         time.sleep(0.3)
         running.send_signal(signal.SIGINT)
-        assert running.wait(30) == 1
+        assert running.wait(300) == 1
         assert running.stderr is not None
         assert b"crc-mismatch at byte 475" in running.stderr.read()
 

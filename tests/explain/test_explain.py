@@ -191,7 +191,7 @@ def test_damage_is_named_and_sets_the_exit_code() -> None:
 
 def _piped(data: bytes, *arguments: str) -> str:
     command = [sys.executable, "-m", "kseg", "explain", *arguments, "-"]
-    return subprocess.run(command, input=data, capture_output=True, check=True, timeout=60).stdout.decode()
+    return subprocess.run(command, input=data, capture_output=True, check=True, timeout=300).stdout.decode()
 
 
 def test_standard_input_is_explained_like_the_file() -> None:
@@ -216,7 +216,7 @@ def test_a_reader_that_exits_early_is_no_error() -> None:
         process.stdout.read(1)
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(60) == 0
+        assert process.wait(300) == 0
 
 
 def test_a_folder_lists_its_kinds() -> None:

@@ -58,7 +58,7 @@ def started(segment: Path, *options: str, impatient: bool = False) -> subprocess
 @pytest.mark.parametrize("options", [("k3",), ("-c", "k3"), ("a{60}",), ("--format", "jsonl", "-m", "5", "k1")])
 def test_processes_find_what_one_process_finds(segment: Path, options: tuple[str, ...]) -> None:
     """Workers only return places; nothing is lost or repeated."""
-    out, err = started(segment, "--jobs", "2", *options).communicate(timeout=120)
+    out, err = started(segment, "--jobs", "2", *options).communicate(timeout=300)
     assert (out, err) == (kseg("grep", "--jobs", "1", *options, segment).stdout, "")
     assert out
 
@@ -67,7 +67,7 @@ def test_processes_find_what_one_process_finds(segment: Path, options: tuple[str
 def test_an_expression_that_does_not_end_is_one_line(segment: Path, jobs: str) -> None:
     """Python's matcher tries 2**60 ways. The message says how to avoid it; no process is left over."""
     with started(segment, "--jobs", jobs, "(a+)+$", impatient=True) as process:
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=300)
     assert (process.returncode, out) == (2, "")
     assert err.startswith("kseg: the pattern has searched one text of 61 characters for ")
     assert len(err.splitlines()) == 1
@@ -100,7 +100,7 @@ def test_no_process_is_left_over(segment: Path, ending: signal.Signals, code: in
         workers = workers_of(process.pid)
         time.sleep(0.2)
         os.kill(workers[0] if ending == signal.SIGKILL else process.pid, ending)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=300)
     assert (process.returncode, out) == (code, "")
     assert err.strip() == f"kseg: {message}"
     wait_for_end(workers)

@@ -34,5 +34,5 @@ def test_workers_next_to_duckdb_polars_and_pyarrow() -> None:
     for library in ("duckdb", "polars", "pyarrow"):
         pytest.importorskip(library)
     command = [sys.executable, "-c", PROGRAM, str(SEGMENTS)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -212,5 +212,5 @@ def test_without_pyarrow_there_is_one_clear_line() -> None:
         f"try: kseg.open_partition({str(SEVERAL)!r}).to_arrow()\n"
         "except kseg.UsageError as error: print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout == "Parquet and Arrow need pyarrow: pip install pyarrow\n"

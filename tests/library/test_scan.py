@@ -234,7 +234,7 @@ def test_standard_input_can_be_an_archive_only() -> None:
     """Each stream starts at the beginning, and standard input can be read once."""
     code = "import sys, kseg\ntry:\n    kseg.scan('-')\nexcept kseg.UsageError as error:\n    print(error)"
     done = subprocess.run(
-        [sys.executable, "-c", code], input=b"no archive", capture_output=True, timeout=60, check=True
+        [sys.executable, "-c", code], input=b"no archive", capture_output=True, timeout=300, check=True
     )
     assert done.stdout.startswith(b"standard input can be read only once")
 

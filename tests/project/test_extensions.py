@@ -95,7 +95,7 @@ def test_an_output_format_is_a_row() -> None:
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", ADD_FORMAT, "dump", *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     assert "offsets" in run("--help").stdout
     done = run("--format", "offsets", SEGMENT)

@@ -229,7 +229,7 @@ def modules_loaded_by(statement: str) -> set[str]:
     """Return the modules that a fresh interpreter has run after a statement; kseg's others are known, but did not run."""
     run = "sorted(name for name, one in sys.modules.items() if type(one).__name__ != '_Deferred')"
     code = f"{statement}\nimport json, sys\nprint(json.dumps({run}))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=300)
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 

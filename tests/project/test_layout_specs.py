@@ -79,7 +79,7 @@ def _imhex_rows(log: Path) -> list[dict[str, Any]]:
     if plcli is None:
         pytest.skip("needs plcli of ImHex's PatternLanguage on the PATH")
     command = [plcli, "format", "-f", "json", "-m", "-p", str(FOLDER / "kafka_log.hexpat"), "-i", str(log)]
-    done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, check=False, timeout=300)
     assert done.returncode == 0, (log, done.stdout[-2000:])
     return [row for row in json.loads(done.stdout).get("batches", []) if "message" in row or "record_batch" in row]
 

@@ -126,7 +126,7 @@ def _without_posix(*arguments: str, platform: str = sys.platform) -> subprocess.
         env={**os.environ, "PLATFORM": platform},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 
@@ -224,7 +224,7 @@ def _kseg(home: Path, *arguments: str, **environment: str) -> str:
     """Run kseg with ``home`` as home folder; returns stdout."""
     command = [sys.executable, "-c", "from kseg.cli.main import main; main(prog_name='kseg')", *arguments]
     run = subprocess.run(
-        command, env={**_environment(home), **environment}, capture_output=True, text=True, timeout=60, check=True
+        command, env={**_environment(home), **environment}, capture_output=True, text=True, timeout=300, check=True
     )
     return run.stdout
 
@@ -259,7 +259,7 @@ def test_installed_completion_works_in_the_shell(tmp_path: Path, shell: str, ask
     _kseg(home, "completion", shell, "--install")
     environment = {**_environment(home), "PATH": _program(tmp_path / "bin"), "TERM": "dumb"}
     requested = subprocess.run(
-        [program, "-c", ask], env=environment, capture_output=True, text=True, timeout=120, check=False
+        [program, "-c", ask], env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert requested.stdout.split() == ["validate", "junit"], requested.stderr
 
@@ -279,7 +279,7 @@ def test_installed_completion_works_in_zsh(tmp_path: Path) -> None:
     script = "\n".join(["zmodload zsh/zpty; zpty shell zsh -i", *ask, "print complete"])
     environment = {**_environment(home), "PATH": _program(tmp_path / "bin"), "TERM": "dumb"}
     done = subprocess.run(
-        ["zsh", "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=False
+        ["zsh", "-c", script], env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.stdout == "complete\n"
 

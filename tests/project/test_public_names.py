@@ -47,7 +47,7 @@ def test_importing_changes_no_state_of_the_process(statement: str, engine: str) 
     """kseg is a guest in a pipeline's process: the collector, the import system and signals belong to the host."""
     code = f"{STATE}\nimport click\nbefore = state()\n{statement}\nprint(json.dumps([before, state()]))"
     environment = {**os.environ, "KSEG_ENGINE": engine}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, timeout=300)
     before, after = map(json.loads, json.loads(done.stdout))
     assert after == before
 
@@ -100,7 +100,7 @@ def test_mypy_knows_every_public_name(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(f"import kseg\n{reveals}\n{uses}", encoding="utf-8")
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "pyproject.toml", str(program)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     revealed = [line for line in done.stdout.splitlines() if "Revealed type" in line]
     assert len(revealed) == len(kseg.__all__), done.stdout
     assert [line for line in revealed if '"Any"' in line or "def (*args: Any" in line] == []

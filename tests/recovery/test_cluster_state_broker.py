@@ -149,6 +149,6 @@ def _raise_metadata_version(node: KraftBroker, level: int) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         encoding="utf-8",
-        timeout=120,
+        timeout=300,
     )
     return done.stdout

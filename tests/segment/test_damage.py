@@ -615,7 +615,7 @@ print(json.dumps([peak, summary.lost_bytes, summary.records, dict(summary.rules)
 
 def measure(path: Path) -> tuple[int, int, int, dict[str, int]]:
     """Return (peak MiB, lost bytes, records, findings by rule) of a process that only validates the file."""
-    done = subprocess.run([sys.executable, "-c", MEASURED, str(path)], capture_output=True, check=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", MEASURED, str(path)], capture_output=True, check=True, timeout=300)
     peak, lost, records, rules = json.loads(done.stdout)
     return peak, lost, records, rules
 

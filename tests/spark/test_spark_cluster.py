@@ -118,7 +118,7 @@ def standalone(folder: Path, python: Path) -> Iterator[str]:
         for process in started:
             os.killpg(process.pid, signal.SIGTERM)
         for process in started:
-            process.wait(60)
+            process.wait(300)
 
 
 @pytest.mark.parametrize("kind", ["local-cluster", "standalone"])

@@ -209,7 +209,7 @@ def test_a_kill_leaves_no_object(server: S3Server, tmp_path: Path) -> None:
     assert run.stdout is not None
     assert run.stdout.readline() == "sent\n"
     run.send_signal(signal.SIGKILL)
-    run.wait(30)
+    run.wait(300)
     run.stdout.close()
     time.sleep(0.1)
     assert "killed/out" not in objects(server)

@@ -30,4 +30,4 @@ def following(*arguments: object) -> Iterator[tuple[subprocess.Popen[bytes], Que
 
 
 def offsets(lines: Queue[bytes], count: int) -> list[int]:
-    return [json.loads(lines.get(timeout=60))["offset"] for _ in range(count)]
+    return [json.loads(lines.get(timeout=300))["offset"] for _ in range(count)]

@@ -70,7 +70,7 @@ class S3Server:
         )
         headers = {"Content-Type": "application/octet-stream", "Authorization": signature}
         url = f"{self.endpoint}/{BUCKET}/{key}".rstrip("/")
-        urlopen(Request(url, data, headers, method="PUT"), timeout=60).close()
+        urlopen(Request(url, data, headers, method="PUT"), timeout=300).close()
 
     def put_folder(self, folder: Path, key: str) -> str:
         """Copy a folder, and return its URL."""

@@ -24,7 +24,7 @@ FOLDERS = sorted(path for path in SEGMENTS.iterdir() if "transaction" in path.na
 
 def kseg(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "kseg", "transactions", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 def rows(*arguments: object) -> list[dict[str, Any]]:

@@ -113,7 +113,7 @@ def messages_of(bootstrap: str, topic: str) -> list[str]:
     command = ["java", *maven.JVM, "-cp", f"{maven.libs('4.3.0')}/*", "org.apache.kafka.tools.consumer.ConsoleConsumer"]
     command += ["--bootstrap-server", bootstrap, "--topic", topic, "--partition", "0", "--offset", "0"]
     command += ["--timeout-ms", "8000", "--formatter-property", "print.offset=true"]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False, timeout=300)
     return [line.split("\t")[0] for line in done.stdout.splitlines()]
 
 

@@ -15,7 +15,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  * Needs the jars of Kafka 4.3: java -cp 'libs/*' Consume.java HOST:PORT TOPIC...
  */
 public class Consume {
-    private static final long PATIENCE_MS = 3000;
+    private static final int WAITS = 15;
     private static final HexFormat HEX = HexFormat.of();
 
     public static void main(String[] args) throws Exception {
@@ -45,7 +45,7 @@ public class Consume {
             consumer.assign(List.of(partition));
             consumer.seekToBeginning(List.of(partition));
             long end = consumer.endOffsets(List.of(partition)).get(partition);
-            long last = System.currentTimeMillis();
+            int waits = 0;
             while (consumer.position(partition) < end) {
                 long before = consumer.position(partition);
                 for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(200))) {
@@ -53,8 +53,8 @@ public class Consume {
                     records[0]++;
                 }
                 if (consumer.position(partition) > before) {
-                    last = System.currentTimeMillis();
-                } else if (System.currentTimeMillis() - last > PATIENCE_MS) {
+                    waits = 0;
+                } else if (++waits > WAITS) {
                     throw new IllegalStateException(null, new java.util.concurrent.TimeoutException());
                 }
             }

@@ -16,6 +16,7 @@ from hashlib import sha256
 from typing import Any, cast
 
 PATIENCE = 3.0  # seconds without progress
+CHECKS = 15  # and as many waits for records, as a pause of the machine is none of them
 Add = Callable[[int, int | None, bytes | None, bytes | None, Iterable[tuple[str, bytes | None]]], None]
 
 
@@ -41,16 +42,17 @@ def _hex(data: bytes | None) -> str:
 
 
 class Patience:
-    """Raise NoProgressError if a position does not grow for some seconds."""
+    """Raise NoProgressError if a position does not grow for some seconds and checks."""
 
     def __init__(self) -> None:
-        self._position, self._since = -1, time.monotonic()
+        self._position, self._since, self._checks = -1, time.monotonic(), 0
 
     def check(self, position: int | None) -> None:
         """Note the position of a consumer."""
         if position is not None and position > self._position:
-            self._position, self._since = position, time.monotonic()
-        elif time.monotonic() - self._since > PATIENCE:
+            self._position, self._since, self._checks = position, time.monotonic(), 0
+        self._checks += 1
+        if self._checks > CHECKS and time.monotonic() - self._since > PATIENCE:
             raise NoProgressError
 
 
