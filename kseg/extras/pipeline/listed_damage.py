@@ -8,8 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from kseg.extras.pipeline.checked_segments import MOST_HOLES, CheckedSegment
-from kseg.extras.pipeline.source_listing import SourceReplica
-from kseg.format.record.layout import INT64_MAX
 
 #: Offsets ``first`` to ``end`` (exclusive).
 OffsetRange = tuple[int, int]
@@ -21,32 +19,22 @@ def is_new(found: Mapping[str, Any], first: int) -> bool:
     return last is None or last >= first
 
 
-def next_segments(replicas: Iterable[SourceReplica]) -> dict[str, int]:
-    """Return the base offset of the next segment in its folder for each segment but the last ones, by path."""
-    return {
-        one.path: following.base_offset
-        for replica in replicas
-        for one, following in zip(replica.segments, replica.segments[1:], strict=False)
-    }
-
-
 def listed_segments(
     damaged: Iterable[CheckedSegment],
     first: int,
     read: Iterable[tuple[str, OffsetRange]],
     lost: Sequence[OffsetRange],
-    following: Mapping[str, int],
+    until: Mapping[str, int],
 ) -> Iterator[CheckedSegment]:
     """Yield the segments that have damage for the quarantine list, with this damage (see ``listed_damage``).
 
-    ``read`` are the offsets that are read from each path, ``following`` is as ``next_segments`` returns it.
+    ``read`` are the offsets that are read from each path, ``until`` has the base offset of the next segment in its folder.
     """
     own: dict[str, list[OffsetRange]] = defaultdict(list)
     for path, span in read:
         own[path].append(span)
     for checked in damaged:
-        until = following.get(checked.path, INT64_MAX)
-        if damage := listed_damage(checked, first, own[checked.path], lost, until):
+        if damage := listed_damage(checked, first, own[checked.path], lost, until[checked.path]):
             yield replace(checked, damage=damage)
 
 
@@ -55,7 +43,7 @@ def listed_damage(
     first: int,
     read: Sequence[OffsetRange],
     lost: Iterable[OffsetRange],
-    until: int = INT64_MAX,
+    until: int,
 ) -> list[Mapping[str, Any]]:
     """Return the findings of a segment for the quarantine list.
 

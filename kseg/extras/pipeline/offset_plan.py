@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import takewhile
 
 from kseg.commands.dump.dumped_rows import byte_range
 from kseg.errors import UnreadableError
 from kseg.extras.pipeline.checked_segments import CheckedSegment
-from kseg.extras.pipeline.listed_damage import listed_segments, next_segments
+from kseg.extras.pipeline.listed_damage import listed_segments
 from kseg.extras.pipeline.source_listing import ListedSegment, Place, SourceReplica
 from kseg.extras.views.planned_transactions import LOST, PlannedTransactions, outcomes
 from kseg.extras.views.splits import SegmentRange
@@ -105,14 +105,12 @@ class PlanRules:
 
 def needed(replicas: Sequence[SourceReplica], loaded: Loaded | None) -> list[ListedSegment]:
     """Return the segments that can hold offsets that are not loaded, and that are old enough."""
-    found = []
-    for replica in replicas:
-        for segment, following in zip_longest(replica.segments, replica.segments[1:]):
-            if segment.young:
-                break
-            if following is None or loaded is None or following.base_offset > loaded.next_offset:
-                found.append(segment)
-    return found
+    return [
+        segment
+        for replica in replicas
+        for segment in takewhile(lambda one: not one.young, replica.segments)
+        if loaded is None or segment.until > loaded.next_offset
+    ]
 
 
 def first_offset(replicas: Iterable[SourceReplica]) -> int:
@@ -163,7 +161,8 @@ def plan_partition(
     read = [(part.checked.path, (part.first, part.end)) for part in walk.parts]
     damaged = walk.damaged  # a segment that waits as a whole has all of its damage in the list
     if not rules.hold_segments:
-        damaged = list(listed_segments(damaged, empty.first, read, walk.lost, next_segments(replicas)))
+        until = {one.path: one.until for one in listed}
+        damaged = list(listed_segments(damaged, empty.first, read, walk.lost, until))
     found = replace(
         empty, end=walk.at, parts=tuple(walk.parts), waiting=walk.waiting, failure=walk.failure, gaps=tuple(walk.gaps),
         damaged=tuple(damaged), lost=tuple(walk.lost),

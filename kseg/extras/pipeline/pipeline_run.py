@@ -18,7 +18,7 @@ from kseg.errors import KsegError, UsageError
 from kseg.extras.pipeline.checked_segments import CheckedSegment, Inventory
 from kseg.extras.pipeline.engine_choice import wanted_segments
 from kseg.extras.pipeline.lake_table import ChangedTableError, LakeTable, TableState, open_table
-from kseg.extras.pipeline.listed_damage import is_new, listed_damage, next_segments
+from kseg.extras.pipeline.listed_damage import is_new, listed_damage
 from kseg.extras.pipeline.load_rows import TableLoad
 from kseg.extras.pipeline.offset_plan import LoadPlan, PlanRules, needed, plan_partition
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings
@@ -26,7 +26,6 @@ from kseg.extras.pipeline.pipeline_state import MANIFEST, STATES, PipelineState,
 from kseg.extras.pipeline.quarantine_copies import SegmentCopy, copy_segment
 from kseg.extras.pipeline.source_listing import ListedSegment, Listing, Partitions, list_source, partitions_by_topic
 from kseg.findings import do_nothing
-from kseg.format.record.layout import INT64_MAX
 from kseg.format.storage.process_pool import Pool, map_ordered
 
 #: Exit codes: damage was set aside; the run could not do its work; ``fail_if`` is met.
@@ -292,14 +291,12 @@ class _Run:
         for plans in self._work.plans.values():
             for plan in plans:
                 replicas, listed = self._listing[plan.place], {checked.path for checked in plan.damaged}
-                following = next_segments(replicas)
                 for one in (one for replica in replicas for one in replica.segments if len(replicas) > 1):
                     checked = self._work.segments.get(one.path)
                     if checked is None or one.path in listed or one.base_offset >= plan.end:
                         continue
-                    until = following.get(one.path, INT64_MAX)
                     new = any(is_new(found, plan.first) for found in checked.damage)
-                    if new and not listed_damage(checked, plan.first, (), plan.lost, until):
+                    if new and not listed_damage(checked, plan.first, (), plan.lost, one.until):
                         yield one.path
 
     def _rejected(self) -> dict[str, int]:

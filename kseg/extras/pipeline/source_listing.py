@@ -9,10 +9,12 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 
 from kseg.errors import UnreadableError
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings
 from kseg.findings import do_nothing
+from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.sidefiles.registry import find_files
 from kseg.format.storage import local_files, remote_files
@@ -36,6 +38,7 @@ Place = tuple[str, int]
 class ListedSegment:
     """A segment as it was listed. ``stamp`` changes with its content: size, and ETag or time and inode.
 
+    ``until`` is the base offset of the next segment in its folder, INT64_MAX for the newest one.
     ``young``: it was written within the time that a pipeline waits (``settle``). ``unread``: why size and stamp are
     unknown, such as for a symbolic link to nothing. Such a segment cannot be read in this run.
     """
@@ -46,6 +49,7 @@ class ListedSegment:
     stamp: str
     young: bool = False
     unread: str | None = None
+    until: int = INT64_MAX
 
     @property
     def path(self) -> str:
@@ -98,9 +102,9 @@ def list_source(settings: PipelineSettings) -> Listing:
         log_dirs.add(os.path.dirname(folder))
         if partition.state or partition.topic not in settings.tables:
             continue
-        segments = sorted((_listed(file, settings.settle) for file in files), key=lambda one: one.base_offset)
+        segments = _bounded(_listed(file, settings.settle) for file in files)
         topic_id = topic_id_of(folder) or remote_topic_id_of(os.path.basename(folder))
-        replica = SourceReplica(folder, partition.topic, partition.partition, tuple(segments), topic_id)
+        replica = SourceReplica(folder, partition.topic, partition.partition, segments, topic_id)
         by_place[partition.topic, partition.partition].append(replica)
     for replica in _unlisted(dict.fromkeys(unlisted), log_dirs, settings):
         by_place[replica.topic, replica.partition].append(replica)
@@ -159,6 +163,12 @@ def _reason(folder: str) -> str:
     except UnreadableError as error:
         return str(error)
     return f"{folder}: cannot be listed"
+
+
+def _bounded(segments: Iterable[ListedSegment]) -> tuple[ListedSegment, ...]:
+    """Return the segments of a folder in order, each with the base offset of the next one."""
+    found = sorted(segments, key=lambda one: one.base_offset)
+    return *(replace(one, until=following.base_offset) for one, following in pairwise(found)), *found[-1:]
 
 
 def _listed(file: SegmentFile, settle: float) -> ListedSegment:
