@@ -8,13 +8,18 @@ limited to the log dir. The leader epochs are a model of ``LeaderEpochFileCache`
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from kseg.errors import NotASegmentError
+from kseg.findings import Finding
 from kseg.format.record.layout import INT32_MAX, INT64_MAX
+from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.checkpoints import CheckpointOffset, LeaderEpoch
-from kseg.format.storage.naming import LEADER_EPOCHS, PARTITION_METADATA
+from kseg.format.storage.naming import LEADER_EPOCHS, PARTITION_METADATA, snapshot_id
+from kseg.format.storage.source import open_source
 from kseg.text import count_of, excerpt
 
 
@@ -133,6 +138,28 @@ def check_topic_id(data: bytes) -> None:
         raise RefusedError(f"its topic id is {excerpt(topic_id)}", PARTITION_METADATA)
     if topic_id.startswith(_ZERO):
         raise OfflineError("its topic id is zero", PARTITION_METADATA)
+
+
+def check_kraft_snapshot(folder: str, snapshots: Iterable[str], log_start: int) -> None:
+    """Raise RefusedError unless a broker can start from the newest snapshot of ``__cluster_metadata``.
+
+    An incomplete last batch is not noticed. ``log_start`` is the first offset of the log.
+    """
+    newest = max(snapshots, default=None)
+    end = (snapshot_id(newest) or (0, 0))[0] if newest else 0
+    if log_start > end:  # KafkaRaftLog.recoverSnapshots
+        raise RefusedError(f"the log begins at offset {log_start}, and no snapshot has the records before it")
+    if newest is None:
+        return
+    found: list[Finding] = []
+    try:
+        with SegmentReader(open_source(os.path.join(folder, newest)), report=found.append) as reader:
+            batches = sum(window.batches.count for window in reader.windows())
+    except NotASegmentError as error:
+        raise RefusedError("the snapshot of the metadata is damaged", newest) from error
+    if not batches or any(finding.rule != "truncated-tail" for finding in found):
+        why = found[0].message if found else "no batch is in it"
+        raise RefusedError(f"the snapshot of the metadata is damaged: {why}", newest)
 
 
 def _value(lines: list[str], number: int) -> str:

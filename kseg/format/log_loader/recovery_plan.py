@@ -9,21 +9,20 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TypeVar
 
-from kseg.errors import NotASegmentError
-from kseg.findings import Finding, do_nothing
+from kseg.findings import do_nothing
 from kseg.format.log_loader.loaded_files import (
     MAX_TEXT,
     LeaderEpochCache,
     OfflineError,
     RefusedError,
+    check_kraft_snapshot,
     check_topic_id,
     read_epochs,
 )
+from kseg.format.log_loader.loading_log import LoadingLog
 from kseg.format.log_loader.log_segment import (
     INDEX_BYTES,
     Limits,
@@ -34,7 +33,6 @@ from kseg.format.log_loader.log_segment import (
     delete_unfinished,
 )
 from kseg.format.log_loader.partition_files import (
-    File,
     Files,
     InvalidOffsetError,
     check_txn_index,
@@ -42,18 +40,14 @@ from kseg.format.log_loader.partition_files import (
     offset_of,
 )
 from kseg.format.log_loader.plan import (
-    FORGET,
     MARK_STRAY,
     MARK_UNPLACED,
     NOTHING_LOST,
-    Lost,
     PartitionPlan,
     Step,
-    loss_of_range,
 )
 from kseg.format.log_loader.producers import Producers
 from kseg.format.record.layout import INT64_MAX
-from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
 from kseg.format.sidefiles.producer_snapshot import ProducerState
 from kseg.format.storage.naming import (
@@ -65,8 +59,6 @@ from kseg.format.storage.naming import (
     partition_of,
     snapshot_id,
 )
-from kseg.format.storage.source import open_source
-from kseg.text import count_of
 
 _Result = TypeVar("_Result")
 
@@ -116,9 +108,9 @@ def plan_partition(
         elif not adopted:
             loading.check_topic_id(may_be_stray=state is None)
     except OfflineError as error:
-        loading.add_step("offline", error.file or loading.at_work, error.why)
+        loading.log.add_step("offline", error.file or loading.log.at_work, error.why)
     except RefusedError as error:
-        loading.add_step("refuse", error.file or loading.at_work, error.why)
+        loading.log.add_step("refuse", error.file or loading.log.at_work, error.why)
     else:
         if deleted:
             return PartitionPlan(folder, topic, number, (Step("delete-folder", why="its topic was deleted"),))
@@ -127,78 +119,75 @@ def plan_partition(
 
 
 class _Loading:
-    """One run of ``LogLoader.load``. ``at_work`` is the current file."""
+    """One run of ``LogLoader.load``."""
 
     def __init__(self, folder: str, start: BrokerStart, *, deleted: bool) -> None:
-        self.at_work: str | None = None
         self._path = folder
         self._start = start
         self._deleted = deleted
         self._limits = Limits(start.index_interval, start.index_bytes)
-        self._steps: list[Step] = []
-        self._files = Files(folder)
-        for name, what in sorted(self._files.not_files.items()):
+        self.log = LoadingLog(Files(folder))
+        for name, what in sorted(self.log.files.not_files.items()):
             if base_offset_of(name) is not None:
-                self.add_step("pass-over", name, f"it is {what}")
-        self._found = frozenset(self._files)
-        self._segments: dict[int, LogSegment] = {}
+                self.log.add_step("pass-over", name, f"it is {what}")
+        self._found = frozenset(self.log.files)
         self._recovered: set[int] = set()
         self._epochs = LeaderEpochCache()
         self._log_start = self._log_end = 0
         self._loaded = False
-
-    def add_step(self, action: str, file: str | None = None, why: str = "", **facts: int | Lost | None) -> None:
-        self._steps.append(Step(action, file, why, **facts))  # type: ignore[arg-type]
 
     def plan(self, topic: str | None, partition: int | None) -> PartitionPlan:
         return PartitionPlan(
             self._path,
             topic,
             partition,
-            tuple(self._steps) or (Step("nothing"),),
+            tuple(self.log.steps) or (Step("nothing"),),
             self._log_start if self._loaded else None,
             self._log_end if self._loaded else None,
-            tuple((base, segment.size) for base, segment in self._segments.items()),
-            tuple(sorted(offset_of(name) for name in self._files if name.endswith(".snapshot")))
+            tuple((base, segment.size) for base, segment in self.log.segments.items()),
+            tuple(sorted(offset_of(name) for name in self.log.files if name.endswith(".snapshot")))
             if self._loaded
             else (),
             tuple(self._epochs.entries),
             tuple(
-                (name, file.size if name.endswith(_SEGMENT_FILES) else 0) for name, file in sorted(self._files.items())
+                (name, file.size if name.endswith(_SEGMENT_FILES) else 0)
+                for name, file in sorted(self.log.files.items())
             ),
             any(base_offset_of(name) is not None for name in self._found),
         )
 
     def load(self) -> None:
         stored = self._read_epochs()
-        self._producers = Producers(self._files)
-        delete_unfinished(self._files, self.add_step)
-        complete_swaps(self._files, self._limits, self.add_step)
+        self._producers = Producers(self.log.files)
+        delete_unfinished(self.log.files, self.log.add_step)
+        complete_swaps(self.log.files, self._limits, self.log.add_step)
         self._split_as_needed(self._load_segments)
         emptied = False
         next_offset = 0
         if not self._deleted:
             emptied, next_offset = self._split_as_needed(self._recover_log)
-            last = self._last()
-            self.at_work = last.name
+            last = self.log.last()
+            self.log.at_work = last.name
             last.resize_indexes()
-        elif not self._segments:
-            self._segments[0] = LogSegment(self._files, 0, self._limits)
+        elif not self.log.segments:
+            self.log.segments[0] = LogSegment(self.log.files, 0, self._limits)
         self._log_end = next_offset
-        self._log_start = max(self._start.log_start, next(iter(self._segments)))
+        self._log_start = max(self._start.log_start, next(iter(self.log.segments)))
         self._epochs.truncate_from_end(self._start.log_start, next_offset)
         if self._epochs.changed or emptied:
-            self.add_step("write-epochs", LEADER_EPOCHS, f"{stored} entries, {len(self._epochs.entries)} after loading")
-        self._producers.remove_strays(self._segments)
+            self.log.add_step(
+                "write-epochs", LEADER_EPOCHS, f"{stored} entries, {len(self._epochs.entries)} after loading"
+            )
+        self._producers.remove_strays(self.log.segments)
         if self._start.clean and not self._producers.snapshots:
-            self._add_forgotten_producers(next_offset)
-        self._rebuild(self._producers, self._log_start, next_offset, clean=self._start.clean)
-        self._find_first_unstable()
-        self._add_snapshot_steps()
+            self.log.add_forgotten_producers(self._log_start, next_offset)
+        self.log.rebuild(self._producers, self._log_start, next_offset, clean=self._start.clean)
+        self.log.find_first_unstable(self._producers.first_unstable, self._log_start, next_offset)
+        self.log.add_snapshot_steps(self._found)
         self._loaded = True
 
     def report_snapshots(self, report: ReportSnapshot) -> None:
-        for name, file in self._files.items():
+        for name, file in self.log.files.items():
             if file.producers is not None:
                 report(offset_of(name), file.producers)
 
@@ -206,33 +195,18 @@ class _Loading:
 
     def _read_epochs(self) -> int:
         """Read the checkpoint. Returns the number of its entries."""
-        file = self._files.get(LEADER_EPOCHS)
+        file = self.log.files.get(LEADER_EPOCHS)
         stored = read_epochs(file.read(0, MAX_TEXT + 1)) if file else []
-        self._files.open(LEADER_EPOCHS)
+        self.log.files.open(LEADER_EPOCHS)
         self._epochs = LeaderEpochCache(stored)
         return len(stored)
 
     def check_kraft_snapshot(self) -> None:
-        """Check the newest KRaft snapshot, which the broker reads at its start. An incomplete last batch is not noticed."""
-        newest = max(filter(snapshot_id, self._files), default=None)
-        end = (snapshot_id(newest) or (0, 0))[0] if newest else 0
-        if self._log_start > end:  # KafkaRaftLog.recoverSnapshots
-            raise RefusedError(f"the log begins at offset {self._log_start}, and no snapshot has the records before it")
-        if newest is None:
-            return
-        found: list[Finding] = []
-        try:
-            with SegmentReader(open_source(os.path.join(self._path, newest)), report=found.append) as reader:
-                batches = sum(window.batches.count for window in reader.windows())
-        except NotASegmentError as error:
-            raise RefusedError("the snapshot of the metadata is damaged", newest) from error
-        if not batches or any(finding.rule != "truncated-tail" for finding in found):
-            why = found[0].message if found else "no batch is in it"
-            raise RefusedError(f"the snapshot of the metadata is damaged: {why}", newest)
+        check_kraft_snapshot(self._path, filter(snapshot_id, self.log.files), self._log_start)
 
     def check_topic_id(self, *, may_be_stray: bool) -> None:
         """Check the topic id: a log without one counts as a stray of a topic that was never written to (KAFKA-16234)."""
-        file = self._files.get(PARTITION_METADATA)
+        file = self.log.files.get(PARTITION_METADATA)
         if file is not None:
             check_topic_id(file.read(0, MAX_TEXT + 1))
             if may_be_stray and self._start.stray:
@@ -241,15 +215,9 @@ class _Loading:
             self._mark_stray(MARK_STRAY, f"{PARTITION_METADATA} does not exist")
 
     def _mark_stray(self, action: str, why: str) -> None:
-        lost = sum((self._lost(segment.log, 0) for segment in self._segments.values()), NOTHING_LOST)
+        lost = sum((self.log.lost(segment.log, 0) for segment in self.log.segments.values()), NOTHING_LOST)
         self._loaded = False  # the broker does not load a stray log
-        self.add_step(action, why=why, lost=lost)
-
-    def _lost(self, log: File, begin: int, end: int | None = None) -> Lost:
-        end = log.size if end is None else end
-        if log.path is None or begin >= end:
-            return NOTHING_LOST
-        return loss_of_range(log.path, log.begin + begin, log.begin + end)
+        self.log.add_step(action, why=why, lost=lost)
 
     # --- segments ---
 
@@ -262,80 +230,80 @@ class _Loading:
                 self._split(overflow.segment, overflow.offset)
 
     def _split(self, segment: LogSegment, offset: int) -> None:
-        self.at_work = segment.name
+        self.log.at_work = segment.name
         if not segment.has_overflow():
             why = f"a header claims offset {offset}, which does not fit its indexes, and it cannot be split"
             raise RefusedError(why, segment.name)
-        made = segment.split(self._files)
+        made = segment.split(self.log.files)
         bases = [piece.base_offset for piece in made]
         if len(set(bases)) < len(bases):
             raise OfflineError("it cannot be split: two parts have the same name", segment.name)
         parts = ", ".join(file_name(base) for base in bases)
-        self.add_step(
+        self.log.add_step(
             "split-segment",
             segment.name,
             f"a header claims an offset that does not fit its indexes: split into {parts}",
         )
-        known = self._segments.get(segment.base_offset) is segment
-        self._segments.update((piece.base_offset, piece) for piece in made)
+        known = self.log.segments.get(segment.base_offset) is segment
+        self.log.segments.update((piece.base_offset, piece) for piece in made)
         if known:
             if segment.base_offset != min(bases):
-                self._segments.pop(segment.base_offset, None)
+                self.log.segments.pop(segment.base_offset, None)
             segment.rename(".deleted")
         for piece in made:
             piece.rename("")
-        self._segments = dict(sorted(self._segments.items()))
+        self.log.segments = dict(sorted(self.log.segments.items()))
         if known and segment.base_offset not in bases:
             self._producers.mark_deleted([segment.base_offset])
 
     def _load_segments(self) -> None:
-        for segment in self._segments.values():
+        for segment in self.log.segments.values():
             segment.close()
-        self._segments = {}
-        for name in sorted(self._files):
+        self.log.segments = {}
+        for name in sorted(self.log.files):
             if name.endswith(INDEX_SUFFIXES):
-                if not self._files.exists(file_name(offset_of(name))):
-                    delete(self._files, name, "its log does not exist", self.add_step)
+                if not self.log.files.exists(file_name(offset_of(name))):
+                    delete(self.log.files, name, "its log does not exist", self.log.add_step)
             elif name.endswith(".log"):
                 self._load_segment(name, offset_of(name))
 
     def _load_segment(self, name: str, base: int) -> None:
-        self.at_work = name
-        self._files.check_indexes(base)
-        timeless = file_name(base, ".timeindex") not in self._files
-        segment = LogSegment(self._files, base, self._limits)
+        self.log.at_work = name
+        self.log.files.check_indexes(base)
+        timeless = file_name(base, ".timeindex") not in self.log.files
+        segment = LogSegment(self.log.files, base, self._limits)
         why = self._rebuild_reason(segment, timeless=timeless)
         if why is not None:
             try:
                 self._recover(segment, "rebuild-indexes", why)
             except InvalidOffsetError as error:
                 raise RefusedError(_DISORDER) from error
-        in_order = base > next(reversed(self._segments), base - 1)
-        self._segments[base] = segment
+        in_order = base > next(reversed(self.log.segments), base - 1)
+        self.log.segments[base] = segment
         if not in_order:
-            self._segments = dict(sorted(self._segments.items()))
+            self.log.segments = dict(sorted(self.log.segments.items()))
 
     def _rebuild_reason(self, segment: LogSegment, *, timeless: bool) -> str | None:
         """Return why a segment's indexes are rebuilt even after a clean shutdown (``LogSegment.sanityCheck``), or
         None.
         """
         base = segment.base_offset
-        if file_name(base, ".index") not in self._files:
+        if file_name(base, ".index") not in self.log.files:
             return "its offset index does not exist"
         if timeless:
             segment.time_index.empty()
-            self.add_step("empty-time-index", file_name(base, ".timeindex"), "there is none")
-        file = self._files.get(file_name(base, ".txnindex"))
+            self.log.add_step("empty-time-index", file_name(base, ".timeindex"), "there is none")
+        file = self.log.files.get(file_name(base, ".txnindex"))
         return check_txn_index(file, base) if file else None
 
     def _recover(self, segment: LogSegment, action: str, why: str) -> int:
         """Model ``recoverSegment``. Returns the number of bytes that are truncated."""
-        self.at_work = segment.name
-        producers = Producers(self._files)
-        self._rebuild(producers, self._start.log_start, segment.base_offset, clean=False)
-        self.at_work = segment.name
+        self.log.at_work = segment.name
+        producers = Producers(self.log.files)
+        self.log.rebuild(producers, self._start.log_start, segment.base_offset, clean=False)
+        self.log.at_work = segment.name
         if segment.base_offset not in self._recovered:
-            self.add_step(action, segment.name, why)
+            self.log.add_step(action, segment.name, why)
             self._recovered.add(segment.base_offset)
         before = segment.size
         cut, broken = segment.recover(producers, self._epochs)
@@ -345,9 +313,9 @@ class _Loading:
 
     def _add_truncation(self, segment: LogSegment, before: int, why: str) -> None:
         if before > segment.size:
-            self.add_step(
+            self.log.add_step(
                 "truncate-segment", segment.name, why, position=segment.size, offset=segment.end,
-                lost=self._lost(segment.log, segment.size, before),
+                lost=self.log.lost(segment.log, segment.size, before),
             )  # fmt: skip
 
     def _recover_log(self) -> tuple[bool, int]:
@@ -356,28 +324,28 @@ class _Loading:
             self._recover_unflushed()
         emptied = False
         end: int | None = None
-        if self._segments:
-            last = self._last()
-            self.at_work = last.name
+        if self.log.segments:
+            last = self.log.last()
+            self.log.at_work = last.name
             end = last.next_offset()
             if end >= self._start.log_start:
                 self._add_tail_loss(last, end)
             else:
-                self._delete_segments(list(self._segments), f"the log end {end} is below the log start")
+                self._delete_segments(list(self.log.segments), f"the log end {end} is below the log start")
                 self._epochs.entries = []
                 self._producers.truncate_fully(self._start.log_start)
                 emptied, end = True, None
-        if not self._segments:
+        if not self.log.segments:
             self._create_segment(emptied=emptied)
-        return emptied, self._last().next_offset() if end is None else end
+        return emptied, self.log.last().next_offset() if end is None else end
 
     def _recover_unflushed(self) -> None:
         point = self._start.recovery_point
         # LogSegments.values(point, Long.MAX_VALUE): its end is exclusive, and no range begins there.
-        bases = [base for base in self._segments if max(base, point) < INT64_MAX]
+        bases = [base for base in self.log.segments if max(base, point) < INT64_MAX]
         first = max(bisect_right(bases, point) - 1, 0)
         for at, base in enumerate(bases[first:], first):
-            segment = self._segments[base]
+            segment = self.log.segments[base]
             try:
                 cut = self._recover(segment, "recover-segment", f"it may not be flushed: the recovery point is {point}")
             except InvalidOffsetError:
@@ -389,23 +357,20 @@ class _Loading:
                 self._delete_segments(bases[at + 1 :], f"{segment.name} was truncated")
                 return
             if at > first + 1:
-                self._segments[bases[at - 2]].forget()
+                self.log.segments[bases[at - 2]].forget()
 
     def _delete_segments(self, bases: list[int], why: str) -> None:
         for base in bases:
-            segment = self._segments.pop(base)
-            self.add_step("delete-segment", segment.name, why, lost=self._lost(segment.log, 0))
+            segment = self.log.segments.pop(base)
+            self.log.add_step("delete-segment", segment.name, why, lost=self.log.lost(segment.log, 0))
             segment.rename(".deleted")
         self._producers.mark_deleted(bases)
 
     def _create_segment(self, *, emptied: bool) -> None:
         base = self._start.log_start
         name = file_name(base)
-        self.add_step("create-segment", name, "no segment remains" if emptied else "no segment exists")
-        self._segments[base] = LogSegment(self._files, base, self._limits)
-
-    def _last(self) -> LogSegment:
-        return self._segments[next(reversed(self._segments))]
+        self.log.add_step("create-segment", name, "no segment remains" if emptied else "no segment exists")
+        self.log.segments[base] = LogSegment(self.log.files, base, self._limits)
 
     def _add_tail_loss(self, segment: LogSegment, end: int) -> None:
         """Add the bytes after the log's end that stay unread: a broker checks no bytes after a clean shutdown."""
@@ -413,93 +378,9 @@ class _Loading:
             return
         position = segment.stop
         why = "a batch before them goes beyond the end" if position else "its index is wrong"
-        lost = self._lost(segment.log, position)
+        lost = self.log.lost(segment.log, position)
         if lost.records:
-            self.add_step("hide-records", segment.name, why, position=position, offset=end, lost=lost)
+            self.log.add_step("hide-records", segment.name, why, position=position, offset=end, lost=lost)
         else:
             why = f"{segment.size - position} bytes are not a batch, and nothing is checked after a clean shutdown"
-            self.add_step("keep-tail", segment.name, why, position=position, offset=end, lost=lost)
-
-    # --- producers ---
-
-    def _add_forgotten_producers(self, log_end: int) -> None:
-        """Add a step if the log has producers: without any snapshot a broker does not search them after a clean shutdown."""
-        at_work, known = self.at_work, Producers(self._files)
-        known.end = self._log_start
-        # The broker does not read them, so batches that it would refuse have no effect.
-        with suppress(RefusedError):
-            self._replay(known, set(), self._log_start, log_end)
-        self.at_work = at_work
-        if known.states:
-            open_ = len(known.open_transactions)
-            transactions = f", {count_of(open_, 'open transaction')}" if open_ else ""
-            why = f"no producer snapshot exists, and the last shutdown was clean: {count_of(len(known.states), 'producer')}"
-            self.add_step(FORGET, why=f"{why}{transactions}")
-
-    def _rebuild(self, producers: Producers, log_start: int, last_offset: int, *, clean: bool) -> None:
-        """Model ``UnifiedLog.rebuildProducerState``."""
-        last_two = [*islice(reversed(self._segments), 2)][::-1]
-        kept = {*last_two, last_offset}
-        if not producers.snapshots and clean:
-            for offset in (*last_two, last_offset):
-                producers.end = offset
-                producers.take_snapshot()
-            return
-        empty = producers.end >= last_offset
-        producers.truncate_and_reload(log_start, last_offset)
-        if last_offset > producers.end and not empty:
-            self._replay(producers, kept, log_start, last_offset)
-        producers.end = last_offset
-        producers.take_snapshot()
-
-    def _replay(self, producers: Producers, kept: set[int], log_start: int, last_offset: int) -> None:
-        bases = list(self._segments)
-        first = max(bisect_right(bases, producers.end) - 1, 0)
-        holds_last = bisect_right(bases, last_offset) - 1
-        for at, base in enumerate(bases[first:], first):
-            if base >= last_offset:
-                break
-            segment = self._segments[base]
-            self.at_work = segment.name
-            start = max(base, producers.end, log_start)
-            producers.end = start
-            if base in kept:
-                producers.take_snapshot()
-            end: int | None = segment.size
-            if at == holds_last:
-                end = segment.position_of(last_offset)
-            if end is None:
-                end = segment.size
-            begin = segment.position_of(start)
-            if begin is None:
-                continue
-            if end < begin:
-                raise RefusedError(
-                    f"offset {last_offset} is found at byte {end}, before offset {start} at byte {begin}"
-                )
-            producers.replay(segment.log, begin, end)
-
-    def _find_first_unstable(self) -> None:
-        """Model ``maybeIncrementFirstUnstableOffset``, which searches the first open transaction in the log."""
-        offset = self._producers.first_unstable
-        if offset is None or offset >= self._log_end:
-            return
-        offset = max(offset, self._log_start)
-        bases = list(self._segments)
-        at = bisect_right(bases, offset) - 1
-        if offset >= self._log_end or at < 0:
-            return
-        for base in bases[at:]:
-            self.at_work = self._segments[base].name
-            if self._segments[base].position_of(offset) is not None:
-                return
-
-    def _add_snapshot_steps(self) -> None:
-        before = {name for name in self._found if name.endswith(".snapshot")}
-        after = {name for name in self._files if name.endswith(".snapshot")}
-        for name in sorted(before - after):
-            self.add_step(
-                "delete-snapshot", name, "no segment starts there, or the file cannot be read", offset=offset_of(name)
-            )
-        for name in sorted(after - before):
-            self.add_step("write-snapshot", name, offset=offset_of(name))
+            self.log.add_step("keep-tail", segment.name, why, position=position, offset=end, lost=lost)

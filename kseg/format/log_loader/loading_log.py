@@ -1,0 +1,124 @@
+"""A log while a broker loads it: its files, its segments, what was done so far, and its producers.
+
+They are rebuilt as ``UnifiedLog.rebuildProducerState`` of Kafka 4.3 does.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import islice
+
+from kseg.format.log_loader.loaded_files import RefusedError
+from kseg.format.log_loader.log_segment import LogSegment
+from kseg.format.log_loader.partition_files import File, Files, offset_of
+from kseg.format.log_loader.plan import FORGET, NOTHING_LOST, Lost, Step, loss_of_range
+from kseg.format.log_loader.producers import Producers
+from kseg.text import count_of
+
+
+class LoadingLog:
+    """A partition's log while it is loaded. ``segments`` are in the order of their base offsets.
+
+    ``at_work`` is the current file, which an error without a file concerns.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        self.segments: dict[int, LogSegment] = {}
+        self.steps: list[Step] = []
+        self.at_work: str | None = None
+
+    def add_step(self, action: str, file: str | None = None, why: str = "", **facts: int | Lost | None) -> None:
+        self.steps.append(Step(action, file, why, **facts))  # type: ignore[arg-type]
+
+    def lost(self, log: File, begin: int, end: int | None = None) -> Lost:
+        end = log.size if end is None else end
+        if log.path is None or begin >= end:
+            return NOTHING_LOST
+        return loss_of_range(log.path, log.begin + begin, log.begin + end)
+
+    def last(self) -> LogSegment:
+        return self.segments[next(reversed(self.segments))]
+
+    def add_forgotten_producers(self, log_start: int, log_end: int) -> None:
+        """Add a step if the log has producers: without any snapshot a broker does not search them after a clean shutdown."""
+        at_work, known = self.at_work, Producers(self.files)
+        known.end = log_start
+        # The broker does not read them, so batches that it would refuse have no effect.
+        with suppress(RefusedError):
+            self._replay(known, set(), log_start, log_end)
+        self.at_work = at_work
+        if known.states:
+            open_ = len(known.open_transactions)
+            transactions = f", {count_of(open_, 'open transaction')}" if open_ else ""
+            why = f"no producer snapshot exists, and the last shutdown was clean: {count_of(len(known.states), 'producer')}"
+            self.add_step(FORGET, why=f"{why}{transactions}")
+
+    def rebuild(self, producers: Producers, log_start: int, last_offset: int, *, clean: bool) -> None:
+        """Model ``UnifiedLog.rebuildProducerState``."""
+        last_two = [*islice(reversed(self.segments), 2)][::-1]
+        kept = {*last_two, last_offset}
+        if not producers.snapshots and clean:
+            for offset in (*last_two, last_offset):
+                producers.end = offset
+                producers.take_snapshot()
+            return
+        empty = producers.end >= last_offset
+        producers.truncate_and_reload(log_start, last_offset)
+        if last_offset > producers.end and not empty:
+            self._replay(producers, kept, log_start, last_offset)
+        producers.end = last_offset
+        producers.take_snapshot()
+
+    def _replay(self, producers: Producers, kept: set[int], log_start: int, last_offset: int) -> None:
+        bases = list(self.segments)
+        first = max(bisect_right(bases, producers.end) - 1, 0)
+        holds_last = bisect_right(bases, last_offset) - 1
+        for at, base in enumerate(bases[first:], first):
+            if base >= last_offset:
+                break
+            segment = self.segments[base]
+            self.at_work = segment.name
+            start = max(base, producers.end, log_start)
+            producers.end = start
+            if base in kept:
+                producers.take_snapshot()
+            end: int | None = segment.size
+            if at == holds_last:
+                end = segment.position_of(last_offset)
+            if end is None:
+                end = segment.size
+            begin = segment.position_of(start)
+            if begin is None:
+                continue
+            if end < begin:
+                raise RefusedError(
+                    f"offset {last_offset} is found at byte {end}, before offset {start} at byte {begin}"
+                )
+            producers.replay(segment.log, begin, end)
+
+    def find_first_unstable(self, offset: int | None, log_start: int, log_end: int) -> None:
+        """Model ``maybeIncrementFirstUnstableOffset``, which searches the first open transaction in the log."""
+        if offset is None or offset >= log_end:
+            return
+        offset = max(offset, log_start)
+        bases = list(self.segments)
+        at = bisect_right(bases, offset) - 1
+        if offset >= log_end or at < 0:
+            return
+        for base in bases[at:]:
+            self.at_work = self.segments[base].name
+            if self.segments[base].position_of(offset) is not None:
+                return
+
+    def add_snapshot_steps(self, found: Iterable[str]) -> None:
+        before = {name for name in found if name.endswith(".snapshot")}
+        after = {name for name in self.files if name.endswith(".snapshot")}
+        for name in sorted(before - after):
+            self.add_step(
+                "delete-snapshot", name, "no segment starts there, or the file cannot be read", offset=offset_of(name)
+            )
+        for name in sorted(after - before):
+            self.add_step("write-snapshot", name, offset=offset_of(name))
