@@ -101,9 +101,12 @@ class Damage:
         return [*(RULES[rule].code for rule in self.rules), *(["unread"] if self.unread else [])]
 
     def span(self) -> str:
-        """Return the first and the last offset of the errors as ``5..7``; ``-`` without offsets."""
+        """Return the first and the last offset of the errors as ``5..7``; ``-`` without offsets.
+
+        ``5..7?`` if a header claims them whose CRC is wrong: it may itself be damaged.
+        """
         every = [*self._ranges, *self._unlisted]
-        return span(*around(every)) if every else "-"
+        return span(*around(every)) + ("?" if "crc-mismatch" in self.rules else "") if every else "-"
 
     def ranges(self) -> list[tuple[int, int]]:
         """Return the ranges of offsets of the listed errors, in order and without overlaps. Both ends are inclusive."""
