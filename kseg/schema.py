@@ -24,7 +24,7 @@ class Column(NamedTuple):
     possible ones; the only ``kind`` of a row is its meaning. ``shown`` is the column of a table (a TableColumn).
 
     Columns of decoded values (``serialization/struct_types``) have further types. ``default`` is the value, as JSON, of a
-    field that a value lacks.
+    field that a value lacks. ``aliases`` are its names in values of older versions.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Column(NamedTuple):
     values: tuple[str, ...] | range = ()
     of: tuple[Column, ...] = ()
     default: str = ""
+    aliases: tuple[str, ...] = ()
 
     @property
     def type(self) -> str:

@@ -65,6 +65,15 @@ def to_json(value: object) -> str:
     return escape_json(_encode(value))
 
 
+def to_unicode_json(value: object) -> str:
+    """Return a value as one line of JSON in which lone surrogates are U+FFFD.
+
+    JSON can have them as escapes, but a text of Arrow cannot, and DuckDB does not parse JSON with their escapes.
+    """
+    text = to_json(value)
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def finite(value: Any) -> Any:
     """Return a number; NaN and the infinities as text, as in Protobuf's JSON: JSON lacks such numbers."""
     if isinstance(value, float) and not math.isfinite(value):

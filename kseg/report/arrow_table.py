@@ -18,7 +18,7 @@ from kseg.engine import lazy
 from kseg.format.record.layout import FIRST_MILLISECOND, LAST_MILLISECOND
 from kseg.format.storage.source import topic_partition
 from kseg.schema import Column
-from kseg.text import to_json
+from kseg.text import to_unicode_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -164,5 +164,5 @@ def arrow_value(column: Column, row: schema.Row) -> Any:
         return row.get(column.name.removesuffix(_MILLISECONDS))
     value = row.get(column.name)
     if column.type == "object" and value is not None:
-        return _text(to_json(value))
+        return to_unicode_json(value)
     return _text(value) if type(value) is str else value

@@ -174,6 +174,18 @@ def test_a_condition_combines_with_patterns_limits_and_decoded_values(tmp_path: 
     assert kseg("dump", "--shallow", "--where", "value.n > 3", folder).returncode == 2
 
 
+def test_half_of_a_surrogate_pair_ends_no_search(tmp_path: Path) -> None:
+    """JavaScript writes such texts. Its record is found by other fields, and the other records are found."""
+    folder = one(tmp_path, b'{"a":1}', b'{"a":2,"note":"\\ud83d","\\ude00":3}', b'{"a":3}')
+    for options in ((), ("--value-as", "json")):
+        assert found("grep", "value.a = 3", folder, *options) == [(0, 2)]
+    assert found("grep", "value.a = 2", folder, "--value-as", "json") == [(0, 1)]
+    rows = kseg(
+        "sql", "--value-as", "json", "--format", "jsonl", "select value_decoded ->> 'note' as note from records", folder
+    )
+    assert [json.loads(row)["note"] for row in rows.stdout.splitlines()] == [None, "\ufffd", None]
+
+
 def test_only_the_partitions_of_a_condition_are_read(tmp_path: Path) -> None:
     """An unreadable file of another partition is not opened."""
     for number in range(300):

@@ -210,7 +210,7 @@ def test_validate_leads_with_what_is_damaged(tmp_path: Path) -> None:
     quiet = kseg("validate", "-q", ".", cwd=tmp_path).stdout
     assert run.stdout.startswith(quiet[: quiet.index("damaged: ")])
     assert len(quiet.splitlines()) == 9  # with what 12..12? means
-    assert re.search(r"the worst: b-0/\d+\.log \(crc-mismatch\)$", quiet)
+    assert re.search(r"the worst: b-0/\d+\.log \(crc-mismatch\)$", quiet, re.MULTILINE)
     verbose = kseg("validate", "-v", "--rule", "no-indexes=ignore", ".", cwd=tmp_path).stdout
     assert verbose.count(": sound") == 6
 

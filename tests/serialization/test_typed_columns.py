@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import struct
 from pathlib import Path
@@ -159,3 +160,29 @@ def test_topics_without_a_common_schema_are_one_clear_line(tmp_path: Path) -> No
     done = invoke("sql", "select 1", tmp_path / "source", *options)
     assert done.exit_code == 2
     assert "orders-value, users-value have different schemas: read one topic at a time" in done.stderr
+
+
+def _renamed(name: str, **more: Any) -> Any:
+    """Return a schema with a field of this name, and one in a record."""
+    inner = {"type": "record", "name": "I", "fields": [{"name": name, "type": "string", **more}]}
+    fields = [{"name": name, "type": "string", **more}, {"name": "i", "type": inner}]
+    return {"type": "record", "name": "R", "fields": fields}
+
+
+def test_a_renamed_field_has_the_value_of_its_older_name(tmp_path: Path) -> None:
+    """Avro's aliases, also of a record in a record: as a consumer with the newest schema reads, which fastavro is."""
+    fastavro = pytest.importorskip("fastavro", reason="fastavro is not installed")
+    versions = [_renamed("b"), _renamed("c", aliases=["x", "b"], default="none")]
+    values = []
+    for version, value in zip(versions, ({"b": "old", "i": {"b": "1"}}, {"c": "new", "i": {"c": "2"}}), strict=True):
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, version, value)
+        values.append(out.getvalue())
+    write_schemas(tmp_path / "_schemas-0", "AVRO", list(map(json.dumps, versions)), "t-value")
+    write_log(tmp_path / "t-0", [framed(number, value) for number, value in enumerate(values, 1)])
+    rows = library.scan(tmp_path / "t-0", schemas=tmp_path / "_schemas-0", value_as="struct", columns=["value_decoded"])
+    found = [row["value_decoded"] for row in rows.to_table().to_pylist()]
+    for value, writer, row in zip(values, versions, found, strict=True):
+        expected = fastavro.schemaless_reader(io.BytesIO(value), writer, versions[-1])
+        assert {"c": row["c"], "i": {"c": row["i"]["c"]}} == expected
+    assert [row["b"] for row in found] == ["old", None]

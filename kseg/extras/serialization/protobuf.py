@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path, PurePosixPath
@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 from kseg.engine import without_pip
 from kseg.errors import UsageError
-from kseg.extras.serialization.json_values import MOST_ITEMS, TooManyItemsError
-from kseg.extras.serialization.libraries import descriptor_pb2, descriptor_pool, json_format, message_factory
+from kseg.extras.serialization.libraries import descriptor_pb2, descriptor_pool, message_factory
+from kseg.extras.serialization.protobuf_values import Decode, decoder_of
 from kseg.extras.serialization.schema_set import Schema, SchemaError, one_line
 
 _TIMEOUT = 30
@@ -120,8 +120,6 @@ _WELL_KNOWN = {
 }
 #: The types of keys of maps, as numbers of ``FieldDescriptorProto.Type``: integers, bool and string.
 _KEY_TYPES = {3, 4, 5, 6, 7, 8, 9, 13, 15, 16, 17, 18}
-#: Decode the bytes of a message whose name or indexes are known.
-Decode = Callable[[bytes], Any]
 
 
 #: A message: its indexes in the file, its name, or its number.
@@ -157,7 +155,7 @@ class ProtobufSchema:
         The function raises ValueError. Raises SchemaError if the schema lacks the message.
         """
         if message not in self._decoders:
-            self._decoders[message] = _decode_with(self._class_of(message), self._pool)
+            self._decoders[message] = decoder_of(self._class_of(message), self._pool)
         return self._decoders[message]
 
     def descriptor(self, message: _Message) -> Any:
@@ -224,12 +222,6 @@ def _names(parent: str, messages: Iterable[Any]) -> Iterator[str]:
         yield from _names(name, message.nested_type)
 
 
-def is_repeated(field: Any) -> bool:
-    """Return whether a field of a descriptor has several values. protobuf 6 has renamed the attribute."""
-    found = getattr(field, "is_repeated", None)
-    return bool(field.label == field.LABEL_REPEATED if found is None else found)
-
-
 def _mark_maps(messages: Iterable[Any]) -> None:
     """Set the option ``map_entry`` of the entries of map fields: some writers of descriptors leave it out.
 
@@ -249,100 +241,6 @@ def _is_map_entry(message: Any) -> bool:
     fields = sorted(message.field, key=lambda field: field.number)
     shape = [(field.name, field.number, field.label == field.LABEL_OPTIONAL) for field in fields]
     return shape == [("key", 1, True), ("value", 2, True)] and fields[0].type in _KEY_TYPES
-
-
-def _decode_with(message_class: Any, pool: Any) -> Decode:
-    most = MOST_ITEMS // _most_fields(message_class.DESCRIPTOR)
-
-    def decode(data: bytes) -> Any:
-        if len(data) > most:
-            _check_items(data, message_class.DESCRIPTOR)
-        try:
-            message = message_class.FromString(data)
-            return json_format.MessageToDict(
-                message,
-                preserving_proto_field_name=True,
-                always_print_fields_with_no_presence=True,
-                descriptor_pool=pool,
-            )
-        except RecursionError:
-            raise ValueError("the message is nested too deeply") from None
-        except Exception as error:  # DecodeError, and several errors of the JSON mapping
-            raise ValueError(f"not a message {message_class.DESCRIPTOR.full_name}: {one_line(error)}") from None
-
-    return decode
-
-
-def _most_fields(descriptor: Any) -> int:
-    """Return the largest number of fields of a message and of those in it: each message has a value for each of them."""
-    waiting, seen = [descriptor], {descriptor.full_name: len(descriptor.fields)}
-    while waiting:
-        for field in waiting.pop().fields:
-            inner = field.message_type
-            if inner is not None and inner.full_name not in seen:
-                seen[inner.full_name] = len(inner.fields)
-                waiting.append(inner)
-    return max(1, *seen.values())
-
-
-#: The wire types, and the bytes of those with a fixed size.
-_VARINT, _BYTES = 0, 2
-_WIDTHS = {1: 8, 5: 4}
-#: The bytes of an item in a packed field by ``FieldDescriptorProto.Type``, 0 for varints.
-_PACKED = {1: 8, 2: 4, 6: 8, 7: 4, 15: 4, 16: 8, **dict.fromkeys((3, 4, 5, 8, 13, 14, 17, 18), 0)}
-#: The bytes of a varint but its last.
-_CONTINUED = bytes(range(128, 256))
-_ANY = "google.protobuf.Any"
-
-
-def _check_items(data: bytes, descriptor: Any) -> None:
-    """Raise TooManyItemsError before the items of a message become objects. Malformed bytes are left to protobuf."""
-    left = MOST_ITEMS
-    waiting = [(0, len(data), descriptor)]
-    while waiting:
-        at, end, descriptor = waiting.pop()
-        left -= len(descriptor.fields)
-        while at < end and left >= 0:
-            tag, at = _varint(data, at)
-            field, wire = descriptor.fields_by_number.get(tag >> 3), tag & 7
-            left -= 1
-            if wire == _VARINT:
-                _, at = _varint(data, at)
-            elif wire != _BYTES:
-                at += _WIDTHS.get(wire, 0)
-            else:
-                size, at = _varint(data, at)
-                if field is not None and field.message_type is not None:
-                    waiting.append((at, min(end, at + size), field.message_type))
-                else:
-                    left -= _items_in(data[at : at + size], field)
-                at += size
-        if left < 0:
-            raise TooManyItemsError
-
-
-def _items_in(content: bytes, field: Any) -> int:
-    """Return the number of items in the content of a field that is no message, at most."""
-    if field is None:
-        return 0
-    if field.containing_type.full_name == _ANY:
-        return len(content) // 2  # a message of any type
-    width = _PACKED.get(field.type)
-    if width is None:
-        return 0
-    return len(content) // width if width else len(content.translate(None, _CONTINUED))
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a varint and the position after it; at the end of the data what there is."""
-    value = shift = 0
-    for byte in data[at : at + 10]:
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-    return value, at + 1
 
 
 def _descriptors(schema: Schema, references: Iterable[tuple[str, Schema]]) -> tuple[Any, bool]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from kseg.extras.serialization import avro, protobuf
+from kseg.extras.serialization import avro, protobuf, protobuf_values
 from kseg.extras.serialization.json_values import parse_json
 from kseg.extras.serialization.schema_set import AVRO, JSON, PROTOBUF, Schema, SchemaError, SchemaSource, referenced
 from kseg.schema import Column
@@ -165,7 +165,8 @@ class _AvroTypes:
             for field in node["fields"]:
                 own = self.read(field["type"], space)._replace(name=field["name"])
                 default = avro.default_value(field["type"], field["default"], own.type) if "default" in field else None
-                yield own._replace(default="" if default is None else to_json(default))
+                aliases = tuple(alias for alias in field.get("aliases") or () if isinstance(alias, str))
+                yield own._replace(default="" if default is None else to_json(default), aliases=aliases)
 
         return self._fields.struct(full, fields)
 
@@ -215,7 +216,7 @@ class _MessageTypes:
                 "map_of", self._single(key)._replace(name="key"), self._single(value)._replace(name="element")
             )
             return found._replace(name=field.name, default="{}")
-        if protobuf.is_repeated(field):
+        if protobuf_values.is_repeated(field):
             return _column("list_of", self._single(field)._replace(name="element"))._replace(
                 name=field.name, default="[]"
             )

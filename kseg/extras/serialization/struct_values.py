@@ -12,7 +12,7 @@ from typing import Any
 
 from kseg.extras.serialization.decoding import DecodedValue, Decoder, Headers
 from kseg.schema import Column
-from kseg.text import to_json
+from kseg.text import to_json, to_unicode_json
 
 Convert = Callable[[Any], Any]
 _WHOLE = re.compile(r"-?\d{1,20}")
@@ -63,18 +63,19 @@ def converter(column: Column, *, texts: bool) -> Convert:
 
 
 def _struct(column: Column, *, texts: bool) -> Convert:
-    fields = [(one.name, converter(one, texts=texts), one.default) for one in column.of]
+    fields = [(one.name, converter(one, texts=texts), one.aliases) for one in column.of]
     names = {one.name for one in column.of}
-    defaults = {name: _default(convert, default) for name, convert, default in fields}
+    defaults = {one.name: _default(of_field, one.default) for one, (_, of_field, _) in zip(column.of, fields, strict=True)}
 
     def convert(value: Any) -> Any:
         _check(value, dict, "an object")
         found = {}
         left = len(value)
-        for name, of_field, _ in fields:
-            if name in value:
-                left -= 1
-                item = value[name]
+        for name, of_field, aliases in fields:
+            given = name if name in value or not aliases else next((one for one in aliases if one in value), name)
+            if given in value:
+                left -= given == name
+                item = value[given]
                 try:
                     found[name] = None if item is None else of_field(item)
                 except ValueError as error:
@@ -208,7 +209,7 @@ def _date(value: Any) -> Any:
 
 
 def _any(value: Any) -> Any:
-    return _text(to_json(value))
+    return to_unicode_json(value)
 
 
 _BITS = {"int32": 32, "int": 64}

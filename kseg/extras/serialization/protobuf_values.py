@@ -1,0 +1,168 @@
+"""The values of Protobuf messages as JSON, in Protobuf's own mapping, with a limit of items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kseg.extras.serialization.json_values import MOST_ITEMS, TooManyItemsError, json_value
+from kseg.extras.serialization.libraries import json_format
+from kseg.extras.serialization.schema_set import one_line
+
+#: Decode the bytes of a message whose name or indexes are known.
+Decode = Callable[[bytes], Any]
+
+
+def is_repeated(field: Any) -> bool:
+    """Return whether a field of a descriptor has several values. protobuf 6 has renamed the attribute."""
+    found = getattr(field, "is_repeated", None)
+    return bool(field.label == field.LABEL_REPEATED if found is None else found)
+
+
+def decoder_of(message_class: Any, pool: Any) -> Decode:
+    """Return the function that decodes the bytes of a message. It raises ValueError for bytes that are not one."""
+    most = MOST_ITEMS // _most_fields(message_class.DESCRIPTOR)
+
+    def mapped(message: Any) -> Any:
+        return json_format.MessageToDict(
+            message,
+            preserving_proto_field_name=True,
+            always_print_fields_with_no_presence=True,
+            descriptor_pool=pool,
+        )
+
+    def decode(data: bytes) -> Any:
+        if len(data) > most:
+            _check_items(data, message_class.DESCRIPTOR)
+        try:
+            message = message_class.FromString(data)
+        except Exception as error:  # DecodeError, whose class differs between the implementations of protobuf
+            raise ValueError(f"not a message {message_class.DESCRIPTOR.full_name}: {one_line(error)}") from None
+        try:
+            try:
+                return mapped(message)
+            except RecursionError:
+                raise
+            except Exception:  # several errors: JSON has no such time, number, or message of unknown type
+                return _by_field(message, mapped)
+        except RecursionError:
+            raise ValueError("the message is nested too deeply") from None
+
+    return decode
+
+
+def _by_field(message: Any, mapped: Decode) -> Any:
+    """Return a message as JSON, field by field: a field without a mapping to JSON does not hide the others.
+
+    Such a field, for example a time after the year 9999, has the stored values of its own fields.
+    """
+    if message.DESCRIPTOR.full_name.startswith("google.protobuf."):
+        try:
+            return mapped(message)
+        except RecursionError:
+            raise
+        except Exception:
+            return _stored(message)
+    own, found = type(message)(), dict[str, Any]()
+    for field, value in message.ListFields():
+        name, inner = (f"[{field.full_name}]" if field.is_extension else field.name), field.message_type
+        if inner is not None and inner.GetOptions().map_entry:
+            if inner.fields_by_name["value"].message_type is None:
+                getattr(own, name).update(value)
+            else:
+                found[name] = {_json_key(key): _by_field(one, mapped) for key, one in value.items()}
+        elif inner is not None:
+            found[name] = [_by_field(one, mapped) for one in value] if is_repeated(field) else _by_field(value, mapped)
+        elif field.is_extension:
+            found[name] = _stored(value)
+        elif is_repeated(field):
+            getattr(own, name).extend(value)
+        else:
+            setattr(own, name, value)
+    return {**mapped(own), **found}
+
+
+def _json_key(key: object) -> str:
+    """Return the key of a map as the name of a JSON object."""
+    return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def _stored(value: Any) -> Any:
+    """Return a value, or the fields of a message with their values, without Protobuf's mapping to JSON."""
+    if hasattr(value, "ListFields"):
+        return {field.name: _stored(one) for field, one in value.ListFields()}
+    if isinstance(value, Mapping):
+        return {_json_key(key): _stored(one) for key, one in value.items()}
+    return json_value(value) if isinstance(value, (str, bytes, int, float)) else [_stored(one) for one in value]
+
+
+def _most_fields(descriptor: Any) -> int:
+    """Return the largest number of fields of a message and of those in it: each message has a value for each of them."""
+    waiting, seen = [descriptor], {descriptor.full_name: len(descriptor.fields)}
+    while waiting:
+        for field in waiting.pop().fields:
+            inner = field.message_type
+            if inner is not None and inner.full_name not in seen:
+                seen[inner.full_name] = len(inner.fields)
+                waiting.append(inner)
+    return max(1, *seen.values())
+
+
+#: The wire types, and the bytes of those with a fixed size.
+_VARINT, _BYTES = 0, 2
+_WIDTHS = {1: 8, 5: 4}
+#: The bytes of an item in a packed field by ``FieldDescriptorProto.Type``, 0 for varints.
+_PACKED = {1: 8, 2: 4, 6: 8, 7: 4, 15: 4, 16: 8, **dict.fromkeys((3, 4, 5, 8, 13, 14, 17, 18), 0)}
+#: The bytes of a varint but its last.
+_CONTINUED = bytes(range(128, 256))
+_ANY = "google.protobuf.Any"
+
+
+def _check_items(data: bytes, descriptor: Any) -> None:
+    """Raise TooManyItemsError before the items of a message become objects. Malformed bytes are left to protobuf."""
+    left = MOST_ITEMS
+    waiting = [(0, len(data), descriptor)]
+    while waiting:
+        at, end, descriptor = waiting.pop()
+        left -= len(descriptor.fields)
+        while at < end and left >= 0:
+            tag, at = _varint(data, at)
+            field, wire = descriptor.fields_by_number.get(tag >> 3), tag & 7
+            left -= 1
+            if wire == _VARINT:
+                _, at = _varint(data, at)
+            elif wire != _BYTES:
+                at += _WIDTHS.get(wire, 0)
+            else:
+                size, at = _varint(data, at)
+                if field is not None and field.message_type is not None:
+                    waiting.append((at, min(end, at + size), field.message_type))
+                else:
+                    left -= _items_in(data[at : at + size], field)
+                at += size
+        if left < 0:
+            raise TooManyItemsError
+
+
+def _items_in(content: bytes, field: Any) -> int:
+    """Return the number of items in the content of a field that is no message, at most."""
+    if field is None:
+        return 0
+    if field.containing_type.full_name == _ANY:
+        return len(content) // 2  # a message of any type
+    width = _PACKED.get(field.type)
+    if width is None:
+        return 0
+    return len(content) // width if width else len(content.translate(None, _CONTINUED))
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return a varint and the position after it; at the end of the data what there is."""
+    value = shift = 0
+    for byte in data[at : at + 10]:
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+    return value, at + 1
