@@ -7,8 +7,16 @@ import re
 
 import pytest
 
+from kseg.format.record import memory
 from kseg.format.record.columns import RecordColumns
-from kseg.format.record.memory import Needle, find, records_with
+from kseg.format.record.memory import Needle, find, find_header_bytes, records_with
+
+
+@pytest.fixture(params=[False, True], autouse=True)
+def by_the_byte(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Both ways of plain Python: with its own search, and byte by byte as compiled (where only this way exists)."""
+    monkeypatch.setattr(memory, "BY_THE_BYTE", request.param, raising=False)
+    return bool(request.param)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -43,3 +51,35 @@ def test_an_empty_needle_is_refused() -> None:
     """It would be in every record, also in those with null fields."""
     with pytest.raises(ValueError, match="empty"):
         Needle(b"")
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_header_is_missed(seed: int, by_the_byte: bool) -> None:
+    """Resynchronization begins where a batch can begin, at each distance from the ends, among zeros and in noise."""
+    rand = random.Random(seed)
+    for _ in range(150):
+        data = bytearray(
+            rand.choices(rand.choice((b"\0", b"\0\xff", bytes(range(256)))), k=rand.choice((0, 16, 17, 18, 90, 700)))
+        )
+        for _ in range(rand.randrange(3)):
+            at = rand.randrange(len(data) + 1)
+            header = bytes(2) + rand.choice((bytes(6), rand.randbytes(6))) + rand.randbytes(8)
+            header = header[:8] + bytes([rand.randrange(9)]) + header[9:] + bytes([rand.randrange(5)])
+            data[at : at + 17] = header[: len(data) - at]
+        begin = rand.randint(0, len(data))
+        end = rand.randint(begin, len(data))
+        places = [at for at in range(begin, end - 16) if _can_begin(data, at)]
+        found = find_header_bytes(data, begin, end)
+        if memory.COMPILED or by_the_byte:
+            assert found == min(places, default=end)
+        else:  # plain Python also stops at sizes of 0
+            assert found <= min(places, default=end)
+            assert found == end or (
+                data[found : found + 2] == bytes(2) and data[found + 8] < 8 and data[found + 16] < 4
+            )
+
+
+def _can_begin(data: bytearray, at: int) -> bool:
+    """Return whether the bytes are those of a header: an offset below 2^48, a size of 1 to 2^27, and a magic below 4."""
+    size = int.from_bytes(data[at + 8 : at + 12], "big")
+    return data[at : at + 2] == bytes(2) and 0 < size < 1 << 27 and data[at + 16] < 4
