@@ -62,12 +62,12 @@ def test_no_header_is_missed(seed: int, by_the_byte: bool) -> None:
             rand.choices(rand.choice((b"\0", b"\0\xff", bytes(range(256)))), k=rand.choice((0, 16, 17, 18, 90, 700)))
         )
         for _ in range(rand.randrange(3)):
-            at = rand.randrange(len(data) + 1)
+            at = rand.choice((0, max(0, len(data) - 17), rand.randrange(len(data) + 1)))
             header = bytes(2) + rand.choice((bytes(6), rand.randbytes(6))) + rand.randbytes(8)
             header = header[:8] + bytes([rand.randrange(9)]) + header[9:] + bytes([rand.randrange(5)])
             data[at : at + 17] = header[: len(data) - at]
-        begin = rand.randint(0, len(data))
-        end = rand.randint(begin, len(data))
+        begin = rand.choice((0, max(0, len(data) - 17), rand.randint(0, len(data))))
+        end = rand.choice((len(data), rand.randint(begin, len(data))))
         places = [at for at in range(begin, end - 16) if _can_begin(data, at)]
         found = find_header_bytes(data, begin, end)
         if memory.COMPILED or by_the_byte:
