@@ -63,9 +63,9 @@ def converter(column: Column, *, texts: bool) -> Convert:
 
 
 def _struct(column: Column, *, texts: bool) -> Convert:
-    fields = [(one.name, converter(one, texts=texts), one.aliases) for one in column.of]
-    names = {one.name for one in column.of}
-    defaults = {one.name: _default(of_field, one.default) for one, (_, of_field, _) in zip(column.of, fields, strict=True)}
+    converters = [(one, converter(one, texts=texts)) for one in column.of]
+    fields = [(one.name, of_field, one.aliases) for one, of_field in converters]
+    defaults = {one.name: _default(of_field, one.default) for one, of_field in converters}
 
     def convert(value: Any) -> Any:
         _check(value, dict, "an object")
@@ -83,7 +83,7 @@ def _struct(column: Column, *, texts: bool) -> Convert:
             else:
                 found[name] = defaults[name]
         if left:
-            unknown = next(name for name in value if name not in names)
+            unknown = next(name for name in value if name not in defaults)
             raise ValueError(f"field {unknown}: not in the columns: a newer schema, or one that allows any field")
         return found
 
