@@ -282,9 +282,9 @@ def _try_repair(folder: str, salvage_records: bool) -> str | None:
         done = repair(folder, None, RepairPlan(salvage_records=salvage_records, dry_run=True))
     except KsegError as error:
         return str(error)
-    if not any(one.kept for one in done.segments):
+    if not any(one.kept for one in done.segments) and any(one.lost_bytes or one.zeros for one in done.segments):
         return "no batch in it can be read"
-    return "" if done.changes else None
+    return "" if done.changes or done.left_out else None  # a dry run leaves out segments only
 
 
 def _bytes_in(folder: str) -> int:

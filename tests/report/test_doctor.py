@@ -241,3 +241,46 @@ def test_a_folder_is_listed_once_and_log_directories_without_a_finding_come_last
     for folder in ("logs/old", "logs/a-0", "logs/old"):
         found.harms.append(Harm(Consequence.STOPS_THE_BROKER, folder, "", NOTHING_LOST, "", frozenset(), (), False))
     assert [one.folder for one in found.folders] == ["logs/a-0", "logs/old"]
+
+
+@pytest.mark.parametrize("kind", ["v2", "v1", "empty", "empty later"])
+def test_leader_epochs_of_zeros_do_not_keep_a_broker_down(tmp_path: Path, kind: str) -> None:
+    """A power failure zeroes the checkpoint, also of partitions whose batches have no epochs, or that have no batch."""
+    log_dir = log_dir_of(tmp_path)
+    folder = log_dir / "orders-1"
+    if kind != "v2":
+        for path in folder.iterdir():
+            if path.name != "partition.metadata":
+                path.unlink()
+        name = f"{500 if kind == 'empty later' else 0:020}"
+        log = SEGMENTS / "0.10.2.2-v1-none" / f"{0:020}.log"
+        (folder / f"{name}.log").write_bytes(log.read_bytes() if kind == "v1" else b"")
+    (folder / "leader-epoch-checkpoint").write_bytes(bytes(12))
+    before = [row for row in diagnosis("logs", cwd=tmp_path) if row["kind"] == "answer"]
+    assert "orders-1/leader-epoch-checkpoint stops it" in before[0]["text"]
+    *_, summary = diagnosis("logs", cwd=tmp_path)
+    carry_out(summary["commands"], tmp_path)
+    assert kseg("doctor", "logs", cwd=tmp_path).stdout.startswith("start         yes, without a loss\n")
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_copy_of_another_segment_is_taken_out(tmp_path: Path, number: int) -> None:
+    """`cp` over the wrong file, and its indexes: the broker starts after the commands, and has each record once."""
+    log_dir = log_dir_of(tmp_path)
+    (log_dir / ".kafka_cleanshutdown").write_text("")
+    logs = sorted((log_dir / "orders-1").glob("*.log"))
+    shutil.copy(logs[number - 1 if number else 1], logs[number])
+    *_, summary = diagnosis("logs", cwd=tmp_path)
+    assert "would change nothing" not in kseg("doctor", "-v", "logs", cwd=tmp_path).stdout
+    before = readable_records_of(tmp_path)
+    carry_out(summary["commands"], tmp_path)
+    assert kseg("doctor", "logs", cwd=tmp_path).stdout.startswith("start         yes, without a ")
+    rows = readable_records_of(tmp_path)
+    assert len(rows) == len(set(rows))
+    assert set(rows) == set(before)
+
+
+def readable_records_of(home: Path) -> list[tuple[str, int]]:
+    """Return the folder and the offset of each record in the log directory, in the order of the files."""
+    rows = map(json.loads, kseg("dump", "--deep", "--format", "jsonl", "logs", cwd=home).stdout.splitlines())
+    return [(os.path.dirname(row["file"]), row["offset"]) for row in rows if row["kind"] == "record"]

@@ -396,7 +396,7 @@ def _log_end(segments: Sequence[SegmentRepair]) -> int:
 
 
 def _write_epochs(partition: PartitionFolder, folder: Path, segments: list[SegmentRepair]) -> None:
-    """Copy the ``leader-epoch-checkpoint``, or write one that agrees with the kept batches.
+    """Copy the ``leader-epoch-checkpoint``, or write one that agrees with the kept batches: empty for one without entries.
 
     A broker clears it when it appends v0 or v1 batches, so only the batches after the last of these have an epoch in it.
     """
@@ -407,5 +407,5 @@ def _write_epochs(partition: PartitionFolder, folder: Path, segments: list[Segme
     entries = written_side_files.merged(known or [], runs, _log_end(segments))
     if known is not None and known == entries:
         copy_file(partition.path / LEADER_EPOCHS, folder / LEADER_EPOCHS)
-    elif entries:
+    elif entries or LEADER_EPOCHS in partition.names:
         written_side_files.write(folder, entries)
