@@ -134,6 +134,12 @@ def _transactions(*parts: bytes, start: BrokerStart = _UNCLEAN, **files: bytes) 
     return _Made(TRANSACTIONS, start, {**_only(*parts), **files}, _without_source)
 
 
+def _split(*offsets: int) -> _Made:
+    """A segment whose offsets its indexes cannot have, so that it is split; each batch gets an entry of an index."""
+    start = BrokerStart(False, index_interval=0, index_bytes=1200)
+    return _Made(start=start, files=_only(*(_data(offset, -1, 0) for offset in offsets)), do=_without_source)
+
+
 def _transactions_with(version: bytes) -> _Made:
     """The first entry of the transaction index of a log that is loaded has this version."""
     name = f"{17:020d}.txnindex"
@@ -201,6 +207,8 @@ _CASES: dict[str, _Made] = {
     "batch-twice": _Made(do=_edit(24, lambda data: damage.put(data, damage.entries(data)[1].at, base_offset=24))),
     "name-not-padded": _Made(start=_CLEAN, files={"5.log": b""}),
     "folder-named-as-log": _Made(start=_CLEAN, files={f"{7:020d}.log": None, f"{7:020d}.index": b""}),
+    "split": _split(0, 1, 3 << 30, (3 << 30) + 5, (3 << 30) + 9),
+    "split-where-offsets-decrease": _split(0, 1, 3 << 30, (3 << 30) + 9, (3 << 30) + 5),
     # Sizes of indexes.
     "index-full": _Made(start=BrokerStart(False, index_interval=0, index_bytes=16)),
     "time-index-full": _Made(start=BrokerStart(False, index_interval=0, index_bytes=24)),
