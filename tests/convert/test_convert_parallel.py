@@ -209,8 +209,7 @@ def test_ended_at_any_moment(what: str, ending: signal.Signals, tmp_path: Path) 
     convert(str(given), str(tmp_path / "whole" / target.name), ConversionPlan.of("v0-to-v2"), jobs=2)
     whole = contents(tmp_path / "whole", target.name)
     assert len(whole) == (3 if what == "segment" else 6)
-    command = [sys.executable, "-c", PROGRAM, "v0-to-v2", "--jobs", "2", given, target]
-    runs = EndedRuns(command, ending)
+    runs = EndedRuns([sys.executable, "-c", PROGRAM, "v0-to-v2", "--jobs", "2", given, target], ending)
     assert runs.whole() == 0
     shutil.rmtree(out)
     out.mkdir()

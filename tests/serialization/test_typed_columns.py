@@ -174,9 +174,9 @@ def test_a_renamed_field_has_the_value_of_its_older_name(tmp_path: Path) -> None
     fastavro = pytest.importorskip("fastavro", reason="fastavro is not installed")
     versions = [_renamed("b"), _renamed("c", aliases=["x", "b"], default="none")]
     values = []
-    for version, value in zip(versions, ({"b": "old", "i": {"b": "1"}}, {"c": "new", "i": {"c": "2"}}), strict=True):
+    for version, fields in zip(versions, ({"b": "old", "i": {"b": "1"}}, {"c": "new", "i": {"c": "2"}}), strict=True):
         out = io.BytesIO()
-        fastavro.schemaless_writer(out, version, value)
+        fastavro.schemaless_writer(out, version, fields)
         values.append(out.getvalue())
     write_schemas(tmp_path / "_schemas-0", "AVRO", list(map(json.dumps, versions)), "t-value")
     write_log(tmp_path / "t-0", [framed(number, value) for number, value in enumerate(values, 1)])

@@ -43,7 +43,7 @@ def decoder_of(message_class: Any, pool: Any) -> Decode:
                 return mapped(message)
             except RecursionError:
                 raise
-            except Exception:  # several errors: JSON has no such time, number, or message of unknown type
+            except Exception:  # several errors: JSON cannot have such a time or number, or a message of unknown type
                 return _by_field(message, mapped)
         except RecursionError:
             raise ValueError("the message is nested too deeply") from None
@@ -54,7 +54,7 @@ def decoder_of(message_class: Any, pool: Any) -> Decode:
 def _by_field(message: Any, mapped: Decode) -> Any:
     """Return a message as JSON, field by field: a field without a mapping to JSON does not hide the others.
 
-    Such a field, for example a time after the year 9999, has the stored values of its own fields.
+    Such a field, for example a time after the year 9999, has its fields as they are stored.
     """
     if message.DESCRIPTOR.full_name.startswith("google.protobuf."):
         try:
@@ -145,7 +145,7 @@ def _check_items(data: bytes, descriptor: Any) -> None:
 
 
 def _items_in(content: bytes, field: Any) -> int:
-    """Return the number of items in the content of a field that is no message, at most."""
+    """Return the number of items in the content of a field, at most; messages are counted apart."""
     if field is None:
         return 0
     if field.containing_type.full_name == _ANY:
@@ -157,7 +157,7 @@ def _items_in(content: bytes, field: Any) -> int:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a varint and the position after it; at the end of the data what there is."""
+    """Return a varint and the position after it; at the end of the data the bits before it."""
     value = shift = 0
     for byte in data[at : at + 10]:
         at += 1

@@ -1,4 +1,4 @@
-"""A log while a broker loads it: its files, its segments, what was done so far, and its producers.
+"""A log while a broker loads it: its files, its segments, the steps so far, and its producers.
 
 They are rebuilt as ``UnifiedLog.rebuildProducerState`` of Kafka 4.3 does.
 """
