@@ -29,6 +29,7 @@ CASES: list[Case] = [
     ([1, 1, 0, 0], {}, [1, 1, 1, 1]),
     ([0, 0, 5, 1, 1], {}, [0, 0, 0, 1, 1]),
     ([0, 5, 0, 0], {}, [0, 0, 0, 0]),
+    ([0, 7, 2], {}, [0, 0, 2]),
     ([5, 1, 1], {}, [1, 1, 1]),
     ([5, 5, 1, 1], {}, [5, 5, 5, 5]),
     ([5, 5, 1, 6], {}, [5, 5, 5, 6]),
@@ -36,6 +37,7 @@ CASES: list[Case] = [
     # None is below 0: it is the one before it, otherwise the next one, otherwise 0.
     ([-1, 3], {}, [3, 3]),
     ([3, -1, 4], {}, [3, 3, 4]),
+    ([0, -1, 4], {}, [0, 0, 4]),
     ([-1], {}, [0]),
     ([-1, -1], {}, [0, 0]),
     ([-1, 3], {"negative": False}, [-1, 3]),
@@ -55,6 +57,7 @@ CASES: list[Case] = [
     # The last one: lower ones follow in the next segment, and the checkpoint lacks it, or there are two and no checkpoint.
     ([1, 9], {}, [1, 9]),
     ([1, 9], {"following": [1, 1]}, [1, 1]),
+    ([0, 9], {"following": [1, 1]}, [0, 0]),
     ([1, 9], {"following": [1]}, [1, 9]),
     ([1, 9], {"following": [1], "stored": [(1, 0)]}, [1, 1]),
     ([1, 9], {"following": [0, 0]}, [1, 9]),
