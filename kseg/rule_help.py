@@ -206,8 +206,10 @@ CAUSES: Mapping[str, str] = {
     ),
     "invalid-header-key": "Header keys are UTF-8 (KIP-82). The producer used another encoding.",
     "internal-record": (
-        "The record is in an internal topic, and its key or value does not have a format of that topic. A client "
-        "wrote to the topic directly, or the record is of a newer Kafka version."
+        "The record is in an internal topic, and Kafka 4.3 cannot load its key or value. A client wrote to the topic "
+        "directly, or the record is of a newer Kafka version: then the message names the version, the type or the number "
+        "that is unknown. What Kafka skips or ignores has no finding: keys of unknown types in topics of coordinators, "
+        "bytes after the end of their keys and values, and values of unknown versions in __transaction_state."
     ),
     "unknown-codec": (
         "The attributes name a codec that does not exist, or not in this format version. A client or a proxy wrote "

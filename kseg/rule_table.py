@@ -221,8 +221,11 @@ _TABLE = (
     Rule("K310", "invalid-header-key", _W, "record {index}: a header key is not valid UTF-8",
          "The consumer replaces the invalid bytes.", "Let the producer encode header keys as UTF-8."),
     Rule("K311", "internal-record", _E, "record {index} is not a valid record of {topic}: {why}",
-         "A coordinator cannot load the partition: its groups or transactions stop. With KRaft the process ends.",
-         "`kseg dump --deep` shows the record. " + do.COPY.text, do.COPY.actions),
+         "The group and the share coordinator do not load the partition: its groups stop. The transaction coordinator "
+         "loads only the records before it, and does not know the later ones. With KRaft the process ends. With tiered "
+         "storage the broker stops reading the topic.",
+         "`kseg dump --deep` shows the record. If a newer Kafka wrote it, start brokers of that version. Otherwise: "
+         + do.COPY.text, do.COPY.actions),
     Rule("K312", "unknown-control-record", _W, "control record {index}: {why}",
          "A consumer of Kafka 4.3 skips control records of an unknown type, and reads a newer version as version 0. After "
          "an unclean shutdown the broker does not start if a producer wrote an unknown type.",

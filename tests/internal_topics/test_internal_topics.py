@@ -142,7 +142,12 @@ def test_unknown_records_are_kept_raw(
     [
         ("__transaction_state", None, b"x", "key: null instead of a record type"),
         ("__transaction_state", b"\x00", None, "key: expected 2 bytes at byte 0 of 1"),
-        ("__transaction_state", KEY + b"!", None, "key: TransactionLogKey: 1 byte after the end of version 0"),
+        (
+            "__cluster_metadata",
+            None,
+            b"\x01\x18\x00\x00!",
+            "value: EndTransactionRecord: 1 byte after the end of version 0",
+        ),
         ("__transaction_state", KEY, b"\x00\x01", "value: producerId: expected 8 bytes at byte 2 of 2"),
         ("__cluster_metadata", None, b"\x02\x01\x00", "value: frame version 2, expected 1"),
     ],

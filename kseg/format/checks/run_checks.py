@@ -2,7 +2,7 @@
 
 To add a check, add a rule to ``rule_table.RULES``, its cause to ``rule_help.CAUSES``, a function, a row in BATCH_CHECKS
 or RECORD_CHECKS, and a damaged file in ``fixtures/findings``. validate, dump, repair, convert and parallel runs read
-these tables. Coordinators, controllers and brokers must be able to decode the records of internal topics: the last of
+these tables. Coordinators, controllers and brokers must be able to load the records of internal topics: the last of
 these checks.
 
 ``boundary_findings`` joins two neighbouring ranges of a segment that were checked separately.
@@ -106,10 +106,7 @@ def join_states(before: CheckState, after: CheckState) -> bool:
 
 
 def check_internal_records(topic: str, chunk: Chunk, report: Report) -> None:
-    """Report ``internal-record`` for each record that cannot be decoded.
-
-    Unknown types, versions and tags are valid: a newer version of Kafka wrote them.
-    """
+    """Report ``internal-record`` for each record that Kafka 4.3 cannot load, also if a newer version wrote it."""
     for row in range(chunk.first, chunk.stop):
         rows = chunk.rows(row) if chunk.batches.record_total[row] else range(0)
         decoder = decode.records_decoder(topic, chunk, row) if rows else None

@@ -20,14 +20,15 @@ cdef class DecodedRecord:
 cdef class RecordType:
     cdef readonly long long number
     cdef readonly str name
-    cdef str _message
+    cdef str _topic, _message
     cdef StructureReader _key
     cdef dict _readers
 
     cdef key(self, Cursor cursor)
     cdef value(self, long long version, Cursor cursor)
     cdef StructureReader _reader(self, str message, long long version)
-    cdef _read(self, StructureReader found, str suffix, long long version, Cursor cursor)
+
+cdef _load_fault(RecordType kind, dict data)
 
 cdef class RecordsDecoder:
     cdef str _topic
@@ -44,10 +45,10 @@ cdef DecodedRecord _decoded(str topic, Cursor key, Cursor value)
 @cython.locals(part=DecodedPart, kind=cython.longlong, found=RecordType)
 cdef DecodedPart _key(dict types, Cursor cursor)
 
-@cython.locals(part=DecodedPart, version=cython.longlong)
+@cython.locals(part=DecodedPart)
 cdef DecodedPart _value(RecordType kind, Cursor cursor)
 
 @cython.locals(part=DecodedPart, frame=cython.longlong, kind=cython.longlong, version=cython.longlong, found=RecordType)
-cdef DecodedPart _framed(dict types, Cursor cursor)
+cdef DecodedPart _framed(str topic, dict types, Cursor cursor)
 
 cdef DecodedPart _with_stored(DecodedPart part, Cursor cursor)

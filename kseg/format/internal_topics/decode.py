@@ -6,8 +6,11 @@ Three coordinators write a key and a value; KRaft and tiered storage write a val
     value  := version:int16 message               -- null is a tombstone
     framed := frame:uvarint type:uvarint version:uvarint message
 
-An unknown type or version is not an error: a newer broker wrote it, and the bytes are kept as they are. Compiled with the
-types of ``decode.pxd``.
+A fault is what Kafka 4.3 fails on when it loads the record, also if a newer Kafka may have written it. Coordinators ignore
+bytes after a message, and skip keys of unknown types; the transaction coordinator also skips values of unknown versions.
+``metadata_replay`` reports unknown types and versions of KRaft. Compiled with the types of ``decode.pxd``.
+
+Sources: ``CoordinatorRecordSerde``, ``TransactionLog.read``, ``AbstractApiMessageSerde``.
 """
 
 from __future__ import annotations
@@ -53,14 +56,28 @@ _GROUP = "GroupMetadata"
 _CONSUMER_PROTOCOL = "consumer"
 _MEMBER_FIELDS = {"subscription": "ConsumerProtocolSubscription", "assignment": "ConsumerProtocolAssignment"}
 _SUFFIX = re.compile("(Key|Value|Record)$")
+#: Topics in which values of unknown versions have no fault.
+_ANY_VERSION = (TRANSACTION_STATE, CLUSTER_METADATA)
+#: Record name -> field -> how many numbers Kafka 4.3 knows, from 0 on. It fails on other ones. Sources:
+#: ``TransactionState.fromId``, ``TransactionVersion.fromFeatureLevel``, ``RemoteLogSegmentState.forId``,
+#: ``RemotePartitionDeleteState.forId``.
+_NUMBERS: Mapping[str, Mapping[str, int]] = {
+    "TransactionLog": {"transactionStatus": 8, "clientTransactionVersion": 3},
+    "RemoteLogSegmentMetadata": {"remoteLogSegmentState": 4},
+    "RemoteLogSegmentMetadataUpdate": {"remoteLogSegmentState": 4},
+    "RemoteLogSegmentMetadataSnapshot": {"remoteLogSegmentState": 4},
+    "RemotePartitionDeleteMetadata": {"remotePartitionDeleteState": 3},
+}
+#: The topics whose values are checked after they are read.
+_CHECKED = (TRANSACTION_STATE, REMOTE_LOG_METADATA)
 
 
 class DecodedPart:
     """The key or the value of a record.
 
-    ``type`` is the number of the record type and ``name`` its name, if it has them. ``data`` is the message. For an
-    unknown type or version it is None, and ``raw`` has the stored bytes. ``fault`` is the reason if the bytes are not a
-    valid message.
+    ``type`` is the number of the record type and ``name`` its name, if it has them. ``data`` is the message, None if the
+    type or version is unknown. ``raw`` has the stored bytes if there is no message, or if more bytes follow it. ``fault`` is
+    the reason if Kafka 4.3 cannot load it.
     """
 
     def __init__(self, raw: bytes | None = None, fault: str | None = None) -> None:
@@ -141,34 +158,38 @@ class RecordType:
     def __init__(self, number: int, name: str, topic: str) -> None:
         self.number = number
         self.name = name
+        self._topic = topic
         self._message = f"{name}Value" if topic in KEYED else f"{name}Record"
         self._key = self._reader(f"{name}Key", 0) if topic in KEYED else None
         self._readers: dict[int, StructureReader | None] = {}
 
     def key(self, cursor: Cursor) -> Message | None:
         """Return the message in a key."""
-        return self._read(self._key, "Key", 0, cursor)
+        return self._key.read(cursor) if self._key else None
 
     def value(self, version: int, cursor: Cursor) -> Message | None:
-        """Return the message in a value, None if the version is unknown."""
+        """Return the message in a value, None if the version is unknown. Raises MalformedMessage."""
         if version not in self._readers:
             self._readers[version] = self._reader(self._message, version)
-        return self._read(self._readers[version], "", version, cursor)
+        found = self._readers[version]
+        if found is None:
+            if self._topic in _ANY_VERSION:
+                return None
+            raise MalformedMessage(_unknown(f"version {version}"))
+        data = found.read(cursor)
+        if cursor.remaining and self._key is None:
+            raise MalformedMessage(
+                f"{self._message}: {count_of(cursor.remaining, 'byte')} after the end of version {version}"
+            )
+        return data
 
     def _reader(self, message: str, version: int) -> StructureReader | None:
         known = definition(RECORDS, message, version)
         return reader(known, version) if known else None
 
-    def _read(self, found: StructureReader | None, suffix: str, version: int, cursor: Cursor) -> Message | None:
-        if found is None:
-            return None
-        data = found.read(cursor)
-        if cursor.remaining:
-            message = self.name + suffix if suffix else self._message
-            raise MalformedMessage(
-                f"{message}: {count_of(cursor.remaining, 'byte')} after the end of version {version}"
-            )
-        return data
+
+def _unknown(what: str) -> str:
+    return f"{what} is unknown to Kafka 4.3: a newer one may have written it"
 
 
 @cache
@@ -201,7 +222,7 @@ class RecordsDecoder:
 
     def first_fault(self, records: RecordColumns, first: int, stop: int) -> int:
         """Return the first of the data records ``first`` to ``stop`` (exclusive) that is not valid, otherwise ``stop``."""
-        self._key.discards = self._value.discards = True
+        self._key.discards = self._value.discards = self._topic not in _CHECKED
         while first < stop and self.decode(records, first).fault is None:
             first += 1
         self._key.discards = self._value.discards = False
@@ -211,7 +232,13 @@ class RecordsDecoder:
 def _decoded(topic: str, key: Cursor | None, value: Cursor | None) -> DecodedRecord:
     types = record_types(topic)
     if topic not in KEYED:
-        return DecodedRecord(DecodedPart(key.stored()) if key else None, _framed(types, value) if value else None)
+        if value is None and topic == REMOTE_LOG_METADATA:
+            return DecodedRecord(
+                DecodedPart(key.stored()) if key else None, DecodedPart(None, "null instead of a record")
+            )
+        return DecodedRecord(
+            DecodedPart(key.stored()) if key else None, _framed(topic, types, value) if value else None
+        )
     first = _key(types, key) if key else DecodedPart(None, "null instead of a record type")
     if value is None:
         return DecodedRecord(first, None)
@@ -234,9 +261,9 @@ def _key(types: Mapping[int, RecordType], cursor: Cursor) -> DecodedPart:
 def _value(kind: RecordType, cursor: Cursor) -> DecodedPart:
     part = DecodedPart()
     try:
-        version = cursor.int16()
-        part.data = kind.value(version, cursor)
-        part.version = version
+        part.version = cursor.int16()
+        part.data = kind.value(part.version, cursor)
+        part.fault = _load_fault(kind, part.data)
     except MalformedMessage as error:
         part.fault = str(error)
     if kind.name == _GROUP and not cursor.discards and part.data and part.data["protocolType"] == _CONSUMER_PROTOCOL:
@@ -245,7 +272,7 @@ def _value(kind: RecordType, cursor: Cursor) -> DecodedPart:
     return _with_stored(part, cursor)
 
 
-def _framed(types: Mapping[int, RecordType], cursor: Cursor) -> DecodedPart:
+def _framed(topic: str, types: Mapping[int, RecordType], cursor: Cursor) -> DecodedPart:
     part = DecodedPart()
     try:
         frame = cursor.uvarint()
@@ -255,14 +282,35 @@ def _framed(types: Mapping[int, RecordType], cursor: Cursor) -> DecodedPart:
         found = types.get(kind)
         part.data = found.value(version, cursor) if found else None
         part.type, part.name, part.version = kind, found.name if found else None, version
+        if found:
+            part.fault = _load_fault(found, part.data)
+        elif topic == REMOTE_LOG_METADATA:
+            part.fault = _unknown(f"type {kind}")
     except MalformedMessage as error:
         part.fault = str(error)
     return _with_stored(part, cursor)
 
 
+def _load_fault(kind: RecordType, data: Message | None) -> str | None:
+    """Return why Kafka 4.3 cannot load a message that it can read, None if it can."""
+    if not data:
+        return None
+    for field, count in _NUMBERS.get(kind.name, {}).items():
+        number = data.get(field, 0)
+        if not 0 <= number < count:
+            return _unknown(f"{field} {number}")
+    if data.get("transactionStatus") and data["transactionPartitions"] is None:
+        return "transactionPartitions is null, but the status is not Empty"
+    if kind.name == "RemoteLogSegmentMetadata" and not 0 <= data["startOffset"] <= data["endOffset"]:
+        return f"startOffset {data['startOffset']}, endOffset {data['endOffset']}"
+    if "segmentLeaderEpochs" in data and not data["segmentLeaderEpochs"]:
+        return "segmentLeaderEpochs is empty"
+    return None
+
+
 def _with_stored(part: DecodedPart, cursor: Cursor) -> DecodedPart:
-    """Return a part with its stored bytes if Kafka defines no message."""
-    if part.data is None:
+    """Return a part with its stored bytes if Kafka defines no message, or reads only a part of them."""
+    if part.data is None or cursor.remaining:
         part.raw = cursor.stored()
     return part
 
