@@ -192,6 +192,33 @@ def test_commits_of_transactions_count_at_their_end(tmp_path: Path) -> None:
     assert rows == [(0, 1, 9), (1, 0, 9), (2, 1, 8)]
 
 
+def test_a_later_commit_or_a_tombstone_wins_over_a_transaction_that_ends_after_it(tmp_path: Path) -> None:
+    """As in a broker: the older offset of the transaction does not come back, neither does a deleted one."""
+    one = Simulated(tmp_path)
+    one.append(0, 10)
+    one.commit(0, 1)
+    one.write()
+    log = tmp_path / "__consumer_offsets-0" / f"{0:020}.log"
+    key = commit_key("g", "orders", 0)
+    # The minute of a record, its producer, and its value; True is the marker that commits.
+    writes: tuple[tuple[int, int, bytes | bool | None], ...] = (
+        (1, 7, commit_value(3)), (2, -1, commit_value(5, committed=START + 2 * MINUTE)), (3, 7, True),
+        (3, 8, commit_value(7)), (4, -1, None), (5, 8, True),
+    )  # fmt: skip
+    data = log.read_bytes()
+    for offset, (minute, producer, value) in enumerate(writes, 1):
+        is_marker = value is True
+        pair = (struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 0)) if isinstance(value, bool) else (key, value)
+        fields = {"producer_id": producer, "producer_epoch": 0, "transactional": True} if producer > 0 else {}
+        record = PlainRecord(offset, *pair, START + minute * MINUTE)
+        data += build_batch([record], base_offset=offset, control=is_marker, **fields)
+    log.write_bytes(data)
+    found = history(tmp_path)
+    rows = [(minute_of(row), row["committed_offset"], row["commits"]) for row in found["lag-partition-minute"]]
+    assert rows == [(0, 1, 1), (2, 5, 1)]
+    assert [row["committed_offset"] for row in found["lag-partition"]] == [None]
+
+
 def test_timestamps_that_go_back_or_far_ahead_move_no_other_batch(tmp_path: Path) -> None:
     """A batch with an old time counts at the time before it; one of the year 2200 does not end the history there."""
     one = Simulated(tmp_path)

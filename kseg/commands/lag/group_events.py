@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from kseg.commands.lag.committed_offsets import PartitionReplica, Place
 from kseg.errors import KsegError
 from kseg.findings import Finding, Report
 from kseg.format.internal_topics.decode import SHARE_GROUP_STATE, decode
-from kseg.format.internal_topics.effective_state import Owner, Write
+from kseg.format.internal_topics.effective_state import Owner
 from kseg.format.internal_topics.state import RecordPlace
 from kseg.format.messages.message_reader import jsonable
 from kseg.format.record.columns import CRC_BAD, BatchColumns
-from kseg.format.record.layout import CONTROL, INT64_MAX, TRANSACTIONAL
+from kseg.format.record.layout import CONTROL, INT64_MAX
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader, Window
@@ -36,6 +36,8 @@ _ENTITY = "GroupMetadata"
 _PROTOCOLS = ("Consumer", "Share", "Streams")
 # MemberState.STABLE.
 _RECONCILED = 0
+
+_NO_PRODUCER = -1
 
 _Value = TypeVar("_Value")
 
@@ -175,6 +177,14 @@ def read_group(
     return events
 
 
+class _PendingCommit(NamedTuple):
+    """The last of several ``commits`` of a transaction for one partition. ``record`` is the offset of its record."""
+
+    offset: int
+    record: int
+    commits: int
+
+
 class _GroupReader:
     """Applies the records of a group in the order of the log."""
 
@@ -185,7 +195,10 @@ class _GroupReader:
         self._topics = topics
         self._next: int | None = None
         self._cells = 0
-        self._open: defaultdict[int, list[Write]] = defaultdict(list)
+        # By producer: the commits that wait for its marker.
+        self._open: defaultdict[int, dict[Place, _PendingCommit]] = defaultdict(dict)
+        # The offset of the record with the commit of a partition.
+        self._records: dict[Place, int] = {}
         self._last: dict[Place, Committed] = {}
         self._generation: int | None = None
         self._group_epoch: int | None = None
@@ -226,33 +239,48 @@ class _GroupReader:
             marker, time = chunk.control(i), chunk.lists.timestamp[i]
             if time >= self._until:
                 continue
-            if marker is not None:
-                ended = self._open.pop(batches.producer_id[row], [])
-                for write in ended if marker.type == "COMMIT" else ():
-                    self._apply(write, time, is_transactional=True)
-                continue
-            write = Write(chunk.key(i), chunk.value(i), RecordPlace(chunk.lists.offset[i], time, 0))
-            if batches.magic[row] >= 2 and batches.attributes[row] & TRANSACTIONAL:
-                self._open[batches.producer_id[row]].append(write)
-            else:
-                self._apply(write, time)
+            producer = batches.producer_id[row] if batches.magic[row] >= 2 else _NO_PRODUCER
+            if marker is None:
+                self._apply(chunk.key(i), chunk.value(i), RecordPlace(chunk.lists.offset[i], time, 0), producer)
+            elif marker.type in ("COMMIT", "ABORT"):
+                ended = self._open.pop(producer, {})
+                if marker.type == "COMMIT":
+                    self._end(ended, time)
 
-    def _apply(self, write: Write, time: int, *, is_transactional: bool = False) -> None:
-        decoded = decode(self._owner.topic, write.key, write.value)
-        key, data = decoded.key, decoded.value.data if decoded.value else None
-        if key is None or key.data is None or key.name is None or (write.value is not None and data is None):
+    def _apply(self, stored_key: bytes | None, value: bytes | None, at: RecordPlace, producer: int) -> None:
+        decoded = decode(self._owner.topic, stored_key, value)
+        key, data, time = decoded.key, decoded.value.data if decoded.value else None, at.timestamp or 0
+        if key is None or key.data is None or key.name is None or (value is not None and data is None):
             self._events.unreadable += 1
         elif self._owner.topic == SHARE_GROUP_STATE:
             self._share(jsonable(key.data), data, time)
         elif "topic" in key.data:
-            if data is not None and not is_transactional:
-                time = data["commitTimestamp"]
-            found = Committed(data["offset"] if data else None, time)
-            self._commit((key.data["topic"], key.data["partition"]), found, 1 if data else 0)
+            self._offset_commit((key.data["topic"], key.data["partition"]), data, at, producer)
         elif key.name == _ENTITY:
             self._classic(data, time)
         else:
             self._new_protocol(key.name, key.data, data, time)
+
+    def _offset_commit(self, place: Place, data: dict[str, Any] | None, at: RecordPlace, producer: int) -> None:
+        """Apply a commit. That of a producer waits for its marker; a tombstone removes those that wait, too."""
+        if data is None:
+            for pending in self._open.values():
+                pending.pop(place, None)
+            self._records.pop(place, None)
+            self._commit(place, Committed(None, at.timestamp or 0), 0)
+        elif producer == _NO_PRODUCER:
+            self._records[place] = at.offset
+            self._commit(place, Committed(data["offset"], data["commitTimestamp"]), 1)
+        else:
+            known = self._open[producer].get(place)
+            self._open[producer][place] = _PendingCommit(data["offset"], at.offset, known.commits + 1 if known else 1)
+
+    def _end(self, ended: Mapping[Place, _PendingCommit], time: int) -> None:
+        """Apply the commits of a committed transaction, unless a later record has already set the offset."""
+        for place, pending in ended.items():
+            if self._records.get(place, -1) < pending.record:
+                self._records[place] = pending.record
+                self._commit(place, Committed(pending.offset, time), pending.commits)
 
     def _commit(self, place: Place, found: Committed, count: int) -> None:
         events, known = self._events, self._last.get(place)
