@@ -22,11 +22,14 @@ from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.findings import do_nothing
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, decode
 from kseg.format.internal_topics.effective_state import effective
-from kseg.format.internal_topics.state import LatestValues, RecordPlace, State
+from kseg.format.internal_topics.state import LatestValues, RecordPlace, place_of
 from kseg.report.effective_report import EffectivePartition, write_table
+from tests.support import group_logs
 from tests.support.cli import invoke
 from tests.support.damage import entries, fix_crc, flip, get
 from tests.support.internal_topics import FOLDERS, SEGMENTS, placed
+from tests.support.transactional_logs import ABORT, COMMIT, TRANSACTIONAL
+from tests.support.transactional_logs import batch as write_batch
 from tools.lab.oracle import ANSWERS
 
 FIRST = f"{0:020}.log"
@@ -363,12 +366,94 @@ def test_topics_of_users_have_no_state(tmp_path: Path) -> None:
     assert "internal topic: 1" in done.stderr
 
 
-def test_a_later_record_wins_over_a_transaction_that_ends_after_it() -> None:
+def _written(folder: Path, *batches: bytes) -> Path:
+    """Write a partition of ``__consumer_offsets`` with these batches."""
+    folder.mkdir(parents=True)
+    (folder / FIRST).write_bytes(b"".join(batches))
+    return folder
+
+
+def _commit(offset: int, value: bytes | None, *, producer: int = -1, version: int = 1) -> bytes:
+    """Return a batch with a commit, in a transaction if it has a producer."""
+    record = (offset, group_logs.commit_key("g", "orders", 0, version=version), value)
+    if producer < 0:
+        return write_batch(offset, offset, [record])
+    return write_batch(offset, offset, [record], TRANSACTIONAL, producer, 0, offset)
+
+
+def _offsets(folder: Path) -> list[tuple[int, bool]]:
+    """Return the effective offsets, and whether they are pending."""
+    found = [row for row in rows(folder) if row["kind"] == "state"]
+    assert {row["entity"] for row in found} <= {"OffsetCommit"}
+    return [(row["data"]["offset"], row["pending"]) for row in found]
+
+
+_FIRST_VALUE, _SECOND_VALUE = (group_logs.commit_value(3, offset) for offset in (10, 20))
+
+
+def test_a_later_record_wins_over_a_transaction_that_ends_after_it(tmp_path: Path) -> None:
     """As in OffsetMetadataManager: a pending offset takes effect only if no newer one was written meanwhile."""
-    state = State()
-    state.put("OffsetCommit", {"group": "g"}, {"offset": 2}, RecordPlace(8, None, 1))
-    state.put("OffsetCommit", {"group": "g"}, {"offset": 1}, RecordPlace(5, None, 1))
-    assert [item.data["offset"] for item in state] == [2]
+    writes = _commit(0, _FIRST_VALUE, producer=7), _commit(1, _SECOND_VALUE)
+    folder = _written(tmp_path / "__consumer_offsets-0", *writes, group_logs.marker(2, 7, COMMIT))
+    assert _offsets(folder) == [(20, False)]
+
+
+def test_each_open_transaction_has_its_pending_offset(tmp_path: Path) -> None:
+    """A broker keeps one pending offset of a partition for each producer, and the later one of a producer replaces it."""
+    writes = (
+        _commit(0, _FIRST_VALUE, producer=7),
+        _commit(1, _FIRST_VALUE, producer=8),
+        _commit(2, _SECOND_VALUE, producer=8),
+    )
+    assert _offsets(_written(tmp_path / "a" / "__consumer_offsets-0", *writes)) == [(10, True), (20, True)]
+    ended = _written(tmp_path / "b" / "__consumer_offsets-0", *writes, group_logs.marker(3, 7, COMMIT))
+    assert _offsets(ended) == [(10, False), (20, True)]
+
+
+@pytest.mark.parametrize("producer", [-1, 8])
+def test_a_tombstone_removes_pending_offsets(producer: int, tmp_path: Path) -> None:
+    """A deleted offset does not come back at the end of a transaction, whatever transaction the tombstone is in."""
+    writes = (
+        _commit(0, _FIRST_VALUE), _commit(1, _SECOND_VALUE, producer=7), _commit(2, None, producer=producer),
+    )  # fmt: skip
+    assert _offsets(_written(tmp_path / "open" / "__consumer_offsets-0", *writes)) == []
+    for kind in (COMMIT, ABORT):
+        ended = group_logs.marker(3, 7, kind), group_logs.marker(4, 8, kind)
+        assert _offsets(_written(tmp_path / str(kind) / "__consumer_offsets-0", *writes, *ended)) == []
+
+
+def test_group_metadata_in_a_transaction_takes_effect_at_once(tmp_path: Path) -> None:
+    """Only commits wait for the end of a transaction (``GroupCoordinatorShard.replay``)."""
+    record = (0, group_logs.group_key("g"), group_logs.group_value(4))
+    folder = _written(tmp_path / "__consumer_offsets-0", write_batch(0, 0, [record], TRANSACTIONAL, 7, 0, 0))
+    (row,) = (row for row in rows(folder) if row["kind"] == "state")
+    assert (row["entity"], row["data"]["generation"], row["pending"]) == ("GroupMetadata", 4, False)
+
+
+@pytest.mark.parametrize("versions", [(0, 1), (1, 0)])
+def test_both_versions_of_a_key_are_one_item(versions: tuple[int, int], tmp_path: Path) -> None:
+    """A commit of Kafka before 0.9 has the offset of the same partition: the later record wins, or removes it."""
+    first, second = versions
+    values = {version: group_logs.commit_value(3 * version, 10 * n) for n, version in enumerate(versions, 1)}
+    writes = _commit(0, values[first], version=first), _commit(1, values[second], version=second)
+    folder = _written(tmp_path / "replaced" / "__consumer_offsets-0", *writes)
+    assert _offsets(folder) == [(20, False)]
+    (space,) = (row for row in rows(folder, "--group", "g") if row["kind"] == "space")
+    assert (space["entity"], space["records"], space["live_records"]) == ("OffsetCommit", 2, 1)
+    removed = _written(tmp_path / "removed" / "__consumer_offsets-0", writes[0], _commit(1, None, version=second))
+    assert _offsets(removed) == []
+
+
+def test_a_record_that_kafka_cannot_load_is_damage(tmp_path: Path) -> None:
+    """The exit code is that of ``kseg dump --deep`` and ``kseg validate``: the state can lack the record."""
+    folder = _written(tmp_path / "__consumer_offsets-0", _commit(0, _FIRST_VALUE[:-1]))
+    done = dump("--format", "jsonl", folder)
+    assert done.exit_code == 1
+    assert "internal-record at byte 0" in done.stderr
+    assert CliRunner().invoke(main, ["dump", "--deep", str(folder)]).exit_code == 1
+    (folder / FIRST).write_bytes(_commit(0, _FIRST_VALUE + b"more"))
+    done = dump("--format", "jsonl", folder)
+    assert (done.exit_code, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("topic", FOLDERS)
@@ -399,7 +484,8 @@ def test_memory_per_key() -> None:
         before = tracemalloc.get_traced_memory()[0]
         for n in range(count):
             key = bytes.fromhex("0001") + b"\0\x0agroup-%04d" % n + b"\0\x06orders" + bytes(4)
-            latest.apply(decode(CONSUMER_OFFSETS, key, value), key, value, RecordPlace(n, None, len(key) + len(value)))
+            place = place_of(decode(CONSUMER_OFFSETS, key, value))
+            latest.put(place, key, value, RecordPlace(n, None, len(key) + len(value)))
         used = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kseg.format.writer.records_builder import PlainRecord, build_batch
-from tests.support import damage
+from tests.support import damage, group_logs
 from tests.support.cli import SEGMENTS, kseg
-from tests.support.commits import commit_value, write_commits
+from tests.support.commits import commit_key, commit_value, write_commits
 
 
 def write_log(folder: Path, first: int, end: int) -> Path:
@@ -56,7 +56,37 @@ def test_a_commit_of_an_unknown_version_is_not_missing_without_a_word(tmp_path: 
     for form in ("table", "reset-csv"):
         run = kseg("lag", "--format", form, tmp_path)
         assert run.returncode == 2
-        assert "group newer: the commit of orders-0 has the unknown version 77: it is left out" in run.stderr
+        assert "group newer: the commit of orders-0 is left out: version 77 is unknown to Kafka 4.3" in run.stderr
+
+
+def test_commits_that_kafka_cannot_load_are_not_missing_without_a_word(tmp_path: Path) -> None:
+    """Bytes after a key or a value are no reason to leave out a commit: brokers ignore them. A cut key is reported."""
+    write_log(tmp_path / "orders-0", 0, 10)
+    folder = write_commits(tmp_path / "__consumer_offsets-0", {})
+    key, value = commit_key("g", "orders", 0), commit_value(4)
+    log = folder / f"{0:020}.log"
+    for pair in ((key + b"more", value), (key, value + b"more")):
+        log.write_bytes(build_batch([PlainRecord(0, *pair, 1_000)], base_offset=0))
+        (row,) = lag(tmp_path).values()
+        assert (row["committed_offset"], row["lag"]) == (4, 6)
+    log.write_bytes(build_batch([PlainRecord(0, key[:-1], value, 1_000)], base_offset=0))
+    run = kseg("lag", "--format", "jsonl", tmp_path)
+    assert (run.returncode, run.stdout) == (1, "")
+    assert "internal-record at byte 0" in run.stderr
+
+
+def test_commits_of_both_versions_of_a_key(tmp_path: Path) -> None:
+    """The offset of a group that last committed to Kafka before 0.9 is not missing, and has no second row."""
+    write_log(tmp_path / "orders-0", 0, 10)
+    folder = write_commits(tmp_path / "__consumer_offsets-0", {})
+    log = folder / f"{0:020}.log"
+    old = PlainRecord(0, group_logs.commit_key("g", "orders", 0, version=0), group_logs.commit_value(0, 3), 1_000)
+    log.write_bytes(build_batch([old], base_offset=0))
+    assert [row["committed_offset"] for row in lag(tmp_path).values()] == [3]
+    new = PlainRecord(1, commit_key("g", "orders", 0), commit_value(9), 1_000)
+    log.write_bytes(build_batch([old, new], base_offset=0))
+    assert kseg("lag", "--format", "jsonl", tmp_path).stdout.count('"committed_offset":9') == 1
+    assert [row["committed_offset"] for row in lag(tmp_path).values()] == [9]
 
 
 def test_replicas_with_the_highest_end_are_used(tmp_path: Path) -> None:

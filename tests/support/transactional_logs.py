@@ -42,14 +42,15 @@ def varint(number: int) -> bytes:
 
 
 def batch(
-    first: int, last: int, records: list[tuple[int, bytes, bytes]], attributes: int = 0, producer: int = -1,
+    first: int, last: int, records: Sequence[tuple[int, bytes, bytes | None]], attributes: int = 0, producer: int = -1,
     producer_epoch: int = -1, sequence: int = -1, leader_epoch: int = 0,
 ) -> bytes:  # fmt: skip
     """Return a v2 batch; ``records`` are (offset, key, value)."""
     body = b""
     for offset, key, value in records:
         content = b"\0" + varint(0) + varint(offset - first)
-        content += varint(len(key)) + key + varint(len(value)) + value + varint(0)
+        content += varint(len(key)) + key
+        content += (varint(-1) if value is None else varint(len(value)) + value) + varint(0)
         body += varint(len(content)) + content
     times = (NOW + first, NOW + first)
     covered = struct.pack(

@@ -66,8 +66,10 @@ def read_metadata(path: str) -> OldMetadata:
     if not files:
         raise UnreadableError(f"{path}: no segment or snapshot of a metadata log found")
     found = OldMetadata(path)
+    rules: set[str] = set()
 
     def report(finding: Finding) -> None:
+        rules.add(finding.rule)
         if RULES[finding.rule].severity is Severity.ERROR and len(found.faults) < 3:
             found.faults.append(f"{finding.rule} at byte {finding.position}: later changes of topics can be missing")
 
@@ -77,7 +79,8 @@ def read_metadata(path: str) -> OldMetadata:
         found.faults.append(str(error))
         return found
     _fill(found, [item for item in state.items() if not item.pending])
-    if not (found.faults or found.features or found.names):
+    # Each record of another topic is an internal-record.
+    if rules <= {"internal-record"} and not (found.features or found.names):
         raise UnreadableError(f"{path}: no record of a cluster's metadata found: give a folder {METADATA_FOLDER}")
     return found
 

@@ -22,7 +22,7 @@ from kseg.errors import KsegError, UsageError
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, decode
 from kseg.format.internal_topics.effective_state import Moment, effective, topic_names
-from kseg.format.internal_topics.state import Item
+from kseg.format.internal_topics.state import OFFSET_COMMIT, Item, entity_of
 from kseg.format.sidefiles.checkpoints import walk_offset_checkpoint
 from kseg.format.sidefiles.log_end import last_valid_batch
 from kseg.format.sidefiles.metadata_files import topic_id_of
@@ -141,7 +141,6 @@ def log_end(replica: PartitionReplica) -> int:
     return last_valid_batch(newest, stored_size(newest) or 0).offset
 
 
-_ENTITY = "OffsetCommit"
 #: The statuses of a committed offset that a consumer cannot continue from.
 OUTSIDE = ("before-log-start", "after-log-end")
 #: ``compacted``: the commit at the requested time may be gone, because the cleaner keeps only the last one of a key.
@@ -171,7 +170,7 @@ class Commit:
 class CommitsRead:
     """The commits of a partition of ``__consumer_offsets``, its findings with their files, and why it was not read.
 
-    ``undecoded`` says which commits have a value of a version that kseg does not know: they are not among the commits.
+    ``undecoded`` says which commits have a value that cannot be decoded: they are not among the commits.
     """
 
     folder: str
@@ -223,22 +222,21 @@ def read_commits(replica: PartitionReplica, at: Moment | None = None) -> Commits
             (item.key["group"], item.key["topic"], item.key["partition"]) not in cleaned,
         )
         for item in found.items()
-        if item.entity == _ENTITY and not item.pending and {"group", "topic"} <= item.key.keys() and "offset" in item.data
+        if item.entity == OFFSET_COMMIT and not item.pending and "offset" in item.data
     ]  # fmt: skip
-    undecoded = [_unknown_version(item) for item in found.items() if item.entity == _ENTITY and "raw" in item.data]
+    undecoded = [_left_out(item) for item in found.items() if item.entity == OFFSET_COMMIT and "fault" in item.data]
     return CommitsRead(replica.folder, commits, findings, undecoded=undecoded)
 
 
-def _unknown_version(item: Item) -> str:
-    place = f"{item.key.get('topic')}-{item.key.get('partition')}"
-    version = item.data.get("version")
-    return f"group {item.key.get('group')}: the commit of {place} has the unknown version {version}: it is left out"
+def _left_out(item: Item) -> str:
+    place = f"{item.key['topic']}-{item.key['partition']}"
+    return f"group {item.key['group']}: the commit of {place} is left out: {item.data['fault']}"
 
 
 def _place_of(key: bytes | None) -> tuple[str, str, int] | None:
     """Return the group, the topic and the partition in the key of a commit, None for other keys."""
     decoded = decode(CONSUMER_OFFSETS, key, None).key
-    data = decoded.data if decoded and decoded.name == _ENTITY else None
+    data = decoded.data if decoded and entity_of(decoded) == OFFSET_COMMIT else None
     return (data["group"], data["topic"], data["partition"]) if data else None
 
 

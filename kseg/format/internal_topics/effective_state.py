@@ -1,7 +1,8 @@
 """The effective state of a partition of an internal topic: the state that a broker has after loading it.
 
-Coordinators keep the last value of each key until a tombstone; values written in a transaction take effect at its
-commit. KRaft loads the newest snapshot and then the log after it, and has its own transactions (KIP-868).
+Coordinators keep the last value of each key until a tombstone. Offsets committed in a transaction take effect at its end,
+unless a tombstone of their key comes before it. KRaft loads the newest snapshot and then the log after it, and has its own
+transactions (KIP-868).
 
 ``Owner`` is a group or a transactional id, and selects its records. ``LatestValues`` has the latest value of each key.
 """
@@ -13,9 +14,11 @@ import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kseg.errors import UnreadableError
-from kseg.findings import Report
+from kseg.findings import Report, do_nothing
+from kseg.format.checks.record_checks import record_finding
 from kseg.format.internal_topics.decode import (
     CONSUMER_OFFSETS,
     REMOTE_LOG_METADATA,
@@ -24,9 +27,20 @@ from kseg.format.internal_topics.decode import (
     SnapshotEnds,
     decode,
 )
-from kseg.format.internal_topics.state import CLUSTER, REMOTE, Data, Item, LatestValues, RecordPlace, State, entity_of
+from kseg.format.internal_topics.state import (
+    CLUSTER,
+    OFFSET_COMMIT,
+    REMOTE,
+    Data,
+    Item,
+    LatestValues,
+    RecordPlace,
+    State,
+    entity_of,
+    place_of,
+)
 from kseg.format.messages.message_reader import jsonable
-from kseg.format.record.layout import INT32_MAX, TRANSACTIONAL
+from kseg.format.record.layout import INT32_MAX
 from kseg.format.record.memory import Needle
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.row_filter import RecordCondition, among_rows, rows_with
@@ -94,6 +108,8 @@ def _java_hash(text: str) -> int:
 #: The fields of a key that name its owner: a group or a transactional id.
 _OWNERS = ("group", "groupId", "transactionalId")
 _EVENTS = {CLUSTER_METADATA: CLUSTER, REMOTE_LOG_METADATA: REMOTE}
+_MARKERS = ("COMMIT", "ABORT")
+_NO_PRODUCER = -1
 _BEGIN, _END, _ABORT = "BeginTransaction", "EndTransaction", "AbortTransaction"
 
 
@@ -138,8 +154,7 @@ class Space:
     live_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(NamedTuple):
     """A record and its place."""
 
     key: bytes | None
@@ -152,6 +167,8 @@ class Effective:
 
     ``later`` has the keys of the records that were left out because they are later, each with its first offset. ``end`` are
     the offset after the last batch and its leader epoch.
+
+    Sources: ``CoordinatorLoaderImpl``, ``GroupCoordinatorShard.replay``, ``OffsetMetadataManager.replay``.
     """
 
     def __init__(self, topic: str, owner: Owner | None = None) -> None:
@@ -160,8 +177,8 @@ class Effective:
         self._owner = owner
         self._events = _EVENTS.get(topic)
         self._topic = topic
-        self._state = self._new_state()
-        self._open: defaultdict[int, list[Write]] = defaultdict(list)
+        self._state = LatestValues(topic) if self._events is None else State()
+        self._open: defaultdict[int, LatestValues] = defaultdict(lambda: LatestValues(topic))
         self._begun: list[Write] | None = None
         self._spaces: dict[tuple[str, str | None], Space] = {}
 
@@ -170,16 +187,18 @@ class Effective:
         """Whether the topic is compacted: its state has the latest value of each key."""
         return self._events is None
 
-    def apply(self, chunk: Chunk, first_offset: int, at: Moment | None = None) -> None:
-        """Apply the records of a chunk whose offset is at least ``first_offset``, with ``at`` those until this moment."""
+    def apply(self, chunk: Chunk, first_offset: int, at: Moment | None = None, report: Report = do_nothing) -> None:
+        """Apply the records of a chunk whose offset is at least ``first_offset``, with ``at`` those until this moment.
+
+        Report ``internal-record`` for each of them that Kafka cannot load.
+        """
         batches, offsets = chunk.batches, chunk.lists.offset
         for row in range(chunk.first, chunk.stop):
             if batches.last_offset[row] >= first_offset:
                 self.end = batches.last_offset[row] + 1, batches.partition_leader_epoch[row]
             if not batches.record_total[row]:
                 continue
-            transactional = batches.magic[row] >= 2 and batches.attributes[row] & TRANSACTIONAL
-            producer = batches.producer_id[row] if transactional else None
+            producer = batches.producer_id[row] if batches.magic[row] >= 2 else _NO_PRODUCER
             for i in chunk.rows(row):
                 if offsets[i] < first_offset:
                     continue
@@ -190,19 +209,21 @@ class Effective:
                     continue
                 if control is None:
                     if self._owner is None or self._owner.has_key(chunk.key(i)):
-                        self._write(chunk, i, producer)
-                elif producer is not None:
-                    ended = self._open.pop(producer, [])
-                    for write in ended if control.type == "COMMIT" else ():
-                        self._apply(write, self._state)
+                        self._write(chunk, i, producer, report)
+                elif control.type in _MARKERS and isinstance(self._state, LatestValues):
+                    pending = self._open.pop(producer, None)
+                    if pending is not None and control.type == "COMMIT":
+                        self._state.commit(pending)
 
     def items(self) -> Iterator[Item]:
-        """Yield the effective items, then as pending those that open transactions would change."""
+        """Yield the effective items, then as pending those of each open transaction."""
         yield from self._state
-        undecided = self._new_state()
-        for write in [*(self._begun or ()), *(write for writes in self._open.values() for write in writes)]:
-            self._apply(write, undecided)
-        yield from (replace(item, pending=True) for item in undecided)
+        begun = State()
+        for write in self._begun or ():
+            self._change(write, begun)
+        yield from (replace(item, pending=True) for item in begun)
+        for undecided in self._open.values():
+            yield from (replace(item, pending=True) for item in undecided)
 
     def spaces(self) -> list[Space]:
         """Return the space used per entity and owner, the largest first."""
@@ -215,43 +236,53 @@ class Effective:
                 space.live_bytes = (space.live_bytes or 0) + size
         return sorted(self._spaces.values(), key=lambda space: -space.bytes)
 
-    def _write(self, chunk: Chunk, i: int, producer: int | None) -> None:
+    def _write(self, chunk: Chunk, i: int, producer: int, report: Report) -> None:
         key, value = chunk.key(i), chunk.value(i)
         timestamp = chunk.lists.timestamp[i]
         size = len(key or b"") + len(value or b"")
         at = RecordPlace(chunk.lists.offset[i], None if timestamp < 0 else timestamp, size)
-        write = Write(key, value, at)
         decoded = decode(self._topic, key, value)
+        if why := decoded.fault:
+            report(record_finding("internal-record", chunk, i, topic=self._topic, why=why))
         self._count(decoded, at)
-        if producer is not None:
-            self._open[producer].append(write)
+        write = Write(key, value, at)
+        if isinstance(self._state, LatestValues):
+            self._set(write, self._state, decoded, producer)
         elif self._events is CLUSTER:
-            self._apply_kraft(write, decoded)
+            self._apply_kraft(write, self._state, decoded)
         else:
-            self._apply(write, self._state, decoded)
+            self._change(write, self._state, decoded)
 
-    def _apply_kraft(self, write: Write, decoded: DecodedRecord) -> None:
+    def _set(self, write: Write, state: LatestValues, decoded: DecodedRecord, producer: int) -> None:
+        """Set the value of a key, or remove the key.
+
+        A commit of a producer is pending until its marker. A tombstone takes effect at once, also on the pending commits
+        of all producers, and so do records of other types (``OffsetMetadataManager.replay``).
+        """
+        place, is_commit = place_of(decoded), entity_of(decoded.key) == OFFSET_COMMIT
+        if write.value is None:
+            for one in (state, *(self._open.values() if is_commit else ())):
+                one.remove(place)
+        elif is_commit and producer != _NO_PRODUCER:
+            self._open[producer].put(place, write.key, write.value, write.at)
+        else:
+            state.put(place, write.key, write.value, write.at)
+
+    def _apply_kraft(self, write: Write, state: State, decoded: DecodedRecord) -> None:
         name = decoded.value.name if decoded.value else None
         if name == _BEGIN:
             self._begun = []
         elif name in (_END, _ABORT):
             begun, self._begun = self._begun or [], None
             for one in begun if name == _END else ():
-                self._apply(one, self._state)
+                self._change(one, state)
         elif self._begun is not None:
             self._begun.append(write)
         else:
-            self._apply(write, self._state, decoded)
+            self._change(write, state, decoded)
 
-    def _new_state(self) -> State | LatestValues:
-        return LatestValues(self._topic) if self._events is None else State()
-
-    def _apply(self, write: Write, state: State | LatestValues, decoded: DecodedRecord | None = None) -> None:
-        decoded = decoded or decode(self._topic, write.key, write.value)
-        if isinstance(state, LatestValues):
-            state.apply(decoded, write.key, write.value, write.at)
-            return
-        value = decoded.value
+    def _change(self, write: Write, state: State, decoded: DecodedRecord | None = None) -> None:
+        value = (decoded or decode(self._topic, write.key, write.value)).value
         if value and value.data is not None and value.name is not None and self._events and value.name in self._events:
             self._events[value.name](state, jsonable(value.data), write.at)
 
@@ -298,7 +329,7 @@ def effective(
         source = open_source(path)
         size = source.size or 0
         for chunk in chunks_of(source, report):
-            found.apply(chunk, first_offset, until)
+            found.apply(chunk, first_offset, until, report)
             ends.append(chunk)
         if is_snapshot(path):
             ends.check(size, report)  # without its end it lacks a part of the state

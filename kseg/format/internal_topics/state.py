@@ -30,7 +30,7 @@ class RecordPlace(NamedTuple):
 class Item:
     """The value of a key. ``entity`` is its kind, ``at`` the place of the last record that changed it.
 
-    ``pending``: the value is not effective yet, because its transaction is open.
+    ``pending``: the value is not effective yet, because its transaction is open. Each producer can have one of a key.
     """
 
     entity: str
@@ -47,14 +47,8 @@ class State:
         self._items: dict[tuple[str, str], Item] = {}
 
     def put(self, entity: str, key: Data, data: Data, at: RecordPlace) -> None:
-        """Set a value unless a later record has already set it.
-
-        The order matters because values of a transaction are applied at its commit.
-        """
-        place = _place(entity, key)
-        known = self._items.get(place)
-        if known is None or known.at.offset <= at.offset:
-            self._items[place] = Item(entity, key, data, at)
+        """Set a value."""
+        self._items[_place(entity, key)] = Item(entity, key, data, at)
 
     def merge(self, entity: str, key: Data, data: Data, at: RecordPlace) -> None:
         """Change some fields of an item, or create it."""
@@ -293,22 +287,25 @@ class LatestValues:
         self._topic = topic
         self._records: dict[bytes, bytes] = {}
 
-    def apply(self, decoded: DecodedRecord, key: bytes | None, value: bytes | None, at: RecordPlace) -> None:
-        """Set the value of a key unless a later record has already set it. A null value removes the key.
+    def put(self, place: bytes, key: bytes | None, value: bytes, at: RecordPlace) -> None:
+        """Set the value of a key; ``place`` is that of ``place_of``."""
+        timestamp = -1 if at.timestamp is None else at.timestamp
+        head = _HEAD.pack(at.offset, timestamp, -1 if key is None else len(key))
+        self._records[place] = b"".join((head, key or b"", value))
 
-        The order matters because values of a transaction are applied at its commit. ``decoded`` is the decoded record.
+    def remove(self, place: bytes) -> None:
+        """Remove a key, if there is one."""
+        self._records.pop(place, None)
+
+    def commit(self, pending: LatestValues) -> None:
+        """Apply the values of a transaction, unless a later record has already set the value of the key.
+
+        Source: ``OffsetMetadataManager.replayEndTransactionMarker``.
         """
-        # Versions of a key differ in their bytes. The fields of a key are in the order of its definition.
-        place = repr((entity_of(decoded.key), _shown(decoded.key))).encode("utf-8", "surrogatepass")
-        digest = blake2b(place, digest_size=_DIGEST_SIZE).digest()
-        if value is None:
-            self._records.pop(digest, None)
-            return
-        known = self._records.get(digest)
-        if known is None or _HEAD.unpack_from(known)[0] <= at.offset:
-            timestamp = -1 if at.timestamp is None else at.timestamp
-            head = _HEAD.pack(at.offset, timestamp, -1 if key is None else len(key))
-            self._records[digest] = b"".join((head, key or b"", value))
+        for place, record in pending._records.items():
+            known = self._records.get(place)
+            if known is None or _HEAD.unpack_from(known)[0] < _HEAD.unpack_from(record)[0]:
+                self._records[place] = record
 
     def __iter__(self) -> Iterator[Item]:
         for record in self._records.values():
@@ -325,17 +322,30 @@ class LatestValues:
             yield entity_of(key), _shown(key), len(record) - _HEAD.size
 
 
+def place_of(decoded: DecodedRecord) -> bytes:
+    """Return what identifies the key of a record: versions of a key differ in their bytes."""
+    # The fields of a key are in the order of its definition.
+    place = repr((entity_of(decoded.key), _shown(decoded.key))).encode("utf-8", "surrogatepass")
+    return blake2b(place, digest_size=_DIGEST_SIZE).digest()
+
+
 def _key_and_value(record: bytes) -> tuple[bytes | None, bytes]:
     key_size = _HEAD.unpack_from(record)[2]
     end = _HEAD.size + max(0, key_size)
     return None if key_size < 0 else record[_HEAD.size : end], record[end:]
 
 
+#: The entity of a committed offset.
+OFFSET_COMMIT = "OffsetCommit"
+# Commits of Kafka before 0.9 have a type of their own, but the same key (``GroupCoordinatorShard.replay``).
+_LEGACY_COMMIT = "LegacyOffsetCommit"
+
+
 def entity_of(part: DecodedPart | None) -> str:
     """Return the kind of the item that a key or a value describes."""
     if part is None or part.type is None:
         return "unreadable"
-    return part.name or f"type {part.type}"
+    return OFFSET_COMMIT if part.name == _LEGACY_COMMIT else part.name or f"type {part.type}"
 
 
 def _shown(part: DecodedPart | None) -> Data:
