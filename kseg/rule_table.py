@@ -224,7 +224,7 @@ _TABLE = (
          "The group and the share coordinator do not load the partition: its groups stop. The transaction coordinator "
          "loads only the records before it, and does not know the later ones. With KRaft the process ends. With tiered "
          "storage the broker stops reading the topic.",
-         "`kseg dump --deep` shows the record. If a newer Kafka wrote it, start brokers of that version. Otherwise: "
+         "`kseg dump --deep` shows the record. If a newer Kafka wrote it, start brokers of that version. "
          + do.COPY.text, do.COPY.actions),
     Rule("K312", "unknown-control-record", _W, "control record {index}: {why}",
          "A consumer of Kafka 4.3 skips control records of an unknown type, and reads a newer version as version 0. After "
