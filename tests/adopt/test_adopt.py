@@ -140,6 +140,16 @@ def test_deleted_and_stray_folders_wait_to_be_asked_for(disks: list[Path]) -> No
     assert [row["log_end"] for row in of_kind(rows, "partition") if row["leader"]] == [8, 5, 7]
 
 
+def test_the_name_of_a_deleted_topic_is_legal(disks: list[Path]) -> None:
+    """A second topic of a long name gets a name that a broker accepts."""
+    topic = "t" * 217
+    replica(disks[0], f"{topic}-0", 5)
+    replica(disks[0], f"{topic}-0.{'a' * 32}-delete"[-255:], 7, topic_id=OTHER_ID)
+    names = [row["topic"] for row in of_kind(plan(*nodes(disks[:1]), "--deleted"), "topic")]
+    assert len(set(names)) == 2
+    assert all(len(name) <= 249 for name in names)
+
+
 def test_no_configuration_that_deletes_is_guessed(disks: list[Path]) -> None:
     """A topic that kept its records for ever would lose those older than seven days at the first start."""
     for name in ("orders-0", "compacted-0", "__consumer_offsets-0"):

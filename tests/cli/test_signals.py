@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.errors import KsegError
+from kseg.errors import UsageError
 from kseg.format.storage import interrupts
 from kseg.format.writer.output_guards import PartitionFolder, each_partition
 from tests.support.cli import MIXED, PLAIN, ROOT, invoke
@@ -240,9 +240,7 @@ def test_a_signal_that_compiled_code_hides_is_no_internal_error(monkeypatch: pyt
     assert (done.exit_code, done.stderr) == (130, "kseg: interrupted\n")
 
 
-@pytest.mark.parametrize(
-    "error", [KsegError("no space"), interrupts.Interrupted(signal.SIGTERM)], ids=["full", "ended"]
-)
+@pytest.mark.parametrize("error", [UsageError("exists"), interrupts.Interrupted(signal.SIGTERM)], ids=["full", "ended"])
 def test_the_message_says_which_partitions_are_complete(tmp_path: Path, error: BaseException) -> None:
     """The partitions before the failed one stay: the message must not say that nothing was written."""
     source, target = tmp_path / "data", tmp_path / "out"
@@ -256,5 +254,5 @@ def test_the_message_says_which_partitions_are_complete(tmp_path: Path, error: B
         folder.mkdir()
 
     with pytest.raises(type(error), match=f"; {target} has 2 of 3 partitions, complete$"):
-        each_partition(PartitionFolder(source), target, work, ())
+        each_partition(PartitionFolder(source), target, work)
     assert sorted(path.name for path in target.iterdir()) == ["a-0", "b-0"]

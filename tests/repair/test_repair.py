@@ -1006,7 +1006,7 @@ def test_an_interrupted_run_leaves_no_empty_folder(exists: bool, log_dir: Path, 
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        each_partition(PartitionFolder(log_dir), out, interrupt, ())
+        each_partition(PartitionFolder(log_dir), out, interrupt)
     assert out.exists() == exists
 
 

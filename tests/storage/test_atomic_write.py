@@ -8,9 +8,12 @@ import stat
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from kseg.cli.main import main
 from kseg.errors import KsegError, UsageError
-from kseg.format.storage.atomic_write import publish, whole_file, whole_folder
+from kseg.format.storage.atomic_write import hidden_prefix, publish, whole_file, whole_folder
+from kseg.format.writer.records_builder import PlainRecord, build_message
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
@@ -156,3 +159,65 @@ def test_an_older_file_that_cannot_be_restored_is_named(tmp_path: Path, monkeypa
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(KsegError, match=r"No space left.*t-0: could not be restored.*it is in .*\.old"):
         publish([(new, target)], replace=True)
+
+
+@pytest.mark.parametrize("name", ["t" * 249 + "-9999", "é" * 127, "x" * 236, "x" * 237])
+def test_the_longest_names_can_be_written_and_replaced(name: str, tmp_path: Path) -> None:
+    """A hidden name fits into 255 bytes, is that of its target alone, and is recognized by its ends."""
+    for target in (tmp_path / name, tmp_path / "folder" / name):
+        target.parent.mkdir(exist_ok=True)
+        with whole_file(target) as out:
+            out.write(b"old")
+        with whole_file(target) as out:
+            (hidden,) = (path.name for path in target.parent.iterdir() if path.name.startswith("."))
+            assert hidden.endswith(".tmp")
+            assert hidden.startswith(hidden_prefix(target))
+            out.write(b"new")
+        assert target.read_bytes() == b"new"
+        target.unlink()
+        for _ in range(2):
+            with whole_folder(target, replace=True) as folder:
+                (folder / "file").write_bytes(b"x")
+        target.rename(tmp_path / "moved")
+        (tmp_path / "moved" / "file").unlink()
+        (tmp_path / "moved").rmdir()
+
+
+def test_hidden_names_of_two_long_names_differ() -> None:
+    """What is removed by its hidden name is never that of the next partition."""
+    assert hidden_prefix(Path("t" * 249 + "-0")) != hidden_prefix(Path("t" * 249 + "-1"))
+    assert hidden_prefix(Path("orders-0")) == ".orders-0."
+
+
+@pytest.mark.parametrize("command", [["repair"], ["convert", "v0-to-v2"]])
+def test_a_log_directory_with_the_longest_topic_names(command: list[str], tmp_path: Path) -> None:
+    """Every legal name of a topic can be written, and one that cannot be written keeps no other partition from it."""
+    source, target = tmp_path / "old", tmp_path / "new"
+    names = ["a-0", "t" * 249 + "-0", "z" * 240 + "-12"]
+    for name in names:
+        (source / name).mkdir(parents=True)
+        (source / name / "00000000000000000000.log").write_bytes(build_message(PlainRecord(0, b"k", b"v"), magic=0))
+    done = CliRunner().invoke(main, [*command, str(source), str(target)])
+    assert done.exit_code == 0, done.output
+    assert sorted(path.name for path in target.iterdir()) == names
+
+
+def test_a_partition_that_cannot_be_written_leaves_the_others(tmp_path: Path) -> None:
+    """A conversion goes on with the next partition, as a repair does."""
+    source, target = tmp_path / "old", tmp_path / "new"
+    for name in ("a-0", "x" * 250 + "-0000", "z-0"):
+        (source / name).mkdir(parents=True)
+        (source / name / "00000000000000000000.log").write_bytes(build_message(PlainRecord(0, b"k", b"v"), magic=0))
+    real = os.mkdir
+
+    def full(path: str, *args: int) -> None:
+        if "xxx" in str(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(path, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "mkdir", full)
+        done = CliRunner().invoke(main, ["convert", "v0-to-v2", str(source), str(target)])
+    assert done.exit_code == 2
+    assert "No space left on device; nothing was written there" in done.stderr
+    assert sorted(path.name for path in target.iterdir()) == ["a-0", "z-0"]

@@ -17,7 +17,7 @@ from kseg.commands.adopt.old_metadata import OldMetadata
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, REMOTE_LOG_METADATA, TRANSACTION_STATE
 from kseg.format.log_loader.loaded_files import LeaderEpochCache, truncation_offset
 from kseg.format.sidefiles.checkpoints import LeaderEpoch, checkpoint_offsets
-from kseg.format.storage.naming import CLEANER_OFFSETS
+from kseg.format.storage.naming import CLEANER_OFFSETS, LONGEST_TOPIC
 from kseg.text import span
 
 #: A folder with a higher number is not of a topic: the partitions before it would all be empty.
@@ -142,7 +142,7 @@ def _topics(
                 why = f"another topic of this name has the id {main}, and is newer"
                 made.left_out += [(each.path, why) for each in members]
             else:
-                yield f"{name}.{str(topic_id)[:_SHORT_ID]}", str(topic_id), members
+                yield f"{name[: LONGEST_TOPIC - 1 - _SHORT_ID]}.{str(topic_id)[:_SHORT_ID]}", str(topic_id), members
 
 
 def _is_live(replica: AdoptedReplica) -> bool:

@@ -134,7 +134,7 @@ def _with_stable_offsets(entries: Iterator[AbortedTxn], index: Path, begin: int)
         yield txn
 
 
-# Errors of one partition that do not affect the others.
+# Errors of the source: to convert it again fails in the same way.
 EXCUSED = (DamagedError, WrongVersionError, UnreadableError, NotASegmentError)
 
 #: Converts the segments of one folder; results have their order.
@@ -195,7 +195,7 @@ def convert_by(work: ConvertSegments, source: str, target: str, plan: Conversion
     result = ConvertResult()
     run = _ConvertRun(folder.path, plan, work, result, report)
     if not folder.logs:
-        result.failed, others = each_partition(folder, goal, run.convert_partition, EXCUSED, force=plan.force)
+        result.failed, others = each_partition(folder, goal, run.convert_partition, force=plan.force)
         result.left_out += others
         return result
     run.convert_partition(folder, goal)

@@ -15,7 +15,7 @@ from kseg.commands.repair.repair_losses import RepairResult, ReportLine, Segment
 from kseg.commands.repair.repaired_checkpoints import write_log_starts
 from kseg.commands.repair.repaired_partition import PartitionRepair, indexed_end
 from kseg.commands.repair.repaired_segment import RepairPlan, repair_segment
-from kseg.errors import KsegError, NotASegmentError, UsageError
+from kseg.errors import NotASegmentError, UsageError
 from kseg.findings import do_nothing
 from kseg.format.sidefiles.named_ends import ALL_ZEROS, is_all_zeros
 from kseg.format.sidefiles.registry import check_not_side_file
@@ -27,9 +27,6 @@ from kseg.format.storage.naming import LOG_STARTS, base_offset_of, is_url, witho
 from kseg.format.storage.source import STDIN
 from kseg.format.writer.output_guards import PartitionFolder, each_partition, index_paths, target_path, txn_index_path
 from kseg.format.writer.output_rule import check_dst, check_dst_url
-
-# Errors of one partition. The other partitions of a log directory are still repaired.
-_REPORTED_ERRORS = (KsegError,)
 
 
 def repair(
@@ -82,9 +79,7 @@ def repair(
     write = not plan.dry_run
     if write and not plan.force and not plan.indexes_only:
         check_absent([output_path / LOG_STARTS])
-    result.failed, others = each_partition(
-        folder, output_path, run.repair, _REPORTED_ERRORS, write=write, force=plan.force, finish=True
-    )
+    result.failed, others = each_partition(folder, output_path, run.repair, write=write, force=plan.force, finish=True)
     if write:
         if not plan.indexes_only and write_log_starts([folder.path], output_path, result):
             others = [name for name in others if name != LOG_STARTS]

@@ -8,6 +8,7 @@ under the name of a target.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import shutil
 import stat
@@ -22,6 +23,9 @@ from kseg.format.storage import interrupts
 
 SUFFIX = ".tmp"
 _OLD = ".old"
+# The bytes of a name in a file system, and those that a hidden name adds to it.
+_LONGEST_NAME = 255
+_ADDED = len("..") + 12 + len(_OLD)
 # The extended attribute of a log that kseg wrote: its size and modification time. A broker changes both.
 _RESULT = "user.kseg.result"
 _BUFFER = 1024 * 1024
@@ -95,7 +99,7 @@ def whole_file(target: Path, *, replace: bool = True) -> Iterator[IO[bytes]]:
         raise UsageError(f"{target}: not a regular file")  # a rename would replace the device
     with ExitStack() as stack, writing(target):
         with interrupts.delayed():
-            handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=SUFFIX, dir=target.parent)
+            handle, name = tempfile.mkstemp(prefix=hidden_prefix(target), suffix=SUFFIX, dir=target.parent)
             stack.callback(Path(name).unlink, missing_ok=True)
             new = stack.enter_context(NewFile(Path(name), handle))
         yield new.file
@@ -151,7 +155,7 @@ def scratch_folder(target: Path) -> Iterator[Path]:
     """Yield a temporary folder next to ``target``; it is removed when the block ends. Raises KsegError."""
     with ExitStack() as stack:
         with writing(target), interrupts.delayed():
-            folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=SUFFIX, dir=target.parent))
+            folder = Path(tempfile.mkdtemp(prefix=hidden_prefix(target), suffix=SUFFIX, dir=target.parent))
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
         yield folder
 
@@ -285,9 +289,18 @@ class _Renames:
                     old.unlink()
 
 
+def hidden_prefix(target: Path) -> str:
+    """Return ``.NAME.``, the beginning of all hidden names next to a target. A hash shortens a long name."""
+    name = os.fsencode(target.name)
+    if len(name) + _ADDED > _LONGEST_NAME:
+        digest = hashlib.sha256(name).hexdigest()[:16].encode()
+        name = name[: _LONGEST_NAME - _ADDED - len(digest) - 1].decode(errors="ignore").encode() + b"." + digest
+    return f".{os.fsdecode(name)}."
+
+
 def _hidden_name(path: Path) -> Path:
     """Return a free name next to a path for its present file."""
-    return path.with_name(f".{path.name}.{os.urandom(6).hex()}{_OLD}")
+    return path.with_name(f"{hidden_prefix(path)}{os.urandom(6).hex()}{_OLD}")
 
 
 def mark_results(folder: Path) -> None:

@@ -43,7 +43,9 @@ OF_LOG_DIRS = frozenset(
 #: The files of a partition's folder.
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
-_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+#: The most characters of a topic's name.
+LONGEST_TOPIC = 249
+_TOPIC_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{LONGEST_TOPIC}}}")
 #: The first part of the name of each file of a segment: its base offset.
 OFFSET = r"(\d{20})"
 #: The name of a segment in use.

@@ -137,7 +137,6 @@ def each_partition(
     log_dir: PartitionFolder,
     target: Path,
     work: Callable[[PartitionFolder, Path], None],
-    excused: tuple[type[KsegError], ...],
     *,
     write: bool = True,
     force: bool = False,
@@ -145,9 +144,9 @@ def each_partition(
 ) -> tuple[list[str], list[str]]:
     """Call ``work`` for each partition folder of a log dir and the folder with its name in ``target``.
 
-    All folders are checked first, because the work can take hours. If ``work`` raises an exception in ``excused``, the
-    others are still processed. Returns one line per such exception, and the names that are not partitions. Without
-    ``write`` no target is created.
+    All folders are checked first, because the work can take hours. If ``work`` raises a KsegError other than
+    UsageError, the others are still processed. Returns one line per such error, and the names that are not partitions.
+    Without ``write`` no target is created.
     """
     partitions: dict[str, PartitionFolder] = {}
     failed = []
@@ -172,7 +171,7 @@ def each_partition(
             try:
                 work(partition, target / name)
             except BaseException as error:
-                if isinstance(error, excused) and not isinstance(error, UsageError):
+                if isinstance(error, KsegError) and not isinstance(error, UsageError):
                     failed.append(str(error))
                     continue
                 whole = done - sum(not (target / one).is_dir() for one in list(partitions)[:done]) if write else 0

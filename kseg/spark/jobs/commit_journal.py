@@ -5,6 +5,7 @@ When a commit begins, all new folders are complete and synced. So an interrupted
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kseg.format.storage.atomic_write import SUFFIX, publish, sync_folder, whole_file, writing
+from kseg.format.storage.atomic_write import SUFFIX, hidden_prefix, publish, sync_folder, whole_file, writing
 
 #: The name of the journal in the folder of the results. Its suffix is that of unfinished files.
 NAME = f".kseg-commit{SUFFIX}"
@@ -74,7 +75,7 @@ def finish_interrupted(target: Path) -> bool:
         moves = [(target / new, target / name) for new, name in found["moves"]]
         publish([move for move in moves if os.path.lexists(move[0])], replace=True)
         for _, path in moves:
-            for old in target.glob(f".{path.name}.*.old"):
+            for old in target.glob(f"{glob.escape(hidden_prefix(path))}*.old"):
                 shutil.rmtree(old)
         shutil.rmtree(target / found["staging"], ignore_errors=True)
         for left in (journal, *target.glob(f".{NAME}.*{SUFFIX}")):

@@ -38,7 +38,7 @@ from kseg.commands.dump.request import DumpRequest
 from kseg.errors import UsageError
 from kseg.findings import Finding, do_nothing, fail_on_read_error
 from kseg.format.internal_topics.decode import internal_topic
-from kseg.format.storage.atomic_write import SUFFIX, publish, whole_file, whole_files, writing
+from kseg.format.storage.atomic_write import SUFFIX, hidden_prefix, publish, whole_file, whole_files, writing
 from kseg.format.storage.naming import is_log, is_url
 from kseg.format.storage.process_pool import Pool
 from kseg.format.storage.segment_files import SegmentFile, find_segments, is_folder
@@ -142,7 +142,7 @@ class _Staging:
     def __init__(self, pool: Pool, source: str, goal: Path, plan: ConversionPlan, report: Report) -> None:
         self._pool = pool
         self._source = source
-        self._folder = goal.with_name(f".{goal.name}.spark.tmp")
+        self._folder = goal.with_name(f"{hidden_prefix(goal)}spark{SUFFIX}")
         self._plan = plan
         self._report = report
         self._futures: dict[str, Future[FinishedSegment]] = {}
