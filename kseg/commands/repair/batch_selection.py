@@ -90,7 +90,7 @@ class SegmentSalvage:
             progress(reader.position - done)
             done = reader.position
         progress(reader.position - done)
-        self._kept.finish(reader.position)
+        self._kept.finish(reader.position, order.end)
         self._tally.bytes_before = reader.position
         self._tally.keyless, self._tally.thinned = self._history.keyless, self._history.thinned
         # The gap before a wrapper is known when it is decompressed, before those of the headers.

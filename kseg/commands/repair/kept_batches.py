@@ -188,9 +188,12 @@ class KeptBatches:
         self._following = following
         self._covered = 0  # the position after the last kept batch in the source
 
-    def finish(self, end: int) -> None:
-        """Report the losses before the end of the source, and correct the last leader epochs."""
-        self._drop_batch(end, self._following)
+    def finish(self, end: int, log_end: int | None) -> None:
+        """Report the losses before the end of the source, and correct the last leader epochs.
+
+        ``log_end`` is that of the segment if its last batches are of another log.
+        """
+        self._drop_batch(end, log_end if self._following is None else self._following)
         if self._epochs is not None:
             self._epochs.finish()
             self._tally.last_epoch = self._epochs.last

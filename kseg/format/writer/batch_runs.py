@@ -148,6 +148,7 @@ def _misplaced_finding(batches: BatchColumns, row: int, misplaced: MisplacedBatc
 _MISPLACED = {
     "behind": MUST_INCREASE,
     "ahead": ": the header claims it, but offset {following} follows",
+    "foreign": ": the offsets around it continue without it, so it is probably of another log",
     "stray": ": it is below the offset in the file name, and no batch continues it",
     "doubtful": ": its size field was overwritten, and no batch next to it confirms its base offset",
     "undecided": ": nothing next to it confirms its base offset, and one flipped bit explains it",

@@ -7,7 +7,7 @@ offset is corrected only if there is proof of the right one, see ``BaseOffsetPro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source
 from kseg.format.writer import base_offset_proof, moved_batches, rewritten_rows  # the proofs are for few segments
+from kseg.format.writer.foreign_batches import foreign_batches
 from kseg.format.writer.increasing_offsets import (
     LocatedBatch,
     batch_at,
@@ -44,6 +45,7 @@ class MisplacedBatch(NamedTuple):
     none. ``fault`` is why it does not stay:
 
     - "behind" or "ahead": its offset is not between these two.
+    - "foreign": it is of another log, see ``foreign_batches``.
     - "stray": it is below the offset in the name of the file, and no batch continues it.
     - "doubtful": nothing contradicts its offset, but its size field, right after the base offset, was overwritten.
     - "undecided": it contradicts only the batch next to it, where one flipped bit in either explains both, or one flipped
@@ -70,7 +72,8 @@ class OffsetOrder:
     ``moved`` are the batches that damage moved. All other positions are those of the file with these in their places, whose
     byte ranges are ``pieces``. Both are empty if no batch was moved, or if nobody asked for them.
     ``head`` and ``tail`` are the first and the last batch that stay, None if no batch does. ``size`` is the number of
-    bytes in the file. ``beyond`` is whether batches were left out because of ``ceiling``.
+    bytes in the file. ``beyond`` is whether batches were left out because of ``ceiling``. ``end`` is the log end that side
+    files name, or that of the ``tail``, if batches of another log are the last in the file, otherwise None.
     """
 
     misplaced: dict[int, MisplacedBatch]
@@ -80,6 +83,7 @@ class OffsetOrder:
     size: int = 0
     beyond: bool = False
     ended: int | None = None
+    end: int | None = None
     moved: tuple[moved_batches.MovedBatch, ...] = ()
     pieces: tuple[tuple[int, int], ...] = ()
 
@@ -103,7 +107,7 @@ class AdjacentBatches:
     before: LocatedBatch | None = None
     after: LocatedBatch | None = None
     newest: bool = False
-    ends: Container[int] = ()
+    ends: Collection[int] = ()
 
     def proved_end(self, previous: int, last: LocatedBatch) -> LocatedBatch | None:
         """Return a batch in place of the next one if a side file shows that ``last`` continues offset ``previous``.
@@ -149,23 +153,29 @@ def find_order(
     headers. Raises KsegError as reading does.
     """
     overwritten: set[int] = set()
+    damaged = False
 
-    def note_overwritten_size(finding: Finding) -> None:
-        facts = finding.facts
+    def note_damage(finding: Finding) -> None:
+        nonlocal damaged
+        damaged, facts = True, finding.facts
         proved = finding.rule == "invalid-size" and "proved_size" in facts
         if proved and not one_bit_apart(facts["size"], facts["proved_size"]):
             overwritten.add(finding.position or 0)
 
-    with SegmentReader(open_segment(), report=note_overwritten_size) as reader:
+    with SegmentReader(open_segment(), report=note_damage) as reader:
         ends: list[LocatedBatch] = []
         ascends = _ascends(reader, ceiling, floor, ends) and not overwritten and not _leaps(reader, floor, ends)
         before = ends[-2].high if len(ends) > 1 else (reader.name_offset or 0) - 1
         late = ends and neighbours.contradicts(ends[0], reader.name_offset)
         if ascends and not late and not (ends and neighbours.proved_end(before, ends[-1])):
             head, tail = (ends[0], ends[-1]) if ends else (None, None)
-            return OffsetOrder({}, {}, head=head, tail=tail, size=reader.position)
+            ascending = OffsetOrder({}, {}, head=head, tail=tail, size=reader.position)
+            if not damaged:
+                return ascending
+        else:
+            ascending = None
     found = _Found(ceiling, floor, neighbours)
-    with SegmentReader(open_segment(), report=note_overwritten_size) as reader:
+    with SegmentReader(open_segment(), report=note_damage) as reader:
         found.name = reader.name_offset
         block: list[LocatedBatch] = []
         for batch in batches_of(reader):
@@ -176,11 +186,15 @@ def find_order(
                 del block[: COMPARED // 2]
         found.size = reader.position
         found.decide(block, len(block))
+    if ascending and not found.foreign:
+        return ascending
     if moves and found.moved:
         pieces = moved_batches.arranged_pieces(found.moved, found.size)
         again = find_order(lambda: open_segment().rearranged(pieces), ceiling, floor, neighbours)
         return replace(again, moved=tuple(found.moved), pieces=pieces)
-    return OffsetOrder(found.misplaced, found.corrected, found.head, found.tail, found.size, found.beyond, found.ended)
+    return OffsetOrder(
+        found.misplaced, found.corrected, found.head, found.tail, found.size, found.beyond, found.ended, found.end
+    )
 
 
 def _ascends(reader: SegmentReader, ceiling: int | None, floor: int, ends: list[LocatedBatch]) -> bool:
@@ -238,6 +252,8 @@ class _Found:
     beyond: bool = False
     ended: int | None = None
     moved: list[moved_batches.MovedBatch] = field(default_factory=list)
+    foreign: bool = False
+    end: int | None = None
 
     def decide(self, block: list[LocatedBatch], stop: int) -> None:
         """Decide which of the first ``stop`` batches stay. ``size`` is set if the block holds the segment's last batch."""
@@ -245,7 +261,15 @@ class _Found:
         late = self.head is None and block and self.neighbours.contradicts(block[0], self.name)
         floor = max(self.last, (self.name or 0) - 1)
         leaps = bool(block) and max(suspects(block, floor, self.size), default=-1) == len(block) - 1
-        if not late and not leaps and not self._proved_end(block) and _all_in_order(block, floor, limit):
+        foreign = foreign_batches(block, floor, self.size, None if self.head else self.name, self.neighbours.ends)
+        self.foreign = self.foreign or bool(foreign)
+        if (
+            not foreign
+            and not late
+            and not leaps
+            and not self._proved_end(block)
+            and _all_in_order(block, floor, limit)
+        ):
             self._keep(block[:stop])
             return
         moved = list(block)
@@ -255,11 +279,11 @@ class _Found:
             if (proved := evidence.is_proved(n)) is not None:
                 moved[n] = proved
                 corrected[n] = proved.stored - batch.stored
-        staying, faults = self._select(moved, limit, floor)
+        staying, faults = self._select(moved, limit, floor, foreign)
         runs = _correct_runs(evidence, moved, staying)
         if runs:
             corrected |= {n: by + corrected.get(n, 0) for n, by in runs.items() if by}
-            staying, faults = self._select(moved, limit, floor)
+            staying, faults = self._select(moved, limit, floor, foreign)
         if self.head is None and self.size is not None:
             others = [n for n in range(len(moved)) if n not in staying and n not in faults and moved[n].high < limit]
             self.moved = moved_batches.moved_batches(moved, staying, others, floor)
@@ -280,12 +304,15 @@ class _Found:
             after = following[n]
             ahead = "unconfirmed" if after is None or after > batch.high else "ahead"
             fault = faults.get(n) or ("behind" if batch.low <= self.last else ahead)
-            guess = probable_base_offset(batch, self.last, after)
+            guess = None if fault == "foreign" else probable_base_offset(batch, self.last, after)
             # A hole of its length where it or its twin lies: it is the batch of these offsets, or has overwritten it.
             length = batch.high - batch.low + 1
             fills = length in (holes.get(batch.low), None if after is None else after - self.last - 1)
             copy = _body(batch) in bodies and not fills
             self.misplaced[batch.position] = MisplacedBatch(self.last, after, fault, guess, copy)
+        if self.size is not None and len(block) - 1 in foreign:
+            known = (end for end in self.neighbours.ends if end <= block[-1].low)
+            self.end = max([self.last + 1, *known])
 
     def _keep(self, batches: list[LocatedBatch]) -> None:
         if batches:
@@ -293,10 +320,13 @@ class _Found:
             self.tail = batches[-1]
             self.last = batches[-1].high
 
-    def _select(self, moved: list[LocatedBatch], limit: int, floor: int) -> tuple[set[int], dict[int, str]]:
+    def _select(
+        self, moved: list[LocatedBatch], limit: int, floor: int, foreign: set[int]
+    ) -> tuple[set[int], dict[int, str]]:
         """Return the batches of a block that stay, and the faults of others."""
-        strays = _before_name(moved, self.name or 0)
-        fitting = [n for n, batch in enumerate(moved) if n not in strays and batch.high < limit]
+        own = [n for n in range(len(moved)) if n not in foreign]
+        strays = {own[m] for m in _before_name([moved[n] for n in own], self.name or 0)}
+        fitting = [n for n in own if n not in strays and moved[n].high < limit]
         compared = [moved[n] for n in fitting]
         dubious = suspects(compared, floor, self.size)
         in_order = most_in_order(compared, self.last, None if self.head else self.name, dubious)
@@ -306,7 +336,11 @@ class _Found:
         while len(kept) > 1 and kept[-1] in leaping:
             unclear.add(kept.pop())
         doubtful = _doubtful(moved, kept, self.last, self.name)
-        faults = {**dict.fromkeys(strays, "stray"), **dict.fromkeys(unclear, "undecided")}
+        faults = {
+            **dict.fromkeys(foreign, "foreign"),
+            **dict.fromkeys(strays, "stray"),
+            **dict.fromkeys(unclear, "undecided"),
+        }
         return set(kept) - doubtful, faults | dict.fromkeys(doubtful, "doubtful")
 
     def _evidence(self, moved: list[LocatedBatch], limit: int) -> base_offset_proof.BaseOffsetProof:

@@ -1,0 +1,89 @@
+"""Find the batches of another log in a segment: a block of another file that a failing disk wrote here.
+
+Their CRCs are right, and their offsets increase, so only the batches around them and side files contradict them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection
+
+from kseg.format.writer.increasing_offsets import LocatedBatch, block_density
+
+# The least size of a block of a disk.
+_BLOCK = 512
+
+
+def foreign_batches(
+    block: list[LocatedBatch], floor: int, size: int | None, name: int | None, ends: Collection[int]
+) -> set[int]:
+    """Return the batches of a block that are of another log.
+
+    Bytes are lost before them, among which a block of the disk begins, or they begin the file. Two cases are decided.
+    Several batches are between batches that continue without them, and not with them. Or they are the last of the file, and
+    more offsets are missing before them than the lost bytes can have held; then the timestamps of several or a log end that
+    side files name have to contradict them, too.
+
+    ``floor`` is the last offset before the block, ``size`` the end of the file if the block has its last batch. ``name`` is
+    the offset in the segment's name if the block has its first batch, otherwise None. ``ends`` are those of
+    ``AdjacentBatches``.
+    """
+    found: set[int] = set()
+    pieces = _pieces(block)
+    if len(pieces) < 2:
+        return found
+    density = 4 * max(map(block_density, block))
+    dense = all(
+        one.high + 1 >= other.low for piece in pieces for one, other in itertools.pairwise(block[slice(*piece)])
+    )
+    before: LocatedBatch | None = None
+    kept = 0  # the batches that join right before a piece
+    for at, (first, stop) in enumerate(pieces):
+        run, last = block[first:stop], floor if before is None else before.high
+        start, end = before.end if before else 0, pieces[at + 1] if at + 1 < len(pieces) else None
+
+        def leaps(one: int, other: int, lost: int) -> bool:
+            """Return whether more offsets are missing between two than the lost bytes can have held."""
+            return dense and other - one - 1 > density * lost
+
+        rises = all(one.high < other.low for one, other in itertools.pairwise(run))
+        begins = (before is not None or name is not None) and -(-start // _BLOCK) * _BLOCK <= run[0].position
+        after = None if end is None else block[end[0]]
+        behind = run[0].low <= last
+        high = leaps(last, run[0].low, run[0].position - start)
+        if not (rises and begins):
+            foreign = False
+        elif after is not None and end is not None and len(run) > 1:
+            continues = after.low > last and not leaps(last, after.low, after.position - start)
+            ahead = after.low <= run[-1].high
+            apart = ahead or leaps(run[-1].high, after.low, after.position - run[-1].end)
+            confirmed = kept > 1 and _joined(block[slice(*end)], 1) > 1
+            foreign = continues and (((behind or high) and apart) or ((behind or ahead) and confirmed))
+        else:
+            last_piece = after is None and size is not None
+            foreign = last_piece and before is not None and high and _is_contradicted(run, before, ends)
+        if foreign:
+            found.update(range(first, stop))
+        else:
+            before, kept = run[-1], _joined(run, -1)
+    return found
+
+
+def _pieces(block: list[LocatedBatch]) -> list[tuple[int, int]]:
+    """Return the first and the stop index of each run of batches without lost bytes between them."""
+    starts = [n for n, batch in enumerate(block) if not n or batch.position != block[n - 1].end]
+    return list(itertools.pairwise([*starts, len(block)]))
+
+
+def _joined(run: list[LocatedBatch], step: int) -> int:
+    """Return how many batches join, from the first one of a run (``step`` 1) or up to the last one (-1)."""
+    pairs = list(itertools.pairwise(run))[::step]
+    return 1 + sum(1 for _ in itertools.takewhile(lambda pair: pair[0].high + 1 == pair[1].low, pairs))
+
+
+def _is_contradicted(run: list[LocatedBatch], before: LocatedBatch, ends: Collection[int]) -> bool:
+    """Return whether timestamps or a log end that side files name speak against the last batches of a file."""
+    if any(end > run[0].low for end in ends):
+        return False
+    older = len(run) > 1 and all(0 <= batch.last_time < before.first_time for batch in run)
+    return older or any(before.high + 1 < end for end in ends)

@@ -1,0 +1,123 @@
+"""A block of another log that a failing disk wrote into a segment costs the segment no batch of its own."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kseg.commands.repair.repair import repair
+from kseg.commands.repair.repair_losses import LostRange
+from kseg.commands.repair.repaired_segment import RepairPlan
+from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.storage.source import open_source
+from kseg.format.writer.increasing_offsets import batches_of
+from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message
+from tests.support.fuzzing import cases
+
+BLOCK = 4096
+TIME = 1_700_000_000_000
+#: The first offsets of the segments, and the end of the log.
+BASES = (1000, 1200, 1400, 1600)
+
+Batches = list[tuple[int, int, bytes]]
+
+
+def _batches(dice: random.Random, magic: int, first: int, end: int, time: int) -> Batches:
+    """Return the first and the last offset of each batch, and its bytes."""
+    made: Batches = []
+    while first < end:
+        count = min(dice.randint(1, 8), end - first) if magic == 2 else 1
+        records = [
+            PlainRecord(first + n, b"%d" % n, dice.randbytes(dice.randint(20, 200)), time + 10 * (first + n))
+            for n in range(count)
+        ]
+        data = build_batch(records) if magic == 2 else build_message(records[0], magic=magic)
+        made.append((first, first + count - 1, data))
+        first += count
+    return made
+
+
+def _partition(folder: Path, dice: random.Random, magic: int) -> dict[int, Batches]:
+    folder.mkdir(parents=True)
+    found = {base: _batches(dice, magic, base, end, TIME) for base, end in itertools.pairwise(BASES)}
+    for base, batches in found.items():
+        (folder / f"{base:020}.log").write_bytes(b"".join(data for *_, data in batches))
+        (folder / f"{base:020}.snapshot").write_bytes(EMPTY_SNAPSHOT)
+    (folder / f"{BASES[-1]:020}.snapshot").write_bytes(EMPTY_SNAPSHOT)
+    return found
+
+
+EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
+
+
+def _overwrite(log: Path, at: int, block: bytes) -> None:
+    data = bytearray(log.read_bytes())
+    end = min(at + BLOCK, len(data))
+    data[at:end] = block[: end - at]
+    log.write_bytes(data)
+
+
+def _written(folder: Path) -> set[tuple[int, int]]:
+    found = set()
+    for log in folder.glob("*.log"):
+        with SegmentReader(open_source(str(log))) as reader:
+            found |= {(batch.low, batch.high) for batch in batches_of(reader)}
+    return found
+
+
+def _check(folder: Path, own: dict[int, Batches], where: object) -> None:
+    """Repair a partition, and compare the result with its own batches that are still in the files."""
+    left = b"".join(log.read_bytes() for log in sorted(folder.glob("*.log")))
+    expected = {(first, last) for batches in own.values() for first, last, data in batches if data in left}
+    rows: list[LostRange] = []
+    repair(str(folder), str(folder.with_name("out-0")), RepairPlan(), rows.append)
+    assert _written(folder.with_name("out-0")) == expected, where
+    lost = {n for first, last in ((b[0], b[1]) for each in own.values() for b in each) for n in range(first, last + 1)}
+    lost -= {n for first, last in expected for n in range(first, last + 1)}
+    ranges = [(row.offset, row.last_offset) for row in rows]
+    named = {n for first, last in ranges if first is not None and last is not None for n in range(first, last + 1)}
+    unknown = any(offset is None for offset, _ in ranges)  # nothing follows the last batch of the log
+    assert named == lost or (unknown and named < lost and max(lost) == BASES[-1] - 1), where
+
+
+PLACES: dict[str, Callable[[int], int]] = {
+    "first": lambda blocks: 0,
+    "middle": lambda blocks: blocks // 2,
+    "last but one": lambda blocks: blocks - 2,
+    "last": lambda blocks: blocks - 1,
+    "tail": lambda blocks: blocks,
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("foreign", [0, 900, 2000, 500_000])
+@pytest.mark.parametrize("magic", [1, 2])
+def test_own_batches_stay_and_foreign_ones_go(magic: int, foreign: int, place: str, tmp_path: Path) -> None:
+    """Wherever the block is, and however high its offsets are."""
+    for seed in range(cases(3)):
+        dice = random.Random(f"{seed} {magic} {foreign}")
+        folder = tmp_path / str(seed) / "t-0"
+        own = _partition(folder, dice, magic)
+        other = b"".join(data for *_, data in _batches(dice, magic, foreign, foreign + 150, TIME - 10_000_000))
+        at = dice.choice([0, BLOCK]) + (0 if place == "first" else dice.randrange(BLOCK))
+        base = dice.choice(list(own))
+        log = folder / f"{base:020}.log"
+        _overwrite(log, PLACES[place](log.stat().st_size // BLOCK) * BLOCK, other[at : at + BLOCK])
+        _check(folder, own, (seed, base))
+
+
+def test_a_leap_of_offsets_alone_is_no_other_log(tmp_path: Path) -> None:
+    """Bytes can have vanished without a trace: only timestamps or side files contradict the last batches of a file."""
+    dice = random.Random(1)
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    head, tail = _batches(dice, 2, 0, 100, TIME), _batches(dice, 2, 5000, 5100, TIME)
+    before = b"".join(data for *_, data in head)
+    lost = bytes(-len(before) % 512 + 512)
+    (folder / f"{0:020}.log").write_bytes(before + lost + b"".join(data for *_, data in tail))
+    repair(str(folder), str(tmp_path / "out-0"), RepairPlan())
+    assert _written(tmp_path / "out-0") == {(first, last) for first, last, _ in (*head, *tail)}
