@@ -1,4 +1,4 @@
-"""``kseg adopt``: options, exit codes. 1: not all data is in the new cluster. 2: it cannot be written."""
+"""``kseg adopt``: options, exit codes. 1: not all data is in the new cluster, or it is of several. 2: nothing is written."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from kseg.commands.adopt.adoption_plan import AdoptionPlan, plan_of
 from kseg.commands.adopt.disks import disks_of, replicas_of
 from kseg.commands.adopt.old_metadata import OldMetadata, newest_metadata, read_metadata
 from kseg.errors import UsageError
+from kseg.format.log_loader.log_dir_identity import several_clusters
 from kseg.format.storage.naming import is_url
 from kseg.format.writer.output_guards import target_path
 from kseg.report.adopt_report import Adoption
@@ -58,7 +59,7 @@ def adopt(asked: AdoptOptions) -> int:
     (Kafka 3.9 and later). Configurations, users and access rules are those of the newest metadata log among the log
     directories, or else guesses that delete no record.
 
-    Exit codes: 0 all data is in the new cluster, 1 not all of it, 2 it cannot be made.
+    Exit codes: 0 all data is in the new cluster, 1 not all of it, or it is of several clusters, 2 it cannot be made.
     """
     homes = {os.path.normpath(path): node for node, paths in asked.nodes for path in paths}
     named = [os.path.normpath(path) for _, paths in asked.nodes for path in paths]
@@ -81,9 +82,12 @@ def adopt(asked: AdoptOptions) -> int:
             write_cluster(plan, made.disks, identity, made.old, target, progress)
     with destination(None) as out:
         write(ADOPTION, asked.format, out, made, detail=asked.detail)
+    mixed = several_clusters(disk.path for disk in plan.disks)
+    if mixed is not None:
+        note(f"{mixed}: topics of one name without an id are one topic, and groups and transactions can be of either")
     if plan.blocked:
         return FAILED
-    return 0 if made.is_whole else FOUND
+    return 0 if made.is_whole and mixed is None else FOUND
 
 
 def _planned(asked: AdoptOptions, homes: dict[str, int], target: Path | None) -> Adoption:

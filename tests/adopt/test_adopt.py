@@ -109,6 +109,19 @@ def test_two_topics_of_one_name(disks: list[Path]) -> None:
     assert left_out["folder"] == str(old)
 
 
+def test_disks_of_different_clusters_are_named(tmp_path: Path, disks: list[Path]) -> None:
+    """Two clusters become one: that is never done without a word, and is no success."""
+    for disk, cluster in zip(disks, "AAB", strict=True):
+        replica(disk, "orders-0", 5)
+        (disk / "meta.properties").write_text(f"version=1\nnode.id={disk.name[-1]}\ncluster.id={cluster * 22}\n")
+    assert adopt(*disks[:2]).exit_code == 0
+    done = adopt(*disks, "-o", tmp_path / "new")
+    assert done.exit_code == 1
+    places = f'{disks[0]} ("{"A" * 22}"), {disks[2]} ("{"B" * 22}")'
+    assert f"kseg: the log directories are of different clusters: {places}: topics of one name" in done.stderr
+    assert (tmp_path / "new").is_dir()
+
+
 def test_a_replica_without_an_id_gets_that_of_the_others(tmp_path: Path, disks: list[Path]) -> None:
     """Without partition.metadata a broker renames the folder to -stray."""
     replica(disks[0], "orders-0", 5, topic_id=None)

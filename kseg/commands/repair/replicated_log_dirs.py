@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from kseg.commands.repair.repair import repair
@@ -14,8 +13,7 @@ from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.repair.several_replicas import ONE_COPY, MergeResult, check_settings, repair_replicas
 from kseg.errors import KsegError
 from kseg.findings import do_nothing
-from kseg.format.log_loader.loaded_files import OfflineError, RefusedError
-from kseg.format.log_loader.log_dir_identity import read_identity
+from kseg.format.log_loader.log_dir_identity import several_clusters
 from kseg.format.storage import file_access
 from kseg.format.storage.atomic_write import check_absent
 from kseg.format.storage.file_access import Progress
@@ -42,7 +40,8 @@ def repair_log_dirs(
     """
     check_settings(log_dirs, target, plan, prefer)
     goal = target_path(log_dirs[0] if target is None else target)
-    _warn_of_clusters(log_dirs)
+    if warning := several_clusters(log_dirs):
+        file_access.current().warn(warning)
     whole = MergeResult(RepairResult(), [], {})
     partitions = partition_replicas(log_dirs)
     if metadata := next((one for one in partitions if one.topic == CLUSTER_METADATA), None):
@@ -64,17 +63,6 @@ def repair_log_dirs(
         if write:
             write_log_starts([Path(one) for one in log_dirs], goal, whole.repaired)
     return whole
-
-
-def _warn_of_clusters(log_dirs: Sequence[str]) -> None:
-    """Warn if the log directories are of different clusters: topics of both can have one name without an id."""
-    clusters: dict[str, str] = {}
-    for log_dir in log_dirs:
-        with suppress(OfflineError, RefusedError):
-            clusters.setdefault(str(read_identity(log_dir).cluster_id), log_dir)
-    if len(clusters) > 1:
-        each = ", ".join(f"{log_dir} ({cluster})" for cluster, log_dir in clusters.items())
-        file_access.current().warn(f"the log directories are of different clusters: {each}")
 
 
 def _name(one: PartitionReplicas) -> str:

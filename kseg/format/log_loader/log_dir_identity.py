@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 
 from kseg.format.log_loader.loaded_files import OfflineError, RefusedError
@@ -63,6 +64,18 @@ def conflicts(one: MetaProperties, other: MetaProperties) -> Iterator[str]:
         yield f"{_SHOWN['node_id']} is {one.node_id}, but {other.node_id} in {IN_ANOTHER}"
     if one.directory_id is not None and one.directory_id == other.directory_id:
         yield f"{IN_ANOTHER} has the same directory.id {one.directory_id}"
+
+
+def several_clusters(log_dirs: Iterable[str]) -> str | None:
+    """Return a message if log directories are of different clusters: topics of both can have one name without an id."""
+    clusters: dict[str, str] = {}
+    for log_dir in log_dirs:
+        with suppress(OfflineError, RefusedError):
+            clusters.setdefault(str(read_identity(log_dir).cluster_id), log_dir)
+    if len(clusters) < 2:
+        return None
+    each = ", ".join(f"{log_dir} ({excerpt(cluster)})" for cluster, log_dir in clusters.items())
+    return f"the log directories are of different clusters: {each}"
 
 
 def owner_of(log_dir: str) -> tuple[str | int | None, ...]:
