@@ -27,6 +27,7 @@ from kseg.commands.diff.metadata_copies import differences, read_copy
 from kseg.commands.diff.replica import Replica, files_of
 from kseg.commands.diff.replica_pairs import UNREAD, PairOutcome, compare_replicas
 from kseg.errors import KsegError, UsageError
+from kseg.format.storage.local_files import check_no_url_folder
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.replica_folders import (
     PartitionReplicas,
@@ -96,6 +97,7 @@ def diff(asked: DiffOptions) -> int:
     if paths.count(STDIN) > 1:
         raise UsageError("standard input can be only one of the replicas")
     for path in paths:
+        check_no_url_folder(path)
         check_exists(path)
     for a, b in combinations(paths, 2):
         if STDIN not in (a, b) and os.path.realpath(a) == os.path.realpath(b):

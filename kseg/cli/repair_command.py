@@ -19,6 +19,7 @@ from kseg.commands.repair.repair import repair as run
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.errors import UsageError
 from kseg.findings import Policy
+from kseg.format.storage.local_files import check_no_url_folder
 from kseg.format.storage.replica_folders import is_log_dir
 from kseg.format.storage.segment_files import check_exists, find_segments, total_size
 from kseg.report.formats import REPAIR, destination, writer
@@ -148,6 +149,7 @@ def _sources_and_target(asked: RepairOptions) -> tuple[tuple[str, ...], str | No
 def _are_log_dirs(sources: tuple[str, ...]) -> bool:
     """Return whether several sources are log directories, not replicas of one partition. Raises UsageError for both."""
     for source in sources:
+        check_no_url_folder(source)
         check_exists(source)
     log_dirs = [source for source in sources if is_log_dir(source)]
     if log_dirs and len(log_dirs) < len(sources):

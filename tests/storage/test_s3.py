@@ -304,3 +304,13 @@ def test_spark_reads_a_bucket(bucket: str, spark_settings: Mapping[str, str]) ->
         assert table.where("partition = 4").count() == count
     finally:
         spark.stop()
+
+
+def test_a_folder_in_a_bucket_cannot_be_compared_or_merged(bucket: str, tmp_path: Path) -> None:
+    """Both commands read replicas on disks: the message says what to do."""
+    url = f"{BUCKET}/orders-3"
+    for arguments in (["diff", url, SOURCE], ["diff", SOURCE, BUCKET], ["repair", SOURCE, url, tmp_path / "new"]):
+        done = kseg(*arguments)
+        named = next(one for one in arguments if str(one).startswith("s3:"))
+        message = f"kseg: {named} is a folder at a URL: give one of its segments, or copy it to a disk first\n"
+        assert (done.returncode, done.stderr) == (2, message)

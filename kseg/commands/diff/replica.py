@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from kseg.errors import UnreadableError, UsageError
+from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding, Report, Severity, do_nothing
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.log_loader.loaded_files import LeaderEpochCache
@@ -24,7 +24,7 @@ from kseg.format.sidefiles.checkpoints import LeaderEpoch, walk_leader_epochs
 from kseg.format.storage import local_files
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.local_files import skip_special
-from kseg.format.storage.naming import LEADER_EPOCHS, base_offset_of, is_snapshot, is_url
+from kseg.format.storage.naming import LEADER_EPOCHS, base_offset_of, is_snapshot
 from kseg.format.storage.segment_files import SegmentFile, is_folder, segments_in
 from kseg.format.storage.source import open_source
 from kseg.format.writer.batch_runs import payload_of
@@ -47,8 +47,7 @@ def files_of(path: str) -> list[SegmentFile]:
 
     Raises UnreadableError, and UsageError for a folder at a URL.
     """
-    if is_url(path) and local_files.is_folder(path):
-        raise UsageError(f"{path}: diff reads folders on local disks: give a folder, or single segments at URLs")
+    local_files.check_no_url_folder(path)
     if not is_folder(path):
         return [SegmentFile(path)]
     found = [

@@ -193,13 +193,18 @@ def skip_special(folder: str | os.PathLike[str], names: Iterable[str]) -> list[s
     return kept
 
 
+def check_no_url_folder(path: str) -> None:
+    """Raise UsageError for a folder at a URL. Raises UnreadableError as ``remote_files.kind_of`` does."""
+    if is_url(path) and remote_files.kind_of(path) == "folder":
+        raise UsageError(f"{path} is a folder at a URL: give one of its segments, or copy it to a disk first")
+
+
 def check_regular(path: str) -> None:
     """Raise UsageError if ``path`` is a special file, in an archive, or a folder at a URL.
 
     The commands that ask for it read their source twice, and write a folder in one step.
     """
-    if is_url(path) and remote_files.kind_of(path) == "folder":
-        raise UsageError(f"{path} is a folder at a URL: give one of its segments, or copy it to a disk first")
+    check_no_url_folder(path)
     kind = special_kind_at(path)
     if kind:
         raise UsageError(f"{path} is {kind}, which cannot be read twice: copy it to a file first")

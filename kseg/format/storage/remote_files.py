@@ -10,8 +10,9 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from kseg.engine import without_pip
@@ -30,6 +31,13 @@ _OTHER_SCHEMES = {"s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
 BLOCK = 8 * 1024 * 1024
 #: The least bytes of a request elsewhere.
 LEAST_BLOCK = 16 * 1024
+
+
+_S3 = ("s3", "s3a")
+#: The attempts of botocore for a request, and how often s3fs begins them again. Its read timeout is 15 seconds, and with
+#: the numbers of both libraries, five, an error of a server that never answers takes seven minutes.
+S3_ATTEMPTS = 4
+S3_ROUNDS = 2
 
 
 class RemoteFile(io.RawIOBase):
@@ -294,8 +302,30 @@ def filesystem_of(url: str) -> tuple[Any, str]:
     known = _OTHER_SCHEMES.get(scheme.lower(), scheme.lower())
     if "::" not in url and known != scheme:
         raise UsageError(f"{url}: unknown scheme {scheme}: use {known}://")
-    found: tuple[Any, str] = fsspec.url_to_fs(url)
-    return found
+    if known not in _S3:
+        found: tuple[Any, str] = fsspec.url_to_fs(url)
+        return found
+    fsspec.get_filesystem_class(known)  # its error names s3fs
+    filesystem, path = fsspec.url_to_fs(url, config_kwargs=_with_attempts(fsspec.config.conf.get(known, {})))
+    filesystem.retries = min(filesystem.retries, S3_ROUNDS)
+    return filesystem, path
+
+
+def _with_attempts(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return botocore's settings with S3_ATTEMPTS, unless the user has set a number of attempts."""
+    given: dict[str, Any] = settings.get("config_kwargs", {})
+    names = ("AWS_MAX_ATTEMPTS", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CONFIG_FILE")
+    if "retries" in given or _sets_attempts(*map(os.environ.get, names)):
+        return given
+    return {**given, "retries": {"total_max_attempts": S3_ATTEMPTS}}
+
+
+@lru_cache(maxsize=1)
+def _sets_attempts(*_: str | None) -> bool:
+    """Return whether the environment or the profile of AWS sets a number of attempts. This reads configuration files."""
+    from botocore.session import get_session  # a dependency of s3fs
+
+    return get_session().get_config_variable("max_attempts") is not None
 
 
 @contextmanager

@@ -162,8 +162,8 @@ def by_folder(
 
 
 def check_exists(path: str) -> None:
-    """Raise UnreadableError if a named local path does not exist, or is not a folder and cannot be opened."""
-    if not is_folder(path):
+    """Raise UnreadableError if a named path does not exist, or is not a folder and cannot be opened."""
+    if not is_folder(path) and not (is_url(path) and local_files.is_folder(path)):
         open_source(path).close()
 
 
