@@ -1,6 +1,6 @@
-"""Find the batches of another log in a segment: a block of another file that a failing disk wrote here.
+"""Find the batches of another log or an earlier segment: a block of another file that a failing disk wrote into a segment.
 
-Their CRCs are right, and their offsets increase, so only the batches around them and side files contradict them.
+Their CRCs are right, and their offsets increase, so only the batches around them, names and side files contradict them.
 """
 
 from __future__ import annotations
@@ -87,3 +87,37 @@ def _is_contradicted(run: list[LocatedBatch], before: LocatedBatch, ends: Collec
         return False
     older = len(run) > 1 and all(0 <= batch.last_time < before.first_time for batch in run)
     return older or any(before.high + 1 < end for end in ends)
+
+
+def all_in_order(block: list[LocatedBatch], last_offset: int, limit: int) -> bool:
+    """Return whether nothing contradicts the offsets of a block, which are after ``last_offset`` and below ``limit``."""
+    for batch in block:
+        if batch.doubtful or batch.low <= last_offset or batch.high >= limit or batch.inner not in (-1, batch.high):
+            return False
+        last_offset = batch.high
+    return True
+
+
+def before_name(block: list[LocatedBatch], name: int) -> set[int]:
+    """Return the batches that end before the offset in the segment's name.
+
+    None if the name is wrong: a batch joins the first one after it that does not, or most batches do so. The name is right
+    if the file begins with batches of that name.
+    """
+    strays = {n for n, batch in enumerate(block) if batch.high < name}
+    if len(strays) > 1 and 2 * len(strays) > len(block) and not _begins_with_name(block, min(strays), name):
+        return set()
+    for n in sorted(strays, reverse=True):
+        if n + 1 < len(block) and block[n].high + 1 == block[n + 1].low and n + 1 not in strays:
+            return set()
+    return strays
+
+
+def _begins_with_name(block: list[LocatedBatch], first_stray: int, name: int) -> bool:
+    """Return whether the file begins with the batch at offset ``name``, or with several in order after it (compacted).
+
+    Batches of an earlier segment can follow these, however many they are.
+    """
+    if not first_stray or block[0].position or block[0].low < name:
+        return False
+    return block[0].low == name or (first_stray > 1 and all_in_order(block[:first_stray], name - 1, 1 << 63))

@@ -20,7 +20,7 @@ from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source
 from kseg.format.writer import base_offset_proof, moved_batches, rewritten_rows  # the proofs are for few segments
-from kseg.format.writer.foreign_batches import foreign_batches
+from kseg.format.writer.foreign_batches import all_in_order, before_name, foreign_batches
 from kseg.format.writer.increasing_offsets import (
     LocatedBatch,
     batch_at,
@@ -263,13 +263,7 @@ class _Found:
         leaps = bool(block) and max(suspects(block, floor, self.size), default=-1) == len(block) - 1
         foreign = foreign_batches(block, floor, self.size, None if self.head else self.name, self.neighbours.ends)
         self.foreign = self.foreign or bool(foreign)
-        if (
-            not foreign
-            and not late
-            and not leaps
-            and not self._proved_end(block)
-            and _all_in_order(block, floor, limit)
-        ):
+        if not foreign and not late and not leaps and not self._proved_end(block) and all_in_order(block, floor, limit):
             self._keep(block[:stop])
             return
         moved = list(block)
@@ -325,7 +319,7 @@ class _Found:
     ) -> tuple[set[int], dict[int, str]]:
         """Return the batches of a block that stay, and the faults of others."""
         own = [n for n in range(len(moved)) if n not in foreign]
-        strays = {own[m] for m in _before_name([moved[n] for n in own], self.name or 0)}
+        strays = {own[m] for m in before_name([moved[n] for n in own], self.name or 0)}
         fitting = [n for n in own if n not in strays and moved[n].high < limit]
         compared = [moved[n] for n in fitting]
         dubious = suspects(compared, floor, self.size)
@@ -399,39 +393,6 @@ def _holes_before(block: list[LocatedBatch], staying: set[int], floor: int) -> d
 def _body(batch: LocatedBatch) -> tuple[int, int, int]:
     """Return what two copies of a batch have in common: the CRC, the size in bytes and the first offset."""
     return batch.crc, batch.end - batch.position, batch.low
-
-
-def _all_in_order(block: list[LocatedBatch], last_offset: int, limit: int) -> bool:
-    for batch in block:
-        if batch.doubtful or batch.low <= last_offset or batch.high >= limit or batch.inner not in (-1, batch.high):
-            return False
-        last_offset = batch.high
-    return True
-
-
-def _before_name(block: list[LocatedBatch], name: int) -> set[int]:
-    """Return the batches that end before the offset in the segment's name.
-
-    None if the name is wrong: a batch joins the first one after it that does not, or most batches do so. The name is right
-    if the file begins with batches of that name.
-    """
-    strays = {n for n, batch in enumerate(block) if batch.high < name}
-    if len(strays) > 1 and 2 * len(strays) > len(block) and not _begins_with_name(block, min(strays), name):
-        return set()
-    for n in sorted(strays, reverse=True):
-        if n + 1 < len(block) and block[n].high + 1 == block[n + 1].low and n + 1 not in strays:
-            return set()
-    return strays
-
-
-def _begins_with_name(block: list[LocatedBatch], first_stray: int, name: int) -> bool:
-    """Return whether the file begins with the batch at offset ``name``, or with several in order after it (compacted).
-
-    Batches of an earlier segment can follow these, however many they are.
-    """
-    if not first_stray or block[0].position or block[0].low < name:
-        return False
-    return block[0].low == name or (first_stray > 1 and _all_in_order(block[:first_stray], name - 1, 1 << 63))
 
 
 def _doubtful(block: list[LocatedBatch], kept: list[int], floor: int, name: int | None) -> set[int]:
