@@ -69,6 +69,7 @@ class SegmentSalvage:
         self._kept = KeptBatches(
             out, tally, self.findings, report, corrector if any(is_error.values()) else None,
             UnplacedBatches(unplaced), name_offset=limits.name_offset, following=place.following if place else None,
+            named_end=place.named_end if place else -1,
         )  # fmt: skip
 
     @property

@@ -36,6 +36,7 @@ from kseg.commands.repair.repair_losses import (
     UnplacedBatch,
     lost_offsets,
     message,
+    reached,
 )
 from kseg.commands.repair.repaired_checkpoints import EpochCorrector
 from kseg.findings import Finding
@@ -159,9 +160,9 @@ REPORTED_AT_ONCE = 1000
 class KeptBatches:
     """Writes the selected batches to ``out`` (None: only report), and counts them in ``tally``.
 
-    ``following`` is the base offset of the next segment, ``name_offset`` that of this one, None if unknown. ``repacked`` has
-    the batches that replace others, by their positions. ``copied`` are the v2 batches that were written unchanged,
-    ``unplaced`` receives the others that are valid.
+    ``following`` is the base offset of the next segment, ``name_offset`` that of this one, None if unknown. ``named_end``
+    is that of ``SegmentPlace``. ``repacked`` has the batches that replace others, by their positions. ``copied`` are the v2
+    batches that were written unchanged, ``unplaced`` receives the others that are valid.
     """
 
     def __init__(
@@ -175,6 +176,7 @@ class KeptBatches:
         *,
         name_offset: int | None,
         following: int | None,
+        named_end: int = -1,
     ) -> None:
         self.repacked: dict[int, RepackedBatch] = {}
         self.copied = CopiedBatches()
@@ -186,6 +188,7 @@ class KeptBatches:
         self.unplaced = unplaced
         self._name_offset = name_offset
         self._following = following
+        self._named_end = named_end
         self._covered = 0  # the position after the last kept batch in the source
 
     def finish(self, end: int, log_end: int | None) -> None:
@@ -193,7 +196,8 @@ class KeptBatches:
 
         ``log_end`` is that of the segment if its last batches are of another log.
         """
-        self._drop_batch(end, log_end if self._following is None else self._following)
+        known = log_end if self._following is None else self._following
+        self._drop_batch(end, known if self._named_end <= self._next_offset else self._named_end)
         if self._epochs is not None:
             self._epochs.finish()
             self._tally.last_epoch = self._epochs.last
@@ -308,7 +312,7 @@ class KeptBatches:
         for finding in [one for one in ranges if kinds.get(one.position or 0) is DuplicateBatch]:
             ranges.remove(finding)
             self._report_duplicate(finding)
-        low = self._name_offset or 0 if self._tally.last_offset is None else self._tally.last_offset + 1
+        low = self._next_offset
         high = None if next_offset is None else next_offset - 1
         lost = lost_offsets(ranges, low, high)
         for finding, offsets in zip(ranges, lost, strict=True):
@@ -323,6 +327,11 @@ class KeptBatches:
         ):
             why = "the result has no batch between those before and after the lost bytes"
             self._report(OffsetGap(self._tally.source, begin, end, low, high, "missing-batches", why))
+
+    @property
+    def _next_offset(self) -> int:
+        """Return the offset after the last kept batch."""
+        return self._name_offset or 0 if self._tally.last_offset is None else self._tally.last_offset + 1
 
     def _report_duplicate(self, finding: Finding) -> None:
         tally, begin, end = self._tally, finding.position or 0, finding.end or 0
@@ -345,6 +354,10 @@ class KeptBatches:
         tally.lost_bytes += end - begin
         if tally.first_lost_offset is None:
             tally.first_lost_offset = low
+        if last is not None:
+            tally.lost_end = last + 1
+        if last is not None and last + 1 == self._named_end and last != finding.last_offset:
+            why += f"; {reached(self._named_end)}"
         row = self.unplaced.kinds.get(begin, LostRange)
         tally.unplaced += row is UnplacedBatch
         self._report(row(tally.source, begin, end, first, last, finding.rule, why))

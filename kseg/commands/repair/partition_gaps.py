@@ -11,7 +11,7 @@ from kseg.commands.repair.repair_losses import LostOffsets, SegmentRepair, messa
 from kseg.format.checks.compaction_evidence import COMPACTED_TOPICS, CompactionEvidence, orphan_within
 from kseg.format.checks.offset_checks import gap_finding
 from kseg.format.sidefiles.named_ends import checkpointed
-from kseg.format.storage.naming import CLEANER_OFFSETS, LOG_STARTS, is_index
+from kseg.format.storage.naming import CLEANER_OFFSETS, LOG_STARTS, base_offset_of, is_index
 from kseg.format.storage.source import local_size, topic_partition
 from kseg.format.writer.output_guards import PartitionFolder
 
@@ -66,6 +66,14 @@ class PartitionGaps:
         if late and first is not None and segment.intact_start:
             self._gaps.append(_Gap("missing-batches", segment.source, 0, base, first - 1, base))
         self._gaps += [_Gap("missing-batches", segment.source, *gap, base) for gap in segment.gaps]
+
+    def add_start(self, first: int) -> None:
+        """Add the missing offsets before ``first``, where the result begins: a file with a lower name has none of them."""
+        name = min(self._partition.logs)
+        base = base_offset_of(name) or 0
+        if base < first:
+            self._evidence.gaps += 1
+            self._gaps.append(_Gap("missing-batches", str(self._partition.path / name), 0, base, first - 1, base))
 
     def add_emptied(self, name: str) -> None:
         """Add a segment without batches: with an empty offset index, the cleaner left it."""

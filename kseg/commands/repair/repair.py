@@ -13,11 +13,11 @@ from pathlib import Path
 from kseg.commands.repair.kept_batches import unplaced_path
 from kseg.commands.repair.repair_losses import RepairResult, ReportLine, SegmentRepair, all_lost, report_emptied
 from kseg.commands.repair.repaired_checkpoints import write_log_starts
-from kseg.commands.repair.repaired_partition import PartitionRepair, indexed_end
+from kseg.commands.repair.repaired_partition import PartitionRepair
 from kseg.commands.repair.repaired_segment import RepairPlan, repair_segment
 from kseg.errors import NotASegmentError, UsageError
 from kseg.findings import do_nothing
-from kseg.format.sidefiles.named_ends import ALL_ZEROS, is_all_zeros
+from kseg.format.sidefiles.named_ends import ALL_ZEROS, indexed_end, is_all_zeros
 from kseg.format.sidefiles.registry import check_not_side_file
 from kseg.format.storage import remote_outputs
 from kseg.format.storage.atomic_write import check_absent, whole_files

@@ -109,10 +109,10 @@ class SegmentRepair:
 
     ``first_lost_offset`` is the first offset at which the result differs from the log, None if nothing was lost.
     ``first_offset`` and ``last_offset`` are those of the kept batches. ``zeros`` are bytes of a preallocated tail,
-    ``lost_to`` is the position after the last lost range in the source, ``misfits`` are batches with offsets after the
-    segment's end. ``epochs_mended`` batches got another leader epoch, ``last_epoch`` is the last one, and
-    ``leader_epochs`` are [epoch, first offset, last offset] of the kept batches. ``legacy``: some are v0 or v1, the last of
-    them ends at ``last_legacy_offset``.
+    ``lost_to`` is the position after the last lost range in the source, ``lost_end`` the offset after it, ``misfits`` are
+    batches with offsets after the segment's end. ``epochs_mended`` batches got another leader epoch, ``last_epoch`` is the
+    last one, and ``leader_epochs`` are [epoch, first offset, last offset] of the kept batches. ``legacy``: some are v0 or
+    v1, the last of them ends at ``last_legacy_offset``.
 
     ``gap_count`` times offsets are missing between batches that no lost bytes explain; ``gaps`` are (position, first, last
     offset) of the first of these. ``intact_start``: no bytes before the first kept batch are lost. ``keyless``: a
@@ -134,6 +134,7 @@ class SegmentRepair:
     lost_ranges: int = 0
     zeros: int = 0
     lost_to: int = 0
+    lost_end: int = 0
     misfits: int = 0
     first_offset: int | None = None
     last_offset: int | None = None
@@ -337,6 +338,11 @@ def no_batch(end: int) -> str:
     return f"the file has no batch, but its indexes or a producer snapshot show that the log reached offset {end - 1}"
 
 
+def reached(end: int) -> str:
+    """Return the evidence for lost offsets before the log end ``end``."""
+    return f"a producer snapshot shows that the log reached offset {end - 1}"
+
+
 def report_emptied(empty: SegmentRepair, base: int, end: int, ceiling: int | None, report: ReportLine) -> None:
     """Report the loss of an empty segment whose side files prove that the log reached ``end``, and add it to ``empty``.
 
@@ -347,7 +353,7 @@ def report_emptied(empty: SegmentRepair, base: int, end: int, ceiling: int | Non
     why = no_batch(end)
     last = end - 1 if ceiling is None else max(end, ceiling) - 1
     lost = all_lost(Path(empty.source), (base, last), why, report)
-    empty.lost_ranges, empty.lost_to = lost.lost_ranges, empty.bytes_before
+    empty.lost_ranges, empty.lost_to, empty.lost_end = lost.lost_ranges, empty.bytes_before, lost.lost_end
     empty.first_lost_offset = lost.first_lost_offset
 
 
@@ -359,5 +365,5 @@ def all_lost(source: Path, missing_range: tuple[int, int | None], why: str, repo
     report(LostRange(str(source), 0, size, first if known else None, last if known else None, "lost-bytes", why))
     return SegmentRepair(
         str(source), "", bytes_before=size, lost_bytes=size, lost_ranges=1, lost_to=size,
-        first_lost_offset=first if known else None,
+        lost_end=last + 1 if last is not None and known else 0, first_lost_offset=first if known else None,
     )  # fmt: skip

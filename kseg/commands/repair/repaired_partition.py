@@ -20,6 +20,7 @@ from kseg.commands.repair.repair_losses import (
     SegmentRepair,
     all_lost,
     no_batch,
+    reached,
     report_emptied,
 )
 from kseg.commands.repair.repaired_checkpoints import EpochEvidence
@@ -30,9 +31,8 @@ from kseg.format.log_loader.loaded_files import RefusedError
 from kseg.format.record.columns import CRC_GOOD
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.checkpoints import stored_leader_epochs
-from kseg.format.sidefiles.index_reader import offset_entries, time_entries
 from kseg.format.sidefiles.indexes import AbortedTransactions
-from kseg.format.sidefiles.named_ends import ALL_ZEROS, is_all_zeros
+from kseg.format.sidefiles.named_ends import ALL_ZEROS, indexed_end, is_all_zeros
 from kseg.format.sidefiles.registry import COPY, REBUILD, handling_of
 from kseg.format.storage.atomic_write import NewFile, check_absent, whole_folder, writing
 from kseg.format.storage.file_access import Progress
@@ -144,6 +144,8 @@ class PartitionRepair:
         stored = stored_leader_epochs(partition.path) or ()
         last_epoch = floor = -1
         places = _places(partition, self.plan)
+        if places and places[-1].order is not None and not self.plan.indexes_only:
+            places[-1] = replace(places[-1], named_end=_end_of_snapshots(partition))
         gaps = PartitionGaps(partition, self.plan.replicas)
         named = {place.target for place in places if place.order is not None}
         names = set(partition.names)
@@ -209,17 +211,19 @@ class PartitionRepair:
         source, name = partition.path / place.name, str((partition.path / place.name).relative_to(self.root))
         base = base_offset_of(place.name) or 0
         size = source.stat().st_size
-        if place.copied:
+        if place.copied and not place.why:
             self.result.left_out.append(f"{name} (a copy of batches in {place.copied})")
         elif size and not self._is_preallocated(partition, place, base):
-            missing_range = place.floor + 1, None if place.ceiling is None else place.ceiling - 1
-            why = place.why
+            last = None if place.ceiling is None else place.ceiling - 1
+            if last is None and (end := _end_of_snapshots(partition)) > max(base, place.floor + 1):
+                last = end - 1
+            missing_range, why = (place.floor + 1, last), place.why
             if partition.logs == [place.name] and is_all_zeros(str(source)):
                 end = self._proved_end(partition, place, base)
                 missing_range, why = ((base, end - 1), no_batch(end)) if end > base else (missing_range, ALL_ZEROS)
                 if why == ALL_ZEROS:
                     self.result.unknown.append(str(source))
-            unplaced = self._write_unplaced(source, folder)
+            unplaced = 0 if place.copied else self._write_unplaced(source, folder)
             if unplaced:
                 why += f"; {count_of(unplaced, 'batch')} with a right CRC in {unplaced_path(source).name}"
             return [replace(all_lost(source, missing_range, why, self.report), unplaced=unplaced)]
@@ -263,19 +267,17 @@ class PartitionRepair:
         return end if place.name != partition.logs[-1] else max(end, _end_of_snapshots(partition))
 
     def _report_lost_end(self, partition: PartitionFolder, segments: list[SegmentRepair]) -> None:
-        """Report offsets after the last batch that a producer snapshot proves, unless the end of the log is lost anyway.
+        """Report offsets after the last batch that a producer snapshot proves, but those of lost ranges at the end.
 
         A broker that truncates a log removes the snapshots after its end (``ProducerStateManager.truncateAndReload``).
         """
         if not segments:
             return
-        last, end, proved = segments[-1], _log_end(segments), _end_of_snapshots(partition)
-        if proved <= end or (last.lost_ranges and last.lost_to == last.bytes_before):
+        last, proved = segments[-1], _end_of_snapshots(partition)
+        end = max(_log_end(segments), last.lost_end)
+        if proved <= end:
             return
-        begin, why = (
-            last.bytes_before - last.zeros,
-            f"a producer snapshot shows that the log reached offset {proved - 1}",
-        )
+        begin, why = last.bytes_before - last.zeros, reached(proved)
         self.report(LostRange(last.source, begin, last.bytes_before, end, proved - 1, "lost-bytes", why))
         last.lost_ranges, last.lost_to = last.lost_ranges + 1, last.bytes_before
         if last.first_lost_offset is None:
@@ -297,7 +299,10 @@ class PartitionRepair:
         self, gaps: PartitionGaps, place: SegmentPlace, segment: SegmentRepair, before: list[SegmentRepair]
     ) -> None:
         """Add the offsets between the segment before and this one to ``gaps``, unless they are losses that were reported."""
-        if not before or segment.first_offset is None:
+        if segment.first_offset is None:
+            return
+        if not before:
+            gaps.add_start(base_offset_of(place.target) or 0)
             return
         other = before[-1]
         # Before the first batches are segments without any: the log starts with the first of these.
@@ -333,17 +338,6 @@ def _places(partition: PartitionFolder, plan: RepairPlan) -> list[SegmentPlace]:
     if plan.indexes_only:
         return [SegmentPlace(name, name.removesuffix(".swap")) for name in partition.logs]
     return find_places(partition.path, partition.logs, merged=plan.merged)
-
-
-def indexed_end(path: str, base: int) -> int:
-    """Return the log end that the indexes of an empty segment prove, ``base`` for none.
-
-    A broker that truncates the log, or deletes its records, removes the index entries after its end, and the cleaner
-    writes new indexes.
-    """
-    indexed = [entry.offset for entry in offset_entries(path)]
-    indexed += [entry.offset for entry in time_entries(path)]
-    return max((base, *(offset + 1 for offset in indexed)))
 
 
 def _end_of_snapshots(partition: PartitionFolder) -> int:

@@ -28,8 +28,10 @@ class SegmentPlace:
     ``name`` is its file, ``target`` the file name that its offsets need. ``floor`` is the last offset of the segment
     before (-1: no segment), ``ceiling`` the first offset that it can't have. ``following`` is the first offset after it
     that the partition has, None for its last segment. ``order`` is the order of its batches with these limits, None if
-    it has none. ``copied`` names the segment that has all of its batches; ``why`` says why it is not a segment. Of a
+    it has none. ``copied`` names the segment that has all of its batches; ``why`` says why it is not a segment, or,
+    of a copy, that other bytes follow where offsets are missing. Of a
     segment without batches, ``floor`` and ``ceiling`` are the limits of the offsets that are missing around it.
+    ``named_end`` is the log end that side files prove, -1 for none: only the last segment has it.
     """
 
     name: str
@@ -40,6 +42,7 @@ class SegmentPlace:
     order: OffsetOrder | None = None
     copied: str = ""
     why: str = ""
+    named_end: int = -1
 
     @property
     def offsets(self) -> tuple[int | None, int | None]:
@@ -281,6 +284,9 @@ def _without_batches(one: _Survey, places: list[SegmentPlace], start: int, copie
         floor = one.base - 1
     empty = "no readable batch in it" if one.order is None or one.order.head is None else ""
     why = one.why or empty or "other segments have all its offsets, in other batches"
+    if copied:
+        damaged = (ceiling is None or floor + 1 < ceiling) and _last_of(one.order) is None
+        why = f"its batches are copies of those in {copied}, its other bytes cannot be read" if damaged else ""
     return SegmentPlace(one.name, one.name.removesuffix(".swap"), floor, ceiling, copied=copied, why=why)
 
 

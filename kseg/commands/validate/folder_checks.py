@@ -14,7 +14,7 @@ from dataclasses import replace
 from kseg.commands.validate.metadata_log_checks import check_metadata_log
 from kseg.commands.validate.partition_checks import AFTER_THE_END, PartitionChecks
 from kseg.commands.validate.partition_side_files import is_being_deleted
-from kseg.commands.validate.partition_state import Extent, with_lost_end
+from kseg.commands.validate.partition_state import Extent, end_of_lost, with_lost_end
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import READ_ERROR, RULES, Finding, Report, do_nothing
 from kseg.format.checks.compaction_evidence import COMPACTED_TOPICS
@@ -139,7 +139,8 @@ class _FolderChecks:
         if file.active and not checks.extent:
             self._check_zeros(file, result, self._checkpoint_offsets(folder))
         grown = file.active and self._was_written_since(result)
-        checks.add_segment(name, result.facts, grown=grown, zeros="zero-tail" in result.found)
+        zeros, lost = "zero-tail" in result.found, end_of_lost(result)
+        checks.add_segment(name, result.facts, grown=grown, zeros=zeros, end_of_lost=lost)
         self._check_indexes(file, result)
         if file.active and self._indexes[folder]:
             checks.side_files.check_missing(name, self._log_start(folder))

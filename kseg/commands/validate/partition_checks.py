@@ -77,13 +77,15 @@ class PartitionChecks:
     @property
     def extent(self) -> Extent | None:
         """The extent of the log after all segments were added; None without segments."""
-        return Extent(self._history.bases[0], self._history.end) if self._history.bases else None
+        return Extent(self._history.bases[0], self._history.known_end) if self._history.bases else None
 
-    def add_segment(self, name: str, facts: SegmentFacts | None, *, grown: bool, zeros: bool) -> None:
+    def add_segment(
+        self, name: str, facts: SegmentFacts | None, *, grown: bool, zeros: bool, end_of_lost: int = 0
+    ) -> None:
         """Check the next segment and add it to the state.
 
         ``facts`` is None if the segment could not be read. ``grown``: a broker has written to it since. ``zeros``: it
-        ends with zeros.
+        ends with zeros. ``end_of_lost`` is the offset after a lost batch at its end.
         """
         base = base_offset_of(name) or 0
         history = self._history
@@ -100,12 +102,15 @@ class PartitionChecks:
             self._check_producers(facts, report)
             self._check_aborts(name, facts)
         history.bases.append(base)
-        if facts is None or facts.disorder or (facts.damaged and not facts.intact_end) or grown:
-            history.end = None
-            history.holes = True
+        history.end, known = None, history.known_end
+        if facts is None or facts.disorder or grown:
+            history.known_end = None
         else:
             end = base if facts.last_offset is None else max(base, facts.last_offset + 1)
-            history.end = max(end, history.end or 0) if self._is_out_of_order(facts) else end
+            end = max(end, known or 0) if self._is_out_of_order(facts) else end
+            intact = not facts.damaged or facts.intact_end
+            history.end, history.known_end = end if intact else None, end if intact else max(end, end_of_lost)
+        history.holes |= history.end is None
         history.name = name
         history.zeros = zeros
         if facts is not None:

@@ -140,13 +140,15 @@ class PartitionSideFiles:
             self._report_for(name)(Finding("orphaned-index", 0, offset=int(name[:20]), facts={"log": log}))
 
     def _check_position(self, offset: int, name: str) -> None:
-        end = self._state.end
+        end, known_end = self._state.end, self._state.known_end
         if not self._state.bases or not local_files.exists(self._path(name)):
             return
-        if end is not None:  # a metadata log can end before its newest snapshot, which has the records between them
-            end = max(end, *(found[0] for other in self._names if (found := snapshot_id(other))), 0)
-        facts = {"offset": offset, "end": end}
-        if end is not None and offset > end:
+        if (
+            known_end is not None
+        ):  # a metadata log can end before its newest snapshot, which has the records between them
+            known_end = max(known_end, *(found[0] for other in self._names if (found := snapshot_id(other))), 0)
+        facts = {"offset": offset, "end": known_end}
+        if known_end is not None and offset > known_end:
             self._report_for(name)(Finding("snapshot-behind-log", 0, offset=offset, facts=facts))
         elif offset not in self._kept_snapshots:
             self._report_for(name)(Finding("stray-snapshot", 0, offset=offset, facts=facts))
@@ -238,7 +240,7 @@ class PartitionSideFiles:
         except (KsegError, ValueError, OSError):
             return  # reported for the checkpoint itself
         report = self._report_for(name)
-        end = self._state.end
+        end = self._state.known_end
         for at, entry in entries:
             if end is not None and entry.start_offset > end:
                 why = f"it starts at offset {entry.start_offset}, but the log ends at {end}"

@@ -33,11 +33,16 @@ class Extent(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionState:
-    """The state of a partition after the segments so far. ``end`` is exclusive, None if unknown."""
+    """The state of a partition after the segments so far. Ends are exclusive, None if unknown.
+
+    ``end`` is that of the log, ``known_end`` that of its valid batches and of lost ones whose headers have offsets. The
+    two differ if bytes at the end are lost.
+    """
 
     # The base offsets of the segments.
     bases: list[int] = field(default_factory=list)
     end: int | None = None
+    known_end: int | None = None
     name: str = ""
     zeros: bool = False
     holes: bool = False
@@ -199,6 +204,16 @@ def with_lost_end(result: FileResult, bases: Sequence[int]) -> FileResult:
     bounded = last._replace(offset=first, last_offset=end - 1)
     found = (replace(one, finding=bounded) if one.finding is last else one for one in result.verdicts)
     return replace(result, verdicts=tuple(found))
+
+
+def end_of_lost(result: FileResult) -> int:
+    """Return the offset after a lost batch at the end of a segment, by its header; 0 without one.
+
+    An incomplete batch does not count: a broker truncates the log there.
+    """
+    lost = (each.finding for each in result.verdicts if each.finding.rule in LOSING)
+    ends = (one.last_offset for one in lost if one.end == result.summary.bytes and not _is_open(one))
+    return 1 + max((last for last in ends if last is not None), default=-1)
 
 
 def _is_open(lost: Finding) -> bool:
