@@ -75,6 +75,6 @@ class AnotherCluster:
         return bytes(batch[: layout.RECORD_BATCH_OVERHEAD]) != before
 
 
-def last_batch(first_offset: int, last_offset: int) -> bytes:
-    """Return a batch without records, as the cleaner keeps one: the end of a log, and so its next offset, stays."""
+def empty_batch(first_offset: int, last_offset: int) -> bytes:
+    """Return a batch without records, as the cleaner keeps one: its offsets do not seem lost, and the log's end stays."""
     return build_batch([], base_offset=first_offset, last_offset=last_offset, partition_leader_epoch=LEADER_EPOCH)

@@ -170,7 +170,7 @@ def _joined(
         findings += done.findings
         check_size(tally)
         proof.read_framing()
-    proof.finish(log.file)
+    proof.finish()
     return tally, findings
 
 

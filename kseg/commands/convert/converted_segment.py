@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
-from kseg.commands.convert import another_cluster as another_clusters
 from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.convert.transcode import Conversion, Transcoder
 from kseg.errors import KsegError, UnreadableError
@@ -56,7 +55,7 @@ def rewrite(
     transcribe(open_source(source), log.file, proof, tally, plan, report, progress, order)
     if proof.first_offset is not None:
         tally.first_offset, tally.last_offset = proof.first_offset, proof.last_offset
-    proof.finish(log.file)
+    proof.finish()
     return tally
 
 
@@ -212,7 +211,6 @@ class ReadBackCheck:
         self._plan = plan
         self._opener = DeepIterator(self._wrong)
         self._builder: IndexBuilder | None = None
-        self._written_offset = -1
         self._start = 0
         self._position = 0
         self._records = 0
@@ -244,18 +242,8 @@ class ReadBackCheck:
                 self._add(window.batches, 0, window.batches.count, window.batches.base_offset[0])
             self._whole(result)
 
-    def finish(self, log: IO[bytes]) -> None:
-        """Keep the end of a log whose last batches were left out, and write the last entries of the indexes."""
-        tally = self._tally
-        if self._plan.another_cluster and tally.last_offset is not None and self._written_offset < tally.last_offset:
-            first = max(self._written_offset + 1, tally.first_offset or 0)
-            log.write(batch := another_clusters.last_batch(first, tally.last_offset))
-            log.flush()
-            tally.entries_after += 1
-            tally.codecs_after["none"] += 1
-            tally.bytes_after += len(batch)
-            tally.largest_after = max(tally.largest_after, len(batch))
-            self.read_framing()
+    def finish(self) -> None:
+        """Write the last entries of the indexes."""
         if self._builder is not None:
             self._builder.finish()
 
@@ -298,7 +286,6 @@ class ReadBackCheck:
                 where = f"{self._tally.target}: offset {offset} does not fit a segment that starts at {self._start}"
                 raise KsegError(f"{where}: the segment would have to be split")
         self._builder.add(batches, first, stop)
-        self._written_offset = batches.last_offset[stop - 1]
 
     def _named_offset(self, otherwise: int) -> int:
         for name in (self._tally.target, self._tally.source):

@@ -255,12 +255,15 @@ class Transcoder:
             self._tally.lost_bytes += batches.size[row] if batches.crc_state[row] != CRC_BAD else 0
 
     def _leave_out(self, run: BatchRun) -> None:
-        """Count the batches that another cluster must not have."""
+        """Write a batch without records in place of each that another cluster must not have, and count it."""
         batches, rules = run.chunk.batches, self._another_cluster
         for row in range(run.row, run.stop):
             if rules and (kind := rules.removal_of(batches, row)):
                 count = max(0, batches.record_count[row])
-                self._tally.count_loss(kind, count, batches.base_offset[row], batches.last_offset[row])
+                first, last = batches.base_offset[row], batches.last_offset[row]
+                self._tally.count_loss(kind, count, first, last)
+                self._packer.flush()
+                self._count_written(memoryview(another_clusters.empty_batch(first, last)), 0)
 
     def _rewritten(self, run: BatchRun) -> tuple[memoryview, int]:
         """Return the bytes of a run as another cluster can have them, and how many batches are unchanged."""
