@@ -82,8 +82,9 @@ class FolderTask(NamedTuple):
 
 
 def decisions_of(steps: Iterable[PartitionSteps]) -> list[FolderTask]:
-    """Return what a person has to do before the start."""
-    return [FolderTask(one.folder, text) for one in steps for text in one.decisions]
+    """Return what a person has to do before the start, first about log directories: it concerns all partitions in them."""
+    found = [FolderTask(one.folder, text) for one in steps for text in one.decisions]
+    return sorted(found, key=lambda one: _partition_at(one.folder) is not None)
 
 
 def left_of(steps: Iterable[PartitionSteps]) -> list[FolderTask]:

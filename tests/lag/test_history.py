@@ -209,7 +209,9 @@ def test_a_later_commit_or_a_tombstone_wins_over_a_transaction_that_ends_after_i
     for offset, (minute, producer, value) in enumerate(writes, 1):
         is_marker = value is True
         pair = (struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 0)) if isinstance(value, bool) else (key, value)
-        fields = {"producer_id": producer, "producer_epoch": 0, "transactional": True} if producer > 0 else {}
+        fields: dict[str, Any] = (
+            {"producer_id": producer, "producer_epoch": 0, "transactional": True} if producer > 0 else {}
+        )
         record = PlainRecord(offset, *pair, START + minute * MINUTE)
         data += build_batch([record], base_offset=offset, control=is_marker, **fields)
     log.write_bytes(data)

@@ -61,7 +61,7 @@ def _rows(*arguments: object) -> tuple[int, list[dict[str, Any]]]:
     return done.exit_code, [*map(json.loads, done.stdout.splitlines())]
 
 
-def _found(log_dir: Path) -> tuple[int, set[tuple[object, ...]], set[int]]:
+def _found(log_dir: Path) -> tuple[int, set[tuple[Any, ...]], set[int]]:
     """Return the exit code of validate, its findings about the end of the log, and the offsets that it calls lost."""
     code, rows = _rows("validate", "--format", "jsonl", log_dir)
     found = [row for row in rows if row["kind"] == "finding"]

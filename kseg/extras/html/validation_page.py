@@ -13,7 +13,7 @@ from typing import TextIO
 
 from kseg.consequences import Consequence, consequence_of
 from kseg.extras.html import page
-from kseg.extras.html.collected import DAMAGED, LEVELS, UNDETERMINED, VALID, Collected, Group, PartitionTotal
+from kseg.extras.html.collected import DAMAGED, LEVELS, UNDETERMINED, VALID, WARNING, Collected, Group, PartitionTotal
 from kseg.extras.html.page import PageSection, table
 from kseg.findings import RULES, Finding, Rule, Severity, range_of_all
 from kseg.report.partition_damage import Damage, around
@@ -84,7 +84,8 @@ def headline(found: Collected, total: Summary) -> str:
         return "No errors" if total.warnings or total.infos else "No damage found"
     if total.verdict == "undetermined":
         return "No errors, but some data was not checked"
-    parts = [one for one in found.partitions.values() if (one.segments or one.level) and not one.damage.is_of_log_dir]
+    several = [one for one in found.partitions.values() if one.segments or one.level >= WARNING]
+    parts = [one for one in several if not one.damage.is_of_log_dir]
     noun = "folder" if found.framed else "partition"
     if len(parts) < 2:
         return "Damage found"
