@@ -419,7 +419,7 @@ def test_a_folder_without_segments_had_records(tmp_path: Path) -> None:
     (log_dir / "replication-offset-checkpoint").write_text("0\n1\norders 0 26\n")
     assert {row["action"] for row in rows(log_dir) if row["kind"] == "step"} >= {"create-segment", "start-emptied"}
     assert f"{log_dir}/orders-0: Do not start the broker as a leader" in " ".join(
-        invoke("doctor", log_dir).stdout.split()
+        invoke("doctor", "-v", log_dir).stdout.split()
     )
     (log_dir / "replication-offset-checkpoint").write_text("0\n1\norders 0 0\n")
     assert "start-emptied" not in {row["action"] for row in rows(log_dir) if row["kind"] == "step"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kseg.findings import Finding, Report
+from kseg.findings import Report
 from kseg.format.checks.batch_checks import CheckSettings, CheckState, batch_finding
 from kseg.format.checks.offset_checks import MUST_INCREASE, wrapper_gap
 from kseg.format.record import control_records
@@ -18,7 +18,7 @@ from kseg.format.record.default_records import skip_headers
 from kseg.format.record.framing import clamped
 from kseg.format.record.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
 from kseg.format.record.offset_evidence import shows_compaction
-from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.records_chunk import Chunk, record_finding
 from kseg.text import count_of
 
 #: The most findings of one rule about the records of one batch.
@@ -29,20 +29,6 @@ CODEC = CODEC_MASK
 CONTROL_BIT = CONTROL
 APPEND_TIME = LOG_APPEND_TIME
 TRANSACTIONAL_BIT = TRANSACTIONAL
-
-
-def record_finding(rule: str, chunk: Chunk, i: int, **facts: Any) -> Finding:
-    """Return a finding about one record. ``index`` is its index in the batch."""
-    row = chunk.records.batch[i]
-    offset = chunk.records.offset[i]
-    return Finding(
-        rule,
-        position=chunk.batches.position[row],
-        end=chunk.batches.position[row] + chunk.batches.size[row],
-        offset=offset,
-        last_offset=offset,
-        facts={"index": chunk.index + i - chunk.batches.first_record[row], "offset": offset, **facts},
-    )
 
 
 def _limited(chunk: Chunk, found: list[int]) -> Iterator[tuple[int, dict[str, int]]]:

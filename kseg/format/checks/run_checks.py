@@ -20,7 +20,7 @@ from kseg.findings import Finding, Policy, Report, Severity, do_nothing
 from kseg.format.checks import batch_checks, offset_checks, record_checks
 from kseg.format.checks.batch_checks import FUTURE_TOLERANCE_MS, CheckSettings, CheckState
 from kseg.format.checks.offset_checks import check_offsets, gap_before_part
-from kseg.format.checks.record_checks import check_wrapper_order, record_finding, update_compaction_evidence
+from kseg.format.checks.record_checks import check_wrapper_order, update_compaction_evidence
 from kseg.format.internal_topics import decode
 from kseg.format.record import columns, framing
 from kseg.format.record.columns import BatchColumns
@@ -28,7 +28,7 @@ from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES, RECORD_BATCH_OV
 from kseg.format.segment import outline
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.input_buffer import borrowed
-from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.records_chunk import Chunk, record_finding
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.sidefiles import registry
 from kseg.format.storage.file_access import Progress

@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 from kseg.errors import UnreadableError
 from kseg.findings import Report, do_nothing
-from kseg.format.checks.record_checks import record_finding
 from kseg.format.internal_topics.decode import (
     CONSUMER_OFFSETS,
     REMOTE_LOG_METADATA,
@@ -42,7 +41,7 @@ from kseg.format.internal_topics.state import (
 from kseg.format.messages.message_reader import jsonable
 from kseg.format.record.layout import INT32_MAX
 from kseg.format.record.memory import Needle
-from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.records_chunk import Chunk, record_finding
 from kseg.format.segment.row_filter import RecordCondition, among_rows, rows_with
 from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.storage import local_files

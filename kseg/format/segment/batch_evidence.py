@@ -44,12 +44,13 @@ class BatchChain:
 
     ``batches`` are (position, first offset, last offset); for a compressed v0 or v1 message both offsets are its last
     one. ``closed`` is whether a header, zeros or the end of the file follows, or the chain has the length up to which
-    it is read.
+    it is read. ``bare`` is the number of uncompressed v0 or v1 messages that it begins with.
     """
 
     batches: tuple[tuple[int, int, int], ...]
     end: int
     closed: bool
+    bare: int = 0
 
     @property
     def position(self) -> int:
@@ -270,6 +271,11 @@ def last_offset_of(data: bytearray, at: int) -> int:
 def is_wrapper(data: bytearray, at: int) -> bool:
     """Return whether a compressed v0 or v1 message begins at ``data[at]``: its offset is the last one in it."""
     return data[at + MAGIC_AT] < 2 and bool(data[at + LEGACY_ATTRIBUTES_AT] & CODEC_MASK)
+
+
+def is_bare_message(data: bytearray, at: int) -> bool:
+    """Return whether an uncompressed v0 or v1 message begins at ``data[at]``: a compressed message set can contain it."""
+    return data[at + MAGIC_AT] < 2 and not data[at + LEGACY_ATTRIBUTES_AT] & CODEC_MASK
 
 
 def legacy_crc_holds(buffer: InputBuffer, distance: int, size: int) -> bool:

@@ -16,6 +16,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
 
+from kseg.findings import Finding
 from kseg.format.compress.codecs import codec_name
 from kseg.format.record import columns, control_records, framing, layout
 from kseg.format.record.columns import BatchColumns, RecordColumns
@@ -388,3 +389,11 @@ class Chunk:
 
     def _bytes(self, row: int, at: int, size: int) -> bytes | None:
         return None if size < 0 else bytes(self.payload(row)[at : at + size])
+
+
+def record_finding(rule: str, chunk: Chunk, i: int, **facts: Any) -> Finding:
+    """Return a finding about one record. ``index`` is its index in the batch."""
+    row, offset = chunk.records.batch[i], chunk.records.offset[i]
+    at, size = chunk.batches.position[row], chunk.batches.size[row]
+    facts = {"index": chunk.index + i - chunk.batches.first_record[row], "offset": offset, **facts}
+    return Finding(rule, position=at, end=at + size, offset=offset, last_offset=offset, facts=facts)

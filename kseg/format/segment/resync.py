@@ -46,18 +46,33 @@ KEY_REACH = 256 * 1024
 
 
 def resynchronise(
-    buffer: InputBuffer, max_size: int, expected: int | None, floor: int | None, budget: ScanBudget, reach: int | None
+    buffer: InputBuffer,
+    max_size: int,
+    expected: int | None,
+    floor: int | None,
+    budget: ScanBudget,
+    reach: int | None,
+    *,
+    base: int = 0,
 ) -> ResyncResult:
     """Decide how to continue at the batch at the buffer's start, which is incomplete or has a wrong CRC.
 
     ``expected`` is the offset that should come next, ``floor`` the lowest that may come. At most ``reach`` bytes are
-    searched (None: all). The offsets of the findings are those that the batches around them leave.
+    searched (None: all). The offsets of the findings are those that the batches around them leave. ``base`` is the base
+    offset in the segment's name, 0 if unknown.
     """
-    return with_proved_offsets(buffer, _resynchronise(buffer, max_size, expected, floor, budget, reach), expected)
+    found = _resynchronise(buffer, max_size, expected, floor, budget, reach, base)
+    return with_proved_offsets(buffer, found, expected)
 
 
 def _resynchronise(
-    buffer: InputBuffer, max_size: int, expected: int | None, floor: int | None, budget: ScanBudget, reach: int | None
+    buffer: InputBuffer,
+    max_size: int,
+    expected: int | None,
+    floor: int | None,
+    budget: ScanBudget,
+    reach: int | None,
+    base: int,
 ) -> ResyncResult:
     damaged = _inspect(buffer, max_size)
     declared = _declared_size(buffer, damaged, max_size)
@@ -72,7 +87,7 @@ def _resynchronise(
     if follows:
         end = buffer.position + declared
         # The size field can still be wrong: a little too small, as large as two batches, or bytes of the batch are missing.
-        search = _search(buffer, max_size, floor, budget, damaged, keep=True, around=end)
+        search = _search(buffer, max_size, floor, budget, damaged, keep=True, around=end, base=base)
         ahead = (
             LOOK_AHEAD if follows == LIKELY and budget.allows(LOOK_AHEAD, buffer.position) else RECORD_BATCH_OVERHEAD
         )
@@ -83,7 +98,7 @@ def _resynchronise(
         if search.best and _contradicts(search.best, damaged, end):
             return lost_bytes(buffer, damaged, search, search.first_chain or search.best, expected)
         return bad_content(buffer, damaged, declared)
-    search = _search(buffer, max_size, floor, budget, damaged, keep=False)
+    search = _search(buffer, max_size, floor, budget, damaged, keep=False, base=base)
     search.run(reach and buffer.position + reach)
     if search.proved:
         return with_proved_size(buffer, damaged, search.proved)
@@ -195,6 +210,7 @@ def _search(
     *,
     keep: bool,
     around: int | None = None,
+    base: int = 0,
 ) -> ResyncScan:
     provable = damaged.magic == 2 and damaged.likely and buffer.available >= RECORD_BATCH_OVERHEAD
     proof = RunningCrc(buffer) if provable else None
@@ -203,7 +219,7 @@ def _search(
     )
     return ResyncScan(
         buffer, max_size, _next_offset(damaged, floor), floor, budget, proof,
-        keep=keep, around=around, declared_end=declared_end,
+        keep=keep, around=around, declared_end=declared_end, base=base,
     )  # fmt: skip
 
 

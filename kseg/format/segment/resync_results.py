@@ -213,6 +213,8 @@ def _reason(buffer: InputBuffer, damaged: DamagedBatch, search: ResyncScan, end:
     zeros = ""
     if stop - begin >= REPORTED_ZEROS:
         zeros = f"; {stop - begin:,} of them, from byte {begin}, are zeros{buffer.describe_zeros(begin, stop)}"
+    if search.inner:
+        zeros += f"; {count_of(search.inner, 'message')} in them can be of a compressed set, with unknown offsets"
     if not damaged.likely:
         at_size = "" if damaged.legal or damaged.size is None else f" (its size field would be {damaged.size})"
         return f"no batch header starts here{at_size}{zeros}"
@@ -254,7 +256,7 @@ def damaged_tail(buffer: InputBuffer, damaged: DamagedBatch, search: ResyncScan)
         why = f"{why}; {_claim(damaged.offset, damaged.last_offset)}"
     lost = Finding("lost-bytes", began, zeros, facts={"bytes": written, "why": why})
     findings = (*_size_findings(damaged, zeros, size), lost)
-    return _torn(buffer, findings, zeros, written, recognised=damaged.likely)
+    return _torn(buffer, findings, zeros, written, recognised=damaged.likely or search.inner > 0)
 
 
 def _claim(first: int | None, last: int) -> str:

@@ -32,6 +32,7 @@ from kseg.format.segment.batch_evidence import (
     LOOK_AHEAD,
     BatchChain,
     how_likely_batch_begins,
+    is_bare_message,
     is_valid_batch,
     last_offset_of,
 )
@@ -93,7 +94,8 @@ class ResyncScan:
     header can't be right: a chain that ends after it is not in a value of that batch. With ``around``, a file position,
     only a chain is searched that begins before and reaches it (see ``_reaches``). After ``run``: ``proved`` is the true
     whole size of the damaged batch, ``best`` the chain to continue with, ``at`` the position up to which the file was
-    searched, ``zeros`` the longest run of zeros as (first byte, byte after it), ``last_zeros`` the last run.
+    searched, ``zeros`` the longest run of zeros as (first byte, byte after it), ``last_zeros`` the last run, ``inner``
+    the number of messages that were skipped because their offsets are those of a compressed message set (below ``base``).
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class ResyncScan:
         keep: bool,
         around: int | None = None,
         declared_end: int | None = None,
+        base: int = 0,
     ) -> None:
         self.began = buffer.position
         self.at = self.began + 1
@@ -115,6 +118,7 @@ class ResyncScan:
         self.best: BatchChain | None = None
         self.zeros = (0, 0)
         self.last_zeros = (0, 0)
+        self.inner = 0
         self.ended = False
         self._buffer = buffer
         self._max_size = max_size
@@ -125,6 +129,7 @@ class ResyncScan:
         self._keep = keep
         self._around = around
         self._declared_end = declared_end
+        self._base = base
         self._skipped: BatchChain | None = None
         self._decided = False
         self._limit: int | None = None
@@ -255,7 +260,23 @@ class ResyncScan:
             chain = self._chain(self.at)
             if chain is not None:
                 self.at = chain.end
+                chain = self._without_inner(chain)
+            if chain is not None:
                 self._rank(chain)
+
+    def _without_inner(self, chain: BatchChain) -> BatchChain | None:
+        """Return a chain without the messages of a compressed v0 or v1 set at its begin, None if it has no others.
+
+        If the header of a set is lost, and its codec stored the messages as they are, they look like messages of the log.
+        Their offsets are relative to the set, so they are below the base offset of the segment.
+        """
+        inner = 0
+        while inner < chain.bare and chain.batches[inner][1] < self._base:
+            inner += 1
+        self.inner += inner
+        if inner == len(chain.batches):
+            return None
+        return BatchChain(chain.batches[inner:], chain.end, chain.closed, chain.bare - inner) if inner else chain
 
     def _rank(self, chain: BatchChain) -> None:
         """Choose between the best chain so far and a later one."""
@@ -309,18 +330,20 @@ class ResyncScan:
         """Return the chain that begins at that position, None if no batch with a valid CRC begins there."""
         buffer = self._buffer
         batches: list[tuple[int, int, int]] = []
-        stop = position + LOOK_AHEAD
+        bare, stop = 0, position + LOOK_AHEAD
         while not batches or position < stop:
             size = self._good_batch(position, first=not batches)
             if not size:
                 break
             at = position - buffer.shift
+            if bare == len(batches) and is_bare_message(buffer.data, at):
+                bare += 1
             batches.append((position, framing.read_int64(buffer.data, at), last_offset_of(buffer.data, at)))
             position += size
         if not batches:
             return None
         closed = position >= stop or bool(how_likely_batch_begins(buffer, position - buffer.position, self._max_size))
-        return BatchChain(tuple(batches), position, closed)
+        return BatchChain(tuple(batches), position, closed, bare)
 
     def _good_batch(self, position: int, *, first: bool) -> int:
         """Return the size in bytes of the batch at that position, 0 if there is none or its CRC is wrong."""

@@ -102,6 +102,7 @@ class SegmentReader:
         self._split_end = INT64_MAX if source.split_end is None else source.split_end
         self._next_offset: int | None = None
         self._floor = self.name_offset
+        self._base = self.name_offset or 0  # no batch is below it; 0 if one is, because the name is wrong
         self._found_any = False
         self._pending: resync_results.ResyncResult | None = None
         self._first_bytes = b""
@@ -229,6 +230,7 @@ class SegmentReader:
         # The offsets of a batch with a wrong CRC are used only if they are likely.
         if batches.crc_state[row] != columns.CRC_BAD or (expected is not None and 0 <= last - expected < LIKELY_STEP):
             self._next_offset = self._floor = last + 1
+            self._base = self._base if self._base <= last else 0
             if before is not None and batches.base_offset[row] != before:
                 # The CRC does not cover the base offset. If it is too high, the batches after it must not seem to go back.
                 self._floor = min(before, last + 1)
@@ -265,7 +267,9 @@ class SegmentReader:
         if not (self._found_any or self._first_bytes):
             buffer.fill(file_type.HEAD)
             self._first_bytes = bytes(buffer.view[buffer.start : min(buffer.start + file_type.HEAD, buffer.end)])
-        outcome = resync.resynchronise(buffer, self._max_size, self._expected(), self._floor, self._budget, reach)
+        outcome = resync.resynchronise(
+            buffer, self._max_size, self._expected(), self._floor, self._budget, reach, base=self._base
+        )
         if outcome.torn and buffer.failed:
             # The read error, already reported, is the reason for the missing bytes: they are unread, not lost.
             self.damaged = True
