@@ -317,7 +317,8 @@ def _with_attempts(settings: Mapping[str, Any]) -> dict[str, Any]:
     names = ("AWS_MAX_ATTEMPTS", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CONFIG_FILE")
     if "retries" in given or _sets_attempts(*map(os.environ.get, names)):
         return given
-    return {**given, "retries": {"total_max_attempts": S3_ATTEMPTS}}
+    # A machine without a free moment needs more than the five seconds of s3fs for a connection.
+    return {"connect_timeout": 20, **given, "retries": {"total_max_attempts": S3_ATTEMPTS}}
 
 
 @lru_cache(maxsize=1)
