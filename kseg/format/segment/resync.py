@@ -7,6 +7,9 @@ the next batch begins where the size field says. For other damage, ``resync_sear
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from kseg.format.record import framing
 from kseg.format.record.layout import (
     HEADER_SIZE_UP_TO_MAGIC,
@@ -61,18 +64,17 @@ def resynchronise(
     searched (None: all). The offsets of the findings are those that the batches around them leave. ``base`` is the base
     offset in the segment's name, 0 if unknown.
     """
-    found = _resynchronise(buffer, max_size, expected, floor, budget, reach, base)
-    return with_proved_offsets(buffer, found, expected)
+    search_of = partial(_search, buffer, max_size, floor, budget, base=base)
+    return with_proved_offsets(buffer, _resynchronise(buffer, max_size, expected, budget, reach, search_of), expected)
 
 
 def _resynchronise(
     buffer: InputBuffer,
     max_size: int,
     expected: int | None,
-    floor: int | None,
     budget: ScanBudget,
     reach: int | None,
-    base: int,
+    search_of: Callable[..., ResyncScan],
 ) -> ResyncResult:
     damaged = _inspect(buffer, max_size)
     declared = _declared_size(buffer, damaged, max_size)
@@ -87,7 +89,7 @@ def _resynchronise(
     if follows:
         end = buffer.position + declared
         # The size field can still be wrong: a little too small, as large as two batches, or bytes of the batch are missing.
-        search = _search(buffer, max_size, floor, budget, damaged, keep=True, around=end, base=base)
+        search = search_of(damaged, keep=True, around=end)
         ahead = (
             LOOK_AHEAD if follows == LIKELY and budget.allows(LOOK_AHEAD, buffer.position) else RECORD_BATCH_OVERHEAD
         )
@@ -98,7 +100,7 @@ def _resynchronise(
         if search.best and _contradicts(search.best, damaged, end):
             return lost_bytes(buffer, damaged, search, search.first_chain or search.best, expected)
         return bad_content(buffer, damaged, declared)
-    search = _search(buffer, max_size, floor, budget, damaged, keep=False, base=base)
+    search = search_of(damaged, keep=False)
     search.run(reach and buffer.position + reach)
     if search.proved:
         return with_proved_size(buffer, damaged, search.proved)
