@@ -131,8 +131,11 @@ def test_an_incomplete_batch_hides_no_lost_end(tmp_path: Path) -> None:
 
 @pytest.mark.fuzz
 def test_a_segment_that_a_copy_of_another_replaced_is_lost(tmp_path: Path) -> None:
-    """Each segment of a log can be overwritten, with a whole copy or with one that is cut."""
-    for case in range(cases(25)):
+    """Each segment of a log can be overwritten, with a whole copy or with one that is cut.
+
+    In case 89 a copy has one whole batch, whose offset differs from the name in one bit, as after damage to a header.
+    """
+    for case in {*range(cases(25)), 89}:
         dice = random.Random(case)
         log = _TrueLog(dice, least=2)
         log_dir = tmp_path / str(case)

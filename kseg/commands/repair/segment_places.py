@@ -59,7 +59,7 @@ def find_places(folder: Path, names: Sequence[str], *, merged: bool = False) -> 
     """
     surveys: list[_Survey] = []
     for name in names:
-        surveys.append(_survey(folder, name, surveys[-1].order if surveys else None))
+        surveys.append(_survey(folder, name, surveys[-1].order if surveys else None, names))
     found = [one for one in surveys if one.first is not None]
     placed, covered = _without_overlaps(sorted(found, key=_Survey.key))
     placed = [one for n, one in enumerate(placed) if not _name_contradicts_one_header(one, placed[:n], placed[n + 1 :])]
@@ -135,16 +135,36 @@ def _open(folder: Path, name: str, target: str) -> Source:
     return source
 
 
-def _survey(folder: Path, name: str, previous: OffsetOrder | None) -> _Survey:
-    """Read a segment; ``previous`` is the order of the one before it by name."""
+def _survey(folder: Path, name: str, previous: OffsetOrder | None, names: Sequence[str]) -> _Survey:
+    """Read a segment; ``previous`` is the order of the one before it by name, ``names`` are all segments."""
     before = AdjacentBatches(_last_of(previous), None, ends=named_ends(folder / name))
     try:
         order = find_order(lambda: _open(folder, name, name), ceiling_of(name), neighbours=before, moves=True)
-        if order.head is None:  # the name contradicts all of its batches
+        # If no batch stays, the name contradicts all of them.
+        if order.head is None or _is_copy(folder, name, order, names):
             order = find_order(lambda: _open(folder, name, ""), moves=True)
     except NotASegmentError as error:
         return _Survey(folder, name, None, str(error).removeprefix(": ").removeprefix(f"{folder / name}: "))
     return _Survey(folder, name, order)
+
+
+def _is_copy(folder: Path, name: str, order: OffsetOrder, names: Sequence[str]) -> bool:
+    """Return whether a segment's only batch was corrected, and another segment has it at its stored offset.
+
+    If the names of both differ in one bit, so do the offsets: of a segment that another one's copy replaced.
+    """
+    if order.head != order.tail or order.head is None or not (by := order.corrected.get(order.head.position)):
+        return False
+    stored = order.head.beginning_at(order.head.low - by)
+    others = [one for one in names if one != name and (base_offset_of(one) or 0) <= stored.low]
+    if not others:
+        return False
+    try:
+        with SegmentReader(_open(folder, others[-1], others[-1])) as reader:
+            found = next((one for one in batches_of(reader) if one.high >= stored.low), None)
+    except NotASegmentError:
+        return False
+    return found is not None and (found.low, found.high, found.crc) == (stored.low, stored.high, stored.crc)
 
 
 def _last_of(order: OffsetOrder | None) -> LocatedBatch | None:
