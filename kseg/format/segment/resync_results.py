@@ -219,7 +219,9 @@ def _reason(buffer: InputBuffer, damaged: DamagedBatch, search: ResyncScan, end:
         at_size = "" if damaged.legal or damaged.size is None else f" (its size field would be {damaged.size})"
         return f"no batch header starts here{at_size}{zeros}"
     if damaged.legal:
-        return "a batch header starts here, but its CRC is wrong and no valid batch follows" + zeros
+        inside = damaged.size is not None and end < damaged.position + LOG_OVERHEAD + damaged.size
+        why = "a valid batch begins before its end" if inside else "no batch begins where it would end"
+        return f"a batch header starts here, but its CRC is wrong and {why}{zeros}"
     return f"a batch header starts here, but its size field is {damaged.size}{zeros}"
 
 
