@@ -57,6 +57,18 @@ def test_a_range_is_what_a_full_read_has_of_it(folder: Path) -> None:
         ]
 
 
+def test_each_record_has_its_sequence(tmp_path: Path) -> None:
+    """Sequences begin at 0 and continue with 0 after 2^31 - 1. Without an idempotent producer they are -1 (KIP-98)."""
+    path, batches, offset = tmp_path / f"{0:020}.log", [], 0
+    for base_sequence in (0, 7, 2**31 - 2, -1):
+        records = [PlainRecord(offset + n, None, b"v", 1_600_000_000_000) for n in range(3)]
+        batches.append(build_batch(records, producer_id=base_sequence and 9, base_sequence=base_sequence))
+        offset += 3
+    path.write_bytes(b"".join(batches))
+    found = [record.sequence for record in kseg.open_segment(path).records()]
+    assert found == [0, 1, 2, 7, 8, 9, 2**31 - 2, 2**31 - 1, 0, -1, -1, -1]
+
+
 def test_an_index_saves_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look-up by offset or time in a large segment reads a part of it."""
     path = tmp_path / "00000000000000000000.log"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from kseg.format.log_loader.recovery_plan import plan_partition
 from tests.support.fuzzing import cases
 from tools.lab import load_cases
-from tools.lab.load_oracle import prediction
+from tools.lab.load_oracle import Producers, add_snapshot, prediction
 from tools.lab.load_scenes import Case
 
 CASES = dict(load_cases.cases())
@@ -26,7 +27,11 @@ def test_each_way_in_which_loading_ends_is_predicted(name: str, tmp_path: Path) 
     made: Case = CASES[name]
     folder = tmp_path / "topic-0"
     made.put(folder)
-    predicted = json.loads(json.dumps(prediction(plan_partition(str(folder), made.start))))
+    snapshots: dict[str, Producers] = {}
+    predicted = prediction(plan_partition(str(folder), made.start, partial(add_snapshot, snapshots)))
+    predicted = json.loads(json.dumps({**predicted, "snapshots": snapshots}))
+    kept = outcome.pop("snapshots", {})
+    assert {name: kept.get(name) for name in snapshots} == predicted.pop("snapshots")
     assert {key: outcome.get(key) for key in predicted} == predicted
 
 

@@ -18,7 +18,7 @@ from kseg.format.compress import codecs
 from kseg.format.log_loader.recovery_plan import BrokerStart
 from kseg.format.record.crc import crc32c
 from kseg.format.sidefiles.indexes import OFFSET_ENTRY
-from kseg.format.sidefiles.producer_snapshot import ENTRY
+from kseg.format.sidefiles.producer_snapshot import ENTRY, ProducerState, packed
 from tests.support import damage
 from tools.lab.load_log import VERSION, LoadLog
 from tools.lab.load_oracle import outcome
@@ -45,12 +45,17 @@ class _Made:
     start: BrokerStart = _UNCLEAN
     files: Mapping[str, bytes | None] = field(default_factory=dict)
     do: Callable[[Folder], None] = lambda folder: None
+    #: Whether only the source's first segment is there, besides ``files``.
+    alone: bool = False
 
 
 def cases() -> Iterator[tuple[str, Case]]:
     """Yield each case with its name."""
     for name, made in _CASES.items():
-        folder: Folder = {**source(made.source), **made.files}
+        folder: Folder = dict(source(made.source))
+        if made.alone:
+            _keep_first_segment(folder)
+        folder |= made.files
         made.do(folder)
         yield name, Case(0, folder, made.start, (name,))
     yield from of_rules()
@@ -110,7 +115,7 @@ def _only(*parts: bytes) -> dict[str, bytes | None]:
     return {_log(0): b"".join(parts), f"{0:020d}.index": b"", f"{0:020d}.timeindex": b""}
 
 
-def _without_source(folder: Folder) -> None:
+def _keep_first_segment(folder: Folder) -> None:
     for name in list(folder):
         if name[:20].isdigit() and not name.startswith(f"{0:020d}."):
             del folder[name]
@@ -131,13 +136,13 @@ def _snapshot(*open_: tuple[int, int]) -> bytes:
 
 
 def _transactions(*parts: bytes, start: BrokerStart = _UNCLEAN, **files: bytes) -> _Made:
-    return _Made(TRANSACTIONS, start, {**_only(*parts), **files}, _without_source)
+    return _Made(TRANSACTIONS, start, {**_only(*parts), **files}, alone=True)
 
 
 def _split(*offsets: int) -> _Made:
     """A segment whose offsets its indexes cannot have, so that it is split; each batch gets an entry of an index."""
     start = BrokerStart(False, index_interval=0, index_bytes=1200)
-    return _Made(start=start, files=_only(*(_data(offset, -1, 0) for offset in offsets)), do=_without_source)
+    return _Made(start=start, files=_only(*(_data(offset, -1, 0) for offset in offsets)), alone=True)
 
 
 def _transactions_with(version: bytes) -> _Made:
@@ -233,7 +238,12 @@ _CASES: dict[str, _Made] = {
     "control-type": _transactions(_data(0), _end(1, b"\0\0\0\2"), _data(2)),
     "control-value-short": _transactions(_data(0), _end(1, _COMMIT, value=b"\0\0")),
     "open-in-snapshot": _transactions(
-        _data(9, attributes=0), start=BrokerStart(False, 9, index_bytes=1200), **{f"{9:020d}.snapshot": _snapshot((1, 4))}
+        _data(4), start=BrokerStart(False, 9, index_bytes=1200),
+        **{_log(9): _data(9, attributes=0), f"{9:020d}.snapshot": _snapshot((1, 4))},
+    ),
+    "offset-0-in-snapshot": _transactions(
+        _data(0, 2, 0), start=BrokerStart(False, 1, index_bytes=1200),
+        **{_log(1): _data(1, attributes=0), f"{1:020d}.snapshot": packed([ProducerState(2, 0, 7, 0, 0, 1 << 40, 0, None)])},
     ),
     # A batch that is smaller than its header.
     "small-batch-at-end": _Made(
@@ -252,7 +262,7 @@ def load() -> Iterator[dict[str, Any]]:
             folder = Path(work) / name / "topic-0"
             made.put(folder)
             row = outcome(kafka.load(folder, made.start))
-            yield {"case": name, **{key: row[key] for key in row if key not in ("error", "at", "snapshots")}}
+            yield {"case": name, **{key: row[key] for key in row if key not in ("error", "at")}}
 
 
 def recorded() -> dict[str, dict[str, Any]]:

@@ -40,7 +40,7 @@ def disagreements(seeds: Iterable[int]) -> Iterator[tuple[Case, str]]:
             folder = Path(work) / f"{seed}" / (DELETED if seed % 20 == 0 else "topic-0")
             made.put(folder)
             snapshots: dict[str, Producers] = {}
-            plan = plan_partition(str(folder), made.start, partial(_add_snapshot, snapshots))
+            plan = plan_partition(str(folder), made.start, partial(add_snapshot, snapshots))
             predicted = prediction(plan)
             if "files" in predicted:
                 predicted["snapshots"] = snapshots
@@ -85,7 +85,7 @@ def outcome(answer: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _add_snapshot(snapshots: dict[str, Producers], offset: int, producers: Iterable[ProducerState]) -> None:
+def add_snapshot(snapshots: dict[str, Producers], offset: int, producers: Iterable[ProducerState]) -> None:
     snapshots[file_name(offset, ".snapshot")] = sorted(producers, key=attrgetter("producer_id"))
 
 
