@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import UUID
 
 import click
 import pytest
@@ -55,13 +56,13 @@ def test_opposite_flags_are_an_error(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_names_in_repeated_options_are_given_once(tmp_path: Path) -> None:
-    """Two severities of a rule, and two schemas for an id or a subject, contradict each other."""
+    """Two severities of a rule, and two schemas for an id, a UUID or a subject, contradict each other."""
     with pytest.raises(UsageError, match="crc-mismatch has two severities"):
         Policy.parse(["crc-mismatch=warning", "crc-mismatch=ignore"])
     assert Policy.parse(["crc-mismatch=warning", "crc-mismatch=warning"])
     for name, text in (("a", '"string"'), ("b", '"long"')):
         (tmp_path / f"{name}.avsc").write_text(text)
-    for place in ("7", "orders-value"):
+    for place in ("7", "orders-value", str(UUID(int=7))):
         named = [text for name in "ab" for text in ("--schema-file", f"{place}={tmp_path / name}.avsc")]
         refused = kseg("dump", "--deep", *named, PLAIN)
-        assert (refused.returncode, "give each id and each subject once" in refused.stderr) == (2, True)
+        assert (refused.returncode, "give each id, UUID and subject once" in refused.stderr) == (2, True)

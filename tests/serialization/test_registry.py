@@ -76,6 +76,24 @@ def test_a_registry_that_is_not_there_is_asked_once() -> None:
     assert {row["value_error"] for row in rows[:-1]} == {f"registry http://127.0.0.1:{port}: Connection refused"}
 
 
+def test_an_error_of_one_schema_is_not_one_of_others(registry: Registry, url: str) -> None:
+    """A registry that cannot read one schema, or has no time for it, is asked for the next one, but not for ever."""
+    paths = [f"/schemas/ids/{number}" for number in range(100, 106)]
+    registry.broken = dict(zip(paths, (500, 429, 503, 500, 500, 500), strict=True))
+    source = client.Registry(url)
+    for number in (100, 101, 100, 2, 102, 103):
+        if number == 2:
+            assert source.by_id(number, "")
+        else:
+            with pytest.raises(SchemaError, match=r"HTTP (500|429|503)"):
+                source.by_id(number, "")
+    assert len(registry.requests) == len(set(registry.requests)) == 5
+    for number in (104, 105, 3):
+        with pytest.raises(SchemaError, match="HTTP 500"):
+            source.by_id(number, "")
+    assert len(registry.requests) == 6
+
+
 def test_a_silent_registry_has_a_limit(registry: Registry, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that accepts and does not answer does not hold up the run."""
     registry.delay = 1

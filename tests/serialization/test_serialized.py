@@ -7,6 +7,7 @@ import io
 import json
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow.parquet
 import pytest
@@ -91,6 +92,19 @@ def test_a_value_that_does_not_decode_stays_with_the_reason() -> None:
     assert "payload: \0\0\0\0\2" in done.stdout
 
 
+def test_a_file_with_a_uuid_is_for_no_other_schema(tmp_path: Path) -> None:
+    """Two versions of a schema differ: a value of the other one could be decoded to a wrong value."""
+    (tmp_path / "order.avsc").write_text('"bytes"', encoding="utf-8")
+    for name in "ab":
+        (tmp_path / f"{name}.json").write_text("{}", encoding="utf-8")
+    files = [f"{UUID(int=n)}={tmp_path / name}" for n, name in enumerate(("order.avsc", "a.json", "b.json"))]
+    given = [text for file in files for text in ("--schema-file", file)]
+    for more in ([], ["--value-as", "avro"]):
+        done = invoke("dump", FIXTURE / "orders-0", *given, *more, "--format", "jsonl")
+        row = json.loads(done.stdout.splitlines()[0])
+        assert (row["value_decoded"], row["value_error"]) == (None, "schema 2 is not known")
+
+
 @pytest.mark.parametrize(
     ("files", "arguments", "message"),
     [
@@ -100,7 +114,7 @@ def test_a_value_that_does_not_decode_stays_with_the_reason() -> None:
         ({"a.json": "["}, ["--schema-file", "a.json"], "--schema-file a.json: the schema is not JSON"),
         ({"a.json": "1"}, ["--schema-file", "a.json"], "the schema is not a JSON Schema: expected an object"),
         ({"a.json": "{}", "b.json": "{}"}, ["--schema-file", "a.json", "--schema-file", "b.json"],
-         "--schema-file a.json and b.json: give each as ID=FILE or SUBJECT=FILE"),
+         "--schema-file a.json and b.json: give each as ID=FILE, UUID=FILE or SUBJECT=FILE"),
         ({}, ["--schemas", str(FIXTURE / "orders-0")], "orders-0: there are no schemas; offset 0: not JSON"),
         ({}, ["--registry", ""], "--registry: expected http://HOST"),
         ({}, ["--registry", "http://host:port"], "--registry: Port could not be cast"),

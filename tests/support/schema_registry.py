@@ -20,7 +20,8 @@ class Registry:
     """Registered schemas, as the JSON that the interface returns. ``texts`` replace the texts of schemas by subject.
 
     ``requests`` are the paths that were requested. With ``user`` ("name:password") other requests are rejected. Requests
-    wait ``delay`` seconds. In the mode IMPORT, schemas get the id and version of the request, unless ``imports`` is false.
+    wait ``delay`` seconds, and those of paths in ``broken`` get its status. In the mode IMPORT, schemas get the id and
+    version of the request, unless ``imports`` is false.
     """
 
     def __init__(self, texts: dict[str, str] | None = None) -> None:
@@ -28,6 +29,7 @@ class Registry:
         self.requests: list[str] = []
         self.user = ""
         self.delay = 0.0
+        self.broken: dict[str, int] = {}
         self.mode = "READWRITE"
         self.imports = True
         self._texts = texts or {}
@@ -132,6 +134,8 @@ def _handler(registry: Registry) -> type[BaseHTTPRequestHandler]:
             time.sleep(registry.delay)
             expected = f"Basic {base64.b64encode(registry.user.encode()).decode()}"
             status = 404 if answer is None else 200
+            if self.path in registry.broken:
+                status, answer = registry.broken[self.path], None
             if registry.user and self.headers.get("Authorization") != expected:
                 status, answer = 401, None
             data = json.dumps({"error_code": status * 100, "message": "no"} if answer is None else answer).encode()

@@ -210,8 +210,8 @@ class FieldDecoder:
         return known or (self._unnamed_for(found) if self._kind in (AUTO, STRUCT) and self._side == "value" else None)
 
     def _unnamed(self) -> list[Schema]:
-        """Return the schemas of files that were given without an id and a subject."""
-        return [schema for schema in self._schemas.all() if schema.id is None and schema.subject is None]
+        """Return the schemas of files that were given without a name."""
+        return [schema for schema in self._schemas.all() if schema.is_unnamed]
 
     def _unnamed_for(self, found: schema_ids.SchemaId) -> Schema | None:
         """Return the only unnamed schema for the first id that no source has. Another id has another schema."""
@@ -246,10 +246,10 @@ class FieldDecoder:
     def _reads_any_id(self, schema: Schema) -> bool:
         """Return whether values with an id that no source has are read with this schema.
 
-        It is named, is a file without an id, or is a JSON Schema, without which JSON is the same. Another schema, such as
-        that of a subject, could decode a value to a wrong one.
+        It is named, is a file without an id or a UUID, or is a JSON Schema, without which JSON is the same. Another schema,
+        such as that of a subject, could decode a value to a wrong one.
         """
-        return bool(self._argument) or schema.id is None or schema.type == JSON
+        return bool(self._argument) or (schema.id is None and schema.guid is None) or schema.type == JSON
 
     def _missing(self, found: schema_ids.SchemaId | None, prefix: bytes, subject: str) -> str:
         if not prefix and self._kind == STRUCT and not self._argument:

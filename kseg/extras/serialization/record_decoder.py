@@ -342,11 +342,13 @@ def _of_files(names: Iterable[str]) -> Iterator[Schema]:
             check_schema(own, SchemaSet(found))
         except SchemaError as error:
             raise UsageError(f"--schema-file {name}: {error}") from None
-        if own.id is None and own.subject is None and own.type != AVRO:  # Avro's can be found by their fingerprints
+        if own.is_unnamed and own.type != AVRO:  # Avro's can be found by their fingerprints
             if own.type in unnamed:
-                raise UsageError(f"--schema-file {unnamed[own.type]} and {name}: give each as ID=FILE or SUBJECT=FILE")
+                raise UsageError(
+                    f"--schema-file {unnamed[own.type]} and {name}: give each as ID=FILE, UUID=FILE or SUBJECT=FILE"
+                )
             unnamed[own.type] = name
-        place = own.subject if own.id is None else own.id
+        place = own.subject or own.guid if own.id is None else own.id
         if place is not None and places.setdefault(place, name) != name:
-            raise UsageError(f"--schema-file {places[place]} and {name}: give each id and each subject once")
+            raise UsageError(f"--schema-file {places[place]} and {name}: give each id, UUID and subject once")
         yield from found

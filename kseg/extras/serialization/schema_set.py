@@ -62,6 +62,11 @@ class Schema:
         return subject[1:].partition(":")[0] if subject.startswith(_CONTEXT) else ""
 
     @property
+    def is_unnamed(self) -> bool:
+        """Return whether it has no id, no GUID and no subject: it is a file that was given without a name."""
+        return self.id is None and self.guid is None and self.subject is None
+
+    @property
     def is_gone(self) -> bool:
         """Return whether the registry no longer has it: it is hard-deleted or replaced."""
         return self.deleted in ("hard", "replaced")
@@ -71,7 +76,9 @@ class Schema:
         """Return how messages name the schema."""
         if self.id is not None:
             return f"schema {self.id}"
-        return f"the schema of {self.subject}" if self.subject else "the schema"
+        if self.subject:
+            return f"the schema of {self.subject}"
+        return f"schema {self.guid}" if self.guid else "the schema"
 
 
 #: Decode bytes. The second argument are the bytes with message indexes from a header, None if the value begins with them.

@@ -39,6 +39,8 @@ _TIMEOUT, _MOST_SECONDS = 10, 30
 #: The bytes of an answer, and of a schema file.
 _MOST_BYTES = 16 << 20
 _MOST_ANSWERS = 10_000
+#: After so many failures one after the other the registry is not asked again.
+_MOST_FAILURES = 3
 _PIECE = 64 * 1024
 
 
@@ -59,8 +61,9 @@ def _trusting(ca_file: str | None) -> urllib.request.BaseHandler:
 class Registry:
     """A registry at a URL, which can have a path such as ``/contexts/.NAME``.
 
-    Each answer is kept. After a failed connection the registry is not asked again, so that a run does not wait for each
-    value. ``ca_file`` has the certificates to trust instead of the system's. Raises UsageError for a wrong URL or file.
+    Each answer is kept, also an error. After a failed connection the registry is not asked again, so that a run does not
+    wait for each value; an error of the server can concern one schema only. ``ca_file`` has the certificates to trust
+    instead of the system's. Raises UsageError for a wrong URL or file.
     """
 
     def __init__(self, url: str, ca_file: str | None = None) -> None:
@@ -83,6 +86,7 @@ class Registry:
         self._opener = urllib.request.build_opener(_NoRedirects, *trusted)
         self._answers: dict[str, Any] = {}
         self._failed = ""
+        self._failures = 0
 
     def by_id(self, number: int, subject: str) -> Schema | None:
         return self._schema(f"schemas/ids/{number}", id=number)
@@ -140,26 +144,44 @@ class Registry:
             if len(self._answers) >= _MOST_ANSWERS:
                 self._answers.clear()
             self._answers[path] = self._request(path)
-        return self._answers[path]
+        if isinstance(answer := self._answers[path], SchemaError):
+            raise answer
+        return answer
 
     def _request(self, path: str) -> Any:
+        """Return the JSON of an answer, None for HTTP 404, and an error that concerns this path only. Raises SchemaError."""
         request = urllib.request.Request(f"{self._url}/{path}", headers=self._headers)
         try:
             with self._opener.open(request, timeout=_TIMEOUT) as answer:
-                return json.loads(_bounded(answer))
+                found = json.loads(_bounded(answer))
+                self._failures = 0
+                return found
         except urllib.error.HTTPError as error:
             error.close()
             if error.code == http.client.NOT_FOUND:
                 return None
-            raise self._failure(f"HTTP {error.code} {error.reason}") from None
+            reason = f"HTTP {error.code} {error.reason}"
+            if error.code == http.client.TOO_MANY_REQUESTS or error.code >= http.client.INTERNAL_SERVER_ERROR:
+                return self._failure_of_one(reason)
+            if error.code < http.client.BAD_REQUEST:
+                reason += ": redirects are not followed"
+            raise self._failure(reason) from None
         except urllib.error.URLError as error:
             raise self._failure(getattr(error.reason, "strerror", None) or str(error.reason)) from None
         except TimeoutError:
             raise self._failure(f"no answer within {_TIMEOUT} s") from None
         except (ValueError, RecursionError):
-            raise self._failure("the answer is not JSON") from None
+            return self._failure_of_one("the answer is not JSON")
         except (OSError, http.client.HTTPException) as error:
             raise self._failure(str(error) or type(error).__name__) from None
+
+    def _failure_of_one(self, reason: str) -> SchemaError:
+        """Return an error that other schemas may not have, unless several had one before."""
+        self._failures += 1
+        error = self._failure(reason)
+        if self._failures < _MOST_FAILURES:
+            self._failed = ""
+        return error
 
     def _failure(self, reason: str) -> SchemaError:
         self._failed = f"registry {self._url}: {escape_controls(reason)[:200]}"
