@@ -87,6 +87,11 @@ class Redaction:
             patterns.append(rf"(?<=[>\s\"/(])(?P<foreign>{foreign})(?=[<\s\":,;)])")
         self._pattern = re.compile("|".join(patterns) or r"(?!)")
         self._spelled = {one: shown for path, shown in self._paths.items() for one in _spellings(path)}
+        # In a command, an apostrophe of a name is in quotes, which are not those around a text.
+        every = self._spelled | self._foreign | self._topics
+        self._first = {one: shown for one, shown in every.items() if '"' in one or "&quot;" in one}
+        first = sorted(self._first, key=len, reverse=True)
+        self._quoting = re.compile("|".join(map(re.escape, first)) or r"(?!)")
 
     def _hash(self, kind: str, name: str) -> str:
         data = name.encode("utf-8", "surrogateescape")
@@ -98,6 +103,7 @@ class Redaction:
         quoted = _QUOTED.get(content[:1], _QUOTED_ELSEWHERE)
         # Of each match there are the code and the name of its element.
         for pattern, shown in (
+            (self._quoting, lambda match: self._first[match[0]]),
             (quoted, self._text),
             (self._pattern, self._shown),
             (_ABSOLUTE, self._path),
@@ -163,7 +169,7 @@ def absolute(path: str) -> str:
 
 def _spellings(name: str) -> Iterator[str]:
     """Yield a path or a topic as it stands in text, in a page, in JSON and in a command."""
-    for one in (name, shlex.quote(name)):
+    for one in (name, shlex.quote(name), name.replace("'", "'\"'\"'")):
         yield one
         yield html.escape(one)
         yield html.escape(one).encode("ascii", "xmlcharrefreplace").decode()
