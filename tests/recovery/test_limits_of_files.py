@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 
+from kseg.format.log_loader import producers as replayed_producers
 from kseg.format.log_loader.end_markers import CorruptRecord, EndMarker, end_marker
 from kseg.format.log_loader.loaded_files import (
     LeaderEpochCache,
@@ -25,9 +26,11 @@ from kseg.format.log_loader.loaded_files import (
     truncation_offset,
 )
 from kseg.format.log_loader.log_dir_identity import read_identity
+from kseg.format.log_loader.partition_files import File
 from kseg.format.record.layout import INT32_MAX, INT64_MAX, LOG_APPEND_TIME
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.checkpoints import LeaderEpoch
+from kseg.format.sidefiles.producer_snapshot import ProducerState, packed
 from kseg.format.storage.source import Source
 from tests.support import damage
 from tests.support.cli import PLAIN
@@ -237,3 +240,15 @@ def test_a_control_batch_has_its_records_whole() -> None:
     ):
         whole = body + headers
         assert marker(damage.varint(len(whole)) + whole, 1) == expected, headers
+
+
+@pytest.mark.parametrize(("producers", "open_", "kept"), [(2, 0, 2), (3, 0, 2), (3, 3, 3), (5, 5, 4)])
+def test_of_a_large_snapshot_the_producers_with_transactions_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, producers: int, open_: int, kept: int
+) -> None:
+    """The memory for producers has a limit: twice as many with an open transaction, which holds back consumers."""
+    monkeypatch.setattr(replayed_producers, "MAX_PRODUCERS", 2)
+    states = [ProducerState(n, 0, 1, 5, 0, 1, 0, 5 if n < open_ else None) for n in range(producers)]
+    path = tmp_path / f"{6:020}.snapshot"
+    path.write_bytes(packed(states))
+    assert replayed_producers._read_snapshot(File.at(str(path))) == states[:kept]

@@ -15,9 +15,11 @@ from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import UnreadableError
 from kseg.findings import Severity
 from kseg.format.storage.segment_files import find_segments
+from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.results import Settings
 from tests.support.cli import invoke
 from tests.support.damage import entries
+from tests.support.records import NOW
 
 SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
 #: Segments 0, 24, 48, 72, 96 and 120, of three batches each but the last, which has one.
@@ -313,6 +315,21 @@ def test_an_emptied_segment_is_a_loss_wherever_it_is(partition: Path, base: int)
     assert repair(str(partition / log(base)), str(partition.with_name(log(base))), RepairPlan(), alone.append).lost
     assert [(one.kind, one.offset, one.last_offset) for one in alone] == [("lost", base, last)]
     assert invoke("validate", partition).exit_code == 1
+
+
+def test_the_name_of_the_next_segment_limits_a_last_batch_that_joins_no_other(tmp_path: Path) -> None:
+    """Its own first batches are gone, so no batch shows that offset 19 is of that segment: a flipped bit of offset 3."""
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+
+    def batch(offset: int, stored: int) -> bytes:
+        made = build_batch([PlainRecord(offset, b"key", b"value", NOW + offset)])
+        return stored.to_bytes(8, "big") + made[8:]
+
+    own = batch(0, 0) + batch(1, 1) + batch(2, 2)
+    (folder / log(0)).write_bytes(own + batch(3, 19))
+    (folder / log(16)).write_bytes(batch(24, 24) + batch(25, 25))
+    assert repaired(folder)[1][log(0)] == own
 
 
 @pytest.mark.parametrize("bit", [11, 17, 29])

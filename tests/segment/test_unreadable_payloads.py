@@ -120,3 +120,15 @@ def test_message_sets_of_both_versions_are_read_next_to_each_other() -> None:
     for chunk in chunks_of(Source("s", io.BytesIO(data), len(data))):
         found += [(chunk.records.offset[i], chunk.key(i)) for i in range(chunk.records.count)]
     assert found == [(4, b"k4"), (6, b"k6")] * 2
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_fault_of_an_uncompressed_message_has_its_offset(magic: int) -> None:
+    """The header of a compressed v0 or v1 set has only its last offset; that of an uncompressed message has its own."""
+    built = bytearray(build_message(PlainRecord(7, b"key", b"value", 1 if magic else -1), magic=magic))
+    key_at = 26 if magic else 18
+    built[key_at : key_at + 4] = (1000).to_bytes(4, "big")
+    data = damage.fix_crc(bytes(built), 0)
+    found: list[Finding] = []
+    list(chunks_of(Source("s", io.BytesIO(data), len(data)), found.append))
+    assert [(one.rule, one.offset, one.last_offset) for one in found] == [("malformed-record", 7, 7)]
