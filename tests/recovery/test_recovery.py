@@ -291,6 +291,9 @@ def test_exit_codes(tmp_path: Path) -> None:
     assert "96 bytes, 0 records" in result.stdout
     assert run(tmp_path / "nowhere").exit_code == 2
     assert run(last).exit_code == 2
+    beside = run("--unclean", tmp_path / "nowhere", log_dir)
+    assert beside.exit_code == 2
+    assert "96 bytes, 0 records" in beside.stdout
     (log_dir / "lost+found").mkdir()
     assert run(log_dir).exit_code == 1
 

@@ -117,6 +117,9 @@ def test_an_impossible_epoch_becomes_that_of_the_batches_around_it(
         assert all(isinstance(one, CorrectedBatch) for one in reported)
         places = [n for one in reported for n in range(one.position // size, one.end // size)]
         assert sorted(places) == changed
+        for one in reported:
+            count = (one.end - one.position) // size
+            assert one.why.endswith(f" in {count} batches") == (count > 1)
         assert [one.rule == "negative-leader-epoch" for one in reported] == [
             epochs[one.position // size] < 0 for one in reported
         ]

@@ -11,6 +11,7 @@ import struct
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,12 @@ from kseg.format.sidefiles.producer_snapshot import ENTRY, ProducerState, packed
 from tests.support import damage
 from tools.lab.load_log import VERSION, LoadLog
 from tools.lab.load_oracle import outcome
-from tools.lab.load_scenes import TOPIC_ID, Case, Folder, batch, message, record, source
+from tools.lab.load_scenes import TOPIC_ID, Case, Folder, batch, case, message, record, source
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "recovery" / f"load-{VERSION}.jsonl"
 FINDINGS = RECORDED.parents[1] / "findings"
+#: The number of random partitions whose outcomes are kept; more are compared with Kafka beside them.
+SEEDS = 400
 _NOTES = ("ORIGIN", "expect.jsonl", "settings.json")
 # The files of a partition: those named by an offset but the snapshots of KRaft, and two others.
 _OF_PARTITION = re.compile(
@@ -255,17 +258,24 @@ _CASES: dict[str, _Made] = {
 }  # fmt: skip
 
 
+def of_seeds() -> Iterator[tuple[str, Case]]:
+    """Yield random partitions, as ``seed NUMBER``."""
+    for seed in range(SEEDS):
+        yield f"seed {seed}", case(seed)
+
+
 def load() -> Iterator[dict[str, Any]]:
     """Yield what Kafka makes of each case."""
     with LoadLog() as kafka, tempfile.TemporaryDirectory() as work:
-        for name, made in cases():
+        for name, made in (*cases(), *of_seeds()):
             folder = Path(work) / name / "topic-0"
             made.put(folder)
             row = outcome(kafka.load(folder, made.start))
             yield {"case": name, **{key: row[key] for key in row if key not in ("error", "at")}}
 
 
-def recorded() -> dict[str, dict[str, Any]]:
+@cache
+def recorded() -> Mapping[str, Mapping[str, Any]]:
     """Return the recorded outcomes, by case."""
     rows = map(json.loads, RECORDED.read_text(encoding="utf-8").splitlines())
     return {row.pop("case"): row for row in rows}

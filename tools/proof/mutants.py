@@ -49,7 +49,7 @@ ROOMS = {
         ("kseg/format/segment",),
         (
             "tests/segment", "tests/dump", "tests/validate", "tests/grep", "tests/checks", "tests/wire",
-            "tests/library/test_reading.py", *_APPROVED,
+            "tests/library/test_reading.py", "tests/transactions/test_transaction_states.py", *_APPROVED,
         ),
     ),
     "repair": (("kseg/commands/repair",), ("tests/repair",)),
