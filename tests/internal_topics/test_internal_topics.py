@@ -206,3 +206,13 @@ def test_a_controller_that_was_unregistered_is_not_in_the_state() -> None:
         CLUSTER["RegisterController"](state, {"controllerId": controller}, place)
     CLUSTER["UnregisterController"](state, {"controllerId": 7}, place)
     assert [item.key for item in state] == [{"controllerId": 8}]
+
+
+def test_the_order_of_a_quotas_entity_has_no_meaning() -> None:
+    """Kafka makes a map of it (``ClientQuotasImage.dataToEntity``): another order replaces and removes the same quota."""
+    user, client = ({"entityType": kind, "entityName": kind[0]} for kind in ("user", "client-id"))
+    state, place = State(), RecordPlace(0, None, 8)
+    for entity, remove in (([user, client], False), ([client, user], False), ([user], False), ([user, client], True)):
+        data = {"entity": entity, "key": "producer_byte_rate", "value": 1.0, "remove": remove}
+        CLUSTER["ClientQuota"](state, data, place)
+    assert [item.key["entity"] for item in state] == [[user]]

@@ -165,6 +165,14 @@ def _change_broker(state: State, data: Data, at: RecordPlace) -> None:
     state.merge("broker", key, {**others, **switches}, at)
 
 
+_QUOTA = apply_unless(lambda data: bool(data["remove"]), "quota", "entity", "key")
+
+
+def _change_quota(state: State, data: Data, at: RecordPlace) -> None:
+    # ClientQuotasImage.dataToEntity makes a map of the list: the order of its parts has no meaning.
+    _QUOTA(state, {**data, "entity": sorted(data["entity"], key=lambda part: str(part["entityType"]))}, at)
+
+
 def _fence(fenced: bool) -> Change:
     return lambda state, data, at: state.merge("broker", {"brokerId": data["id"]}, {"fenced": fenced}, at)
 
@@ -174,7 +182,7 @@ CLUSTER: Mapping[str, Change] = {
     "AccessControlEntry": put("acl", "id"),
     "BrokerRegistrationChange": _change_broker,
     "ClearElr": _clear_elr,
-    "ClientQuota": apply_unless(lambda data: bool(data["remove"]), "quota", "entity", "key"),
+    "ClientQuota": _change_quota,
     "Config": apply_unless(lambda data: data["value"] is None, "config", "resourceType", "resourceName", "name"),
     "DelegationToken": put("delegation token", "tokenId"),
     "FeatureLevel": apply_unless(lambda data: not data["featureLevel"], "feature", "name"),
