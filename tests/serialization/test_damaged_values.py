@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kseg.commands.dump.dump_items import RecordsItem
 from kseg.commands.dump.dumped_rows import dump_segment
+from kseg.extras.serialization import avro
 from kseg.extras.serialization.decoding import NAMES, DecodedValue, FieldDecoder
 from kseg.extras.serialization.schema_set import Schema, SchemaSet, schema_of
 from kseg.extras.serialization.schemas_topic import RegistryState
@@ -96,6 +99,47 @@ def test_damaged_records_of_a_registry_are_described(seed: int) -> None:
     assert all("\n" not in problem for problem in state.unread)
     for schema in state.all():
         assert schema.label
+
+
+NUMBERS = {
+    "type": "record",
+    "name": "R",
+    "fields": [
+        {"name": "i", "type": "int"},
+        {"name": "u", "type": ["null", "long", {"type": "enum", "name": "E", "symbols": ["A", "B"]}]},
+        {"name": "a", "type": {"type": "array", "items": ["int", "string", "boolean"]}},
+        {"name": "m", "type": {"type": "map", "values": "E"}},
+        {"name": "l", "type": "long"},
+    ],
+}
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", range(cases(20)))
+def test_the_fast_reader_of_avro_accepts_what_the_strict_one_accepts(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values with damage, and bytes that are mostly parts of long numbers."""
+    dice = random.Random(seed)
+    decode = avro.avro_reader(Schema("AVRO", json.dumps(NUMBERS)), ())
+    whole = b"\x02\x04\x02\x04\x02\x06abc\x04\x01\x00\x02\x02k\x00\x00\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+    parts = (b"\x80", b"\x80" * 4, b"\xff", b"\xff" * 9, b"\0", b"\1", b"\2", b"\4", b"\x8f\0", b"\x7f")
+    for _ in range(500):
+        data = damaged(dice, whole)
+        if dice.random() < 0.5:
+            at = dice.randrange(len(whole))
+            data = whole[:at] + b"".join(dice.choices(parts, k=dice.randint(1, 6))) + whole[at + dice.randrange(3) :]
+        found = outcome(decode, data)
+        with monkeypatch.context() as patch:
+            patch.setattr(avro, "_SUSPECT", lambda data: True)
+            assert found == outcome(decode, data), data
+
+
+def outcome(decode: Callable[[bytes], Any], data: bytes) -> Any:
+    try:
+        return decode(data)
+    except ValueError as error:
+        return str(error)
 
 
 def check(found: DecodedValue) -> None:

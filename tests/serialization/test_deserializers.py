@@ -35,6 +35,15 @@ def avro(schema: Any, value: Any) -> bytes:
     return out.getvalue()
 
 
+def zigzag(number: int) -> bytes:
+    """Return the bytes of an int or a long in Avro, without a limit of its bits."""
+    left, out = (number << 1 if number >= 0 else (-number << 1) - 1), bytearray()
+    while left > 0x7F:
+        out.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes((*out, left))
+
+
 def decode_avro(schema: Any, data: bytes) -> DecodedValue:
     """Return Avro bytes without a prefix, decoded with a schema."""
     return FieldDecoder("value", "avro", SchemaSet([Schema(AVRO, json.dumps(schema))])).decode("t", data)
@@ -315,8 +324,23 @@ LIST = {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["nul
             b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f",
             "an array of items without bytes",
         ),
-        (["null", "int"], b"\x08", "the number of a union branch"),
-        ({"type": "enum", "name": "e", "symbols": ["A"]}, b"\x08", "or of an enum symbol"),
+        (["null", "int"], b"\x08", "no union branch or enum symbol with the number 4"),
+        (["null", "int"], b"\x01\x08", "no union branch or enum symbol with the number -1"),
+        ({"type": "enum", "name": "e", "symbols": ["A"]}, b"\x08", "or enum symbol with the number 4"),
+        ({"type": "enum", "name": "e", "symbols": ["A"]}, b"\x01", "or enum symbol with the number -1"),
+        (LIST, b"\2\1", "no union branch or enum symbol with the number -1"),
+        ("boolean", b"\2", "a boolean is 0 or 1, got 2"),
+        ("boolean", b"", "longer than its 0 bytes"),
+        ("int", zigzag(2**31), "the int 2147483648 has more than 32 bits"),
+        ({"type": "int", "logicalType": "date"}, zigzag(-(2**31) - 1), "the int -2147483649 has more than 32 bits"),
+        ("int", b"\x82\x80\x80\x80\x80\x00", "a number (int) has more than 5 bytes"),
+        (["null", "int"], b"\x82\x80\x80\x80\x80\x00\x00", "a number (int) has more than 5 bytes"),
+        ("long", b"\xff" * 9 + b"\x7f", "has more than 64 bits"),
+        ("long", b"\x80" * 10 + b"\0", "a number (long) has more than 10 bytes"),
+        ("long", b"\x80", "longer than its 1 byte"),
+        ("string", b"\1", "the length -1 of a text or of bytes is negative"),
+        ({"type": "map", "values": "long"}, b"\2\1\2\0", "the length -1 of a text or of bytes is negative"),
+        ({"type": "array", "items": "long"}, b"\xff" * 9 + b"\1\0\0", "longer than its 12 bytes"),
         (LIST, b"\2" * 1_000_000 + b"\0", "the value is nested too deeply"),
         ({"type": "record", "name": "L", "fields": [{"name": "next", "type": "L"}]}, b"", "nested too deeply"),
         (nested(250), b"\0", "nested deeper than 200 levels"),
@@ -334,3 +358,23 @@ def test_hostile_avro_ends_with_a_reason(schema: Any, data: bytes, reason: str) 
     found = decode_avro(schema, data)
     assert reason in str(found.error)
     assert found.value is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "data", "value"),
+    [
+        ("long", b"\x82\x80\x80\x80\x80\x80\x80\0", 1),
+        ("long", zigzag(-(2**63)), -(2**63)),
+        ("long", zigzag(2**63 - 1), 2**63 - 1),
+        ("int", zigzag(-(2**31)), -(2**31)),
+        ("int", b"\x82\x80\x80\x80\0", 1),
+        ({"type": "array", "items": "boolean"}, b"\3\4\1\0\0", [True, False]),
+        ({"type": "map", "values": "int"}, b"\1\6\2k\2\0", {"k": 1}),
+        ("string", zigzag(24) + "\u4e2d\u6587".encode() * 4, "\u4e2d\u6587" * 4),
+        ("string", zigzag(7) + b"a" + "\u4040".encode() * 2, "a" + "\u4040" * 2),
+        (["null", {"type": "array", "items": {"type": "enum", "name": "e", "symbols": ["A"]}}], b"\2\2\0\0", ["A"]),
+    ],
+)
+def test_unusual_avro_is_decoded_as_java_does(schema: Any, data: bytes, value: Any) -> None:
+    """Zeros after a number, negative numbers of items with a size after them, and texts that look like long numbers."""
+    assert decode_avro(schema, data) == DecodedValue("avro", value)

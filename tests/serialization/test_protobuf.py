@@ -257,3 +257,21 @@ def test_a_field_that_json_cannot_have_does_not_hide_the_others(name: str) -> No
         "long": "-1017", "data": "//4=", "kind": "SOME", "list": ["1", "2", "3"], "flags": {"true": "10"}, "real": "NaN",
         "text": "x", "absent": 0, "inner": {}, "more": [], "times": [],
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x08" + b"\xff" * 10 + b"\1", b"\x12" + b"\xff" * 9 + b"\1abc", b"\x12\xff\xff\xff\xff\x0fabc", b"\0\1", b"\x0e\1",
+        b"\x08\x80", b"\x0c",
+    ],
+    ids=["varint of 11 bytes", "negative length", "long length", "field 0", "wire type 6", "cut", "end of a group"],
+)  # fmt: skip
+def test_malformed_messages_have_a_reason(data: bytes) -> None:
+    """protobuf rejects them, as Java's parser does. It keeps enum values without a name as numbers."""
+    text = 'syntax = "proto3"; enum E { A = 0; } message M { int64 i = 1; string s = 2; E e = 3; }'
+    decoder = FieldDecoder("value", "auto", SchemaSet([Schema(PROTOBUF, text, 1)]))
+    found = decoder.decode("t", b"\0\0\0\0\1\0" + data)
+    assert (found.value, str(found.error)[:15]) == (None, "not a message M")
+    unnamed = decoder.decode("t", b"\0\0\0\0\1\0\x18" + b"\xff" * 9 + b"\1")
+    assert unnamed.value == {"i": "0", "s": "", "e": -1}

@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from fastavro import _read_py as fastavro_python
     from fastavro import read as fastavro_read
     from fastavro import schema as fastavro_schema
+    from fastavro.io import binary_decoder as fastavro_decoder
     from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 else:
     _AVRO = "Avro needs fastavro: pip install fastavro"
     _PROTOBUF = "Protobuf needs protobuf: pip install protobuf"
     cbor2 = lazy("cbor2", needed="CBOR needs cbor2: pip install cbor2")
     msgpack = lazy("msgpack", needed="MessagePack needs msgpack: pip install msgpack")
+    fastavro_decoder = lazy("fastavro.io.binary_decoder", needed=_AVRO)
     fastavro_python = lazy("fastavro._read_py", needed=_AVRO)
     fastavro_read = lazy("fastavro.read", needed=_AVRO)
     fastavro_schema = lazy("fastavro.schema", needed=_AVRO)
@@ -30,6 +32,7 @@ __all__ = [
     "cbor2",
     "descriptor_pb2",
     "descriptor_pool",
+    "fastavro_decoder",
     "fastavro_python",
     "fastavro_read",
     "fastavro_schema",
