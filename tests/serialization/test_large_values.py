@@ -111,7 +111,8 @@ def test_a_small_batch_cannot_fill_the_memory(name: str) -> None:
         ("", "", b"[" + b"1," * 400_000 + b"1]", [1] * 400_001),
         ("", "msgpack", b"\xc6" + (6_000_000).to_bytes(4, "big") + bytes(6_000_000), "A" * 8_000_000),
         ("", "cbor", b"\x9a" + (400_000).to_bytes(4, "big") + b"\1" * 400_000, [1] * 400_000),
-        (AVRO, '"bytes"', varint(6_000_000) + bytes(6_000_000), "A" * 8_000_000),
+        (AVRO, '"bytes"', bytes(6_000_000), "A" * 8_000_000),
+        (AVRO, '["bytes"]', b"\0" + varint(6_000_000) + bytes(6_000_000), "A" * 8_000_000),
         (
             AVRO,
             json.dumps({"type": "array", "items": "long"}),
@@ -126,7 +127,7 @@ def test_a_small_batch_cannot_fill_the_memory(name: str) -> None:
             {"n": ["9223372036854775807"] * 200_000},
         ),
     ],
-    ids=["json", "msgpack bytes", "cbor", "avro bytes", "avro longs", "protobuf bytes", "protobuf longs"],
+    ids=["json", "msgpack bytes", "cbor", "avro bytes", "avro union", "avro longs", "protobuf bytes", "protobuf longs"],
 )  # fmt: skip
 def test_ordinary_large_values_are_decoded(kind: str, schema: str, value: bytes, wanted: object) -> None:
     """The bound is of items, not of bytes: long texts and numbers of many bytes are whole."""

@@ -171,6 +171,43 @@ def test_protobuf_of_other_registries_is_read_as_the_message_that_it_is() -> Non
     assert "cut or too long" in str(decoder.decode("t", numbered[:18]).error)
 
 
+@pytest.mark.parametrize(
+    ("prefix", "header", "data", "value"),
+    [
+        ("0000000007", "", b"\4ab", b"\4ab"),
+        ("0000000007", "", b"", b""),
+        ("", "__value_schema_id=0000000007", b"\4ab", b"\4ab"),
+        ("", f"__value_schema_id=01{UUID(GLUE_ID).hex}", b"\4ab", b"\4ab"),
+        ("000000000000000007", "", b"\4ab", b"ab"),
+        ("", "apicurio.value.contentId=0000000000000007", b"\4ab", b"ab"),
+        (f"0300{UUID(GLUE_ID).hex}", "", b"\4ab", b"ab"),
+        ("c301651920c3da16c04f", "", b"\4ab", b"ab"),
+        ("", "", b"\4ab", b"ab"),
+    ],
+    ids=["id", "empty", "id header", "guid header", "apicurio", "apicurio header", "glue", "single object", "no id"],
+)
+@pytest.mark.parametrize("schema", ['"bytes"', "bytes", '{"type":"bytes","doc":"x"}'])
+def test_bytes_alone_have_no_length_after_the_id_of_confluent(
+    schema: str, prefix: str, header: str, data: bytes, value: bytes
+) -> None:
+    """Confluent's serializers of Java and Python write them so. Others have the length of Avro's encoding."""
+    schemas = SchemaSet([Schema(AVRO, schema, 7, subject="t-value"), Schema(AVRO, schema, guid=GLUE_ID)])
+    name, _, content = header.partition("=")
+    headers = [(name.encode(), bytes.fromhex(content))] if name else []
+    found = FieldDecoder("value", "avro", schemas).decode("t", bytes.fromhex(prefix) + data, headers)
+    assert (found.value, found.error) == (json_value(value), None)
+
+
+def test_a_decimal_alone_is_its_digits_after_the_id_of_confluent() -> None:
+    """So Connect's AvroConverter writes a decimal that is the whole value. Bytes in a union have their length."""
+    schemas = [Schema(AVRO, '{"type":"bytes","logicalType":"decimal","precision":9,"scale":2}', 7)]
+    decoder = FieldDecoder("value", AUTO, SchemaSet([*schemas, Schema(AVRO, '["null","bytes"]', 8)]))
+    assert decoder.decode("t", b"\0\0\0\0\7\x04\xd2").value == "12.34"
+    assert decoder.decode("t", b"\0\0\0\0\x08\2\4ab").value == "YWI="
+    inner = Schema(AVRO, '{"type":{"type":"bytes"}}', 9)
+    assert FieldDecoder("value", AUTO, SchemaSet([inner])).decode("t", b"\0\0\0\0\x09ab").value == "YWI="
+
+
 def test_a_schema_file_can_have_the_uuid_of_glue(tmp_path: Path) -> None:
     (tmp_path / "order.avsc").write_text(json.dumps(ORDER), encoding="utf-8")
     (schema,) = schemas_of_file(f"{GLUE_ID.upper()}={tmp_path / 'order.avsc'}")

@@ -324,6 +324,23 @@ def avro_reader(schema: Schema, references: Iterable[tuple[str, Schema]]) -> Cal
     return decode_strictly if shape.recursive else decode
 
 
+def bytes_reader(schema: Schema) -> Callable[[bytes], Any] | None:
+    """Return a function that decodes a value that is all of its bytes, None if the type of the schema is not bytes.
+
+    Confluent's serializers write such a value without the length that Avro puts before it, and their deserializers read it
+    so. Sources: ``AbstractKafkaAvroSerializer``, ``AbstractKafkaAvroDeserializer``, and ``AvroDeserializer`` of
+    confluent-kafka-python.
+    """
+    node = parsed(schema)
+    while isinstance(node, dict) and isinstance(node.get("type"), dict):
+        node = node["type"]
+    own = node if isinstance(node, dict) else {"type": node}
+    if own.get("type") != "bytes":
+        return None
+    convert = _CONVERSIONS["bytes"][logical_type("bytes", own)]
+    return lambda data: convert(data, own)
+
+
 def fingerprint(schema: Schema) -> bytes:
     """Return the fingerprint in the single-object encoding (CRC-64-AVRO). Raises SchemaError."""
     try:

@@ -60,6 +60,8 @@ class DecodedValue(NamedTuple):
 NOT_DECODED = DecodedValue()
 Headers = Iterable[tuple[Any, Any]]
 _References = list[tuple[str, Schema]]
+#: The schema id of the values, None for values without one.
+_Found = schema_ids.SchemaId | None
 
 
 class Decoder(Protocol):
@@ -191,8 +193,7 @@ class FieldDecoder:
                 raise SchemaError(f"{schema.label} has the type {schema.type!r}: expected {one_of(list(_TYPES))}")
             kind, open_reads = _TYPES[schema.type]
             message = self._argument if self._kind == "protobuf" and not registered else ""
-            numbered = found is not None and found.end == schema_ids.GLUE_END
-            with_id, bare = open_reads(schema, referenced(schema, self._schemas), message, numbered)
+            with_id, bare = open_reads(schema, referenced(schema, self._schemas), message, found)
             whole = _Reader(kind, schema.id, 0, bare)
             if not prefix:
                 return whole
@@ -275,28 +276,26 @@ def _begins_by_chance(schema: Schema, number: int | None) -> bool:
     return schema.type == AVRO and number is not None and number > _LARGEST_LIKELY_ID
 
 
-def _avro(schema: Schema, references: _References, message: str, numbered: bool) -> tuple[Read, Read]:
+def _avro(schema: Schema, references: _References, message: str, found: _Found) -> tuple[Read, Read]:
     decode = avro.avro_reader(schema, references)
-
-    def read(data: bytes, indexes: bytes | None) -> Any:
-        return decode(data)
-
-    return read, read
+    of_bytes = avro.bytes_reader(schema) if found and found.is_confluent else None
+    decode_with_id = of_bytes or decode
+    return lambda data, indexes: decode_with_id(data), lambda data, indexes: decode(data)
 
 
-def _protobuf(schema: Schema, references: _References, message: str, numbered: bool) -> tuple[Read, Read]:
+def _protobuf(schema: Schema, references: _References, message: str, found: _Found) -> tuple[Read, Read]:
     compiled = protobuf.ProtobufSchema(schema, references)
     bare = compiled.decoder(message) if message else None
-    read_message = schema_ids.read_message_number if numbered else schema_ids.read_message
+    read_message = schema_ids.read_message_number if found and found.is_glue else schema_ids.read_message
 
     def with_id(data: bytes, indexes: bytes | None) -> Any:
-        found, end = read_message(data if indexes is None else indexes)
-        return (bare or compiled.decoder(found))(data[end:] if indexes is None else data)
+        which, end = read_message(data if indexes is None else indexes)
+        return (bare or compiled.decoder(which))(data[end:] if indexes is None else data)
 
     return with_id, lambda data, indexes: (bare or compiled.decoder((0,)))(data)
 
 
-def _json(schema: Schema, references: _References, message: str, numbered: bool) -> tuple[Read, Read]:
+def _json(schema: Schema, references: _References, message: str, found: _Found) -> tuple[Read, Read]:
     def read(data: bytes, indexes: bytes | None) -> Any:
         return parse_json(data)
 
@@ -305,7 +304,7 @@ def _json(schema: Schema, references: _References, message: str, numbered: bool)
 
 #: By the type of a schema: the kind that results have, and a function that returns the readers of values that had a schema
 #: id, and of values that never had one. Adding a type is one row.
-_TYPES: Mapping[str, tuple[str, Callable[[Schema, _References, str, bool], tuple[Read, Read]]]] = {
+_TYPES: Mapping[str, tuple[str, Callable[[Schema, _References, str, _Found], tuple[Read, Read]]]] = {
     AVRO: ("avro", _avro),
     PROTOBUF: ("protobuf", _protobuf),
     JSON: ("json-schema", _json),
@@ -314,7 +313,7 @@ _TYPES: Mapping[str, tuple[str, Callable[[Schema, _References, str, bool], tuple
 
 def check_schema(schema: Schema, schemas: SchemaSource) -> None:
     """Raise SchemaError if a schema cannot be used, and UsageError if a library for it is missing."""
-    _TYPES[schema.type][1](schema, referenced(schema, schemas), "", False)
+    _TYPES[schema.type][1](schema, referenced(schema, schemas), "", None)
     if schema.type == JSON:
         try:
             found = parse_json(schema.text.encode())

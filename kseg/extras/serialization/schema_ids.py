@@ -49,6 +49,16 @@ class SchemaId(NamedTuple):
     guid: str | None
     end: int
 
+    @property
+    def is_glue(self) -> bool:
+        """Return whether it is that of AWS Glue."""
+        return self.end == GLUE_END
+
+    @property
+    def is_confluent(self) -> bool:
+        """Return whether it is that of Confluent, which Apicurio's ids of four bytes look like."""
+        return self.end in (ID_END, _GUID_END)
+
 
 def read_schema_id(data: bytes) -> SchemaId | None:
     """Return the schema id at the start of a value or of a header's value, None if there is none.
