@@ -81,6 +81,24 @@ def test_a_function_cannot_end_the_run(tmp_path: Path, body: str, reason: str) -
     assert found[0]["value_error"] == reason
 
 
+def test_times_of_a_function_are_in_utc(tmp_path: Path) -> None:
+    """A time without a zone has none. Two names with the same text are an error: one would be lost."""
+    path = tmp_path / "own.py"
+    path.write_text(
+        "import datetime as d\n"
+        "def decode(*_):\n"
+        "    zoned = d.datetime(2026, 1, 1, 1, tzinfo=d.timezone(d.timedelta(hours=2)))\n"
+        "    return [zoned, d.datetime(2026, 1, 1, 1), d.time(1, 2), d.datetime.min.replace(tzinfo=zoned.tzinfo)]\n"
+        "def same(*_): return {1: 'a', '1': 'b'}\n",
+        encoding="utf-8",
+    )
+    assert rows("orders", "--decoder", f"{path}:decode")[0]["value_decoded"] == [
+        "2025-12-31T23:00:00Z", "2026-01-01T01:00:00", "01:02:00", "0001-01-01T00:00:00+02:00"
+    ]  # fmt: skip
+    reason = rows("orders", "--decoder", f"{path}:same")[0]["value_error"]
+    assert reason == "SameNameError: two entries of a map have the same name '1'"
+
+
 def test_results_that_are_not_unicode_are_written(tmp_path: Path) -> None:
     """A half of a surrogate pair in a result does not end the run."""
     path = tmp_path / "own.py"

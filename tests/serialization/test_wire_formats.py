@@ -248,7 +248,11 @@ def test_what_the_libraries_write_is_decoded(name: str, encode: Callable[[Any], 
         ("msgpack", msgpack.packb(msgpack.Timestamp(1_700_000_000, 5)), "2023-11-14T22:13:20.000000005Z"),
         ("msgpack", msgpack.packb(msgpack.ExtType(5, b"ab")), {"type": 5, "data": "YWI="}),
         ("msgpack", msgpack.packb({1: "a", b"k": "b"}), {"1": "a", "aw==": "b"}),
-        ("cbor", cbor2.dumps(datetime(2023, 11, 14, tzinfo=UTC)), "2023-11-14T00:00:00+00:00"),
+        ("cbor", cbor2.dumps(datetime(2023, 11, 14, tzinfo=UTC)), "2023-11-14T00:00:00Z"),
+        ("msgpack", b"\x81\x92\1\2\3", {"[1,2]": 3}),
+        ("msgpack", b"\x82\xc3\1\1\x81\x81\1\2\3", {"true": 1, "1": {'{"1":2}': 3}}),
+        ("cbor", b"\xa1\x82\1\2\xbf\xa1\1\2\3\xff", {"[1,2]": {'{"1":2}': 3}}),
+        ("cbor", b"\x82\xa1\1\2\xa1\1\2", [{"1": 2}, {"1": 2}]),
         ("cbor", cbor2.dumps(Decimal("-1.25")), "-1.25"),
         ("cbor", cbor2.dumps(UUID(int=5)), str(UUID(int=5))),
         ("cbor", cbor2.dumps(2**70), 2**70),
@@ -264,17 +268,53 @@ def test_types_that_json_lacks(name: str, data: bytes, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"\xc0\x78\x192013-03-21T22:04:00+02:00", "2013-03-21T20:04:00Z"),
+        (b"\xc0\x742013-03-21t22:04:00z", "2013-03-21T22:04:00Z"),
+        (b"\xc0\x78\x1e2013-03-21T22:04:00.123456789Z", "2013-03-21T22:04:00.123456789Z"),
+        (b"\xd8\0\x78\x1b2013-03-21T01:04:00.5+02:30", "2013-03-20T22:34:00.5Z"),
+        (b"\xc0\x742016-12-31T23:59:60Z", "2016-12-31T23:59:60Z"),
+        (b"\xc0\x78\x199999-12-31T23:00:00-02:00", "9999-12-31T23:00:00-02:00"),
+        (b"\xc1\x20", "1969-12-31T23:59:59Z"),
+        (b"\xc1\x1b" + (253_402_300_799).to_bytes(8, "big"), "9999-12-31T23:59:59Z"),
+        (b"\xc1\x1b" + (253_402_300_800).to_bytes(8, "big"), 253_402_300_800),
+        (b"\xc1" + cbor2.dumps(1.5), "1970-01-01T00:00:01.500000Z"),
+        (b"\xc1" + cbor2.dumps(1e300), 1e300),
+        (b"\xc1" + cbor2.dumps(float("nan")), "NaN"),
+        (b"\xd8\x64\x20", "1969-12-31"),
+        (b"\xd8\x64\x1a\x7f\xff\xff\xff", 2**31 - 1),
+        (b"\xd9\x03\xec\x6a2013-10-12", "2013-10-12"),
+        (b"\xa1\xc1\1\xd9\xd9\xf7\xc1\2", {"1970-01-01T00:00:01Z": "1970-01-01T00:00:02Z"}),
+    ],
+)  # fmt: skip
+def test_times_of_cbor_are_in_utc(data: bytes, text: object) -> None:
+    """With all digits of their seconds. A time that Python's types cannot have is the stored one."""
+    found = FieldDecoder("value", "cbor").decode("t", data)
+    assert (found.value, found.error) == (text, None)
+
+
+@pytest.mark.parametrize(
     ("name", "data", "reason"),
     [
         ("msgpack", b"", "the value is cut after 0 bytes"),
         ("msgpack", b"\xc1", ""),
         ("msgpack", b"\1\1", "1 byte after the value"),
         ("msgpack", b"\x91" * 200 + b"\1", "nested deeper than 100 levels"),
-        ("msgpack", b"\x81\x91\1\1", "unhashable"),
+        ("msgpack", b"\x82\1\1\xa11\2", "two entries of a map have the same name '1'"),
+        ("msgpack", b"\x82\xa11\1\xa11\2", "two entries of a map have the same name '1'"),
+        ("cbor", b"\xa2\1\1\x611\2", "two entries of a map have the same name '1'"),
+        ("cbor", b"\xa2\1\1\xf5\2", "two entries of a map have the same name"),  # 1 and true are equal in Python
+        ("cbor", b"\x81\xbf\x61a\1\x61a\1\xff", "two entries of a map have the same name"),
+        ("cbor", b"\xa1\xa2\1\1\1\1\1", "two entries of a map have the same name"),
         ("cbor", b"\xff", "byte 0 is a break outside of a list or an object"),
         ("cbor", b"\x1f", "byte 0 is not CBOR"),
         ("cbor", b"\x81" * 200 + b"\1", "nested deeper than 100 levels"),
-        ("cbor", b"\xc0\x61x", ""),
+        ("cbor", b"\xc0\x61x", "a time is a text such as 2026-01-31T12:00:00Z, got 'x'"),
+        ("cbor", b"\xc1\x61x", "a time is a number of seconds, got 'x'"),
+        ("cbor", b"\xd8\x64\xf4", "a date is a number of days, got 'False'"),
+        ("cbor", b"\xd9\x03\xec\x6a2013-13-12", "a date is a text such as 2026-01-31, got '2013-13-12'"),
+        ("cbor", b"\xc6\1", "the tag 6 of CBOR is not decoded"),
         ("cbor", b"\xd8\x1d\0", "the tag 29 of CBOR is not decoded"),  # shares values
         ("cbor", b"\xd8\x23\x61(", "the tag 35 of CBOR is not decoded"),  # a regular expression
         ("cbor", b"\xc2\x59\x10\0" + bytes(4096), "a number has more than 1,024 bytes"),
@@ -297,6 +337,17 @@ def test_damaged_bytes_of_the_libraries_are_no_traceback(name: str) -> None:
         found = decode("t", random.randbytes(random.randrange(40)))
         assert found.kind == name
         json.dumps(found.value)
+
+
+@pytest.mark.parametrize(
+    ("scale", "payload", "value"),
+    [("-2", "/w==", "-100"), ("-3", "AA==", "0"), ("2", "/w==", "-0.01"), ("x", "/w==", "/w==")],
+)
+def test_decimals_of_connect_can_have_a_negative_scale(scale: str, payload: str, value: str) -> None:
+    """A scale of java.math.BigDecimal that is negative is a number of zeros."""
+    schema = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": scale}}
+    data = json.dumps({"schema": schema, "payload": payload}).encode()
+    assert FieldDecoder("value", "connect-json").decode("t", data).value == value
 
 
 EVENT = {"before": None, "after": {"id": 1}, "source": {"db": "x"}, "op": "c", "ts_ms": 1}

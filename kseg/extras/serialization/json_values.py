@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Mapping
-from datetime import date, datetime, time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -19,6 +19,7 @@ MOST_ITEMS = 500_000
 MOST_DEPTH = 100
 #: Python writes whole numbers of up to 4,300 digits.
 _MOST_BITS = 13_288
+_MOST_SCALE = 10_000
 _DAY_SECONDS = 86_400
 _EPOCH = date(1970, 1, 1).toordinal()
 
@@ -72,11 +73,12 @@ def parse_json(data: bytes) -> Any:
         raise ValueError("not JSON that can be read: it is nested too deeply") from None
 
 
-_Others = Mapping[type, Callable[[Any], Any]]
-_NO_OTHERS: _Others = {}
+#: The types of a library, each with its conversion.
+Others = Mapping[type, Callable[[Any], Any]]
+_NO_OTHERS: Others = {}
 
 
-def json_value(value: Any, depth: int = 0, others: _Others = _NO_OTHERS) -> Any:
+def json_value(value: Any, depth: int = 0, others: Others = _NO_OTHERS) -> Any:
     """Return a Python value as JSON has it: bytes in base64, decimals and times as text.
 
     ``others`` converts the types of a library. Raises ValueError for types that are not known.
@@ -88,7 +90,7 @@ def json_value(value: Any, depth: int = 0, others: _Others = _NO_OTHERS) -> Any:
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, Mapping):
-        return {_name(name, others): json_value(content, depth + 1, others) for name, content in value.items()}
+        return named((json_name(name, others), json_value(one, depth + 1, others)) for name, one in value.items())
     if (convert := others.get(type(value))) is not None:
         return convert(value)
     if isinstance(value, (list, tuple)):
@@ -99,8 +101,37 @@ def json_value(value: Any, depth: int = 0, others: _Others = _NO_OTHERS) -> Any:
     raise ValueError(f"the result has a {type(value).__name__}, which JSON does not have")
 
 
-def _name(value: Any, others: _Others) -> str:
+def json_name(value: Any, others: Others = _NO_OTHERS) -> str:
+    """Return the name of an entry as JSON has it: names that are not texts are their JSON. Raises ValueError."""
     return value if isinstance(value, str) else text_or_json(json_value(value, others=others))
+
+
+class SameNameError(ValueError):
+    """An object with two entries of the same name as JSON, such as 1 and "1": one of them would be lost."""
+
+    def __init__(self, name: str = "") -> None:
+        named = f" {name[:40]!r}" if name else ""
+        super().__init__(f"two entries of a map have the same name{named}")
+
+
+def named(entries: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return entries as an object. Raises SameNameError."""
+    found: dict[str, Any] = {}
+    for name, value in entries:
+        if name in found:
+            raise SameNameError(name)
+        found[name] = value
+    return found
+
+
+def _datetime_text(value: datetime) -> str:
+    """Return a time in UTC, with Z; a time without a zone has none."""
+    if value.utcoffset() is None:
+        return value.isoformat()
+    try:
+        return f"{value.astimezone(UTC).replace(tzinfo=None).isoformat()}Z"
+    except OverflowError:  # a year before 1 or after 9999 in UTC
+        return value.isoformat()
 
 
 _CONVERSIONS: Mapping[type | tuple[type, ...], Callable[[Any], Any]] = {
@@ -108,16 +139,19 @@ _CONVERSIONS: Mapping[type | tuple[type, ...], Callable[[Any], Any]] = {
     (bytes, bytearray, memoryview): lambda value: base64.b64encode(value).decode(),
     Decimal: str,
     UUID: str,
-    (date, datetime, time): lambda value: value.isoformat(),
+    datetime: _datetime_text,
+    (date, time): lambda value: value.isoformat(),
 }
 
 
 def decimal_text(data: bytes, schema: Mapping[str, Any]) -> str:
-    """Return a decimal with all its digits: ``-12.50``."""
+    """Return a decimal with all its digits: ``-12.50``. A negative scale is a number of zeros: -1 with -2 is ``-100``."""
     scale = schema.get("scale", 0)
     unscaled = int.from_bytes(data, "big", signed=True)
-    if not isinstance(scale, int) or not 0 <= scale <= 10_000:
+    if not isinstance(scale, int) or not -_MOST_SCALE <= scale <= _MOST_SCALE:
         raise ValueError(f"a decimal with the scale {scale!r}")
+    if scale < 0:
+        return f"{unscaled}{'0' * -scale}" if unscaled else "0"
     digits = str(abs(unscaled)).rjust(scale + 1, "0")
     sign = "-" if unscaled < 0 else ""
     return f"{sign}{digits[:-scale]}.{digits[-scale:]}" if scale else f"{sign}{digits}"
