@@ -13,7 +13,7 @@ import click
 
 from kseg import text  # loads json: few runs have a message
 from kseg.errors import KsegError
-from kseg.report import tables, terminal
+from kseg.report import formats, tables, terminal
 
 #: Exit codes: findings, and a failure.
 FOUND, FAILED = 1, 2
@@ -76,9 +76,9 @@ def guard_stdout() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        redirect_to_null(sys.stdout)
+        redirect_to_null(formats.stdout_of_results())
     except OSError as error:
-        redirect_to_null(sys.stdout)
+        redirect_to_null(formats.stdout_of_results())
         raise KsegError(f"standard output: {error.strerror or error}; the work itself is complete") from error
 
 
@@ -88,7 +88,7 @@ def until_reader_closes() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        redirect_to_null(sys.stdout)
+        redirect_to_null(formats.stdout_of_results())
 
 
 def redirect_to_null(stream: TextIO | None) -> None:

@@ -18,6 +18,7 @@ from kseg.cli.option_rules import check_rules
 from kseg.cli.option_table import ABSENT, CELLS, ROWS, group_of
 from kseg.format.storage.file_access import file_access
 from kseg.format.storage.segment_files import check_exists
+from kseg.report import formats
 
 if TYPE_CHECKING:
     from kseg.report.formats import ResultKind
@@ -143,6 +144,8 @@ def command(
                 check_exists(key)
             if given.get("max_rate") is not None or given.get("kek"):
                 context.with_resource(file_access(max_rate=given["max_rate"], keys=given.get("kek", ())))
+            if given.get("function") is not None:
+                context.with_resource(formats.print_to_stderr())
             return function(asked)
 
         return TypedCommand(name, options, examples, callback=run, params=[*arguments, *made], help=function.__doc__)

@@ -303,6 +303,26 @@ def _ignore_closed_pipe(stream: TextIO) -> TextIO:
     return io.TextIOWrapper(buffer, "utf-8", errors="backslashreplace", line_buffering=stream.isatty())
 
 
+#: The standard output of results while ``sys.stdout`` is another stream, the innermost last.
+_REPLACED: list[TextIO | None] = []
+
+
+def stdout_of_results() -> TextIO | None:
+    """Return the standard output, also while ``sys.stdout`` is stderr; None if it is closed."""
+    return _REPLACED[-1] if _REPLACED else sys.stdout
+
+
+@contextmanager
+def print_to_stderr() -> Iterator[None]:
+    """Let ``print`` write to stderr: rows on stdout that a program reads would be cut by it."""
+    _REPLACED.append(sys.stdout)
+    sys.stdout = sys.stderr
+    try:
+        yield
+    finally:
+        sys.stdout = _REPLACED.pop()
+
+
 @contextmanager
 def destination(path: str | None, *, to_the_end: bool = True) -> Iterator[TextIO]:
     """Open the destination of results: stdout (None or ``-``), or a file or an object that is written atomically.
@@ -311,13 +331,14 @@ def destination(path: str | None, *, to_the_end: bool = True) -> Iterator[TextIO
     for commands that only write rows, the next write raises BrokenPipeError instead.
     """
     if path in (None, "-"):
-        if sys.stdout is None:
+        stdout = stdout_of_results()
+        if stdout is None:
             raise KsegError("standard output is closed")
-        reconfigure = getattr(sys.stdout, "reconfigure", None)
+        reconfigure = getattr(stdout, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(encoding="utf-8", errors="backslashreplace")
         # Ctrl-C between a write of _Output and its return would repeat the rows. Python's own stream counts its bytes.
-        out = _ignore_closed_pipe(sys.stdout) if to_the_end or sys.stdout.isatty() else sys.stdout
+        out = _ignore_closed_pipe(stdout) if to_the_end or stdout.isatty() else stdout
         with _naming_stdout():
             with tables.legend(out):
                 yield out

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +125,54 @@ def test_wrong_arguments(tmp_path: Path, arguments: list[str], message: str) -> 
     done = dump("orders", *arguments)
     assert (done.exit_code, "Traceback" in done.output) == (2, False)
     assert message in done.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["dump", "--format", "jsonl"],
+        ["dump", "--format", "csv", "-o", "-"],
+        ["dump"],
+        ["grep", "--format", "jsonl", "7"],
+        ["sql", "select value_decoded from records", "--format", "jsonl"],
+    ],
+    ids=" ".join,
+)
+def test_what_a_function_prints_is_not_in_the_results(tmp_path: Path, command: list[str]) -> None:
+    """It is on stderr, also what its module prints while it is imported. Programs read the rows on stdout."""
+    path, quiet = tmp_path / "prints.py", tmp_path / "silent.py"  # tables are as wide as their names
+    quiet.write_text("def decode(*_): return 7\n", encoding="utf-8")
+    path.write_text(
+        "import sys\nfrom sys import stdout\nprint('imported')\n"
+        "def decode(topic, side, data, headers):\n"
+        "    print('printed', side)\n    sys.stdout.write('written\\n')\n    stdout.write('kept\\n')\n    return 7\n",
+        encoding="utf-8",
+    )
+    if command[0] == "sql":
+        pytest.importorskip("duckdb", reason="duckdb is not installed")
+    before = sys.stdout
+    folder = FIXTURE / "orders-0"
+    found = invoke(*command, folder, "--decoder", f"{path}:decode")
+    wanted = invoke(*command, folder, "--decoder", f"{quiet}:decode")
+    assert found.exit_code == wanted.exit_code == 0
+    assert wanted.stdout
+    assert found.stdout.replace("prints.py", "silent.py") == wanted.stdout
+    assert {"imported", "printed value", "written", "kept"} <= set(found.stderr.splitlines())
+    assert sys.stdout is before
+
+
+def test_messages_after_the_reader_of_rows_has_ended_are_on_stderr(tmp_path: Path) -> None:
+    """The closed pipe is that of the rows."""
+    path = tmp_path / "own.py"
+    path.write_text("def decode(*_):\n    print('printed')\n    return 'x' * 1_000_000\n", encoding="utf-8")
+    command = [sys.executable, "-m", "kseg", "dump", "--format", "jsonl", str(FIXTURE / "orders-0")]
+    run = subprocess.Popen(
+        [*command, "--decoder", f"{path}:decode"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert run.stdout
+    assert run.stdout.read(1) == "{"
+    run.stdout.close()
+    assert run.stderr
+    lines = run.stderr.read().splitlines()
+    run.stderr.close()
+    assert (run.wait(), set(lines)) == (0, {"printed"})
