@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from kseg.extras.serialization.decoding import DecodedValue, FieldDecoder
+from kseg.extras.serialization.known_imports import KNOWN_IMPORTS
 from kseg.extras.serialization.protobuf import ProtobufSchema, compile_proto
 from kseg.extras.serialization.schema_set import PROTOBUF, Reference, Schema, SchemaSet
 from kseg.extras.serialization.schema_sources import schemas_of_file
@@ -275,3 +278,43 @@ def test_malformed_messages_have_a_reason(data: bytes) -> None:
     assert (found.value, str(found.error)[:15]) == (None, "not a message M")
     unnamed = decoder.decode("t", b"\0\0\0\0\1\0\x18" + b"\xff" * 9 + b"\1")
     assert unnamed.value == {"i": "0", "s": "", "e": -1}
+
+
+TYPED = """syntax = "proto3"; package p; import "google/type/date.proto"; import "google/type/datetime.proto";
+import "google/type/dayofweek.proto"; import "google/protobuf/wrappers.proto"; import "confluent/type/decimal.proto";
+message M { google.type.Date day = 1; google.type.DateTime at = 2; google.type.DayOfWeek name = 3;
+google.protobuf.Int32Value n = 4; confluent.type.Decimal d = 5; }"""
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_types_of_google_need_no_reference(is_compiled: bool) -> None:
+    """Confluent's registry knows them. Its Java client registers texts, the others compiled files, without these imports."""
+    text = TYPED
+    if is_compiled:
+        files = descriptor_pb2.FileDescriptorSet.FromString(compile_proto("x", TYPED))
+        text = base64.b64encode(files.file[-1].SerializeToString()).decode()
+    decoder = FieldDecoder("value", "auto", SchemaSet([Schema(PROTOBUF, text, 1)]))
+    day = b"\x08\xe8\x0f\x10\x02\x18\x1d"
+    found = decoder.decode(
+        "t", b"\0\0\0\0\1\0\x0a\x07" + day + b"\x12\x0b" + day + b"\x42\x02\x08\x3c\x18\3\x22\2\x08\7"
+    )
+    assert found.error is None
+    assert found.value["day"] == {"year": 2024, "month": 2, "day": 29}
+    assert found.value["at"]["utc_offset"] == "60s"
+    assert (found.value["name"], found.value["n"]) == ("WEDNESDAY", 7)
+
+
+def test_the_types_of_google_are_those_of_googleapis() -> None:
+    """The names, numbers and types of all fields and symbols."""
+    package = pytest.importorskip("google.type", reason="googleapis-common-protos is not installed")
+    names = {f"google/type/{path.stem}.proto" for path in Path(package.__path__[0]).glob("*.proto")}
+    assert names == {name for name in KNOWN_IMPORTS if name.startswith("google/type/")}
+    text = "".join(f'import "{name}";' for name in sorted(names))
+    compiled = descriptor_pb2.FileDescriptorSet.FromString(compile_proto("x", f'syntax = "proto3"; {text}'))
+    for file in compiled.file:
+        if file.name in names:
+            module = import_module(file.name.removesuffix(".proto").replace("/", ".") + "_pb2")
+            wanted = descriptor_pb2.FileDescriptorProto()
+            module.DESCRIPTOR.CopyToProto(wanted)
+            both = [re.sub(" *json_name: .*\n", "", f"{one.message_type}{one.enum_type}") for one in (file, wanted)]
+            assert both[0] == both[1]

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from kseg.engine import without_pip
 from kseg.errors import UsageError
+from kseg.extras.serialization.known_imports import KNOWN_IMPORTS
 from kseg.extras.serialization.libraries import descriptor_pb2, descriptor_pool, message_factory
 from kseg.extras.serialization.protobuf_values import Decode, decoder_of
 from kseg.extras.serialization.schema_set import Schema, SchemaError, one_line
@@ -29,23 +30,6 @@ from kseg.extras.serialization.schema_set import Schema, SchemaError, one_line
 _TIMEOUT = 30
 _ROOT = "kseg_schema.proto"
 _MOST_BYTES = 16 << 20
-#: Files that Confluent's registry knows, so that schemas can import them without a reference.
-_KNOWN_IMPORTS = {
-    "confluent/meta.proto": """syntax = "proto3"; package confluent; import "google/protobuf/descriptor.proto";
-        message Meta {
-          string doc = 1; map<string, string> params = 2; repeated string tags = 3; repeated Rule rules = 4;
-        }
-        message Rule { string name = 1; string doc = 2; string expr = 3; string sql = 4; }
-        """
-    + "\n".join(
-        f"extend google.protobuf.{name}Options {{ Meta {snake}_meta = 1088; }}"
-        for name, snake in (
-            ("File", "file"), ("Message", "message"), ("Field", "field"), ("Enum", "enum"), ("EnumValue", "enum_value"),
-        )
-    ),
-    "confluent/type/decimal.proto": """syntax = "proto3"; package confluent.type;
-        message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }""",
-}  # fmt: skip
 #: The option of the entries of maps: Java's client writes it into the texts that it makes of classes, and protoc rejects it.
 #: ``_mark_maps`` sets it again.
 _MAP_ENTRY = re.compile(r"\boption\s+map_entry\s*=\s*true\s*;")
@@ -63,7 +47,7 @@ def compile_proto(label: str, text: str, imported: tuple[tuple[str, str], ...] =
     command = _protoc()
     with tempfile.TemporaryDirectory(prefix="kseg-") as folder:
         source = Path(folder) / "source"
-        for name, content in {**_KNOWN_IMPORTS, **dict(imported), _ROOT: text}.items():
+        for name, content in {**KNOWN_IMPORTS, **dict(imported), _ROOT: text}.items():
             _write(label, source, name, content)
         result = Path(folder) / "result"
         arguments = [f"-I{source}", f"--descriptor_set_out={result}", "--include_imports", _ROOT]
@@ -259,7 +243,7 @@ def _descriptors(schema: Schema, references: Iterable[tuple[str, Schema]]) -> tu
             raise SchemaError(f"{schema.label} refers to {name!r}, which is not compiled as it is")
         compiled.name = name
         files.file.append(compiled)
-    _add_known_types(files, own)
+    _add_known_types(files, own, schema.label)
     files.file.append(own)
     return files, False
 
@@ -279,12 +263,17 @@ def _compiled_text(text: str) -> Any:
         return None
 
 
-def _add_known_types(files: Any, own: Any) -> None:
-    """Put the files of Protobuf's well-known types that compiled files import before them."""
+def _add_known_types(files: Any, own: Any, label: str) -> None:
+    """Put the files that everyone knows, and that compiled files import, before them. Raises SchemaError."""
     present = {file.name for file in files.file}
     imported = {name for file in (*files.file, own) for name in file.dependency} - present
-    for name in sorted(imported & _WELL_KNOWN.keys()):
+    found = descriptor_pb2.FileDescriptorSet()
+    if names := sorted(imported & KNOWN_IMPORTS.keys()):
+        text = "".join(f'import "{name}";' for name in names)
+        _parse(found, compile_proto(label, f'syntax = "proto3"; {text}'), label)
+        del found.file[-1]  # the text
+    for name in sorted((imported & _WELL_KNOWN.keys()) - {file.name for file in found.file}):
         import_module(_WELL_KNOWN[name])
-        found = descriptor_pb2.FileDescriptorProto()
-        descriptor_pool.Default().FindFileByName(name).CopyToProto(found)
-        files.file.insert(0, found)
+        descriptor_pool.Default().FindFileByName(name).CopyToProto(found.file.add())
+    found.file.extend(files.file)
+    files.CopyFrom(found)
