@@ -694,11 +694,14 @@ def test_a_hole_is_read_as_the_same_zeros_on_the_disk(bench: Workbench, sound: b
 def test_a_hole_of_terabytes_costs_nothing(bench: Workbench, sound: bytes) -> None:
     """The batches behind it are found, by one process and by several."""
     path, hole = bench.folder / FIRST, 15 << 40
+    tail = sound
+    for place in entries(sound):  # lower offsets could be those in a message set
+        tail = put(tail, place.at, base_offset=get(sound, place.at, "base_offset") + 1_000_000)
     try:
-        write_sparse(path, sound, hole, sound)
+        write_sparse(path, sound, hole, tail)
     except OSError as error:
         pytest.skip(f"the file system has no such files: {error.strerror}")
     seen = bench.read_file(path, 2 * len(sound) + hole)
     first, *_ = seen.findings
     assert (first.position, first.end) == (len(sound), len(sound) + hole)
-    assert seen.records == 2 * bench.read(sound).records
+    assert [one[1:] for one in seen.records] == 2 * [one[1:] for one in bench.read(sound).records]

@@ -31,6 +31,7 @@ from kseg.format.segment.batch_evidence import (
     last_offset_of,
     legacy_crc_holds,
 )
+from kseg.format.segment.inner_messages import LogBefore
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.segment.resync_results import (
     DamagedBatch,
@@ -55,16 +56,15 @@ def resynchronise(
     floor: int | None,
     budget: ScanBudget,
     reach: int | None,
-    *,
-    base: int = 0,
+    before: LogBefore,
 ) -> ResyncResult:
     """Decide how to continue at the batch at the buffer's start, which is incomplete or has a wrong CRC.
 
     ``expected`` is the offset that should come next, ``floor`` the lowest that may come. At most ``reach`` bytes are
-    searched (None: all). The offsets of the findings are those that the batches around them leave. ``base`` is the base
-    offset in the segment's name, 0 if unknown.
+    searched (None: all). The offsets of the findings are those that the batches around them leave. ``before`` is
+    the log before the damaged batch.
     """
-    search_of = partial(_search, buffer, max_size, floor, budget, base=base)
+    search_of = partial(_search, buffer, max_size, floor, budget, before)
     return with_proved_offsets(buffer, _resynchronise(buffer, max_size, expected, budget, reach, search_of), expected)
 
 
@@ -137,7 +137,7 @@ def _may_contain(damaged: DamagedBatch, chain: BatchChain, expected: int | None)
 
 
 def check_oversized_batch(
-    buffer: InputBuffer, max_size: int, expected: int | None, budget: ScanBudget
+    buffer: InputBuffer, max_size: int, expected: int | None, budget: ScanBudget, before: LogBefore
 ) -> ResyncResult | None:
     """Search a batch with a doubtful size for other batches before its bytes are read. None if nothing contradicts its
     size.
@@ -147,7 +147,7 @@ def check_oversized_batch(
     if outcome:
         return outcome
     following = _next_offset(damaged, expected)
-    search = _search(buffer, max_size, following, budget, damaged, keep=True)
+    search = _search(buffer, max_size, following, budget, before, damaged, keep=True)
     search.run(buffer.position + PROOF_REACH)
     if search.proved:
         return with_proved_size(buffer, damaged, search.proved)
@@ -208,11 +208,11 @@ def _search(
     max_size: int,
     floor: int | None,
     budget: ScanBudget,
+    before: LogBefore,
     damaged: DamagedBatch,
     *,
     keep: bool,
     around: int | None = None,
-    base: int = 0,
 ) -> ResyncScan:
     provable = damaged.magic == 2 and damaged.likely and buffer.available >= RECORD_BATCH_OVERHEAD
     proof = RunningCrc(buffer) if provable else None
@@ -221,7 +221,7 @@ def _search(
     )
     return ResyncScan(
         buffer, max_size, _next_offset(damaged, floor), floor, budget, proof,
-        keep=keep, around=around, declared_end=declared_end, base=base,
+        keep=keep, around=around, declared_end=declared_end, before=before,
     )  # fmt: skip
 
 

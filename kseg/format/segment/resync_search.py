@@ -36,6 +36,7 @@ from kseg.format.segment.batch_evidence import (
     is_valid_batch,
     last_offset_of,
 )
+from kseg.format.segment.inner_messages import LogBefore, first_own
 from kseg.format.segment.input_buffer import InputBuffer
 
 # At most this many bytes of the damaged batch stay in the buffer, to be read when its length is proved. A larger batch
@@ -110,7 +111,7 @@ class ResyncScan:
         keep: bool,
         around: int | None = None,
         declared_end: int | None = None,
-        base: int = 0,
+        before: LogBefore,
     ) -> None:
         self.began = buffer.position
         self.at = self.began + 1
@@ -129,7 +130,7 @@ class ResyncScan:
         self._keep = keep
         self._around = around
         self._declared_end = declared_end
-        self._base = base
+        self._before = before
         self._skipped: BatchChain | None = None
         self._decided = False
         self._limit: int | None = None
@@ -270,9 +271,7 @@ class ResyncScan:
         If the header of a set is lost, and its codec stored the messages as they are, they look like messages of the log.
         Their offsets are relative to the set, so they are below the base offset of the segment.
         """
-        inner = 0
-        while inner < chain.bare and chain.batches[inner][1] < self._base:
-            inner += 1
+        inner = first_own(self._buffer, chain, chain.position - self.began, self._before, self._budget)
         self.inner += inner
         if inner == len(chain.batches):
             return None

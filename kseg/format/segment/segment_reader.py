@@ -18,6 +18,7 @@ from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import HEADER_SIZE_UP_TO_MAGIC, INT64_MAX, LOG_OVERHEAD, MAGIC_AT, SIZE_AT
 from kseg.format.record.memory import equal_bytes
 from kseg.format.segment import resync, resync_search
+from kseg.format.segment.inner_messages import LogBefore
 from kseg.format.segment.input_buffer import MAX_UNKNOWN_STREAM, Buffers, InputBuffer
 from kseg.format.storage import file_type
 from kseg.format.storage.naming import base_offset_of
@@ -104,6 +105,7 @@ class SegmentReader:
         self._floor = self.name_offset
         self._base = self.name_offset or 0  # no batch is below it; 0 if one is, because the name is wrong
         self._found_any = False
+        self._is_bare = False  # whether the last batch is an uncompressed message
         self._pending: resync_results.ResyncResult | None = None
         self._first_bytes = b""
 
@@ -153,7 +155,9 @@ class SegmentReader:
                 self.source.remove_end()
             torn = wanted > WINDOW_SIZE and buffer.ends_before(wanted)
             if wanted > DOUBTFUL_SIZE and not torn:
-                outcome = resync.check_oversized_batch(buffer, self._max_size, self._expected(), self._budget)
+                outcome = resync.check_oversized_batch(
+                    buffer, self._max_size, self._expected(), self._budget, self._before()
+                )
                 if outcome:
                     yield from self._apply(outcome)
                     continue
@@ -231,6 +235,7 @@ class SegmentReader:
         if batches.crc_state[row] != columns.CRC_BAD or (expected is not None and 0 <= last - expected < LIKELY_STEP):
             self._next_offset = self._floor = last + 1
             self._base = self._base if self._base <= last else 0
+            self._is_bare = batches.magic[row] < 2 and not batches.attributes[row] & layout.CODEC_MASK
             if before is not None and batches.base_offset[row] != before:
                 # The CRC does not cover the base offset. If it is too high, the batches after it must not seem to go back.
                 self._floor = min(before, last + 1)
@@ -254,6 +259,10 @@ class SegmentReader:
     def _expected(self) -> int | None:
         return self._next_offset if self._next_offset is not None else self.name_offset
 
+    def _before(self) -> LogBefore:
+        is_start = self._next_offset is None and self.source.start == 0
+        return LogBefore(self._base, self._expected() if self._is_bare or is_start else None, is_start)
+
     def _resynchronise(self) -> Iterator[Window]:
         """Handle the damaged batch at the buffer's start: report findings, yield the batch if it can be read, and move
         on.
@@ -268,7 +277,7 @@ class SegmentReader:
             buffer.fill(file_type.HEAD)
             self._first_bytes = bytes(buffer.view[buffer.start : min(buffer.start + file_type.HEAD, buffer.end)])
         outcome = resync.resynchronise(
-            buffer, self._max_size, self._expected(), self._floor, self._budget, reach, base=self._base
+            buffer, self._max_size, self._expected(), self._floor, self._budget, reach, self._before()
         )
         if outcome.torn and buffer.failed:
             # The read error, already reported, is the reason for the missing bytes: they are unread, not lost.
