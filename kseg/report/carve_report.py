@@ -71,7 +71,8 @@ _TORN = (
     Column("kind", "text", "a header whose batch is not there as a whole", values=("torn",)),
     *_PLACE,
     Column("size", "count", "bytes that the batch should have"),
-    Column("first_offset", "count", "its first offset"),
+    Column("first_offset", "count", "its first offset; of messages, counted from the start of their set"),
+    Column("messages", "count", "messages that can be of a compressed v1 set whose header is missing; 0 for a header"),
 )
 _NAME = (
     Column("kind", "text", "a name in one of Kafka's files, or of a folder", values=("name",)),
@@ -140,7 +141,7 @@ def evidence_rows(carving: Carving) -> Iterator[Row]:
     for image, head in carving.torn:
         yield {
             "kind": "torn", "image": image.path, "position": head.position, "size": head.size,
-            "first_offset": max(head.first, 0),
+            "first_offset": max(head.first, 0), "messages": head.messages,
         }  # fmt: skip
     for image in carving.images:
         for one in image.names:
@@ -219,6 +220,8 @@ def write_table(result: CarveResult, out: TextIO, *, detail: int = 0) -> None:
     joined = sum(run.joined for run in carving.runs)
     if joined or carving.torn:
         left = f"; {len(carving.torn):,} are torn or damaged" if carving.torn else ""
+        if messages := sum(head.messages for _, head in carving.torn):
+            left += f"; {count_of(messages, 'message')} of v1 can be of compressed sets, with unknown offsets"
         _line(out, f"torn batches: {joined:,} joined, each proved by its CRC{left}")
     shown = carving.groups if detail > 0 else carving.groups[: MOST_ROWS * (detail == 0)]
     if shown:

@@ -90,7 +90,10 @@ class CarvedGroup:
 
 @dataclass(slots=True)
 class Carving:
-    """What images have. ``torn`` are headers without their batch. ``unused`` are guesses and contradicted links."""
+    """What images have. ``unused`` are guesses and contradicted links.
+
+    ``torn`` are headers without their batch, and messages without the header of their set.
+    """
 
     images: list[Image]
     block: int
@@ -130,6 +133,7 @@ def carve_images(images: list[Image], block: int, progress: Progress, *, guess: 
     links = [link for link in links if link.before not in copies.of and link.after not in copies.of]
     torn_ends = {(image.number, head.position) for image, head in torn}
     links += [*index_links(images, own, block), *sequence_links(own, block, torn_ends), *copies.links]
+    torn += [(image, head) for image in images for head in image.inner]
     carving = Carving(images, block, runs, torn, copies)
     used = [link for link in links if not link.is_guess]
     guesses = [link for link in links if link.is_guess]

@@ -16,7 +16,9 @@ from kseg.errors import UsageError
 from kseg.findings import Finding
 from kseg.format.record import framing
 from kseg.format.record.columns import BatchColumns
-from kseg.format.record.layout import CRC_AT, INT32_MAX, LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, SIZE_AT
+from kseg.format.record.layout import CODEC_MASK, CRC_AT, INT32_MAX, LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, SIZE_AT
+from kseg.format.segment.batch_evidence import BatchChain, LogBefore
+from kseg.format.segment.inner_messages import first_own
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.segment.resync_search import ScanBudget
 from kseg.format.storage.file_access import Progress
@@ -43,12 +45,16 @@ _MOST_NAMES, _MOST_HEADS = 10_000, 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A header whose batch does not follow it as a whole: of ``size`` bytes, with offsets ``first`` to ``last``."""
+    """A header whose batch does not follow it as a whole: of ``size`` bytes, with offsets ``first`` to ``last``.
+
+    With ``messages`` the header is missing: as many messages can be of a compressed v1 set, with offsets relative to it.
+    """
 
     position: int
     size: int
     first: int
     last: int
+    messages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,10 @@ class FoundName:
 
 @dataclass(slots=True)
 class Image:
-    """What one image has. ``index_places`` are positions at which an offset index can begin."""
+    """What one image has. ``index_places`` are positions at which an offset index can begin.
+
+    ``inner`` are messages that can be of a compressed v1 set whose header is not before them.
+    """
 
     path: str
     number: int
@@ -71,6 +80,7 @@ class Image:
     size: int
     runs: list[CarvedRun] = field(default_factory=list)
     heads: list[Head] = field(default_factory=list)
+    inner: list[Head] = field(default_factory=list)
     index_places: list[int] = field(default_factory=list)
     names: list[FoundName] = field(default_factory=list)
     errors: list[Finding] = field(default_factory=list)
@@ -173,9 +183,34 @@ class _Scan:
                 self._image.heads.append(Head(position, size, batches.base_offset[0], batches.last_offset[0]))
             buffer.skip_to(position + 1)
             return
-        for row in range(good):
+        for row in range(self._skip_inner(good), good):
             self._append(row)
         self._skip_run(position + sum(batches.size[:good]))
+
+    def _skip_inner(self, good: int) -> int:
+        """Return the first of ``good`` batches at the buffer's start that is proved to be in no compressed v1 set.
+
+        A file begins with a block, and goes on where a run ends. Elsewhere, the bytes before are not known: within a block
+        they are of the same file, and before it of any file.
+        """
+        buffer, batches, run, image = self._buffer, self._batches, self._run, self._image
+        begin = batches.position[0]
+        goes_on = bool(image.inner) and image.inner[-1].position + image.inner[-1].size == begin
+        if (begin % self._block == 0 and not goes_on) or (run is not None and run.end == begin):
+            return 0
+        places = tuple(
+            (batches.position[row], batches.base_offset[row], batches.last_offset[row]) for row in range(good)
+        )
+        end = batches.position[good - 1] + batches.size[good - 1]
+        bare = next((row for row in range(good) if not _is_bare(batches, row)), good)
+        lost, before = begin % self._block + self._block, LogBefore(is_unknown=True)
+        if run is not None and run.end // self._block == begin // self._block and not goes_on:
+            lost, before = begin - run.end, LogBefore(following=run.last + 1 if run.is_bare else None)
+        first = first_own(buffer, BatchChain(places, end, closed=False, bare=bare), lost, before, self._budget)
+        if first and len(image.inner) < _MOST_HEADS:
+            size = sum(batches.size[:first])
+            image.inner.append(Head(begin, size, places[0][1], places[first - 1][2], messages=first))
+        return first
 
     def _skip_run(self, end: int) -> None:
         """Skip batches that end at ``end``, or stop before it, where a batch of another file begins with a block.
@@ -239,6 +274,11 @@ class _Scan:
                         image.names.append(FoundName(image.number, at + shift + found.start(2), "folder", name))
             elif first == 0x76657273 and (name_at := _TOPIC_ID.match(data, at)) and len(image.names) < _MOST_NAMES:
                 image.names.append(FoundName(image.number, at + shift, "topic id", name_at[1].decode()))
+
+
+def _is_bare(batches: BatchColumns, row: int) -> bool:
+    """Return whether a batch is an uncompressed v0 or v1 message."""
+    return batches.magic[row] < 2 and not batches.attributes[row] & CODEC_MASK
 
 
 def _is_producers(batches: BatchColumns) -> bool:

@@ -53,7 +53,8 @@ class CarvedRun:
 
     Per batch: ``lasts`` has the last offset, ``starts`` the first byte in the run, and ``marks`` a hash of base offset, CRC
     and size, by which copies are found. ``joined`` counts batches that were torn. ``unsequenced`` counts batches without a
-    producer's sequence, control batches, too. ``codecs`` and ``magics`` have a bit per codec and version.
+    producer's sequence, control batches, too. ``codecs`` and ``magics`` have a bit per codec and version. ``is_bare`` is
+    whether the last batch is an uncompressed v0 or v1 message.
     """
 
     pieces: list[Piece]
@@ -68,6 +69,7 @@ class CarvedRun:
     unsequenced: int = 0
     codecs: int = 0
     magics: int = 0
+    is_bare: bool = False
     first_epoch: int = -1
     last_epoch: int = -1
     first_time: int = -1
@@ -106,6 +108,7 @@ class CarvedRun:
         self.starts.append(self.size)
         self.marks.append(mark)
         self.size += size
+        self.is_bare = batches.magic[row] < 2 and not is_set
         self.codecs |= 1 << (batches.attributes[row] & CODEC_MASK)
         self.magics |= 1 << batches.magic[row]
         self.records += batches.record_count[row]
@@ -136,6 +139,7 @@ class CarvedRun:
         self.records += other.records
         self.joined += other.joined
         self.unsequenced += other.unsequenced
+        self.is_bare = other.is_bare
         self.codecs |= other.codecs
         self.magics |= other.magics
         self.last_epoch = max(self.last_epoch, other.last_epoch)

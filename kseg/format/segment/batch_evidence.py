@@ -93,6 +93,21 @@ class BatchChain:
         return 2 * pairs >= len(self.batches) * len(firsts)
 
 
+@dataclass(frozen=True, slots=True)
+class LogBefore:
+    """The log before lost bytes.
+
+    ``base`` is the base offset in the segment's name, 0 if unknown. ``following`` is the offset that follows an uncompressed
+    message, or that begins the segment (``is_start``), None after other batches. ``is_unknown`` is set if the log's bytes
+    before the lost ones are not known: a set in them can have any offset.
+    """
+
+    base: int = 0
+    following: int | None = None
+    is_start: bool = False
+    is_unknown: bool = False
+
+
 # The fields from the magic byte on: CRC, attributes, last offset delta (v2); attributes, key length (v0, v1). The size field
 # before the magic is checked for v0 and v1 only: a v2 header with a wrong size still ends the batch before it.
 _HEAD = re.compile(

@@ -18,7 +18,6 @@ producer with gzip level 0 stores what it could compress. Its messages can pass 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kseg.format.compress.codecs import CodecError, decompress
@@ -36,7 +35,7 @@ from kseg.format.record.layout import (
     V1_KEY_AT,
     V1_MIN_SIZE,
 )
-from kseg.format.segment.batch_evidence import LOOK_AHEAD, BatchChain, is_wrapper
+from kseg.format.segment.batch_evidence import LOOK_AHEAD, BatchChain, LogBefore, is_wrapper
 from kseg.format.segment.input_buffer import InputBuffer
 
 if TYPE_CHECKING:
@@ -58,19 +57,6 @@ LEAST_MESSAGE = LOG_OVERHEAD + V1_MIN_SIZE
 MOST_PAYLOAD = 4 * 1024 * 1024
 #: What one try to compress messages costs: 1 ms, in which as many bytes are searched.
 COST = 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class LogBefore:
-    """The log before lost bytes.
-
-    ``base`` is the base offset in the segment's name, 0 if unknown. ``following`` is the offset that follows an uncompressed
-    message, or that begins the segment (``is_start``), None after other batches.
-    """
-
-    base: int = 0
-    following: int | None = None
-    is_start: bool = False
 
 
 def first_own(buffer: InputBuffer, chain: BatchChain, lost: int, before: LogBefore, budget: ScanBudget) -> int:
@@ -106,7 +92,7 @@ def _is_not_relative(buffer: InputBuffer, chain: BatchChain, begin: int, lost: i
     offset = chain.batches[begin][1]
     if offset > max(before.base, before.following or 0) + INT32_MAX:
         return False
-    if offset > max(MOST_RELATIVE, min(lost // LEAST_INNER, MOST_INNER)):
+    if offset > (MOST_INNER if before.is_unknown else max(MOST_RELATIVE, min(lost // LEAST_INNER, MOST_INNER))):
         return True
     return before.following is not None and _continues(buffer, chain, begin, lost, before.following, before.is_start)
 

@@ -25,13 +25,13 @@ from kseg.format.segment.batch_evidence import (
     LOOK_AHEAD,
     NOTHING,
     BatchChain,
+    LogBefore,
     how_likely_batch_begins,
     is_valid_batch_of,
     is_wrapper,
     last_offset_of,
     legacy_crc_holds,
 )
-from kseg.format.segment.inner_messages import LogBefore
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.segment.resync_results import (
     DamagedBatch,

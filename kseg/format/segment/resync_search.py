@@ -16,6 +16,7 @@ also takes linear time.
 
 from __future__ import annotations
 
+from kseg.engine import imported
 from kseg.format.record import framing
 from kseg.format.record.crc import crc32c
 from kseg.format.record.layout import (
@@ -31,12 +32,12 @@ from kseg.format.segment import batch_evidence
 from kseg.format.segment.batch_evidence import (
     LOOK_AHEAD,
     BatchChain,
+    LogBefore,
     how_likely_batch_begins,
     is_bare_message,
     is_valid_batch,
     last_offset_of,
 )
-from kseg.format.segment.inner_messages import LogBefore, first_own
 from kseg.format.segment.input_buffer import InputBuffer
 
 # At most this many bytes of the damaged batch stay in the buffer, to be read when its length is proved. A larger batch
@@ -96,7 +97,7 @@ class ResyncScan:
     only a chain is searched that begins before and reaches it (see ``_reaches``). After ``run``: ``proved`` is the true
     whole size of the damaged batch, ``best`` the chain to continue with, ``at`` the position up to which the file was
     searched, ``zeros`` the longest run of zeros as (first byte, byte after it), ``last_zeros`` the last run, ``inner``
-    the number of messages that were skipped because their offsets are those of a compressed message set (below ``base``).
+    the number of messages that were skipped because they can be of a compressed message set (see ``inner_messages``).
     """
 
     def __init__(
@@ -266,12 +267,12 @@ class ResyncScan:
                 self._rank(chain)
 
     def _without_inner(self, chain: BatchChain) -> BatchChain | None:
-        """Return a chain without the messages of a compressed v0 or v1 set at its begin, None if it has no others.
-
-        If the header of a set is lost, and its codec stored the messages as they are, they look like messages of the log.
-        Their offsets are relative to the set, so they are below the base offset of the segment.
-        """
-        inner = first_own(self._buffer, chain, chain.position - self.began, self._before, self._budget)
+        """Return a chain without messages at its begin that can be of a compressed set, None if it has no others."""
+        if not chain.bare:
+            return chain
+        # Imported here: it needs the libraries of the codecs.
+        first_own = imported("kseg.format.segment.inner_messages:first_own")
+        inner: int = first_own(self._buffer, chain, chain.position - self.began, self._before, self._budget)
         self.inner += inner
         if inner == len(chain.batches):
             return None

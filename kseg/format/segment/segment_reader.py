@@ -17,8 +17,7 @@ from kseg.format.record import columns, framing, layout
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import HEADER_SIZE_UP_TO_MAGIC, INT64_MAX, LOG_OVERHEAD, MAGIC_AT, SIZE_AT
 from kseg.format.record.memory import equal_bytes
-from kseg.format.segment import resync, resync_search
-from kseg.format.segment.inner_messages import LogBefore
+from kseg.format.segment import batch_evidence, resync, resync_search
 from kseg.format.segment.input_buffer import MAX_UNKNOWN_STREAM, Buffers, InputBuffer
 from kseg.format.storage import file_type
 from kseg.format.storage.naming import base_offset_of
@@ -259,9 +258,10 @@ class SegmentReader:
     def _expected(self) -> int | None:
         return self._next_offset if self._next_offset is not None else self.name_offset
 
-    def _before(self) -> LogBefore:
+    def _before(self) -> batch_evidence.LogBefore:
         is_start = self._next_offset is None and self.source.start == 0
-        return LogBefore(self._base, self._expected() if self._is_bare or is_start else None, is_start)
+        following = self._expected() if self._is_bare or is_start else None
+        return batch_evidence.LogBefore(self._base, following, is_start)
 
     def _resynchronise(self) -> Iterator[Window]:
         """Handle the damaged batch at the buffer's start: report findings, yield the batch if it can be read, and move
