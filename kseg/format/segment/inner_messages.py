@@ -1,19 +1,20 @@
-"""Whether uncompressed messages after lost bytes are the log's own, or are in a compressed set whose header is lost.
+"""Whether uncompressed messages after lost bytes are the log's own, or of a compressed set whose header is lost.
 
 A codec stores bytes as they are if it cannot make them smaller. So the messages of a v1 set can be in its payload as they
-were, with a valid CRC. Their offsets count from the start of the set (KIP-31), so they would be read at wrong offsets. v0
-has absolute offsets in sets, too.
+were, with a valid CRC. Their offsets count from the start of the set (KIP-31): read as messages of the log, they would have
+wrong offsets. v0 has absolute offsets in sets, too.
 
-Messages are the log's own if one of these proofs holds:
+One of these proves that messages are the log's own:
 
-- Their offsets are too large for a set: the lost bytes have no room for as many messages.
-- They have no gap in 1 MiB. A payload has the length of a block after 64 KiB, at most 4 MiB, and a batch has at most 1 MB
-  by default.
+- Their offsets are too large: the lost bytes have no room for a set with as many messages.
+- They continue the offsets of an uncompressed message, and the lost bytes have room for the missing messages only.
+- They have no gap in 1 MiB. A payload has a length or a tag between its blocks, mostly each 64 KiB, and a broker accepts
+  batches of 1 MB by default.
 - The next batch directly follows, with the next offset. After messages of a set, its offset would be larger.
-- No codec stores their bytes as they are.
+- The codecs make their bytes smaller.
 
-Not proved are few incompressible messages at the start of a partition. They count as lost: their offsets are not known. A
-producer with gzip level 0 stores what it could compress. Its messages can pass for the log's own.
+Few incompressible messages at the start of a partition have no proof. They count as lost, as their offsets are not known. A
+producer with gzip level 0 stores all bytes: text in its sets can pass for the log's own.
 """
 
 from __future__ import annotations
