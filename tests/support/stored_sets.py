@@ -117,7 +117,7 @@ def damage(log: Log, other: Log, dice: random.Random) -> None:
         log.data = data[:begin] + piece + data[end:]
         log.bare = [one for one in log.bare if one[1] <= begin or one[0] >= end]
         for position, first, last in log.batches:
-            if position < end and begin < position + 8:
+            if position < end <= position + 8:
                 log.renumbered.update(range(first, last + 1))
         if what == "cut":
             return
