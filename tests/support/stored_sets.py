@@ -117,7 +117,8 @@ def damage(log: Log, other: Log, dice: random.Random) -> None:
         log.data = data[:begin] + piece + data[end:]
         log.bare = [one for one in log.bare if one[1] <= begin or one[0] >= end]
         for position, first, last in log.batches:
-            if position < end <= position + 8:
+            kept = slice(position + 8, position + 16)
+            if position < end <= position + 8 or (begin < position < end and data[kept] == log.data[kept]):
                 log.renumbered.update(range(first, last + 1))
         if what == "cut":
             return

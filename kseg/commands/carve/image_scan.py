@@ -39,6 +39,8 @@ _FEWEST_ENTRIES, _SURE_ENTRIES = 2, 16
 _DOT = b"\x0c\x00\x01\x02.\0\0\0"  # ext4: an entry of 12 bytes, a name of 1 byte, a folder
 _FOLDER_ENTRY = re.compile(rb"(?s)(.)\x02([a-zA-Z0-9._-]+-[0-9]+)")
 _TOPIC_ID = re.compile(rb"version: 0\ntopic_id: ([A-Za-z0-9_-]{22})")
+# The bytes of a set that can be before messages at the start of an extent: a block of snappy-java.
+_UNKNOWN_SIZE = 32 * 1024
 # Damage of any kind makes fewer.
 _MOST_NAMES, _MOST_HEADS = 10_000, 1_000_000
 
@@ -203,10 +205,12 @@ class _Scan:
         )
         end = batches.position[good - 1] + batches.size[good - 1]
         bare = next((row for row in range(good) if not _is_bare(batches, row)), good)
-        lost, before = begin % self._block + self._block, LogBefore(is_unknown=True)
+        lost, before = _UNKNOWN_SIZE, LogBefore(is_unknown=True)
         if run is not None and run.end // self._block == begin // self._block and not goes_on:
             lost, before = begin - run.end, LogBefore(following=run.last + 1 if run.is_bare else None)
         first = first_own(buffer, BatchChain(places, end, closed=False, bare=bare), lost, before, self._budget)
+        if bare and -begin % self._block < SIZE_AT:
+            first = max(first, 1)  # its offset, which no CRC covers, can be of two files
         if first and len(image.inner) < _MOST_HEADS:
             size = sum(batches.size[:first])
             image.inner.append(Head(begin, size, places[0][1], places[first - 1][2], messages=first))

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 LEAST_INNER = 8
 #: Fewer messages can be missing without a trace, with the header of their set.
 MOST_CUT = 32
+#: More lost bytes can have several sets.
+MOST_SECTORS = 8192
 #: LZ4 ends with a mark of 4 bytes, gzip with a CRC and a size.
 LEAST_TRAILER = 4
 #: The most messages of a set.
@@ -110,7 +112,7 @@ def _continues(buffer: InputBuffer, chain: BatchChain, begin: int, lost: int, fo
         is_compacted = last - offset >= chain.bare - begin or (offset >= MOST_CUT and not is_start)
         return fits or (is_compacted and offset >= following)
     at_end = chain.bare == len(chain.batches) and not buffer.fill(chain.end - buffer.position + LEAST_TRAILER)
-    return at_end and fits and not is_start
+    return at_end and fits and not is_start and lost <= MOST_SECTORS
 
 
 def _run_end(chain: BatchChain, begin: int) -> int:

@@ -274,6 +274,8 @@ class ResyncScan:
         first_own = imported("kseg.format.segment.inner_messages:first_own")
         inner: int = first_own(self._buffer, chain, chain.position - self.began, self._before, self._budget)
         self.inner += inner
+        if inner and chain.offset < (self._before.following or 0):
+            self._before = LogBefore(self._before.base)  # a set is in the lost bytes
         if inner == len(chain.batches):
             return None
         return BatchChain(chain.batches[inner:], chain.end, chain.closed, chain.bare - inner) if inner else chain
