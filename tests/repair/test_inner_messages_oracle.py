@@ -84,4 +84,4 @@ def test_no_inner_message_is_read_at_its_relative_offset(
     found = [problems(seed, tmp_path / "case", codecs, bases) for seed in range(cases(150))]
     assert [one for wrong, *_ in found for one in wrong] == []
     shares = _shares_read([(log, read) for _, log, read in found])
-    assert all(share >= least.get(style, 0.99) for style, share in shares.items()), shares
+    assert all(share >= least.get(style, 0.97) for style, share in shares.items()), shares

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 LEAST_INNER = 8
 #: Fewer messages can be missing without a trace, with the header of their set.
 MOST_CUT = 32
-#: More lost bytes can have several sets.
-MOST_SECTORS = 8192
+#: Fewer lost bytes have one message or set, mostly.
+FEWEST_SETS = 32 * 1024
 #: LZ4 ends with a mark of 4 bytes, gzip with a CRC and a size.
 LEAST_TRAILER = 4
 #: The most messages of a set.
@@ -104,7 +104,7 @@ def _continues(buffer: InputBuffer, chain: BatchChain, begin: int, lost: int, fo
     """Return whether messages continue uncompressed ones before the lost bytes, from offset ``following`` on.
 
     The lost bytes have room for the missing messages, but not for those that would be before these in a set. Or the messages
-    end with the file, without the trailer of gzip or LZ4.
+    end with the file, without the trailer of gzip or LZ4, and few bytes or no offset are lost.
     """
     offset, last = chain.batches[begin][1], chain.batches[chain.bare - 1][1]
     fits = 0 <= offset - following <= lost // LEAST_MESSAGE
@@ -112,7 +112,7 @@ def _continues(buffer: InputBuffer, chain: BatchChain, begin: int, lost: int, fo
         is_compacted = last - offset >= chain.bare - begin or (offset >= MOST_CUT and not is_start)
         return fits or (is_compacted and offset >= following)
     at_end = chain.bare == len(chain.batches) and not buffer.fill(chain.end - buffer.position + LEAST_TRAILER)
-    return at_end and fits and not is_start and lost <= MOST_SECTORS
+    return at_end and not is_start and (offset == following or (fits and lost <= FEWEST_SETS))
 
 
 def _run_end(chain: BatchChain, begin: int) -> int:
