@@ -39,7 +39,7 @@ _DECLARED = (
     "rules_report",
     "pipeline_report",
 )
-# A message without a log has no offset, and its CRC can have 64 bits.
+# A message outside of a log lacks an offset, and its CRC can have 64 bits.
 _UNPLACED = {
     "offset": Column("offset", "int?", "null for a message that is in no compressed message"),
     "last_offset": Column("last_offset", "int?", "null for a message that is in no compressed message"),

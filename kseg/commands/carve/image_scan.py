@@ -192,7 +192,7 @@ class _Scan:
     def _skip_inner(self, good: int) -> int:
         """Return the first of ``good`` batches at the buffer's start that is proved to be in no compressed v1 set.
 
-        A file begins with a block, and goes on where a run ends. Elsewhere, the bytes before are not known: within a block
+        A file begins with a block, and continues where a run ends. Elsewhere, the bytes before are not known: within a block
         they are of the same file, and before it of any file.
         """
         buffer, batches, run, image = self._buffer, self._batches, self._run, self._image

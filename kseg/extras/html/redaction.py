@@ -59,7 +59,7 @@ _OFFSET_CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFF
 
 
 class Redaction:
-    """Names and what stands for them: the same hash for the same name, of a secret that is drawn for each run.
+    """Names and their hashes: the same hash for the same name, of a secret that is drawn for each run.
 
     A hash without a secret would name the topic to anybody who tries some words.
     """
@@ -144,7 +144,7 @@ class Redaction:
 
 
 def _checkpoint_topics(folders: Iterable[str]) -> Iterator[str]:
-    """Yield the topics in the checkpoints of log directories. Some have no folder any more."""
+    """Yield the topics in the checkpoints of log directories. The folders of some were deleted."""
     for path in (os.path.join(folder, name) for folder in folders for name in _OFFSET_CHECKPOINTS):
         # A checkpoint that cannot be read is a message of the check.
         with suppress(KsegError):
@@ -154,7 +154,7 @@ def _checkpoint_topics(folders: Iterable[str]) -> Iterator[str]:
 
 
 def _foreign(log_dirs: Iterable[str]) -> Iterator[str]:
-    """Yield the names of folders in log directories that are no partitions."""
+    """Yield the names of folders in log directories besides partitions."""
     for log_dir in log_dirs:
         if os.path.isdir(log_dir):
             # A folder that cannot be listed is a message of the check.
@@ -168,7 +168,7 @@ def absolute(path: str) -> str:
 
 
 def _spellings(name: str) -> Iterator[str]:
-    """Yield a path or a topic as it stands in text, in a page, in JSON and in a command."""
+    """Yield a path or a topic as it is written in text, in a page, in JSON and in a command."""
     for one in (name, shlex.quote(name), name.replace("'", "'\"'\"'")):
         yield one
         yield html.escape(one)

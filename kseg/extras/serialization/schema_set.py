@@ -63,7 +63,7 @@ class Schema:
 
     @property
     def is_unnamed(self) -> bool:
-        """Return whether it has no id, no GUID and no subject: it is a file that was given without a name."""
+        """Return whether it is a file that was given without a name: without an id, a GUID and a subject."""
         return self.id is None and self.guid is None and self.subject is None
 
     @property

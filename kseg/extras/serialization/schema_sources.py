@@ -39,7 +39,7 @@ _TIMEOUT, _MOST_SECONDS = 10, 30
 #: The bytes of an answer, and of a schema file.
 _MOST_BYTES = 16 << 20
 _MOST_ANSWERS = 10_000
-#: After so many failures one after the other the registry is not asked again.
+#: The failures one after the other after which the registry is not asked again.
 _MOST_FAILURES = 3
 _PIECE = 64 * 1024
 

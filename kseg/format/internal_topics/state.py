@@ -169,7 +169,7 @@ _QUOTA = apply_unless(lambda data: bool(data["remove"]), "quota", "entity", "key
 
 
 def _change_quota(state: State, data: Data, at: RecordPlace) -> None:
-    # ClientQuotasImage.dataToEntity makes a map of the list: the order of its parts has no meaning.
+    # ClientQuotasImage.dataToEntity makes a map of the list: its parts can be in any order.
     _QUOTA(state, {**data, "entity": sorted(data["entity"], key=lambda part: str(part["entityType"]))}, at)
 
 

@@ -6,14 +6,14 @@ wrong offsets. v0 has absolute offsets in sets, too.
 
 One of these proves that messages are the log's own:
 
-- Their offsets are too large: the lost bytes have no room for a set with as many messages.
+- Their offsets are too large: a set with as many messages does not fit into the lost bytes.
 - They continue the offsets of an uncompressed message, and the lost bytes have room for the missing messages only.
-- They have no gap in 1 MiB. A payload has a length or a tag between its blocks, mostly each 64 KiB, and a broker accepts
-  batches of 1 MB by default.
+- They follow each other directly for 1 MiB. A payload has a length or a tag between its blocks, mostly each 64 KiB, and a
+  broker accepts batches of 1 MB by default.
 - The next batch directly follows, with the next offset. After messages of a set, its offset would be larger.
 - The codecs make their bytes smaller.
 
-Few incompressible messages at the start of a partition have no proof. They count as lost, as their offsets are not known. A
+Few incompressible messages at the start of a partition lack a proof. They count as lost, as their offsets are not known. A
 producer with gzip level 0 stores all bytes: text in its sets can pass for the log's own.
 """
 
@@ -116,9 +116,9 @@ def _continues(buffer: InputBuffer, chain: BatchChain, begin: int, lost: int, fo
 
 
 def _run_end(chain: BatchChain, begin: int) -> int:
-    """Return the number of the message after those from number ``begin`` on whose offsets have no gap.
+    """Return the number of the message after those from number ``begin`` on with consecutive offsets.
 
-    Where a set ends and the log's own messages follow, the offsets have one.
+    Where a set ends and the log's own messages follow, an offset is missing.
     """
     end = begin + 1
     while end < chain.bare and chain.batches[end][1] == chain.batches[end - 1][1] + 1:
