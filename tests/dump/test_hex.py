@@ -149,6 +149,14 @@ def test_a_value_that_is_not_compressed_as_claimed(tmp_path: Path) -> None:
     assert "record 1\n" in shown
 
 
+def test_bytes_that_are_not_decoded_are_content() -> None:
+    """They are shown as text, too, as keys and values are: what they are, only a reader can see."""
+    data = b"junk" * 5
+    (fields,) = record_fields(data, 0, 1, 0, control=False)
+    assert fields[-1].meaning == "not decoded: key: expected 53 bytes, found 15"
+    assert [field.content for field in fields] == [False] * (len(fields) - 1) + [True]
+
+
 def test_position_chooses_the_batch_or_the_damage() -> None:
     """An error message names a byte; this shows the bytes there."""
     path = FINDINGS / "lost-bytes" / "00000000000000000000.log"

@@ -1062,7 +1062,9 @@ def test_what_can_not_be_done(tmp_path: Path) -> None:
         repair(str(tmp_path / "missing"), str(tmp_path / FIRST), RepairPlan())
     with pytest.raises(UsageError):
         repair(str(SOUND), None, RepairPlan())
-    with pytest.raises(KsegError, match="do not fit a segment of that name"):
+    with pytest.raises(
+        KsegError, match=rf"offsets 0\.\.\d+ do not fit a segment of that name: give DST the name {FIRST}"
+    ):
         repair(str(SOUND), str(tmp_path / "00000000000000000100.log"), RepairPlan())
     far = tmp_path / "far.log"
     far.write_bytes(put(build_batch([PlainRecord(0)]), 0, base_offset=5 << 40))

@@ -314,6 +314,7 @@ def test_an_emptied_segment_is_a_loss_wherever_it_is(partition: Path, base: int)
     alone: list[LostRange] = []
     assert repair(str(partition / log(base)), str(partition.with_name(log(base))), RepairPlan(), alone.append).lost
     assert [(one.kind, one.offset, one.last_offset) for one in alone] == [("lost", base, last)]
+    assert all("show that the log reached offset" in one.why for one in (*reported, *alone))
     assert invoke("validate", partition).exit_code == 1
 
 
