@@ -6,19 +6,22 @@ BIN := $(VENV)/bin
 groups = $(VENV)/.compiled $(patsubst %,$(VENV)/.group-%,$(1))
 SOURCES := $(shell find kseg -name '*.py' -o -name '*.pxd')
 
-.PHONY: demo test test-kafka test-spark test-all fuzz proof world mutants check fixtures findings peers docs site bench bench-spark dist dist-musl program deb corpus sanitize locked lock test-lowest clean
+.PHONY: demo test test-slow test-kafka test-spark test-all fuzz proof world mutants check fixtures findings peers docs site bench bench-spark dist dist-musl program deb corpus sanitize locked lock test-lowest clean
 
 demo: $(VENV)/.installed
 	@KSEG_ENGINE=python sh demo.sh $(BIN)/kseg
 
 # Each test belongs to one tier. A test that needs a real Kafka has the marker `kafka`, a test that needs pyspark has the
-# marker `spark` (with or without `kafka`), and all others run in `make test`.
+# marker `spark` (with or without `kafka`). Modules with minutes of tests have the marker `slow`. All others run in `make test`.
 # WORKERS is the number of processes; 0 runs the tests in one process. ARGS goes to pytest: make test ARGS='-k crc -x'.
 WORKERS ?= auto
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 8
 
 test: $(call groups,test s3 lake)
-	$(PYTEST) --dist worksteal -m 'not kafka and not spark' $(ARGS)
+	$(PYTEST) --dist worksteal -m 'not kafka and not spark and not slow' $(ARGS)
+
+test-slow: $(call groups,test s3 lake)
+	$(PYTEST) --dist worksteal -m 'slow and not kafka and not spark' $(ARGS)
 
 # Needs Java 17 and Maven, which downloads Kafka's jars into .lab.
 test-kafka: $(call groups,test lab)
@@ -28,7 +31,7 @@ test-kafka: $(call groups,test lab)
 test-spark: $(call groups,test lab s3 spark)
 	$(PYTEST) --dist loadfile -m spark $(ARGS)
 
-test-all: test test-kafka test-spark
+test-all: test test-slow test-kafka test-spark
 
 # The random tests and the differential oracles with KSEG_FUZZ_CASES cases each. The tiers run a small sample of them.
 fuzz: export KSEG_FUZZ_CASES ?= 2000

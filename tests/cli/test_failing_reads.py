@@ -18,6 +18,8 @@ from tests.support.fixtures import SEGMENTS
 from tests.support.fuzzing import cases
 from tests.support.read_faults import local_faults, remote_faults
 
+pytestmark = pytest.mark.slow
+
 #: Commands over a log directory A and its copy B, which are sound. OUT is a new path. Those that write have it.
 COMMANDS = {
     "validate": "validate --jobs 1 --format jsonl A",

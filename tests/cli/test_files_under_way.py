@@ -17,6 +17,8 @@ import pytest
 
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 
+pytestmark = pytest.mark.slow
+
 LOG = "00000000000000000000.log"
 COMMANDS = (
     "validate --jobs 1 {}", "validate --jobs 2 {}", "dump --deep --format jsonl {}", "stats --deep {}", "recovery {}",

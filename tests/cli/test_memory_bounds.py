@@ -17,6 +17,8 @@ from kseg.format.compress.codecs import compress
 from kseg.format.record.framing import batch_crc
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 
+pytestmark = pytest.mark.slow
+
 LOG = "00000000000000000000.log"
 #: The maximum peak memory of a small file in bytes.
 LIMIT = 300 * 1024 * 1024

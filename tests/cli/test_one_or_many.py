@@ -38,7 +38,7 @@ from tests.support.cli import invoke
 from tests.support.damaged_cases import Case, chunks, damaged, rules_setting, seeds, written
 from tests.support.processes import ImmediatePool
 
-pytestmark = pytest.mark.fuzz
+pytestmark = [pytest.mark.slow, pytest.mark.fuzz]
 
 
 @contextmanager

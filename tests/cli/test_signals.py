@@ -20,7 +20,7 @@ from tests.support.cli import MIXED, PLAIN, ROOT, invoke
 from tests.support.interrupted import write_log
 from tests.support.writer import Writer
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")]
 
 FIRST = f"{0:020d}.log"
 #: A long clean-up: says that it begins, and lasts a second.

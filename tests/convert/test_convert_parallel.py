@@ -25,6 +25,8 @@ from kseg.format.writer.records_builder import PlainRecord, build_message, build
 from tests.support.interrupted import PROGRAM, EndedRuns, digest, write_log
 from tests.support.records import NOW
 
+pytestmark = pytest.mark.slow
+
 NAME = "00000000000000000000.log"
 ENTRIES = 300
 

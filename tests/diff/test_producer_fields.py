@@ -14,6 +14,8 @@ from tests.support import damage
 from tests.support.compared_replicas import batch, diff, differences, record, write
 from tests.support.fuzzing import cases
 
+pytestmark = pytest.mark.slow
+
 PRODUCER: dict[str, Any] = {"producer_id": 7, "producer_epoch": 2, "transactional": True}
 TRANSACTION = [
     batch([record(n) for n in range(4)], base_sequence=10, **PRODUCER),

@@ -24,6 +24,8 @@ from tests.support.fixtures import SEGMENTS
 from tests.support.following import following, offsets
 from tests.support.writer import Writer
 
+pytestmark = pytest.mark.slow
+
 
 def test_rows_come_as_they_are_written_and_ctrl_c_ends_it(tmp_path: Path) -> None:
     """Incomplete batches, new segments, and a segment that is deleted after it was printed."""

@@ -13,6 +13,8 @@ from tests.support.damage import flip
 from tests.support.growing_logs import batch
 from tests.support.pipelines import config, quarantined, rows, run_here
 
+pytestmark = pytest.mark.slow
+
 BATCHES, RECORDS = 6, 4
 
 

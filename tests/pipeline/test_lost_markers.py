@@ -15,6 +15,8 @@ from tests.support.damage import entries, flip, get
 from tests.support.pipelines import config, rows, run_here
 from tests.support.transactional_logs import RandomLog, write_log
 
+pytestmark = pytest.mark.slow
+
 
 def damage(folder: Path, chance: random.Random, share: float, parity: int | None = None) -> None:
     """Damage about this share of the batches; with ``parity`` only those with even, or odd, first offsets."""

@@ -18,6 +18,8 @@ from tests.support.cli import kseg
 from tests.support.growing_logs import batch, write
 from tests.support.pipelines import TRANSACTIONS, config, killed, rows, run, run_here, split_log
 
+pytestmark = pytest.mark.slow
+
 
 def committed_rows(folder: Path) -> list[tuple[int, int, bytes | None]]:
     """Return what a consumer with isolation.level=read_committed gets, by the view of transactions."""

@@ -20,6 +20,8 @@ from tests.support.growing_logs import batch, write
 from tests.support.pipelines import TRANSACTIONS, config, leased, quarantined, rows, run, run_here
 from tests.support.read_faults import local_faults
 
+pytestmark = pytest.mark.slow
+
 
 def log(folder: Path, count: int = 6, *, first: int = 0) -> Path:
     """Write a log with two segments."""

@@ -20,6 +20,8 @@ from kseg.errors import KsegError
 from tests.support.pipelines import TRANSACTIONS, config, iceberg_table, killed, run, run_here
 from tests.support.s3_server import S3Server, s3_server
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[S3Server]:

@@ -17,6 +17,8 @@ from tests.support.growing_logs import batch, write
 from tests.support.pipelines import TRANSACTIONS, config, killed, rows, run_here, table_rows
 from tests.support.pipelines import run_in_process as run
 
+pytestmark = pytest.mark.slow
+
 REPLAY = ("replay", "--topic", "orders", "--offsets")
 
 

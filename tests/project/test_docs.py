@@ -15,6 +15,8 @@ from tools.docs import benchmark_bars, documents, examples, site
 from tools.docs.terminal import WIDTH
 from tools.lab.remedy_record import actions
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGES.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 #: What may be in a block of each language. Commands of kseg belong into `console`, whose output is compared.

@@ -21,6 +21,8 @@ from kseg.format.storage.source import open_source
 from tests.support.fuzzing import cases
 from tests.support.stored_sets import MIXED, PURE, Log, damage, random_log, wrong
 
+pytestmark = pytest.mark.slow
+
 #: Base offsets of first segments, and of others.
 FIRST, LATER = (0, 1, 40, 300), (1000, 5000, 123_456)
 

@@ -22,6 +22,8 @@ from tests.support.fixtures import SEGMENTS
 from tools.docs import sandbox
 from tools.docs.terminal import Terminal
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:

@@ -19,6 +19,8 @@ from kseg.format.storage.naming import partition_of
 from tests.support.cli import carry_out, kseg
 from tests.support.fixtures import SEGMENTS
 
+pytestmark = pytest.mark.slow
+
 _ABOUT = ("ORIGIN", "expect.jsonl", "settings.json")
 _IDENTITY = "cluster.id=abcdefghijklmnopqrstuv\nnode.id=1\nversion=1\ndirectory.id=AAAAAAAAAAAAAAAAAAABCg\n"
 _TOPIC_ID = "version: 0\ntopic_id: ask2xr5IR-quz-SAaQsi7w"

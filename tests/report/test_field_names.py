@@ -12,6 +12,8 @@ from kseg import schema
 from kseg.report.template import MARKS
 from tests.support.cli import SEGMENTS, kseg
 
+pytestmark = pytest.mark.slow
+
 FOLDER = SEGMENTS / "4.3.0-v2-none-transactions"
 #: The fields of JSON's rows, without the kind of the row, and without those that only a search has.
 NAMES = [column.name for column in schema.RECORD_COLUMNS[1:]]

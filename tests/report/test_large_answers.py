@@ -14,6 +14,8 @@ from tests.support import fleet
 from tests.support.cli import kseg
 from tools.docs.terminal import Terminal
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS, DAMAGED = 300, 30
 COMMANDS = ("validate", "recovery", "transactions", "stats", "diff", "lag", "doctor")
 #: A number that is cut. Names of segments lose only zeros.

@@ -17,6 +17,8 @@ from tests.support.cli import kseg
 from tests.support.commits import commit_value, write_commits
 from tools.docs.terminal import Terminal
 
+pytestmark = pytest.mark.slow
+
 FINDINGS = fleet.SEGMENTS.parent / "findings"
 PARTITIONS, DAMAGED, SEEDS = 300, 30, (1, 2, 3)
 GROUPS = ("billing", "search-index", "a-group-with-a-long-name-for-the-warehouse")

@@ -13,6 +13,8 @@ from kseg.report.tables import TableColumn, legend, print_cells, width_of
 from tests.support.cli import DAMAGED, kseg
 from tests.support.fixtures import SEGMENTS
 
+pytestmark = pytest.mark.slow
+
 LOG = SEGMENTS / "4.3.0-v2-none-transactions"
 SCHEMAS = SEGMENTS.parent / "serialized" / "_schemas-0"
 

@@ -23,6 +23,8 @@ from tools.docs.terminal import Printed, Terminal
 pyte = pytest.importorskip("pyte")
 pytest.importorskip("pty", reason="a pseudo-terminal needs POSIX")
 
+pytestmark = pytest.mark.slow
+
 WIDTHS = (80, 100, 120, 200)
 #: A terminal on which nothing is wrapped or hidden.
 WIDE = 5000

@@ -20,6 +20,8 @@ from kseg.extras.serialization.schema_set import AVRO, PROTOBUF, Schema, SchemaS
 from kseg.format.messages.message_writer import uvarint
 from tests.support.damage import varint
 
+pytestmark = pytest.mark.slow
+
 #: The prefix of a value with the schema of id 5.
 PREFIX = b"\0\0\0\0\5"
 #: The address space of a decoder above that of the libraries, in bytes: the promise is 300 MB for the whole process.

@@ -25,6 +25,8 @@ pytest.importorskip("flask_cors", reason="moto's server is not installed")
 from kseg.format.storage import remote_outputs
 from tests.support.s3_server import S3Server, s3_server
 
+pytestmark = pytest.mark.slow
+
 SOURCE = SEGMENTS / "4.3.0-v2-none-transactions"
 LOG = next(SOURCE.glob("*.log"))
 

@@ -27,6 +27,8 @@ from kseg.extras.views.splits import Split
 from kseg.extras.views.view_table import columns_of
 from tests.support.s3_server import FAULTS, S3Server, s3_server
 
+pytestmark = pytest.mark.slow
+
 SOURCE = SEGMENTS / "4.3.0-v2-none-segments"
 BUCKET = "s3://backup/cluster.a"
 FIRST_TIME = 1_700_000_000_000  # of growing_logs

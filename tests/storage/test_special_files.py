@@ -27,7 +27,7 @@ from kseg.format.storage.source import open_source
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.fuzzing import cases
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")]
 
 ROOT = Path(__file__).parents[2]
 SEGMENTS = ROOT / "fixtures" / "segments"

@@ -12,6 +12,8 @@ from kseg.format.writer.records_builder import PlainRecord, build_batch, build_w
 from kseg.library import validate
 from tests.support.fuzzing import cases
 
+pytestmark = pytest.mark.slow
+
 Missing = list[tuple[str, int | None, int | None]]
 
 
