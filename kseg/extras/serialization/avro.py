@@ -3,9 +3,7 @@
 fastavro's compiled reader recurses without a limit, so schemas that contain themselves use its Python reader. Schemas are
 rejected if a few bytes can have any number of values.
 
-The compiled reader accepts bytes that Avro does not allow: negative numbers of union branches, and numbers that are too
-long. The prepared schema rejects the former. Bytes that can have the latter are read by the Python reader, with a strict
-decoder.
+The compiled reader accepts bytes that Avro does not allow, see ``strict_avro``.
 
 Avro's types as JSON values: bytes in base64, decimals as text, times as ISO 8601.
 
@@ -17,12 +15,12 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from io import BytesIO
 from typing import Any
 
+from kseg.extras.serialization import strict_avro
 from kseg.extras.serialization.json_values import (
     MOST_ITEMS,
     Convert,
@@ -32,35 +30,13 @@ from kseg.extras.serialization.json_values import (
     time_text,
     timestamp_text,
 )
-from kseg.extras.serialization.libraries import fastavro_decoder, fastavro_python, fastavro_read, fastavro_schema
+from kseg.extras.serialization.libraries import fastavro_read, fastavro_schema
 from kseg.extras.serialization.schema_set import Schema, SchemaError, one_line
 from kseg.text import count_of, finite
 
-_PREFIX = "kseg-"
 #: The depth of a schema as JSON. Avro's schemas of this depth are not written by people.
 _MOST_DEPTH = 200
-_INT_LIMIT, _LONG_LIMIT = 1 << 31, 1 << 63
 _TIME_MILLIS = time_text(3)
-
-
-class _MalformedError(ValueError):
-    """Bytes that Avro does not allow, with a reason that names the place."""
-
-
-def _int(value: int, schema: Mapping[str, Any], reader: Any = None) -> int:
-    """Return an int. fastavro reads the values of a long; Java's reader cuts the bits that are too many."""
-    if not -_INT_LIMIT <= value < _INT_LIMIT:
-        raise _MalformedError(f"the int {value} has more than 32 bits")
-    return value
-
-
-def _boolean(data: bytes, schema: Mapping[str, Any], reader: Any = None) -> bool:
-    """Return a boolean. fastavro reads each byte but 0 as true, and Java's reader each but 1 as false."""
-    if data == b"\1":
-        return True
-    if data != b"\0":
-        raise _MalformedError(f"a boolean is 0 or 1, got {data[0]}") if data else EOFError
-    return False
 
 
 def _duration(data: bytes, schema: Mapping[str, Any]) -> dict[str, int]:
@@ -84,9 +60,9 @@ _CONVERSIONS: Mapping[str, Mapping[str, Convert]] = {
     "float": {"": lambda value, schema: finite(value)},
     "double": {"": lambda value, schema: finite(value)},
     "int": {
-        "": _int,
-        "date": lambda value, schema: date_text(_int(value, schema), schema),
-        "time-millis": lambda value, schema: _TIME_MILLIS(_int(value, schema), schema),
+        "": strict_avro.checked_int,
+        "date": lambda value, schema: date_text(strict_avro.checked_int(value, schema), schema),
+        "time-millis": lambda value, schema: _TIME_MILLIS(strict_avro.checked_int(value, schema), schema),
     },
     "long": {
         "time-micros": time_text(6),
@@ -100,15 +76,15 @@ _CONVERSIONS: Mapping[str, Mapping[str, Convert]] = {
 }
 #: What fastavro calls for each of them, by the names that ``marked`` uses.
 LOGICAL_READERS: dict[str, Callable[..., Any]] = {
-    f"{avro_type}-{_PREFIX}{logical or 'plain'}": lambda data, writer=None, reader=None, convert=convert: convert(
-        data, writer or {}
+    f"{avro_type}-{strict_avro.PREFIX}{logical or 'plain'}": lambda data, writer=None, reader=None, convert=convert: (
+        convert(data, writer or {})
     )
     for avro_type, known in _CONVERSIONS.items()
     for logical, convert in known.items()
 }
 #: Without the function around them: these are called most often.
-LOGICAL_READERS[f"int-{_PREFIX}plain"] = _int
-LOGICAL_READERS[f"fixed-{_PREFIX}boolean"] = _boolean
+LOGICAL_READERS[f"int-{strict_avro.PREFIX}plain"] = strict_avro.checked_int
+LOGICAL_READERS[f"fixed-{strict_avro.PREFIX}boolean"] = strict_avro.checked_boolean
 _FIXED_SIZES = {"duration": 12, "uuid": 16}
 
 
@@ -177,7 +153,7 @@ def _primitive(kind: str, node: Mapping[str, Any]) -> Any:
     known, logical = _CONVERSIONS.get(kind, {}), logical_type(kind, node)
     if logical not in known:
         return kind
-    found = {"type": kind, "logicalType": f"{_PREFIX}{logical or 'plain'}"}
+    found = {"type": kind, "logicalType": f"{strict_avro.PREFIX}{logical or 'plain'}"}
     return {**found, "scale": node.get("scale", 0)} if logical == "decimal" else found
 
 
@@ -195,83 +171,6 @@ class _CountedItems(BytesIO):
         if self._left < 0:
             raise TooManyItemsError
         return data
-
-
-class _Numbered(dict[Any, Any]):
-    """The branches of a union, or the symbols of an enum, by number. In a list, -1 would be the last one."""
-
-    def __missing__(self, number: Any) -> Any:
-        raise _MalformedError(f"the schema has no union branch or enum symbol with the number {number}")
-
-
-def _strict(node: Any) -> Any:
-    """Return a prepared schema whose reader rejects wrong numbers of branches and symbols, and wrong booleans."""
-    if isinstance(node, list):
-        branches = _Numbered(enumerate(map(_strict, node)))
-        branches["type"] = "union"  # fastavro asks for it
-        return branches
-    kind = node["type"] if isinstance(node, dict) else node
-    if kind == "boolean":
-        return {"type": "fixed", "name": "KsegBoolean", "size": 1, "logicalType": f"{_PREFIX}boolean"}
-    if kind == "enum" and not isinstance(node["symbols"], _Numbered):
-        node["symbols"] = _Numbered(enumerate(node["symbols"]))
-    elif kind == "record":
-        for field in node["fields"]:
-            field["type"] = _strict(field["type"])
-    elif kind in ("array", "map"):
-        content = "items" if kind == "array" else "values"
-        node[content] = _strict(node[content])
-    return node
-
-
-#: The bytes of a number with more than 64 bits, of the smallest long (a number of items that fastavro reads as none), and of
-#: an int in more than five bytes. Other data, such as text, can have them, too.
-_SUSPECT = re.compile(rb"[\x80-\xff]{4}(?:[\x80-\xff]{5}[^\x00\x01]|\xff{5}\x01|[\x80-\x8f]\x80{0,4}\x00)").search
-
-
-def _read_strictly(source: BytesIO, prepared: Any) -> Any:
-    """Return a value, read by fastavro's Python reader. Raises _MalformedError, EOFError and errors of fastavro.
-
-    Source: ``org.apache.avro.io.BinaryDecoder``. It cuts the bits of a number that are too many, which are errors here.
-    """
-    decoder: Any = fastavro_decoder.BinaryDecoder(source)  # type: ignore[no-untyped-call]
-
-    def read_number(most: int, limit: int, kind: str) -> int:
-        value = shift = 0
-        for _ in range(most):
-            if not (byte := source.read(1)):
-                raise EOFError
-            value |= (byte[0] & 0x7F) << shift
-            shift += 7
-            if byte < b"\x80":
-                number = (value >> 1) ^ -(value & 1)
-                if not -limit <= number < limit:
-                    raise _MalformedError(f"the {kind} {number} has more than {limit.bit_length()} bits")
-                return number
-        raise _MalformedError(f"a number ({kind}) has more than {most} bytes")
-
-    def read_int() -> int:
-        return read_number(5, _INT_LIMIT, "int")
-
-    def read_long() -> int:
-        return read_number(10, _LONG_LIMIT, "long")
-
-    def read_bytes() -> bytes:
-        size = read_long()
-        if size < 0:
-            raise _MalformedError(f"the length {size} of a text or of bytes is negative")
-        return exactly(size)
-
-    def exactly(size: int) -> bytes:
-        if len(data := source.read(size)) < size:
-            raise EOFError
-        return data
-
-    # Attributes of the object hide the methods of its class.
-    decoder.read_long, decoder.read_bytes, decoder.read_fixed = read_long, read_bytes, exactly
-    decoder.read_int = decoder.read_enum = decoder.read_index = read_int
-    names = {"writer": prepared["__named_schemas"], "reader": {}}
-    return fastavro_python.read_data(decoder, prepared, names, None, {})  # type: ignore[no-untyped-call]
 
 
 #: The field of the record around every schema: fastavro prepares a record once, and other types at each call.
@@ -295,10 +194,10 @@ def avro_reader(schema: Schema, references: Iterable[tuple[str, Schema]]) -> Cal
     def decode_strictly(data: bytes) -> Any:
         source = open_source(data)
         try:
-            value = _read_strictly(source, prepared)
+            value = strict_avro.read_strictly(source, prepared)
         except RecursionError:
             raise ValueError("the value is nested too deeply") from None
-        except (TooManyItemsError, _MalformedError):
+        except (TooManyItemsError, strict_avro.MalformedError):
             raise
         except EOFError:
             raise ValueError(f"the value is longer than its {count_of(len(data), 'byte')}") from None
@@ -309,7 +208,7 @@ def avro_reader(schema: Schema, references: Iterable[tuple[str, Schema]]) -> Cal
         return value[_WRAPPED]
 
     def decode(data: bytes) -> Any:
-        if not _SUSPECT(data):
+        if not strict_avro.is_suspect(data):
             source = open_source(data)
             try:
                 value = read(source, prepared, None)
@@ -372,7 +271,7 @@ def _prepare(schema: Schema, references: Iterable[tuple[str, Schema]]) -> tuple[
     shape = _Shape(schema.label, named)
     shape.measure(prepared)
     for node in (prepared, *named.values()):
-        _strict(node)
+        strict_avro.make_strict(node)
     return prepared, shape
 
 
