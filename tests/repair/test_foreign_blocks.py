@@ -110,6 +110,32 @@ def test_own_batches_stay_and_foreign_ones_go(magic: int, foreign: int, place: s
         _check(folder, own, (seed, base))
 
 
+@pytest.mark.parametrize("reach", range(1, 8))
+@pytest.mark.parametrize("magic", [1, 2])
+def test_lost_bytes_that_end_in_an_offset_cost_no_batch_after_it(magic: int, reach: int, tmp_path: Path) -> None:
+    """No CRC covers the offset: the batch seems to be of another log, and those after it continue it."""
+    name, first, end = 65_536, 65_600, 66_000
+    for seed in range(cases(10)):
+        dice = random.Random(f"{seed} {magic} {reach}")
+        folder = tmp_path / str(seed) / "t-0"
+        folder.mkdir(parents=True)
+        own = _batches(dice, magic, first, end, TIME)
+        starts = [0, *itertools.accumulate(len(one) for *_, one in own)]
+        data = bytearray(b"".join(one for *_, one in own))
+        part = len(own) // 4
+        damaged, after = dice.randrange(part, 2 * part), dice.randrange(3 * part, len(own) - 2)
+        for stop in (starts[damaged] + reach, starts[after]):
+            hole = range(stop - dice.choice([600, 1200]), stop)
+            data[hole.start : hole.stop] = bytes(len(hole)) if seed % 2 else dice.randbytes(len(hole))
+        (folder / f"{name:020}.log").write_bytes(data)
+        places = zip(own, itertools.pairwise(starts), strict=True)
+        kept = {one[:2] for one, (begin, stop) in places if data[begin:stop] == one[2]}
+        repair(str(folder), str(folder.with_name("out-0")), RepairPlan(), lambda row: None)
+        written = _written(folder.with_name("out-0"))
+        assert kept <= written, seed
+        assert written - kept <= {own[damaged][:2]}, seed
+
+
 def test_a_leap_of_offsets_alone_is_no_other_log(tmp_path: Path) -> None:
     """Bytes can have vanished without a trace: only timestamps or side files contradict the last batches of a file."""
     dice = random.Random(1)

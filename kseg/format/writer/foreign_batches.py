@@ -39,7 +39,9 @@ def foreign_batches(
     before: LocatedBatch | None = None
     kept = 0  # the batches that join right before a piece
     for at, (first, stop) in enumerate(pieces):
-        run, last = block[first:stop], floor if before is None else before.high
+        whole, last = block[first:stop], floor if before is None else before.high
+        # The lost bytes before it can reach into the offset of the first batch, which no CRC covers.
+        run = whole if len(whole) < 2 or whole[0].high + 1 == whole[1].low else whole[1:]
         start, end = before.end if before else 0, pieces[at + 1] if at + 1 < len(pieces) else None
 
         def leaps(one: int, other: int, lost: int) -> bool:
@@ -47,13 +49,13 @@ def foreign_batches(
             return dense and other - one - 1 > density * lost
 
         rises = all(one.high < other.low for one, other in itertools.pairwise(run))
-        begins = (before is not None or name is not None) and -(-start // _BLOCK) * _BLOCK <= run[0].position
+        begins = (before is not None or name is not None) and -(-start // _BLOCK) * _BLOCK <= whole[0].position
         after = None if end is None else block[end[0]]
         behind = run[0].low <= last
         high = leaps(last, run[0].low, run[0].position - start)
         if not (rises and begins):
             foreign = False
-        elif after is not None and end is not None and len(run) > 1:
+        elif after is not None and end is not None and len(whole) > 1:
             continues = after.low > last and not leaps(last, after.low, after.position - start)
             ahead = after.low <= run[-1].high
             apart = ahead or leaps(run[-1].high, after.low, after.position - run[-1].end)
