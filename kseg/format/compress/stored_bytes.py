@@ -29,9 +29,8 @@ def can_be_stored(data: bytes, before: int) -> bool:
     At most the first ``BLOCK`` bytes are tried. It takes 0.1 ms for random bytes, and 1 ms for text.
     """
     start = data[:_DEFLATE_BLOCK]
-    return any(_is_stored_after(data, min(before, _MOST_BEFORE) + _STEP * number) for number in range(_TRIES)) or (
-        start in zlib.compress(start + _NOISE[: 2 * _DEFLATE_BLOCK - len(start)], 1)
-    )
+    stored = sum(_is_stored_after(data, min(before, _MOST_BEFORE) + _STEP * number) for number in range(_TRIES))
+    return 2 * stored > _TRIES or start in zlib.compress(start + _NOISE[: 2 * _DEFLATE_BLOCK - len(start)], 1)
 
 
 def _is_stored_after(data: bytes, before: int) -> bool:

@@ -98,13 +98,15 @@ class LogBefore:
     """The log before lost bytes.
 
     ``base`` is the base offset in the segment's name, 0 if unknown. ``following`` is the offset that follows an uncompressed
-    message, or that begins the segment (``is_start``), None after other batches. ``is_unknown`` is set if the log's bytes
+    message, or that begins the segment (``is_start``), None after other batches. ``is_plain`` is set if no compressed v0 or
+    v1 set is in the segment before. ``is_unknown`` is set if the log's bytes
     before the lost ones are not known: a set in them can have any offset.
     """
 
     base: int = 0
     following: int | None = None
     is_start: bool = False
+    is_plain: bool = False
     is_unknown: bool = False
 
 

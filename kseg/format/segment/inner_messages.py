@@ -7,7 +7,8 @@ wrong offsets. v0 has absolute offsets in sets, too.
 One of these proves that messages are the log's own:
 
 - Their offsets are too large: a set with as many messages does not fit into the lost bytes.
-- They continue the offsets of an uncompressed message, and the lost bytes have room for the missing messages only.
+- They continue the offsets of an uncompressed message, and no compressed set is known in the segment, or the lost bytes have
+  room for the missing messages only.
 - They follow each other directly for 1 MiB. A payload has a length or a tag between its blocks, mostly each 64 KiB, and a
   broker accepts batches of 1 MB by default.
 - The next batch directly follows, with the next offset. After messages of a set, its offset would be larger.
@@ -97,22 +98,27 @@ def _is_not_relative(buffer: InputBuffer, chain: BatchChain, begin: int, lost: i
         return False
     if offset > (MOST_INNER if before.is_unknown else max(MOST_RELATIVE, min(lost // LEAST_INNER, MOST_INNER))):
         return True
-    return before.following is not None and _continues(buffer, chain, begin, lost, before.following, before.is_start)
+    return before.following is not None and _continues(buffer, chain, begin, lost, before)
 
 
-def _continues(buffer: InputBuffer, chain: BatchChain, begin: int, lost: int, following: int, is_start: bool) -> bool:
-    """Return whether messages continue uncompressed ones before the lost bytes, from offset ``following`` on.
+def _continues(buffer: InputBuffer, chain: BatchChain, begin: int, lost: int, before: LogBefore) -> bool:
+    """Return whether messages continue uncompressed ones before the lost bytes.
 
-    The lost bytes have room for the missing messages, but not for those that would be before these in a set. Or the messages
-    end with the file, without the trailer of gzip or LZ4, and few bytes or no offset are lost.
+    The lost bytes have room for the missing messages. And no compressed set is known in the segment, or the messages that
+    would be before these in a set do not fit into them, or the messages end with the file, without the trailer of gzip or
+    LZ4, and few bytes or no offset are lost.
     """
-    offset, last = chain.batches[begin][1], chain.batches[chain.bare - 1][1]
+    offset, last, following = chain.batches[begin][1], chain.batches[chain.bare - 1][1], before.following or 0
     fits = 0 <= offset - following <= lost // LEAST_MESSAGE
+    if fits and before.is_plain and chain.bare == len(chain.batches):
+        return True
     if (offset + 1) * LEAST_MESSAGE > lost:  # the header of the set, too
-        is_compacted = last - offset >= chain.bare - begin or (offset >= MOST_CUT and not is_start)
+        is_compacted = last - offset >= chain.bare - begin or (offset >= MOST_CUT and not before.is_start)
         return fits or (is_compacted and offset >= following)
     at_end = chain.bare == len(chain.batches) and not buffer.fill(chain.end - buffer.position + LEAST_TRAILER)
-    return at_end and not is_start and (offset == following or (fits and lost <= FEWEST_SETS))
+    # The offsets in the first set of a partition are those of the log.
+    is_own_start = not before.is_start or before.base == 0
+    return at_end and is_own_start and (offset == following or (fits and lost <= FEWEST_SETS))
 
 
 def _run_end(chain: BatchChain, begin: int) -> int:

@@ -41,6 +41,7 @@ FEWEST_ROWS = 1024  # some checks compare a batch with its neighbours in the sam
 REACH_AFTER_DAMAGE = 4 * 1024
 # No producer's batch has more records than this.
 LIKELY_STEP = 1_000_000
+FEWEST_PLAIN = 16  # fewer uncompressed messages do not show that a log has no compressed sets
 
 
 class Window:
@@ -105,6 +106,8 @@ class SegmentReader:
         self._base = self.name_offset or 0  # no batch is below it; 0 if one is, because the name is wrong
         self._found_any = False
         self._is_bare = False  # whether the last batch is an uncompressed message
+        self._has_sets = False  # whether the last batch of a window was a compressed v0 or v1 set
+        self._seen = 0  # how many batches were read
         self._pending: resync_results.ResyncResult | None = None
         self._first_bytes = b""
 
@@ -235,6 +238,8 @@ class SegmentReader:
             self._next_offset = self._floor = last + 1
             self._base = self._base if self._base <= last else 0
             self._is_bare = batches.magic[row] < 2 and not batches.attributes[row] & layout.CODEC_MASK
+            self._has_sets = self._has_sets or _is_set(batches, row)
+            self._seen += batches.count
             if before is not None and batches.base_offset[row] != before:
                 # The CRC does not cover the base offset. If it is too high, the batches after it must not seem to go back.
                 self._floor = min(before, last + 1)
@@ -261,7 +266,10 @@ class SegmentReader:
     def _before(self) -> batch_evidence.LogBefore:
         is_start = self._next_offset is None and self.source.start == 0
         following = self._expected() if self._is_bare or is_start else None
-        return batch_evidence.LogBefore(self._base, following, is_start)
+        batches = self._batches  # of the last window: in the loop over all windows, this would take time
+        has_sets = self._has_sets or any(_is_set(batches, row) for row in range(batches.count))
+        is_plain = self._is_bare and not has_sets and self._seen >= FEWEST_PLAIN
+        return batch_evidence.LogBefore(self._base, following, is_start, is_plain)
 
     def _resynchronise(self) -> Iterator[Window]:
         """Handle the damaged batch at the buffer's start: report findings, yield the batch if it can be read, and move
@@ -357,3 +365,8 @@ def read_range(path: str, start: int, end: int) -> bytearray:
             while count := source.readinto(view[read:]):
                 read += count
     return data[:read]
+
+
+def _is_set(batches: BatchColumns, row: int) -> bool:
+    """Return whether a batch is a compressed v0 or v1 message set."""
+    return batches.magic[row] < 2 and bool(batches.attributes[row] & layout.CODEC_MASK)
