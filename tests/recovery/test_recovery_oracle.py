@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from kseg.format.log_loader.recovery_plan import plan_partition
 from tests.support.fuzzing import cases
 from tools.lab import load_cases
-from tools.lab.load_oracle import Producers, add_snapshot, prediction
+from tools.lab.load_oracle import predicted_with_snapshots, with_snapshots_of
 from tools.lab.load_scenes import Case
 
 CASES = dict(load_cases.cases())
@@ -23,16 +21,10 @@ STARTS = 200
 
 def assert_predicted(name: str, made: Case, folder: Path) -> None:
     """The results of Kafka's loader were recorded, so this runs without Kafka."""
-    outcome = load_cases.recorded()[name]
     made.put(folder)
-    snapshots: dict[str, Producers] = {}
-    predicted = prediction(plan_partition(str(folder), made.start, partial(add_snapshot, snapshots)))
-    if "files" in predicted:
-        predicted["snapshots"] = snapshots
-    found = {key: outcome.get(key) for key in predicted}
-    if "snapshots" in found:
-        found["snapshots"] = {file: (found["snapshots"] or {}).get(file) for file in snapshots}
-    assert found == json.loads(json.dumps(predicted)), name
+    predicted = predicted_with_snapshots(folder, made.start)
+    outcome = with_snapshots_of(predicted, load_cases.recorded()[name])
+    assert {key: outcome.get(key) for key in predicted} == json.loads(json.dumps(predicted)), name
 
 
 @pytest.mark.parametrize("name", CASES)

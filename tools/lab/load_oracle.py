@@ -7,7 +7,7 @@ import base64
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 
 from kseg.format.log_loader.partition_files import file_name
 from kseg.format.log_loader.plan import PartitionPlan
-from kseg.format.log_loader.recovery_plan import plan_partition
+from kseg.format.log_loader.recovery_plan import BrokerStart, plan_partition
 from kseg.format.sidefiles.producer_snapshot import ProducerState, read_snapshot
 from tools.lab.load_log import LoadLog
 from tools.lab.load_scenes import Case, case
@@ -39,17 +39,25 @@ def disagreements(seeds: Iterable[int]) -> Iterator[tuple[Case, str]]:
             made = case(seed)
             folder = Path(work) / f"{seed}" / (DELETED if seed % 20 == 0 else "topic-0")
             made.put(folder)
-            snapshots: dict[str, Producers] = {}
-            plan = plan_partition(str(folder), made.start, partial(add_snapshot, snapshots))
-            predicted = prediction(plan)
-            if "files" in predicted:
-                predicted["snapshots"] = snapshots
-            loaded = outcome(kafka.load(folder, made.start))
-            if "snapshots" in loaded:
-                loaded["snapshots"] = {name: loaded["snapshots"].get(name) for name in snapshots}
+            predicted = predicted_with_snapshots(folder, made.start)
+            loaded = with_snapshots_of(predicted, outcome(kafka.load(folder, made.start)))
             shutil.rmtree(folder.parent)
             if any(loaded.get(key) != value for key, value in predicted.items()):
                 yield made, difference(predicted, loaded)
+
+
+def predicted_with_snapshots(folder: Path, start: BrokerStart) -> dict[str, Any]:
+    """Return the plan for a folder as ``outcome`` returns the observation, with the producers in new snapshots."""
+    snapshots: dict[str, Producers] = {}
+    predicted = prediction(plan_partition(str(folder), start, partial(_add_snapshot, snapshots)))
+    return {**predicted, "snapshots": snapshots} if "files" in predicted else predicted
+
+
+def with_snapshots_of(predicted: Mapping[str, Any], loaded: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an observation with the snapshots that are predicted: those of the source are there, too."""
+    if "snapshots" not in loaded:
+        return dict(loaded)
+    return {**loaded, "snapshots": {name: loaded["snapshots"].get(name) for name in predicted.get("snapshots", ())}}
 
 
 def prediction(plan: PartitionPlan) -> dict[str, Any]:
@@ -85,7 +93,7 @@ def outcome(answer: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def add_snapshot(snapshots: dict[str, Producers], offset: int, producers: Iterable[ProducerState]) -> None:
+def _add_snapshot(snapshots: dict[str, Producers], offset: int, producers: Iterable[ProducerState]) -> None:
     snapshots[file_name(offset, ".snapshot")] = sorted(producers, key=attrgetter("producer_id"))
 
 

@@ -16,7 +16,8 @@ from kseg.errors import UsageError
 from kseg.findings import Finding
 from kseg.format.record import framing
 from kseg.format.record.columns import BatchColumns
-from kseg.format.record.layout import CODEC_MASK, CRC_AT, INT32_MAX, LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, SIZE_AT
+from kseg.format.record.layout import CRC_AT, INT32_MAX, LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, SIZE_AT
+from kseg.format.record.offset_evidence import is_wrapper
 from kseg.format.segment.batch_evidence import BatchChain, LogBefore
 from kseg.format.segment.inner_messages import first_own
 from kseg.format.segment.input_buffer import InputBuffer
@@ -197,16 +198,16 @@ class _Scan:
         """
         buffer, batches, run, image = self._buffer, self._batches, self._run, self._image
         begin = batches.position[0]
-        goes_on = bool(image.inner) and image.inner[-1].position + image.inner[-1].size == begin
-        if (begin % self._block == 0 and not goes_on) or (run is not None and run.end == begin):
+        continues = bool(image.inner) and image.inner[-1].position + image.inner[-1].size == begin
+        if (begin % self._block == 0 and not continues) or (run is not None and run.end == begin):
             return 0
         places = tuple(
             (batches.position[row], batches.base_offset[row], batches.last_offset[row]) for row in range(good)
         )
         end = batches.position[good - 1] + batches.size[good - 1]
-        bare = next((row for row in range(good) if not _is_bare(batches, row)), good)
+        bare = next((row for row in range(good) if batches.magic[row] >= 2 or is_wrapper(batches, row)), good)
         lost, before = _UNKNOWN_SIZE, LogBefore(is_unknown=True)
-        if run is not None and run.end // self._block == begin // self._block and not goes_on:
+        if run is not None and run.end // self._block == begin // self._block and not continues:
             lost, before = begin - run.end, LogBefore(following=run.last + 1 if run.is_bare else None)
         first = first_own(buffer, BatchChain(places, end, closed=False, bare=bare), lost, before, self._budget)
         if bare and -begin % self._block < SIZE_AT:
@@ -278,11 +279,6 @@ class _Scan:
                         image.names.append(FoundName(image.number, at + shift + found.start(2), "folder", name))
             elif first == 0x76657273 and (name_at := _TOPIC_ID.match(data, at)) and len(image.names) < _MOST_NAMES:
                 image.names.append(FoundName(image.number, at + shift, "topic id", name_at[1].decode()))
-
-
-def _is_bare(batches: BatchColumns, row: int) -> bool:
-    """Return whether a batch is an uncompressed v0 or v1 message."""
-    return batches.magic[row] < 2 and not batches.attributes[row] & CODEC_MASK
 
 
 def _is_producers(batches: BatchColumns) -> bool:

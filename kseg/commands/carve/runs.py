@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.framing import increment_sequence
 from kseg.format.record.layout import CODEC_MASK, CONTROL
+from kseg.format.record.offset_evidence import is_wrapper
 
 
 @dataclass(slots=True)
@@ -101,7 +102,7 @@ class CarvedRun:
         base, last, size = batches.base_offset[row], batches.last_offset[row], batches.size[row]
         mark = hash((base, batches.crc[row], size))
         # The header of a v0 or v1 message set has only its last offset.
-        is_set = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
+        is_set = is_wrapper(batches, row)
         if self.lasts and base > self.last + 1 and not is_set:
             self.gaps.append((len(self.lasts), base - self.last - 1))
         self.lasts.append(last)

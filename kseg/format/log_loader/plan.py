@@ -15,7 +15,8 @@ from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.log_loader import recovered_rows
 from kseg.format.record import columns
 from kseg.format.record.framing import clamped
-from kseg.format.record.layout import CODEC_MASK, INT64_MAX
+from kseg.format.record.layout import INT64_MAX
+from kseg.format.record.offset_evidence import is_wrapper
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.source import open_range
@@ -197,7 +198,7 @@ def _count_slowly(window: Window, opener: DeepIterator, claimed: set[int]) -> tu
     """
     batches = window.batches
     for row in range(batches.count):
-        batches.selected[row] = batches.crc_state[row] == columns.CRC_GOOD and _is_message_set(batches, row)
+        batches.selected[row] = batches.crc_state[row] == columns.CRC_GOOD and is_wrapper(batches, row)
     records, first, last = 0, INT64_MAX, -1
     for chunk in opener.chunks(window):
         for row in range(chunk.first, 0 if chunk.resumed else chunk.stop):
@@ -210,15 +211,11 @@ def _count_slowly(window: Window, opener: DeepIterator, claimed: set[int]) -> tu
     return records, first, last
 
 
-def _is_message_set(batches: columns.BatchColumns, row: int) -> bool:
-    return batches.magic[row] < 2 and bool(batches.attributes[row] & CODEC_MASK)
-
-
 def _records(batches: columns.BatchColumns, row: int) -> tuple[int, int]:
     """Return the number of records of a batch that can be read, and its first offset."""
     if batches.magic[row] >= 2:
         return max(0, batches.record_count[row]), batches.base_offset[row]
-    if not _is_message_set(batches, row):
+    if not is_wrapper(batches, row):
         return 1, batches.base_offset[row]
     readable = batches.record_sum[row]
     return readable, clamped(batches.first_record_offset[row]) if readable else batches.last_offset[row]

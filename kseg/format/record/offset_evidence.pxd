@@ -11,7 +11,7 @@ cpdef bint base_offset_proved_wrong(
     BatchColumns batches, Py_ssize_t row, BatchColumns beyond, Py_ssize_t following, long long previous
 ) except -1
 
-cdef bint is_wrapper(BatchColumns batches, Py_ssize_t row) except -1
+cpdef bint is_wrapper(BatchColumns batches, Py_ssize_t row) except -1
 cpdef bint shows_compaction(BatchColumns batches, Py_ssize_t row) except -1
 
 cdef Py_ssize_t FULL

@@ -17,6 +17,7 @@ from kseg.format.record import columns, framing, layout
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import HEADER_SIZE_UP_TO_MAGIC, INT64_MAX, LOG_OVERHEAD, MAGIC_AT, SIZE_AT
 from kseg.format.record.memory import equal_bytes
+from kseg.format.record.offset_evidence import is_wrapper
 from kseg.format.segment import batch_evidence, resync, resync_search
 from kseg.format.segment.input_buffer import MAX_UNKNOWN_STREAM, Buffers, InputBuffer
 from kseg.format.storage import file_type
@@ -237,8 +238,9 @@ class SegmentReader:
         if batches.crc_state[row] != columns.CRC_BAD or (expected is not None and 0 <= last - expected < LIKELY_STEP):
             self._next_offset = self._floor = last + 1
             self._base = self._base if self._base <= last else 0
-            self._is_bare = batches.magic[row] < 2 and not batches.attributes[row] & layout.CODEC_MASK
-            self._has_sets = self._has_sets or _is_set(batches, row)
+            is_set = is_wrapper(batches, row)
+            self._is_bare = batches.magic[row] < 2 and not is_set
+            self._has_sets = self._has_sets or is_set
             self._seen += batches.count
             if before is not None and batches.base_offset[row] != before:
                 # The CRC does not cover the base offset. If it is too high, the batches after it must not seem to go back.
@@ -267,7 +269,7 @@ class SegmentReader:
         is_start = self._next_offset is None and self.source.start == 0
         following = self._expected() if self._is_bare or is_start else None
         batches = self._batches  # of the last window: in the loop over all windows, this would take time
-        has_sets = self._has_sets or any(_is_set(batches, row) for row in range(batches.count))
+        has_sets = self._has_sets or any(is_wrapper(batches, row) for row in range(batches.count))
         is_plain = self._is_bare and not has_sets and self._seen >= FEWEST_PLAIN
         return batch_evidence.LogBefore(self._base, following, is_start, is_plain)
 
@@ -365,8 +367,3 @@ def read_range(path: str, start: int, end: int) -> bytearray:
             while count := source.readinto(view[read:]):
                 read += count
     return data[:read]
-
-
-def _is_set(batches: BatchColumns, row: int) -> bool:
-    """Return whether a batch is a compressed v0 or v1 message set."""
-    return batches.magic[row] < 2 and bool(batches.attributes[row] & layout.CODEC_MASK)

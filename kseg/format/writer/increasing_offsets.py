@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.framing import clamped, increment_sequence
-from kseg.format.record.layout import CODEC_MASK, CONTROL, DELETE_HORIZON, INT32_MAX
-from kseg.format.record.offset_evidence import one_bit_apart
+from kseg.format.record.layout import CONTROL, DELETE_HORIZON, INT32_MAX
+from kseg.format.record.offset_evidence import is_wrapper, one_bit_apart
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader, Window
@@ -97,16 +97,15 @@ def wrapped_offsets(window: Window, opener: DeepIterator) -> dict[int, tuple[int
 def _has_wrappers(batches: BatchColumns) -> bool:
     if min(memoryview(batches.magic)[: batches.count], default=2) >= 2:
         return False
-    return any(batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK for row in range(batches.count))
+    return any(is_wrapper(batches, row) for row in range(batches.count))
 
 
 def _wrapped_offsets(chunk: Chunk) -> Iterator[tuple[int, tuple[int, int]]]:
     """Return the first and the last offset in each v0 and v1 wrapper, by row."""
     batches = chunk.batches
     for row in range(chunk.first, chunk.stop):
-        wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
         # A v0 wrapper whose own offset is not that of its last message does not count as intact.
-        if wrapper and batches.record_sum[row] and (batches.intact[row] or not batches.magic[row]):
+        if is_wrapper(batches, row) and batches.record_sum[row] and (batches.intact[row] or not batches.magic[row]):
             yield row, (batches.first_record_offset[row], batches.last_record_offset[row])
 
 
