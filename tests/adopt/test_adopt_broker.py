@@ -169,7 +169,7 @@ def test_what_the_metadata_of_a_broker_says_is_kept(tmp_path: Path) -> None:
     """Brokers have a copy of the metadata log: configurations, users and two log directories, started by a newer release."""
     homes = [tmp_path / "old" / name for name in ("logs", "logs2")]
     with KraftBroker("4.3.0", tmp_path / "old", {"log.dirs": ",".join(map(str, homes))}) as broker:
-        config = {"retention.ms": "777000", "cleanup.policy": "compact,delete"}
+        config = {"retention.ms": "7770000000000", "cleanup.policy": "compact,delete"}
         create(broker.admin(), [NewTopic("orders", 6, 1, config=config)])
         produce(broker.bootstrap, "orders", 100)
         admin = broker.admin()
