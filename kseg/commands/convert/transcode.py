@@ -242,10 +242,9 @@ class Transcoder:
         self._count(1, codec, len(entry))
 
     def _count(self, entries: int, codec: int, largest: int) -> None:
-        tally = self._tally
-        tally.entries_after += entries
-        tally.codecs_after[codec_name(codec)] += entries
-        tally.largest_after = max(tally.largest_after, largest)
+        self._tally.entries_after += entries
+        self._tally.codecs_after[codec_name(codec)] += entries
+        self._tally.largest_after = max(self._tally.largest_after, largest)
 
     def _skip(self, run: BatchRun) -> None:
         batches = run.chunk.batches

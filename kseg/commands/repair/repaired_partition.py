@@ -116,11 +116,8 @@ class PartitionRepair:
         lost = [segment.first_lost_offset for segment in segments if segment.first_lost_offset is not None]
         snapshots = _snapshots_of(partition)
         errors = {path: _error(path) for path in snapshots}
-        valid = {
-            offset: path
-            for path, offset in snapshots.items()
-            if not errors[path] and offset <= min(lost, default=offset)
-        }
+        whole = ((offset, path) for path, offset in snapshots.items() if not errors[path])
+        valid = {offset: path for offset, path in whole if offset <= min(lost, default=offset)}
         written: Sequence[str] = ()
         try:
             written = write_snapshots(folder, _log_end(segments), valid)
@@ -150,10 +147,9 @@ class PartitionRepair:
         named = {place.target for place in places if place.order is not None}
         names = set(partition.names)
         for n, place in enumerate(places):
-            if place.order is None and place.target in named and not (partition.path / place.name).stat().st_size:
-                self._leave_out(
-                    partition.path / place.name, f"empty: the batches of {place.target} are in another file"
-                )
+            source = partition.path / place.name
+            if place.order is None and place.target in named and not source.stat().st_size:
+                self._leave_out(source, f"empty: the batches of {place.target} are in another file")
                 continue
             if place.order is None and not self.plan.indexes_only:
                 later = min((base_offset_of(each.name) or 0 for each in places[n + 1 :]), default=place.ceiling)
@@ -167,7 +163,7 @@ class PartitionRepair:
             following = next((each.name for each in places[n + 1 :] if each.order is not None), None)
             epochs = EpochEvidence(last_epoch, partial(_first_epochs, partition.path, following), stored)
             segment = repair_segment(
-                str(partition.path / place.name), path, self.plan, report, self.progress,
+                str(source), path, self.plan, report, self.progress,
                 txns=txns, place=place, epochs=epochs,
             )  # fmt: skip
             last_epoch = segment.last_epoch
@@ -208,9 +204,8 @@ class PartitionRepair:
         gaps: PartitionGaps,
     ) -> list[SegmentRepair]:
         """Report a segment without its own batches: it is empty, a copy of another, or not a segment."""
-        source, name = partition.path / place.name, str((partition.path / place.name).relative_to(self.root))
-        base = base_offset_of(place.name) or 0
-        size = source.stat().st_size
+        source, base = partition.path / place.name, base_offset_of(place.name) or 0
+        name, size = source.relative_to(self.root), source.stat().st_size
         if place.copied and not place.why:
             self.result.left_out.append(f"{name} (a copy of batches in {place.copied})")
         elif size and not self._is_preallocated(partition, place, base):
@@ -229,9 +224,8 @@ class PartitionRepair:
             return [replace(all_lost(source, missing_range, why, self.report), unplaced=unplaced)]
         elif place.floor < base and (place.ceiling is None or base <= place.ceiling):
             # A broker has created it without writing, or preallocated it, or the cleaner has removed all its batches.
-            empty = repair_segment(
-                str(source), folder / place.target, self.plan, self.report, txns=AbortedTransactions()
-            )
+            unused = AbortedTransactions()
+            empty = repair_segment(str(source), folder / place.target, self.plan, self.report, txns=unused)
             empty.target = str(target / place.target)
             proved = self._proved_end(partition, place, base)
             if proved > base:  # otherwise the next segment reports them

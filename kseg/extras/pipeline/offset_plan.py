@@ -191,11 +191,7 @@ class _Walk:
     """Walks through the segments of all replicas, from the first offset that is not loaded."""
 
     def __init__(
-        self,
-        first: int,
-        listed: Sequence[ListedSegment],
-        checked: Mapping[str, CheckedSegment],
-        rules: PlanRules,
+        self, first: int, listed: Sequence[ListedSegment], checked: Mapping[str, CheckedSegment], rules: PlanRules
     ) -> None:
         self.at = first
         self.parts: list[Part] = []

@@ -324,10 +324,7 @@ def _open_after(paths: Sequence[str], with_snapshots: Sequence[str]) -> Mapping[
     for producer_id, first in begun.items():
         transactions.begin(producer_id, first)
     for path in paths[newest:]:
-        with (
-            suppress(VanishedError, NotASegmentError),
-            SegmentReader(open_source(path, listed=True)) as reader,
-        ):
+        with suppress(VanishedError, NotASegmentError), SegmentReader(open_source(path, listed=True)) as reader:
             for batches, events in log_events(reader):
                 for _ in transactions.update(batches, events):
                     pass

@@ -25,7 +25,8 @@ class BaseOffsetProof:
     with the offsets of the place, sequences that do not continue, or the same batch elsewhere. In a log with gaps, a wrong
     neighbour can leave a place by chance. Timestamps alone are not evidence: producers send late.
 
-    ``ended``: a side file, not a batch, is after the last batch of the segment.
+    ``ended``: a side file, not a batch, is after the last batch of the segment. The block is shared with the caller: it
+    puts the batches with proved offsets in, and so does ``correct_runs``.
     """
 
     def __init__(
@@ -115,7 +116,26 @@ class BaseOffsetProof:
             return True  # it can be from another segment
         return self._may_be_moved(n, as_many)
 
-    def proved_run(self, first: int, stop: int) -> list[LocatedBatch]:
+    def correct_runs(self, staying: set[int]) -> dict[int, int]:
+        """Correct several adjacent batches of the block at once where that is proved; return the number added to each.
+
+        ``staying`` are the batches that have a place. The others are between them.
+        """
+        corrected: dict[int, int] = {}
+        first, count = 0, len(self._block)
+        for n in [*sorted(staying), count]:
+            # A batch next to them can have a wrong offset that fits by chance.
+            for begin, stop in ((first, n), (first - 1, n), (first, n + 1)) if n > first else ():
+                placed = self._proved_run(begin, stop) if begin >= 0 and stop <= count and stop - begin > 1 else []
+                for m, batch in enumerate(placed, begin):
+                    corrected[m] = batch.stored - self._block[m].stored + corrected.get(m, 0)
+                    self._block[m] = batch
+                if placed:
+                    break
+            first = n + 1
+        return corrected
+
+    def _proved_run(self, first: int, stop: int) -> list[LocatedBatch]:
         """Return the batches ``first`` to ``stop`` (exclusive) with their proved offsets, an empty list without proof.
 
         The batches are adjacent in the file, and fill the offsets between the batches around them, which join those beyond.

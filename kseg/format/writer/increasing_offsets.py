@@ -95,9 +95,8 @@ def wrapped_offsets(window: Window, opener: DeepIterator) -> dict[int, tuple[int
 
 
 def _has_wrappers(batches: BatchColumns) -> bool:
-    if min(memoryview(batches.magic)[: batches.count], default=2) >= 2:
-        return False
-    return any(is_wrapper(batches, row) for row in range(batches.count))
+    oldest = min(memoryview(batches.magic)[: batches.count], default=2)
+    return oldest < 2 and any(is_wrapper(batches, row) for row in range(batches.count))
 
 
 def _wrapped_offsets(chunk: Chunk) -> Iterator[tuple[int, tuple[int, int]]]:
@@ -380,4 +379,22 @@ def undecided(block: list[LocatedBatch], kept: list[bool], floor: int, doubted: 
         joined = low + 1 in (one.low, other.low) or high - 1 in (one.high, other.high)
         if fit and not joined and all(_is_one_bit_wrong(block, m, floor) for m in (n, n + 1)):
             found |= {n, n + 1}
+    return found
+
+
+def unjoined(block: list[LocatedBatch], kept: list[int], floor: int, name: int | None) -> set[int]:
+    """Return the doubtful batches of those that are ``kept`` which join neither the batch before nor the one after."""
+    found = set()
+    for at, n in enumerate(kept):
+        if not (batch := block[n]).doubtful:
+            continue
+        if at:
+            begins = block[kept[at - 1]].high + 1
+        elif floor >= 0:
+            begins = floor + 1
+        else:
+            begins = -1 if batch.position or name is None else name
+        follows = at + 1 < len(kept) and batch.high + 1 == block[kept[at + 1]].low
+        if batch.low != begins and not follows:
+            found.add(n)
     return found

@@ -30,6 +30,7 @@ from kseg.format.writer.increasing_offsets import (
     suspects,
     too_high,
     undecided,
+    unjoined,
 )
 
 # More offsets per lost byte are not expected.
@@ -255,39 +256,58 @@ class _Found:
     foreign: bool = False
     end: int | None = None
 
+    @property
+    def limit(self) -> int:
+        """The first offset that is too high."""
+        return 1 << 63 if self.ceiling is None else self.ceiling
+
+    @property
+    def floor(self) -> int:
+        """The last offset that is too low for the next batch."""
+        return max(self.last, (self.name or 0) - 1)
+
     def decide(self, block: list[LocatedBatch], stop: int) -> None:
         """Decide which of the first ``stop`` batches stay. ``size`` is set if the block holds the segment's last batch."""
-        limit = 1 << 63 if self.ceiling is None else self.ceiling
         late = self.head is None and block and self.neighbours.contradicts(block[0], self.name)
-        floor = max(self.last, (self.name or 0) - 1)
+        floor = self.floor
         leaps = bool(block) and max(suspects(block, floor, self.size), default=-1) == len(block) - 1
         foreign = foreign_batches(block, floor, self.size, None if self.head else self.name, self.neighbours.ends)
         self.foreign = self.foreign or bool(foreign)
-        if not foreign and not late and not leaps and not self._proved_end(block) and all_in_order(block, floor, limit):
+        if not (foreign or late or leaps or self._proved_end(block)) and all_in_order(block, floor, self.limit):
             self._keep(block[:stop])
             return
         moved = list(block)
-        evidence = self._evidence(moved, limit)
+        evidence = self._evidence(moved)
         corrected = {}
         for n, batch in enumerate(moved):
             if (proved := evidence.is_proved(n)) is not None:
                 moved[n] = proved
                 corrected[n] = proved.stored - batch.stored
-        staying, faults = self._select(moved, limit, floor, foreign)
-        runs = _correct_runs(evidence, moved, staying)
+        staying, faults = self._select(moved, floor, foreign)
+        runs = evidence.correct_runs(staying)
         if runs:
             corrected |= {n: by + corrected.get(n, 0) for n, by in runs.items() if by}
-            staying, faults = self._select(moved, limit, floor, foreign)
+            staying, faults = self._select(moved, floor, foreign)
         if self.head is None and self.size is not None:
-            others = [n for n in range(len(moved)) if n not in staying and n not in faults and moved[n].high < limit]
+            decided = staying | faults.keys()
+            others = [n for n, batch in enumerate(moved) if n not in decided and batch.high < self.limit]
             self.moved = moved_batches.moved_batches(moved, staying, others, floor)
         if len(block) - 1 in corrected and self._proved_end(block):
             self.ended = block[-1].position
+        self._place(moved, stop, staying, faults, corrected)
+        if self.size is not None and len(block) - 1 in foreign:
+            known = (end for end in self.neighbours.ends if end <= block[-1].low)
+            self.end = max([self.last + 1, *known])
+
+    def _place(
+        self, moved: list[LocatedBatch], stop: int, staying: set[int], faults: dict[int, str], corrected: dict[int, int]
+    ) -> None:
+        """Note the first ``stop`` batches of a block: those that stay, and why the others don't."""
         following = _next_staying(moved, staying)
         bodies = {_body(moved[n]) for n in staying}
-        holes = _holes_before(moved, staying, floor)
+        holes = _holes_before(moved, staying, self.floor)
         for n, batch in enumerate(moved[:stop]):
-            if batch.high >= limit:
+            if batch.high >= self.limit:
                 self.beyond = True
                 continue  # reported as such
             if n in staying:
@@ -304,9 +324,6 @@ class _Found:
             fills = length in (holes.get(batch.low), None if after is None else after - self.last - 1)
             copy = _body(batch) in bodies and not fills
             self.misplaced[batch.position] = MisplacedBatch(self.last, after, fault, guess, copy)
-        if self.size is not None and len(block) - 1 in foreign:
-            known = (end for end in self.neighbours.ends if end <= block[-1].low)
-            self.end = max([self.last + 1, *known])
 
     def _keep(self, batches: list[LocatedBatch]) -> None:
         if batches:
@@ -314,13 +331,11 @@ class _Found:
             self.tail = batches[-1]
             self.last = batches[-1].high
 
-    def _select(
-        self, moved: list[LocatedBatch], limit: int, floor: int, foreign: set[int]
-    ) -> tuple[set[int], dict[int, str]]:
+    def _select(self, moved: list[LocatedBatch], floor: int, foreign: set[int]) -> tuple[set[int], dict[int, str]]:
         """Return the batches of a block that stay, and the faults of others."""
         own = [n for n in range(len(moved)) if n not in foreign]
         strays = {own[m] for m in before_name([moved[n] for n in own], self.name or 0)}
-        fitting = [n for n in own if n not in strays and moved[n].high < limit]
+        fitting = [n for n in own if n not in strays and moved[n].high < self.limit]
         compared = [moved[n] for n in fitting]
         dubious = suspects(compared, floor, self.size)
         in_order = most_in_order(compared, self.last, None if self.head else self.name, dubious)
@@ -329,7 +344,7 @@ class _Found:
         leaping = {fitting[m] for m in dubious} if self.size is not None else set()
         while len(kept) > 1 and kept[-1] in leaping:
             unclear.add(kept.pop())
-        doubtful = _doubtful(moved, kept, self.last, self.name)
+        doubtful = unjoined(moved, kept, self.last, self.name)
         faults = {
             **dict.fromkeys(foreign, "foreign"),
             **dict.fromkeys(strays, "stray"),
@@ -337,13 +352,13 @@ class _Found:
         }
         return set(kept) - doubtful, faults | dict.fromkeys(doubtful, "doubtful")
 
-    def _evidence(self, moved: list[LocatedBatch], limit: int) -> base_offset_proof.BaseOffsetProof:
+    def _evidence(self, moved: list[LocatedBatch]) -> base_offset_proof.BaseOffsetProof:
         """Return the proofs of a block. The adjacent batches of other segments count as if they were in this file."""
         before = self.neighbours.before if self.head is None else None
         after = self.neighbours.after if self.size is not None else None
         end = self._proved_end(moved)
         return base_offset_proof.BaseOffsetProof(
-            moved, self.last, self.name, limit,
+            moved, self.last, self.name, self.limit,
             before and before._replace(end=0),
             end or (after and after._replace(position=self.size or 0)), self.neighbours.newest, ended=end is not None,
         )  # fmt: skip
@@ -352,25 +367,6 @@ class _Found:
         if self.size is None or not block:
             return None
         return self.neighbours.proved_end(block[-2].high if len(block) > 1 else (self.name or 0) - 1, block[-1])
-
-
-def _correct_runs(
-    evidence: base_offset_proof.BaseOffsetProof, moved: list[LocatedBatch], staying: set[int]
-) -> dict[int, int]:
-    """Correct several adjacent batches at once where that is proved; return the number added to each."""
-    corrected: dict[int, int] = {}
-    first = 0
-    for n in [*sorted(staying), len(moved)]:
-        # A batch next to them can have a wrong offset that fits by chance.
-        for begin, stop in ((first, n), (first - 1, n), (first, n + 1)) if n > first else ():
-            placed = evidence.proved_run(begin, stop) if begin >= 0 and stop <= len(moved) and stop - begin > 1 else []
-            for m, batch in enumerate(placed, begin):
-                corrected[m] = batch.stored - moved[m].stored + corrected.get(m, 0)
-                moved[m] = batch
-            if placed:
-                break
-        first = n + 1
-    return corrected
 
 
 def _next_staying(block: list[LocatedBatch], staying: set[int]) -> list[int | None]:
@@ -393,21 +389,3 @@ def _holes_before(block: list[LocatedBatch], staying: set[int], floor: int) -> d
 def _body(batch: LocatedBatch) -> tuple[int, int, int]:
     """Return what two copies of a batch have in common: the CRC, the size in bytes and the first offset."""
     return batch.crc, batch.end - batch.position, batch.low
-
-
-def _doubtful(block: list[LocatedBatch], kept: list[int], floor: int, name: int | None) -> set[int]:
-    """Return the doubtful batches of those that are ``kept``, without those that join the batch before or after."""
-    found = set()
-    for at, n in enumerate(kept):
-        if not (batch := block[n]).doubtful:
-            continue
-        if at:
-            begins = block[kept[at - 1]].high + 1
-        elif floor >= 0:
-            begins = floor + 1
-        else:
-            begins = -1 if batch.position or name is None else name
-        follows = at + 1 < len(kept) and batch.high + 1 == block[kept[at + 1]].low
-        if batch.low != begins and not follows:
-            found.add(n)
-    return found
