@@ -61,6 +61,7 @@ def _case(seed: int, path: Path, codecs: list[str]) -> tuple[list[str], int, int
     return [f"seed {seed}: {one}" for one in bad], sum(message[35:] in values for message in there), len(there)
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @pytest.mark.parametrize(("codecs", "least"), [(MIXED, 0.85), (PURE, 0.6)], ids=["mixed", "uncompressed"])
 def test_no_inner_message_is_carved(tmp_path: Path, codecs: list[str], least: float) -> None:

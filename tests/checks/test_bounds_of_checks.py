@@ -414,6 +414,7 @@ def test_what_offsets_far_from_the_others_are(
     assert [((one.position or 0) // size, one.rule, one.offset, one.last_offset) for one in found] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", [1, CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1, 2 * CHUNK_ROWS])
 def test_a_record_out_of_order_is_found_where_a_large_batch_is_parted(index: int) -> None:
     """A batch of many records is checked in parts: the first record of a part is compared with the last one before it."""

@@ -40,6 +40,7 @@ def test_the_largest_offset_there_is_next_to_indexes(deep: bool, tmp_path: Path)
     assert "non-monotonic-offset" in result.found
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @chunks
 def test_deep_finds_what_shallow_finds(chunk: int, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ def terminal() -> Iterator[Terminal]:
         yield terminal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", EXAMPLE_ROWS)
 def test_examples_are_real_output(rule: str, terminal: Terminal) -> None:
     """The explanation shows the command and the output of this version: `python -m tools.make_rule_examples` writes them."""

@@ -42,6 +42,7 @@ def complaint(done: subprocess.CompletedProcess[str]) -> str:
     return lines[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
     ("name", "content", "says"),
@@ -156,6 +157,7 @@ def test_a_missing_library(library: str, arguments: tuple[str, ...], tmp_path: P
     assert "pip install" in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom"])
 def test_a_stream_without_an_end(command: str, device: str) -> None:

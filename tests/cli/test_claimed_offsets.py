@@ -75,6 +75,7 @@ PLACES = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @pytest.mark.parametrize("broken", ["the CRC too", "the offset only", "a cut"])
 def test_no_command_states_an_offset_that_only_a_header_claims(tmp_path: Path, broken: str) -> None:

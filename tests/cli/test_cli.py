@@ -56,6 +56,7 @@ def test_kseg_alone_prints_its_help() -> None:
     assert (run.returncode, run.stdout, run.stderr) == (2, "", kseg("--help").stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_alone_says_what_it_expects(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands that need no argument run; all others name what is missing."""
@@ -124,6 +125,7 @@ def test_json_lines_end_with_a_summary() -> None:
     assert lines[-1]["verdict"] == "damaged"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["table", "jsonl", "junit", "sarif", "github", "html"])
 def test_a_report_file_is_complete(tmp_path: Path, name: str) -> None:
     """A reader of the file never gets half of a report."""
@@ -212,6 +214,7 @@ def test_a_bad_crc_shows_when_shallow_and_hides_records_when_deep() -> None:
     assert unchecked.returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["table", "jsonl", "csv", "text", "hex"])
 @pytest.mark.parametrize("depth", ["--shallow", "--deep"])
 def test_every_format_shows_every_segment_kind(name: str, depth: str) -> None:
@@ -287,6 +290,7 @@ def test_csv_distinguishes_null_and_empty() -> None:
     assert [line.split(",")[7] for line in lines[1:]] == ["", '""', "key-2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [

@@ -65,6 +65,7 @@ def test_every_dependency_is_tried() -> None:
     assert {re.split(r"[\[<>=; ]", line)[0] for lines in lists for line in lines} == set(COMMANDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", COMMANDS)
 def test_a_missing_library_is_named(missing: str, tmp_path: Path) -> None:
     """Whoever installs with --no-deps, or without an extra, is left with neither a traceback nor an internal error."""
@@ -104,6 +105,7 @@ def test_an_old_python_is_named_in_one_line() -> None:
     assert (done.returncode, done.stderr) == (2, "kseg: needs Python 3.11 or newer\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["pyarrow", "duckdb", "fastavro"])
 @pytest.mark.parametrize(
     "command", [("dump",), ("dump", "--deep", "--key", "key-1"), ("grep", "page_view"), ("stats",)]

@@ -210,6 +210,7 @@ def test_help_can_be_asked_for_a_word() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_help_has_groups_and_three_examples() -> None:
     """The examples can be typed: the parser of their command accepts them."""
     for name, command in commands().items():

@@ -57,6 +57,7 @@ def parse(words: list[str]) -> None:
     command.make_parser(click.Context(command)).parse_args(words[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tool", "words"), [pytest.param(*case, id="-".join([case[0], *case[1]])) for case in samples()]
 )

@@ -28,6 +28,7 @@ def shell(command: str) -> tuple[int, str]:
     return done.returncode, done.stderr.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "verb",
     [
@@ -44,6 +45,7 @@ def test_a_reader_that_closes_the_pipe_is_no_failure(verb: str) -> None:
     assert shell(f"kseg {verb} {many} | head -n 1 > /dev/null") == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "verb", ["validate", "validate --format jsonl", "validate --format sarif", "stats", "dump --deep"]
 )
@@ -54,6 +56,7 @@ def test_a_reader_that_exits_early_changes_no_exit_code(verb: str, reader: str) 
     assert shell(line)[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", ["2>&-", "2>/dev/full", "<&-"])
 @pytest.mark.parametrize(
     ("arguments", "code"), [(f"stats {PLAIN}", 0), (f"stats {BROKEN}", 1), ("stats absent", 2), ("--x", 2)]
@@ -113,6 +116,7 @@ def test_standard_input_is_read_once(verb: str) -> None:
     assert "can be read only once" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_name_that_is_no_utf8_goes_into_parquet(tmp_path: Path) -> None:
     """A name that is not UTF-8 is written as in JSON Lines."""
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -144,6 +148,7 @@ def test_messages_name_what_was_asked_for(verb: str, tmp_path: Path) -> None:
     assert reported == f"kseg: {tmp_path / 'out-0' / FIRST}: File too large; nothing was written there\n"
 
 
+@pytest.mark.slow
 def test_interrupted_processes_end_at_once(tmp_path: Path) -> None:
     """Workers don't finish their segments first, and leave no files."""
     source, target = tmp_path / "in-0", tmp_path / "out" / "in-0"
@@ -168,6 +173,7 @@ def test_interrupted_processes_end_at_once(tmp_path: Path) -> None:
     assert b"interrupted" in reported
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "start"),
     [
@@ -190,6 +196,7 @@ def test_a_wrong_setting_names_the_file_and_the_setting(content: bytes, start: s
     assert reported.startswith(start)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["repair", "convert any-to-v2"])
 def test_dst_is_named_as_it_was_given(verb: str, tmp_path: Path) -> None:
     """A relative DST stays relative in the report and in errors; one without a name of its own is made absolute."""
@@ -236,6 +243,7 @@ def test_outputs_are_not_named_as_inputs(tmp_path: Path) -> None:
     assert summary.endswith("because of 1 log directory")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "summary"),
     [
@@ -280,6 +288,7 @@ def test_findings_that_are_not_printed_are_mentioned(command: str, line: str, tm
 NOTHING = {"empty": b"", "gzip": gzip.compress(b""), "tar": bytes(10240), "tar.gz": gzip.compress(bytes(10240))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NOTHING)
 @pytest.mark.parametrize("command", ["validate", "dump", "stats", "grep x", "transactions", "validate --as requests"])
 def test_nothing_on_standard_input_is_not_sound(command: str, name: str) -> None:
@@ -290,6 +299,7 @@ def test_nothing_on_standard_input_is_not_sound(command: str, name: str) -> None
         assert done.stdout.startswith("undetermined: 0 files (nothing to read in 1 path)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["validate", "dump", "stats", "grep x", "transactions", "dump --as message"])
 def test_an_empty_file_is_valid_only_under_the_name_of_a_segment(command: str, tmp_path: Path) -> None:
     """A broker creates segments of 0 bytes; a download that failed leaves other files of 0 bytes."""
@@ -322,6 +332,7 @@ def test_keys_cannot_be_checked_in_headers() -> None:
     assert (done.returncode, "--compacted" in done.stderr) == (2, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["validate", "report"])
 def test_a_partition_without_its_segments_is_no_success(verb: str, tmp_path: Path) -> None:
     """Exit code 0 would claim that a log is sound that is gone. Files of a log directory make no such claim."""

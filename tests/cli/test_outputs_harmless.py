@@ -146,6 +146,7 @@ CREATORS = {
 }
 
 
+@pytest.mark.slow
 def test_few_modules_create_files() -> None:
     """All others use ``atomic_write``, whose targets are checked."""
     found = set()
@@ -209,6 +210,7 @@ def arguments(name: str, parameter: click.Parameter, target: Path, top: Path) ->
     return [name, *given, parameter.opts[-1], value, *NEEDED.get(parameter.opts[-1], [])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "parameter"), WRITING, ids=lambda value: getattr(value, "name", value))
 def test_no_option_touches_a_file_of_kafka(name: str, parameter: click.Parameter, log_dir: Path) -> None:
     """Also with --force, through links, and under other spellings of the path."""
@@ -229,6 +231,7 @@ def test_no_option_touches_a_file_of_kafka(name: str, parameter: click.Parameter
         assert "internal error" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "parameter"), WRITING, ids=lambda value: getattr(value, "name", value))
 def test_no_option_writes_into_an_input_folder(name: str, parameter: click.Parameter, log_dir: Path) -> None:
     """Not even under a name that brokers ignore; and not through a link to a folder in it."""

@@ -18,6 +18,7 @@ from tests.support.terminal import run_in_terminal, shown_lines
 BAR = "━"
 
 
+@pytest.mark.slow
 def test_the_bar_does_not_write_into_results(tmp_path: Path) -> None:
     """A result line on a terminal was overwritten by the bar, or began in the middle of it."""
     for n in range(6):

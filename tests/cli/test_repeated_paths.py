@@ -22,6 +22,7 @@ def partition(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["validate", "stats", "dump", "transactions", "recovery"])
 def test_repeated_paths_change_no_output(command: str, partition: Path) -> None:
     """Repeated batches look like overlapping segments, and double each total."""

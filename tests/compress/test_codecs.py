@@ -218,6 +218,7 @@ def invalid_streams() -> Iterator[tuple[str, int, int, bytes]]:
 BROKEN = list(invalid_streams())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", [0, *COMPRESSED])
 @pytest.mark.parametrize("size", [0, 1, 200, 32767, 32768, 65535, 65536, 65537, 131072, 131073, 1 << 20])
 def test_round_trip(codec: int, size: int) -> None:
@@ -331,6 +332,7 @@ def xerial_ends(stream: bytes) -> set[int]:
     return ends
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("codec", "magic", "stream", "data"), list(small_streams()))
 def test_every_flip_and_cut_ends_in_bytes_or_an_error(codec: int, magic: int, stream: bytes, data: bytes) -> None:
     """Damage never raises another exception than CodecError."""
@@ -451,6 +453,7 @@ def measure(stream: str, limit: int) -> tuple[str, float, int]:
     return end, float(seconds), int(kilobytes)
 
 
+@pytest.mark.slow
 @on_linux
 @pytest.mark.parametrize("limit", [1 << 20, 3 << 20])  # less than the given buffer, and more
 @pytest.mark.parametrize("name", BOMBS)

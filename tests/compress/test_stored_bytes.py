@@ -43,6 +43,7 @@ def _stored_runs(messages: list[bytes], payload: bytes) -> Iterator[tuple[bytes,
             number += 1
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 def test_what_a_codec_stored_can_be_stored() -> None:
     """Messages of random sets, also text after incompressible values, which LZ4 and snappy store."""

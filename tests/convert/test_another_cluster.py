@@ -95,6 +95,7 @@ def _digest(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 def test_only_committed_records_remain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random partitions: the committed records and the end stay; nothing is left of producers, epochs and topic ids.

@@ -71,6 +71,7 @@ def test_fixtures_of_both_old_versions_are_there() -> None:
     assert len(OLD_SEGMENTS) >= 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("segment", SEGMENTS, ids=label)
 def test_any_to_v2_says_the_same(segment: Path, tmp_path: Path) -> None:
     """Converted records equal those of the source."""
@@ -84,6 +85,7 @@ def test_any_to_v2_says_the_same(segment: Path, tmp_path: Path) -> None:
     assert [verdict.message for verdict in result.verdicts if verdict.severity > 1] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("segment", SEGMENTS, ids=label)
 def test_entries_keep_their_bounds_and_v2_its_bytes(segment: Path, tmp_path: Path) -> None:
     """Batches keep their offsets as in Kafka's cleaner, so that replicas that are converted separately stay aligned."""
@@ -102,6 +104,7 @@ def test_entries_keep_their_bounds_and_v2_its_bytes(segment: Path, tmp_path: Pat
             assert written[new.position : new.position + new.size] == old_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("segment", OLD_SEGMENTS[::4], ids=label)
 def test_rebatched_and_recompressed(segment: Path, codec: str, tmp_path: Path) -> None:
@@ -143,6 +146,7 @@ def test_rebatch_never_mixes_append_times(tmp_path: Path) -> None:
     assert len(batches) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("segment", SEGMENTS, ids=label)
 @pytest.mark.parametrize("version", [0, 1])
 def test_downwards_what_the_version_can_hold_is_kept(segment: Path, version: int, tmp_path: Path) -> None:
@@ -191,6 +195,7 @@ def _shifted(record: PlainRecord, shift: int) -> PlainRecord:
     return PlainRecord(record.offset + shift, record.key, record.value, max(-1, record.timestamp), record.headers)
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     case=st.sampled_from([0, 1]).flatmap(lambda magic: st.tuples(st.just(magic), old_logs(magic))), packed=st.booleans()
@@ -215,6 +220,7 @@ def _at(record: Record, position: int) -> Record:
     return replace(record, position=position)
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     records=record_lists(2), codec=st.sampled_from(["none", "gzip", "snappy", "lz4"]), version=st.sampled_from([0, 1])
@@ -494,6 +500,7 @@ def test_no_segment_no_target(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [source]
 
 
+@pytest.mark.slow
 @settings(max_examples=cases(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_the_bytes_there_is_a_result_or_a_reason(tmp_path: Path, data: st.DataObject) -> None:

@@ -41,6 +41,7 @@ def start(*args: object) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forced", [False, True])
 def test_killed_at_any_moment(forced: bool, tmp_path: Path) -> None:
     """The target is absent (with --force: the old one) or complete, and a later run works."""
@@ -72,6 +73,7 @@ def test_killed_at_any_moment(forced: bool, tmp_path: Path) -> None:
     convert(str(source), str(target), ConversionPlan.of("v0-to-v2"))
 
 
+@pytest.mark.slow
 def test_interrupted_it_cleans_up(tmp_path: Path) -> None:
     """Ctrl-C leaves no temporary file."""
     source, target = tmp_path / "in.log", tmp_path / "out" / NAME

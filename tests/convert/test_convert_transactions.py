@@ -116,6 +116,7 @@ def errors_of(path: Path) -> list[str]:
     return [f"{row['file']}: {row['message']}" for row in rows if row.get("severity") in ("error", "fatal")]
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 def test_random_transactions_have_the_index_that_repair_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sources without transaction indexes, with right and with damaged ones, are converted to the same index."""

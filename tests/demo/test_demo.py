@@ -27,6 +27,7 @@ def test_the_archive_is_made_of_the_fixtures(tmp_path: Path) -> None:
     assert make_demo_files.ARCHIVE.stat().st_size < MOST_BYTES
 
 
+@pytest.mark.slow
 def test_the_commands_that_it_prints_work_in_its_folder(tmp_path: Path) -> None:
     """The first minute of a new user has no error."""
     done = kseg("demo", "first", cwd=tmp_path)

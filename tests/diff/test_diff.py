@@ -42,6 +42,7 @@ def test_segments_may_be_rolled_elsewhere(tmp_path: Path) -> None:
     assert diff(a, b, "--shallow")[2]["verdict"] == "identical"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("batches", "detail"),
     [
@@ -74,6 +75,7 @@ def test_leader_epochs_alone_are_the_same_content(tmp_path: Path) -> None:
     assert (rows[0]["count"], rows[0]["detail"], rows[0]["b"]["leader_epoch"]) == (5, "0 and 3", 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["0.8.2.2-v0-lz4", "0.10.2.2-v1-gzip-segments", "2.8.2-v0v1v2-mixed"])
 def test_a_converted_replica_is_the_same_content(folder: str, tmp_path: Path) -> None:
     """Compressed v0 and v1 batches, whose first offset is not in the header, against v2;
@@ -86,6 +88,7 @@ def test_a_converted_replica_is_the_same_content(folder: str, tmp_path: Path) ->
     assert {row["difference"] for row in rows} == {"batching"}
 
 
+@pytest.mark.slow
 def test_a_replica_that_ends_earlier_or_starts_later_did_not_diverge(tmp_path: Path) -> None:
     """A lagging follower is not a divergence."""
     a, b = write(tmp_path / "a", BASE), write(tmp_path / "b", BASE[3:8])
@@ -180,6 +183,7 @@ def test_divergence_is_found_to_the_offset(tmp_path: Path) -> None:
     assert outcome["truncation_offset"] == {"a": 22, "b": 22}
 
 
+@pytest.mark.slow
 def test_the_epoch_checkpoint_is_preferred_to_the_batches(tmp_path: Path) -> None:
     a, b = write(tmp_path / "a", BASE), write(tmp_path / "b", BASE[:8])
     (b / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 24\n")
@@ -211,6 +215,7 @@ def test_differences_that_replication_does_not_repair_are_reported(tmp_path: Pat
     assert "replication does not correct it" in kseg("diff", a, b).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hurt", "lost"),
     [
@@ -237,6 +242,7 @@ def _swapped(data: bytes) -> bytes:
     return data[: one.at] + data[other.at : other.end] + data[one.at : one.end] + data[other.end :]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shallow", [False, True])
 @pytest.mark.parametrize(
     "hurt",
@@ -310,6 +316,7 @@ def test_a_comparison_that_fails_leaves_no_file_open(tmp_path: Path) -> None:
     assert os.listdir("/dev/fd") == before
 
 
+@pytest.mark.slow
 def test_what_can_not_be_compared_is_2(tmp_path: Path) -> None:
     """Inputs that are not replicas are an error, not a difference."""
     a = write(tmp_path / "a", BASE)
@@ -337,6 +344,7 @@ def _replica(path: Path, model: dict[int, bytes], cuts: list[tuple[int, str]]) -
     return Replica(str(path), lambda file, finding: found.append(finding))
 
 
+@pytest.mark.slow
 @given(left=_model, right=_model, left_cuts=_cuts, right_cuts=_cuts)
 def test_any_two_replicas_differ_as_their_records_do(
     left: dict[int, bytes],

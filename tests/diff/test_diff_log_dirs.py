@@ -29,6 +29,7 @@ def diff(a: Path, b: Path, *options: object) -> tuple[int, dict[str, dict[str, A
     return run.exit_code, outcomes, rows[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_partitions_have_the_verdicts_of_single_comparisons(
     jobs: int, brokers: list[Path], monkeypatch: pytest.MonkeyPatch

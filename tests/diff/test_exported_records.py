@@ -38,6 +38,7 @@ def _read(folder: Path) -> _Model:
     return {record.offset: (record.key or b"", record.value or b"") for record in open_partition(folder).records()}
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @pytest.mark.parametrize("magic", [0, 1, 2])
 def test_the_export_has_what_b_lacks(tmp_path: Path, magic: int) -> None:

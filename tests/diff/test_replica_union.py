@@ -90,6 +90,7 @@ def ranges(batches: list[Written], states: list[str], state: str) -> Iterator[li
             yield [batch for batch, _ in run]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_the_stated_ranges_are_those_that_were_damaged(partition: str, seed: int, tmp_path: Path) -> None:

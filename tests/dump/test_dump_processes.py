@@ -71,6 +71,7 @@ def first_rows(process: subprocess.Popen[bytes]) -> bytes:
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["jsonl", "csv", "text"])
 def test_processes_write_what_one_process_writes(segment: Path, name: str) -> None:
     """Worker processes write into shared memory: no row is lost, repeated or in another place."""
@@ -143,6 +144,7 @@ def test_memory_for_output_is_limited(jobs: int) -> None:
         assert len(slots[0]) >= 4 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

@@ -84,6 +84,7 @@ def test_batches_and_damage_are_the_whole_file(path: Path) -> None:
     assert end == path.stat().st_size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [*LOGS, *sorted(FINDINGS.glob("*/*.log"))], ids=lambda path: path.parent.name)
 def test_each_wrong_byte_of_a_header_is_shown(path: Path) -> None:
     """Also a negative version, in a batch or in a message of a compressed set: the fields still cover every byte."""
@@ -168,6 +169,7 @@ def test_position_chooses_the_batch_or_the_damage() -> None:
     assert shown.count("batch at") == 1
 
 
+@pytest.mark.slow
 def test_lines_have_at_most_80_columns() -> None:
     """Hex is read on a terminal of 80 columns; file names are as long as they are."""
     paths = [*SEGMENTS.glob("*/*.log"), *SEGMENTS.glob("*/*.snapshot"), *SEGMENTS.glob("*/*.index")]

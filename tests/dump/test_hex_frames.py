@@ -85,6 +85,7 @@ def shown_bytes(text: str) -> bytes:
     return bytes(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", sorted(FRAMED.iterdir()), ids=lambda folder: folder.name)
 def test_hex_of_messages_has_every_byte(folder: Path) -> None:
     """Damaged and incomplete messages, too, with what was expected."""

@@ -52,6 +52,7 @@ def shown(files: list[SegmentFile], request: DumpRequest, most: int | None) -> l
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", PARTITIONS, ids=lambda folder: folder.name)
 def test_the_last_rows_are_the_end_of_all_rows(folder: Path) -> None:
     """Logs of all versions and codecs, compacted ones, transactions, several segments, and one for each kind of damage."""
@@ -115,6 +116,7 @@ def test_without_a_usable_index_the_rows_are_the_same(large: SegmentFile, tmp_pa
         assert shown([SegmentFile(str(path))], request, 30) == expected
 
 
+@pytest.mark.slow
 @chunks
 def test_damage_near_the_end(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All kinds of damage in all versions, with an index whose entries the log may no longer agree with."""
@@ -135,6 +137,7 @@ def offsets_of(*arguments: object, **more: Any) -> list[int]:
     return [json.loads(line)["offset"] for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_each_partition_has_its_own_last_rows(tmp_path: Path) -> None:
     """Also over several segments, by dump and grep, from compressed files, and for a search."""
     for name, batches in (("a-0", 3), ("a-1", 9)):

@@ -20,6 +20,7 @@ from tests.support.fuzzing import cases
 from tests.support.growing_logs import batch, write
 
 
+@pytest.mark.slow
 def test_the_rows_of_a_range_are_those_of_the_whole_file(tmp_path: Path) -> None:
     """With the indexes of a valid segment a range has the same records as without, and no findings that the file lacks."""
     found_by_index = 0

@@ -201,6 +201,7 @@ def test_a_formula_is_text_in_csv(segment: Path, text: str, cell: str) -> None:
     assert out.read() == f"key\n{cell}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @settings(max_examples=cases(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(found=records, sequence=st.sampled_from([-1, 0, 2**31 - 2]), appended=st.booleans(), codec=st.booleans())
@@ -223,6 +224,7 @@ def test_a_line_is_the_row(segment: Path, encoding: str, found: list[Found], seq
     check(segment, data, encoding)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @settings(max_examples=cases(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(found=records, size=st.sampled_from([6, 9, 27]))
@@ -240,6 +242,7 @@ def test_a_line_in_pieces_is_the_row(segment: Path, encoding: str, found: list[F
             assert written(lambda lines, run=run: write_text(run, lines), 1) == "".join(wanted)  # type: ignore[misc]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("terminal", [False, True])
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @settings(max_examples=cases(30), suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -268,6 +268,7 @@ SOUND = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "framing"), SOUND, ids=lambda given: named(given) if isinstance(given, Path) else given
 )

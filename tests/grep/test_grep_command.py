@@ -125,6 +125,7 @@ def test_fnv1a_is_taken_absolute(key: bytes, hashed: int) -> None:
     assert PARTITIONERS["fnv1a"](key) == (1 << 32) - hashed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
 def test_all_partitions_are_read_for_a_key(tmp_path: Path, partitioner: str) -> None:
     """Nothing in a log says which partitioner its producer had, nor how many partitions there were at that time."""
@@ -207,6 +208,7 @@ def test_options_for_partitions_need_each_other(tmp_path: Path) -> None:
         assert (refused.returncode, words in refused.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_keys_in_binary_and_null_keys(tmp_path: Path) -> None:
     """Keys of Kafka's own serializers can be given as numbers."""
     path = tmp_path / SEGMENT
@@ -220,6 +222,7 @@ def test_keys_in_binary_and_null_keys(tmp_path: Path) -> None:
     assert [row["offset"] for row in rows] == [0]
 
 
+@pytest.mark.slow
 def test_values_at_a_json_path(tmp_path: Path) -> None:
     """A path selects the texts that are searched; alone, it finds the records that have it."""
     path = tmp_path / SEGMENT
@@ -245,6 +248,7 @@ def test_values_at_a_json_path(tmp_path: Path) -> None:
     assert [line.rpartition(":")[2] for line in only] == ["17", "17", "18"]
 
 
+@pytest.mark.slow
 def test_several_json_paths_must_all_be_there(tmp_path: Path) -> None:
     """A second path does not replace the first. A pattern is searched in the values of all of them."""
     path = tmp_path / SEGMENT

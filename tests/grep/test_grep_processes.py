@@ -55,6 +55,7 @@ def started(segment: Path, *options: str, impatient: bool = False) -> subprocess
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [("k3",), ("-c", "k3"), ("a{60}",), ("--format", "jsonl", "-m", "5", "k1")])
 def test_processes_find_what_one_process_finds(segment: Path, options: tuple[str, ...]) -> None:
     """Workers only return places; nothing is lost or repeated."""
@@ -88,6 +89,7 @@ def test_only_time_in_one_text_counts() -> None:
         clock.tick()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 @pytest.mark.parametrize(
     ("ending", "code", "message"),

@@ -106,6 +106,7 @@ def group_starts(path: Path, query: GrepQuery, before: int, after: int) -> list[
     return [n for n, start in enumerate(starts) if n and start]
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_a_search_finds_what_a_look_at_every_record_finds(tmp_path: Path, part: int) -> None:

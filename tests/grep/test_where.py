@@ -59,6 +59,7 @@ def found(command: str, condition: str, folder: Path, *more: str) -> list[tuple[
     return sorted((int(Path(row["file"]).parent.name.rpartition("-")[2]), row["offset"]) for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @pytest.mark.parametrize("part", range(4))
 def test_a_condition_finds_what_plain_python_finds(tmp_path: Path, part: int) -> None:

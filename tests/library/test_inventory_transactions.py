@@ -49,6 +49,7 @@ def logs(tmp_path: Path, count: int) -> list[tuple[int, Path, RandomLog]]:
     return [(seed, folder, write_log(folder, Random(seed))) for seed, folder in enumerate(folders)]
 
 
+@pytest.mark.slow
 def test_the_rows_are_those_of_committed_transactions(tmp_path: Path, opened: list[str]) -> None:
     """60 random logs with interleaved transactions: all rows, and those of a range of offsets."""
     known = 0
@@ -75,6 +76,7 @@ def test_only_the_segments_that_are_new_are_read(tmp_path: Path, opened: list[st
         assert set(opened) <= set(map(str, names[len(names) // 2 :])), seed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["damaged", "missing", "changed and damaged"])
 def test_an_uncertain_log_gives_the_rows_of_a_read_without_it(change: str, tmp_path: Path) -> None:
     """A lost marker makes transactions uncertain, and their records are not returned, with the inventory or without."""
@@ -99,6 +101,7 @@ def test_an_uncertain_log_gives_the_rows_of_a_read_without_it(change: str, tmp_p
     assert fewer > 10
 
 
+@pytest.mark.slow
 def test_a_wrong_base_offset_hides_no_other_record(tmp_path: Path) -> None:
     """No CRC covers it: one flipped bit in any batch of 40 logs. The rows are those of a read without the inventory."""
     for seed, folder, _ in logs(tmp_path, 40):

@@ -29,6 +29,7 @@ assert len(forks) == 5 * 2
 """
 
 
+@pytest.mark.slow
 def test_workers_next_to_duckdb_polars_and_pyarrow() -> None:
     """A worker is a copy of a process with the threads of these libraries. Nothing is printed, and all results are right."""
     for library in ("duckdb", "polars", "pyarrow"):

@@ -60,6 +60,7 @@ def collected(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_rows_are_those_of_the_library(folder: Path) -> None:
     """A scan and ``to_arrow`` read the same records and batches of every fixture."""

@@ -88,6 +88,7 @@ def inventory_of(folder: Path, target: Path) -> Path:
     return target
 
 
+@pytest.mark.slow
 def test_no_row_is_lost_by_a_zone_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """60 random logs of all versions, with times in any order, and 12 ranges of offsets and times of each: the same rows."""
     monkeypatch.setattr(zone_maps, "ZONE_BYTES", 900)

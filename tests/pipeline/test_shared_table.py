@@ -99,6 +99,7 @@ def _copied(table: LakeTable) -> list[DataFile]:
     return files.take()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["parquet", "iceberg", "delta"])
 def test_days_of_all_years_that_a_timestamp_can_have(tmp_path: Path, kind: str) -> None:
     """Beyond the year 2255 the microseconds of a day are no exact floating point number."""
@@ -114,6 +115,7 @@ def test_days_of_all_years_that_a_timestamp_can_have(tmp_path: Path, kind: str) 
     assert "PyArrow" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_the_valid_batches_of_all_damaged_replicas_are_loaded(tmp_path: Path, seed: int) -> None:
     """A row is lost, with exit code 1, only if each replica has damage there. No segment without it is called unneeded."""

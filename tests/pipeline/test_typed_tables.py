@@ -175,6 +175,7 @@ def test_errors_in_a_column_of_a_table_by_the_schema(tmp_path: Path, kind: str) 
     assert not list((tmp_path / "lake").glob("*__rejects"))
 
 
+@pytest.mark.slow
 def test_a_typed_load_killed_at_steps_three_times(tmp_path: Path) -> None:
     """SIGKILL around the commits of the table and its side table: no row and no rejected record is lost or twice."""
     topic = write_topic(tmp_path / "whole", "JSON", count=90)

@@ -111,6 +111,7 @@ def action(workspace: Path, installed: Path, **inputs: str) -> subprocess.Comple
     return run(step("Validate"), workspace, installed, **variables("Validate", **inputs))
 
 
+@pytest.mark.slow
 def test_the_action_annotates_and_fails(workspace: Path, installed: Path) -> None:
     """Damage fails the job, with an annotation, a summary and a SARIF file."""
     done = action(workspace, installed, paths="orders 0\nclicks-0\n", sarif="kseg.sarif")
@@ -186,6 +187,7 @@ def argo_job() -> tuple[str, dict[str, str]]:
 JOBS = pytest.mark.parametrize("job", [gitlab_job, jenkins_job, argo_job])
 
 
+@pytest.mark.slow
 @JOBS
 def test_a_job_installs_checks_and_writes_its_reports(
     job: Callable[[], tuple[str, dict[str, str]]], workspace: Path, wheel: Path
@@ -247,6 +249,7 @@ def test_workflows_get_no_rights_that_they_do_not_need() -> None:
         assert [name for name, job in workflow["jobs"].items() if "permissions" in job] in ([], ["publish"]), file
 
 
+@pytest.mark.slow
 def test_spark_finds_an_editable_install(checkout: Path, tmp_path: Path) -> None:
     """Spark looks through the modules of ``sys.path`` for names that start with ``pyspark_``."""
     script = "import pkgutil; print([name for _, name, _ in pkgutil.iter_modules() if name.startswith('pyspark_')])"

@@ -63,6 +63,7 @@ def test_version_says_how_to_get_the_compiled_engine(
     assert bool(how_to_compile()) is hint
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @pytest.mark.skipif(engine() != "compiled", reason="nothing is compiled here")
 @pytest.mark.parametrize("chunk", range(3))

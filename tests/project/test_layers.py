@@ -123,6 +123,7 @@ def test_every_module_is_in_a_known_room() -> None:
     assert {room_of(module) for module in MODULES} <= set(ROOMS)
 
 
+@pytest.mark.slow
 def test_a_room_imports_only_rooms_below_it() -> None:
     """A reader of a room needs to know only the rooms below it.
 

@@ -79,6 +79,7 @@ def partition(tmp_path: Path) -> Path:
     return copied
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -284,6 +285,7 @@ def test_installed_completion_works_in_zsh(tmp_path: Path) -> None:
     assert done.stdout == "complete\n"
 
 
+@pytest.mark.slow
 def test_the_shell_completes_the_values_of_options(tmp_path: Path) -> None:
     """Names that nobody types from memory: rules and their severities, conversions, columns, formats, fields, recipes."""
     for words, expected in {

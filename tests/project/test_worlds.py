@@ -28,6 +28,7 @@ def test_what_kafka_wrote_has_no_finding(log_dir: Path) -> None:
     assert not _bad(log_dir)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("log_dir", sorted(REGRESSIONS.glob("reader-world-*")), ids=lambda path: path.name)
 def test_a_read_error_in_a_folder_is_no_other_finding(log_dir: Path) -> None:
     """Each call of the storage fails once: an index of which the log was not read to its end contradicts nothing."""

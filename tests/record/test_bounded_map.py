@@ -81,6 +81,7 @@ def kseg(*arguments: object) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_more_open_transactions_than_the_limit_are_reported(tmp_path: Path) -> None:
     """validate reports the transactions that it does not compare; other commands report open transactions;
 

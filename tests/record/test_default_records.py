@@ -106,6 +106,7 @@ LAST = {
 VALUES = (0, 1, 2, 3, 5, 8, 10, 11, 12, 13, 14, 0x7E, 0x7F, 0x80, 0x81, 0x82, 0xFE, 0xFF)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", LAST)
 def test_any_byte_of_a_record_has_any_value(last: str) -> None:
     """Valid records are read, and all others are findings: no byte makes kseg read what is not in the record."""

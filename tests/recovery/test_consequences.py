@@ -32,6 +32,7 @@ def stops(case: str) -> bool:
     return load_cases.recorded()[case].get("failure") is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [*(f"{rule} unclean" for rule in RULES), *VARIANTS])
 def test_a_partition_stops_the_broker_where_kafka_fails(case: str, tmp_path: Path) -> None:
     """The start after an unclean shutdown decides: it reads the whole log."""

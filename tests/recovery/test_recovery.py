@@ -570,6 +570,7 @@ def test_nothing_is_changed(tmp_path: Path) -> None:
     assert seen() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clean", [True, False])
 def test_no_byte_is_trusted(clean: bool, tmp_path: Path) -> None:
     """Every byte of a log, its indexes and its other side files is flipped: the result is a plan, never an exception."""

@@ -33,6 +33,7 @@ def test_each_way_in_which_loading_ends_is_predicted(name: str, tmp_path: Path) 
     assert_predicted(name, CASES[name], tmp_path / "topic-0")
 
 
+@pytest.mark.slow
 def test_random_damage_ends_as_predicted(tmp_path: Path) -> None:
     """The same for random partitions with random damage."""
     for name, made in load_cases.of_seeds():

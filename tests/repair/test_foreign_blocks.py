@@ -93,6 +93,7 @@ PLACES: dict[str, Callable[[int], int]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("foreign", [0, 900, 2000, 500_000])
 @pytest.mark.parametrize("magic", [1, 2])

@@ -32,6 +32,7 @@ def test_where_the_epoch_of_a_batch_begins_does_not_move_it(tmp_path: Path) -> N
     assert (tmp_path / "new" / "leader-epoch-checkpoint").read_text() == "0\n2\n5 0\n10 8\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", range(4, 36))
 def test_a_merge_moves_no_batch_to_the_name_of_the_newest_segment(start: int, tmp_path: Path) -> None:
     """Both replicas have lost its first batch. The second one keeps its offset, also if one bit makes the difference."""

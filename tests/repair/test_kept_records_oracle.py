@@ -60,6 +60,7 @@ def _wrong_offsets(log: TrueLog, target: Path) -> list[tuple[int, bytes | None]]
     return sorted(records_of(target) - truth, key=repr)
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 def test_no_valid_batch_is_dropped(tmp_path: Path) -> None:
     """A batch with a right CRC is in the result or in the file next to it, whatever happened to its base offset."""
@@ -74,6 +75,7 @@ def test_no_valid_batch_is_dropped(tmp_path: Path) -> None:
     assert wrong == []
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 def test_flipped_base_offsets_of_a_dense_log_cost_nothing(tmp_path: Path) -> None:
     """Up to three flipped base offsets before the last batch leave the undamaged log, or are next to it: none is wrong."""

@@ -81,6 +81,7 @@ def case(seed: int, folder: Path) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_repaired_partitions_are_valid_with_their_report(chunk: int, tmp_path: Path) -> None:

@@ -176,6 +176,7 @@ def _batches(folder: Path) -> list[Batch]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 def test_no_record_of_a_history_that_an_epoch_excludes(tmp_path: Path) -> None:
     """The result has only records of the latest epoch's history, and each committed one of it that a replica has whole."""

@@ -90,6 +90,7 @@ def _lost(log_dir: Path, target: Path) -> tuple[int, set[int]]:
     return results[0]
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 def test_an_incomplete_batch_hides_no_lost_end(tmp_path: Path) -> None:
     """The end is cut between batches, in a header and in records, with and without side files that name the true end."""
@@ -129,6 +130,7 @@ def test_an_incomplete_batch_hides_no_lost_end(tmp_path: Path) -> None:
     assert hidden > 5
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 def test_a_segment_that_a_copy_of_another_replaced_is_lost(tmp_path: Path) -> None:
     """Each segment of a log can be overwritten, with a whole copy or with one that is cut.

@@ -6,6 +6,8 @@ import random
 import struct
 from pathlib import Path
 
+import pytest
+
 from tests.support.cli import invoke
 from tests.support.damage import flip
 from tests.support.transactional_logs import CONTROL, TRANSACTIONAL, RandomLog, batch, write_log
@@ -79,6 +81,7 @@ def test_a_loss_outside_of_transactions_is_silent(tmp_path: Path) -> None:
     assert "now" not in repaired(tmp_path, *log, marker(7, 5, commits=True))
 
 
+@pytest.mark.slow
 def test_each_record_whose_outcome_changes_is_in_a_transaction_that_is_named(tmp_path: Path) -> None:
     """120 random logs, each with one damaged batch: what read_committed returns before and after, by an own oracle."""
     changed = 0

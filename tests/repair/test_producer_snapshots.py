@@ -60,6 +60,7 @@ def test_empty_snapshots_are_corrected(partition: Path, tmp_path: Path) -> None:
     assert _snapshots(tmp_path / "new-0") == original
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(12))
 def test_damage_anywhere(partition: Path, tmp_path: Path, number: int) -> None:
     """The snapshots of a repaired log describe its batches, wherever others were lost."""

@@ -449,6 +449,7 @@ VERBS: dict[str, tuple[bool, Callable[[bytes, damage.Place], bytes]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", REAL)
 def test_every_verb_on_every_version_and_codec(kind: str, tmp_path: Path) -> None:
     """Each kind of damage is repaired in each version and codec."""
@@ -527,6 +528,7 @@ def test_many_duplicates_drop_only_themselves(tmp_path: Path) -> None:
     assert [what.rule for what in reported] == ["duplicate-sequence"] * 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("segment", [folder / name for folder in FOLDERS for name in expected(folder)
                                      if name.endswith(".log")],
                          ids=lambda path: f"{path.parent.name}/{path.stem.lstrip('0') or 0}")  # fmt: skip
@@ -1082,6 +1084,7 @@ def test_a_single_segment_reports_missing_context(partition: Path, tmp_path: Pat
     assert "not copied: 00000000000000000052.txnindex" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_long_run_of_damage_is_reported_during_reading(tmp_path: Path) -> None:
     """Findings must not wait in memory until the next valid batch; each batch is reported once."""
     first, others = ([build_batch([PlainRecord(n, key, b"v" * 2000, n)]) for n in range(8000)] for key in (b"k", b"l"))

@@ -88,6 +88,7 @@ def _wrong_losses(originals: set[bytes], kept: set[bytes], reported: list[LostRa
     return wrong + ([f"lost, but not listed: {sorted(unlisted)}"] if unlisted else [])
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_repair_of_damaged_folders(chunk: int, tmp_path: Path) -> None:

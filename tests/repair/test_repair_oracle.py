@@ -211,6 +211,7 @@ def run(seed: int, folder: Path) -> list[str]:
     return [f"seed {seed} ({', '.join(log.history)}): {what}" for what in problems(log, folder)]
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_repair_of_random_damage(chunk: int, tmp_path: Path) -> None:

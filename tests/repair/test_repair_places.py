@@ -107,6 +107,7 @@ def test_an_empty_segment_after_the_last_one_stays(partition: Path) -> None:
     assert written == {**originals(), log(121): b""}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", [0, 24, 48, 72, 96, 120])
 def test_one_flipped_bit_in_a_base_offset_is_corrected(partition: Path, base: int) -> None:
     """The segments before and after prove the offsets of a segment's first and last batch."""

@@ -54,6 +54,7 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["file", "folder", "forced folder"])
 def test_killed_at_any_moment(kind: str, source: Path, tmp_path: Path) -> None:
     """The target is absent (with --force: the old one) or complete; later runs work."""
@@ -83,6 +84,7 @@ def test_killed_at_any_moment(kind: str, source: Path, tmp_path: Path) -> None:
     assert digests(source) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", ["half", "log"])
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_out_of_space(kind: str, room: str, small_disk: Callable[[int], Path], source: Path, tmp_path: Path) -> None:
@@ -123,6 +125,7 @@ def test_a_segment_that_can_not_be_read(source: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "p-0").exists()
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_segment(tmp_path: Path) -> None:
     """Memory does not grow with the damage either: one batch in a hundred is damaged."""
     peaks = []
@@ -139,6 +142,7 @@ def test_memory_does_not_grow_with_the_segment(tmp_path: Path) -> None:
     assert peaks[1] - peaks[0] < 8
 
 
+@pytest.mark.slow
 def test_progress_is_shown_on_a_terminal(tmp_path: Path) -> None:
     """Progress of long work is shown on stderr, and never on stdout."""
     log = tmp_path / "in.log"

@@ -40,6 +40,7 @@ def _offsets(rows: list[dict[str, object]], kind: str) -> list[tuple[object, obj
     return [(row["offset"], row["last_offset"]) for row in rows if row["kind"] == kind]
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @pytest.mark.parametrize("magic", [0, 1])
 def test_rows_have_the_offsets_of_the_sets(magic: int, tmp_path: Path) -> None:

@@ -120,6 +120,7 @@ def test_metadata_logs_are_left_out(tmp_path: Path, brokers: list[Path]) -> None
     assert not (tmp_path / "copy").exists()
 
 
+@pytest.mark.slow
 def test_the_report_of_many_partitions_is_short(tmp_path: Path) -> None:
     """With 60 partitions of two brokers the report counts by log directory."""
     home = [tmp_path / name for name in BROKERS[:2]]

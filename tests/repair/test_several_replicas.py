@@ -90,6 +90,7 @@ def _written(folder: Path) -> dict[int, bytes]:
     return {int.from_bytes(data[:8]): data for data in damage.batches_of(folder)}
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 def test_what_one_replica_has_is_in_the_result(tmp_path: Path) -> None:
     """Random damage at three replicas, of which one is behind: the union, byte for byte, and an honest exit code."""
@@ -290,6 +291,7 @@ def test_replicas_that_were_compacted_by_themselves(tmp_path: Path) -> None:
     assert "offsets 4..7" in done.stdout
 
 
+@pytest.mark.slow
 def test_what_is_refused(tmp_path: Path) -> None:
     """Folders of different topics or partitions, a replica twice, a segment, DST among the replicas."""
     for place, topic in (

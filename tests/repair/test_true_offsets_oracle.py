@@ -145,6 +145,7 @@ def _kept_as_stored(log: _Log) -> set[tuple[int, bytes | None]]:
     return stored
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 def test_no_record_gets_a_wrong_offset(tmp_path: Path) -> None:
     """A batch that repair moves or corrects has its true offset, and a loss is reported."""

@@ -44,6 +44,7 @@ def text_of(value: object) -> str:
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", KINDS)
 def test_csv_has_the_values_of_json_lines(command: str, home: Path) -> None:
     """Both are made of one declaration of the fields."""
@@ -57,6 +58,7 @@ def test_csv_has_the_values_of_json_lines(command: str, home: Path) -> None:
         assert [line[name].removeprefix("'") for name in same] == [text_of(row.get(name)) for name in same]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", KINDS)
 def test_columns_are_those_of_the_user(command: str, home: Path) -> None:
     """In their order, in a table and in CSV; an unknown name is an error with the nearest one."""

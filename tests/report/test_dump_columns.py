@@ -28,6 +28,7 @@ def commands(tmp_path: Path) -> dict[str, list[object]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["batches", "records", "decoded", "contents", "matches"])
 def test_each_field_of_json_lines_is_a_column(tmp_path: Path, name: str) -> None:
     """The columns are those of the rows, in CSV by default, and in a table with --columns."""

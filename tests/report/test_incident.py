@@ -148,6 +148,7 @@ def _write_secrets(log_dir: Path, cluster: str, topic: str) -> None:
         (log_dir / folder / f"{0:020}.log").write_bytes(batches + b"SECRETTAIL" * 9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["table", "jsonl", "html"])
 def test_a_redacted_report_has_no_text_of_a_file(tmp_path: Path, form: str) -> None:
     """Names are also in lines of files that are malformed, and in checkpoints whose folders are gone."""

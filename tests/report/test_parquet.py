@@ -40,6 +40,7 @@ def written(path: Path, deep: bool, keep: RowFilter | None = None) -> Any:
     return parquet.read_table(io.BytesIO(raw.getvalue()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_parquet_rows_equal_json_rows(folder: Path) -> None:
     """Parquet has the values of JSON Lines, for every fixture."""

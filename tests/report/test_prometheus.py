@@ -65,6 +65,7 @@ def test_a_damaged_partition_has_its_own_series(tmp_path: Path) -> None:
     assert f'kseg_partition_errors{{path="broker-2",{labels}}} 1\n' in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["a", "=b", "1a=b", "a-b=c", "__a=b", "rule=b", "é=1"])
 def test_a_wrong_label_is_refused(label: str, tmp_path: Path) -> None:
     """The collector would reject the whole file."""

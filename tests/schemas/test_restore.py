@@ -115,6 +115,7 @@ def restored(tmp_path: Path, registry: Registry) -> subprocess.CompletedProcess[
 needs_tools = pytest.mark.skipif(not (shutil.which("jq") and shutil.which("curl")), reason="needs curl and jq")
 
 
+@pytest.mark.slow
 @needs_tools
 def test_the_script_restores_ids_and_deletions(tmp_path: Path) -> None:
     """The registry then equals the topic, as the command on the page says."""

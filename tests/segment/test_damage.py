@@ -548,6 +548,7 @@ def test_a_flipped_offset_after_overwritten_bytes(bench: Workbench, sound: bytes
         assert whole_after(sound, broken, wild) <= read_whole(bench, data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", [1, 8, 12, 17, 61, 80])
 def test_bytes_cut_from_a_batch(bench: Workbench, sound: bytes, gone: int) -> None:
     """The size of the batch then ends inside the next one, where some bytes may look like a header."""
@@ -669,6 +670,7 @@ def test_traps_take_linear_time(bench: Workbench) -> None:
 # Holes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_a_hole_is_read_as_the_same_zeros_on_the_disk(bench: Workbench, sound: bytes, seed: int) -> None:
     """Holes are passed without reading: findings, records and lost bytes are those of stored zeros."""

@@ -81,6 +81,7 @@ def read(data: bytes, *, verify_crc: bool = True) -> list[Finding]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", SMALL)
 def test_every_byte_flipped(folder: str) -> None:
     """Each flipped byte ends in findings or valid rows."""
@@ -99,6 +100,7 @@ def _outside_crc(data: bytes, position: int) -> bool:
     return at < 8 or (place.magic == 2 and 12 <= at < 16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", SMALL)
 def test_every_bit_of_the_headers_flipped(folder: str) -> None:
     """Each flipped bit of a header ends in findings or valid rows."""
@@ -130,6 +132,7 @@ def test_every_length_cut(folder: str) -> None:
         assert ("truncated-tail" in rules) == (size not in ends and size > 0), size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", LARGE)
 def test_bytes_of_the_others_flipped(folder: str) -> None:
     """Flipped bytes in the other fixtures end in findings."""

@@ -42,6 +42,7 @@ def dump(topic: str, url: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topic", ["orders", "users", "events"])
 def test_schemas_come_from_the_registry(topic: str, url: str, registry: Registry) -> None:
     """By id, by GUID, and referenced schemas by subject and version; each is requested once."""

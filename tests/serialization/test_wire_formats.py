@@ -372,6 +372,7 @@ def test_envelopes_are_unwrapped(value: Any, inner: Any) -> None:
     assert unwrapped(value) == inner
 
 
+@pytest.mark.slow
 def test_unwrapped_values_are_shown_and_searched(tmp_path: Path) -> None:
     """In dump, grep, conditions and JSON paths; the stored bytes stay."""
     pytest.importorskip("duckdb", reason="duckdb is not installed")

@@ -344,6 +344,7 @@ def test_a_dump_of_several_kinds() -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SMALL)
 def test_hex_has_every_byte_once_and_every_entry(kind: str, tmp_path: Path) -> None:
     """Also the bytes before the first entry, and the zeros of preallocation, with one line per block."""
@@ -362,6 +363,7 @@ def test_hex_has_every_byte_once_and_every_entry(kind: str, tmp_path: Path) -> N
     assert [int(re.split("[ :]", head)[2]) for head in heads] == [position for position, _ in entries]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SMALL)
 def test_parquet_rows_are_those_of_json_lines(kind: str, tmp_path: Path) -> None:
     """Both formats have the same values."""

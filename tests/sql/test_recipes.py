@@ -51,6 +51,7 @@ def segment(folder: Path, offset: int, batches: Sequence[bytes]) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_list_has_the_statement_that_a_recipe_runs(name: str) -> None:
     """A statement can be copied from the list and adapted."""
@@ -284,6 +285,7 @@ def _repeats(own: Sequence[Row], topic: str | None) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @pytest.mark.parametrize("seed", range(cases(8)))
 def test_random_logs_have_the_problems_of_a_simple_search(seed: int, tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ def test_bytes_are_text_or_base64() -> None:
     assert all(row["path"].startswith("/products/") for row in paths)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", TABLES)
 def test_every_table_can_be_read(table: str) -> None:
     """``--tables`` lists the columns and types that DuckDB has."""
@@ -315,6 +316,7 @@ def test_only_named_tables_are_read() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("times", [1, 2])

@@ -25,6 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shutil.copytree(STATEMENTS_FOLDER, tmp_path_factory.mktemp("copy") / "statements")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statement", [one for one in STATEMENTS if one.command], ids=lambda one: one.name)
 def test_statement(statement: Statement, terminal: Terminal, folder: Path) -> None:
     """The command prints what the statement says."""

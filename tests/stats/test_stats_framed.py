@@ -86,6 +86,7 @@ def test_one_process_counts_as_several() -> None:
     assert kseg(*given, "--jobs", "1").stdout == kseg(*given, "--jobs", "2").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framing", ["message-set", "message", "wide-crc", "requests", "responses"])
 def test_bad_input_is_one_line(framing: str, tmp_path: Path) -> None:
     """An empty file, a missing file and a folder are one clear line and exit code 2."""

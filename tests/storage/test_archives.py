@@ -93,6 +93,7 @@ def validate(*arguments: object, stdin: bytes = b"") -> tuple[int, list[dict[str
     return run.returncode, [json.loads(line) for line in run.stdout.splitlines()], run.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_an_archive_has_the_rows_of_its_folder(name: str, brokers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every command sees the same files in an archive as on the disk, with the archive's path before their names."""
@@ -106,6 +107,7 @@ def test_an_archive_has_the_rows_of_its_folder(name: str, brokers: Path, monkeyp
         assert on_disk.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_standard_input_can_be_an_archive(name: str, brokers: Path) -> None:
     """As in ``kubectl exec POD -- tar c -C DIR . | kseg validate -``; members have paths below ``-``."""
@@ -127,6 +129,7 @@ def test_replicas_in_archives_are_compared(brokers: Path) -> None:
     assert run.returncode == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
 def test_compressed_segments(suffix: str, tmp_path: Path) -> None:
     """A compressed segment is read as a stream, also from standard input."""
@@ -179,6 +182,7 @@ def test_names_of_members_are_data(tmp_path: Path) -> None:
     assert rows[-1]["files"] == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["0.0", "1.0", "gnu"])
 def test_sparse_members(version: str, tmp_path: Path) -> None:
     """Indexes of active segments are sparse files, and ``tar -S`` stores only their data."""
@@ -200,6 +204,7 @@ def test_sparse_members(version: str, tmp_path: Path) -> None:
     assert rows[-1]["bytes"] == 3 << 20
 
 
+@pytest.mark.slow
 def test_an_incomplete_archive_is_not_taken_for_a_whole_one(brokers: Path) -> None:
     """A connection that breaks cuts the stream: the part before is checked, and the exit code says that more is missing."""
     data = tar(brokers, brokers.parent / "x.tar").read_bytes()
@@ -253,6 +258,7 @@ def test_members_are_limited_by_the_bytes_of_the_archive(tmp_path: Path, monkeyp
     assert "unpack it first" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @pytest.mark.parametrize("seed", range(fuzzing.cases(40)))
 def test_damaged_archives_end_with_a_message(seed: int, tmp_path: Path) -> None:

@@ -121,6 +121,7 @@ def test_processes_share_the_rate_limit() -> None:
         assert current().limit.rate == 900
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(context().get_start_method() != "fork", reason="workers have no objects of this process")
 def test_no_collection_in_a_worker_meets_objects_of_its_parent() -> None:
     """Objects of other libraries refer to threads that a forked process lacks: collections have crashed on them."""
@@ -181,6 +182,7 @@ def _no_worker() -> bool:
     return not multiprocessing.active_children()
 
 
+@pytest.mark.slow
 @posix
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_all_processes_is_reported_by_the_parent_alone(ending: signal.Signals) -> None:

@@ -171,6 +171,7 @@ def test_a_full_disk_at_any_step(name: str, tmp_path: Path) -> None:
             assert named == new, at
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_kill_at_any_step(name: str, tmp_path: Path) -> None:
     """No file under a final name is empty or unfinished, and no new index is next to an older log."""
@@ -204,6 +205,7 @@ def test_a_kill_at_any_step(name: str, tmp_path: Path) -> None:
                 assert all(data == b"old" for data in named.values()), at
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["convert", "repair", "convert-folder", "repair-folder", "report"])
 def test_a_limit_of_the_file_size(name: str, tmp_path: Path) -> None:
     """A write fails at any size: the older result stays."""

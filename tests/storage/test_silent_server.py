@@ -43,6 +43,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[socket.socket]
         s3fs.S3FileSystem.clear_instance_cache()
 
 
+@pytest.mark.slow
 def test_the_number_of_attempts_is_bounded(connections: list[socket.socket], monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the URL. With the timeout of s3fs, 15 seconds, eight attempts are two minutes."""
     monkeypatch.delenv("AWS_MAX_ATTEMPTS", raising=False)

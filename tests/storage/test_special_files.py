@@ -108,6 +108,7 @@ def make(path: Path, kind: str) -> None:
             path.mkdir()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.fuzz
 @pytest.mark.parametrize("turn", range(min(CASES, len(KINDS))))
@@ -126,6 +127,7 @@ def test_a_folder_of_nothing_else(short: Path, turn: int, command: str) -> None:
         assert "special file" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.fuzz
 @pytest.mark.parametrize("kind", ["fifo", "socket", "device"][:CASES])
@@ -186,6 +188,7 @@ def test_standard_input_by_its_path() -> None:
     assert len(done.stdout.splitlines()) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("kind", ["socket", "device"])
 def test_without_an_end_and_named(short: Path, kind: str, command: str) -> None:
@@ -227,6 +230,7 @@ def children_of(parent: int) -> Iterator[int]:
             yield int(path.parent.name)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are listed in /proc")
 @pytest.mark.parametrize("command", [["validate"], ["stats"], ["convert", "v2-to-v1", "--lossy"]])
 def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path, command: list[str]) -> None:
@@ -280,6 +284,7 @@ def test_a_failing_disk_has_no_missing_files(tmp_path: Path, monkeypatch: pytest
         assert not look(tmp_path / f"{0:020}.index")
 
 
+@pytest.mark.slow
 def test_a_link_to_itself_is_no_file(tmp_path: Path) -> None:
     """The other files are read, and listed."""
     shutil.copytree(PLAIN, tmp_path / "logs" / "topic-0")

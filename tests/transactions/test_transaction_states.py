@@ -66,6 +66,7 @@ def committed(known: dict[str, RandomLog]) -> dict[str, list[int]]:
     return {name: log.committed for name, log in known.items() if log.committed}
 
 
+@pytest.mark.slow
 def test_each_record_has_its_state_in_dump_grep_sql_and_scan(logs: tuple[Path, dict[str, RandomLog]]) -> None:
     """An investigator sees whether a consumer got a record, and who wrote it, wherever the record is shown."""
     log_dir, known = logs
@@ -83,6 +84,7 @@ def test_each_record_has_its_state_in_dump_grep_sql_and_scan(logs: tuple[Path, d
         assert [[getattr(one, field) for field in FIELDS] for one in records] == truth(known, control=True)[name]
 
 
+@pytest.mark.slow
 def test_read_committed_is_what_a_consumer_gets(logs: tuple[Path, dict[str, RandomLog]]) -> None:
     """The records of committed transactions and those without one, up to the last stable offset."""
     log_dir, known = logs
@@ -134,6 +136,7 @@ def test_a_named_segment_has_the_states_of_its_log(logs: tuple[Path, dict[str, R
             os.remove(alone)
 
 
+@pytest.mark.slow
 def test_several_processes_write_the_same(tmp_path: Path) -> None:
     """Each worker finds the markers of its range, which can be in the next one."""
     log = write_log(tmp_path / "t-0", random.Random(5), steps=12_000, value_size=1_000)

@@ -66,6 +66,7 @@ def test_mended_damage_is_reported(logs: Path, tmp_path: Path) -> None:
     assert "crc-mismatch" in run.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["other path", "missing", "unreadable"])
 def test_findings_of_files_that_were_not_read_are_not_gone(change: str, logs: Path, tmp_path: Path) -> None:
     """Damage that a run did not look for must not be reported as repaired."""
@@ -143,6 +144,7 @@ def test_anything_else_is_no_baseline(content: str, tmp_path: Path) -> None:
     assert "--write-baseline" in run.stderr
 
 
+@pytest.mark.slow
 def test_several_reports_come_from_one_run(logs: Path, tmp_path: Path) -> None:
     """A CI job needs a table in its log, JUnit for the server and HTML for people."""
     reports = {

@@ -184,6 +184,7 @@ def test_an_abort_of_records_in_earlier_segments_is_missed_too(tmp_path: Path) -
     assert rules(folder) == {index.name: ["txn-index-mismatch"]}
 
 
+@pytest.mark.slow
 def test_damage_of_a_log_is_not_reported_for_its_side_files(tmp_path: Path) -> None:
     """One cause gives one finding: if a log is damaged, indexes, checkpoints and neighbours are not reported as well."""
     folder = copied(TRANSACTIONS.name, tmp_path)

@@ -48,6 +48,7 @@ def rows(*arguments: object) -> list[dict[str, object]]:
     return [{name: value for name, value in row.items() if name != "file"} for row in found]
 
 
+@pytest.mark.slow
 def test_every_command_reads_remote_segments_as_local_ones(tmp_path: Path) -> None:
     """An operator copies the folder of the tier: what it holds is the same log."""
     folder = uploaded(tmp_path)
@@ -94,6 +95,7 @@ def test_logs_of_other_plugins_are_not_segments(tmp_path: Path) -> None:
     assert "no segment found" in kseg("validate", tmp_path).stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["validate", "dump", "stats", "grep .", "transactions"])
 def test_deleted_segments_are_read_if_a_folder_has_no_others(command: str, tmp_path: Path) -> None:
     """They are what is left after a wrong retention setting."""

@@ -131,6 +131,7 @@ def test_results_for_files_written_just_now_are_not_kept(tmp_path: Path) -> None
     assert [reused(logs, state) for _ in range(2)] == [0, 1]
 
 
+@pytest.mark.slow
 def test_a_file_that_is_no_state_is_refused(tmp_path: Path) -> None:
     """Every cut and every flipped byte, another version, another file type:
 
@@ -160,6 +161,7 @@ def test_the_state_file_must_be_outside_of_the_inputs(tmp_path: Path) -> None:
     assert len(list(logs.iterdir())) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_continues(tmp_path: Path, by: signal.Signals) -> None:
     """Files that were read before Ctrl-C, or before a service manager ended the run, are not read again."""
@@ -180,6 +182,7 @@ def test_an_interrupted_run_continues(tmp_path: Path, by: signal.Signals) -> Non
     assert 0 < reused(logs, state) < 59
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_the_rate_holds_for_all_processes_together(tmp_path: Path, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """--max-rate limits the sum of all processes."""

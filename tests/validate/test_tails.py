@@ -161,6 +161,7 @@ def _damaged_ends(dice: random.Random, folder: Path) -> int:
     return offset
 
 
+@pytest.mark.slow
 def test_each_offset_that_is_lost_at_the_end_of_a_segment_is_in_a_finding(tmp_path: Path) -> None:
     """Several damaged batches can follow one another, and a wrong size hides those after it: the next segment's name shows
     what was lost.

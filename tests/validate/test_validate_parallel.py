@@ -72,6 +72,7 @@ def test_ranges_become_smaller_towards_the_end(tmp_path: Path) -> None:
     assert split_points.range_starts(str(path), size, 2, 20 * size) == [0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault", ["none", "gap", "flip", "cut", "sequence", "epoch", "disorder", "insert", "gaps", "everywhere"]
 )

@@ -335,6 +335,7 @@ def test_a_chosen_compression_is_that_of_every_batch(codec: str, tmp_path: Path)
 OLD = sorted(path.name for path in SEGMENTS.iterdir() if path.name.count("-v0-") or path.name.count("-v1-"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["none", "gzip", "lz4", "snappy"])
 @pytest.mark.parametrize("name", OLD)
 def test_a_chosen_compression_is_that_of_every_message(name: str, codec: str, tmp_path: Path) -> None:
