@@ -12,7 +12,7 @@ demo: $(VENV)/.installed
 	@KSEG_ENGINE=python sh demo.sh $(BIN)/kseg
 
 # Each test belongs to one tier. A test that needs a real Kafka has the marker `kafka`, a test that needs pyspark has the
-# marker `spark` (with or without `kafka`). Modules with minutes of tests have the marker `slow`. All others run in `make test`.
+# marker `spark` (with or without `kafka`). Tests that take longest have the marker `slow`. All others run in `make test`.
 # WORKERS is the number of processes; 0 runs the tests in one process. ARGS goes to pytest: make test ARGS='-k crc -x'.
 WORKERS ?= auto
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 8
