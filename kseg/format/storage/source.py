@@ -149,6 +149,15 @@ class Source:
         self.position = end
         return end
 
+    def follows_zeros(self, position: int, count: int) -> bool:
+        """Return whether ``count`` zeros are before ``position`` in a local file; False for other sources.
+
+        Reading continues there.
+        """
+        if not isinstance(self._raw, io.FileIO) or position < count:
+            return False
+        return self._sample(position - count, count) == bytes(count)
+
     def skip_hole(self, position: int, until: int | None) -> int:
         """Skip a hole of a local file from ``position``, the current one, up to ``until``; return its number of bytes."""
         if self.size is None or not isinstance(self._raw, io.FileIO):

@@ -151,6 +151,7 @@ _MISPLACED = {
     "foreign": ": the offsets around it continue without it, so it is probably of another log",
     "stray": ": it is below the offset in the file name, and no batch continues it",
     "doubtful": ": its size field was overwritten, and no batch next to it confirms its base offset",
+    "zeroed": ": zeros before it can reach into its base offset, and no batch continues it",
     "undecided": ": nothing next to it confirms its base offset, and one flipped bit explains it",
     "unconfirmed": ": nothing next to it confirms its base offset",
 }

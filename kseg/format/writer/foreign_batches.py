@@ -94,7 +94,8 @@ def _is_contradicted(run: list[LocatedBatch], before: LocatedBatch, ends: Collec
 def all_in_order(block: list[LocatedBatch], last_offset: int, limit: int) -> bool:
     """Return whether nothing contradicts the offsets of a block, which are after ``last_offset`` and below ``limit``."""
     for batch in block:
-        if batch.doubtful or batch.low <= last_offset or batch.high >= limit or batch.inner not in (-1, batch.high):
+        doubtful = batch.doubtful or batch.after_zeros or batch.inner not in (-1, batch.high)
+        if doubtful or batch.low <= last_offset or batch.high >= limit:
             return False
         last_offset = batch.high
     return True

@@ -31,7 +31,7 @@ class LocatedBatch(NamedTuple):
     ``position`` and ``end`` (exclusive) are bytes of the file. ``low`` and ``high`` are the first and the last offset.
     ``stored`` is the number in the base offset field. ``first_inner`` and ``inner`` are the first and the last offset in a
     v0 wrapper, -1 for other batches. ``doubtful``: the size field was overwritten, so the base offset before it may be
-    overwritten, too.
+    overwritten, too. ``after_zeros``: the lost bytes before it end in zeros, which can reach into its base offset.
     """
 
     position: int
@@ -48,6 +48,7 @@ class LocatedBatch(NamedTuple):
     first_inner: int
     inner: int
     doubtful: bool = False
+    after_zeros: bool = False
 
     def beginning_at(self, low: int) -> LocatedBatch:
         """Return the batch with ``low`` as its first offset."""
@@ -383,10 +384,16 @@ def undecided(block: list[LocatedBatch], kept: list[bool], floor: int, doubted: 
 
 
 def unjoined(block: list[LocatedBatch], kept: list[int], floor: int, name: int | None) -> set[int]:
-    """Return the doubtful batches of those that are ``kept`` which join neither the batch before nor the one after."""
+    """Return the doubtful batches of those that are ``kept`` which join neither the batch before nor the one after.
+
+    And those after zeros that do not join the one after, if there is room for a base offset whose first bytes are not 0.
+    """
     found = set()
     for at, n in enumerate(kept):
-        if not (batch := block[n]).doubtful:
+        batch, after = block[n], block[kept[at + 1]] if at + 1 < len(kept) else None
+        if batch.after_zeros and after and after.low - batch.high > 1 << (batch.stored.bit_length() + 7) // 8 * 8:
+            found.add(n)
+        if not batch.doubtful:
             continue
         if at:
             begins = block[kept[at - 1]].high + 1
@@ -394,7 +401,6 @@ def unjoined(block: list[LocatedBatch], kept: list[int], floor: int, name: int |
             begins = floor + 1
         else:
             begins = -1 if batch.position or name is None else name
-        follows = at + 1 < len(kept) and batch.high + 1 == block[kept[at + 1]].low
-        if batch.low != begins and not follows:
+        if batch.low != begins and not (after and batch.high + 1 == after.low):
             found.add(n)
     return found

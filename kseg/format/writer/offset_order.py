@@ -33,6 +33,8 @@ from kseg.format.writer.increasing_offsets import (
     unjoined,
 )
 
+# So many zeros before a batch are no end of a record.
+_ZEROS = 32
 # More offsets per lost byte are not expected.
 _DENSE = 64
 # Batches that are compared with each other at a time: more would take more than 100 MB.
@@ -49,6 +51,7 @@ class MisplacedBatch(NamedTuple):
     - "foreign": it is of another log, see ``foreign_batches``.
     - "stray": it is below the offset in the name of the file, and no batch continues it.
     - "doubtful": nothing contradicts its offset, but its size field, right after the base offset, was overwritten.
+    - "zeroed": nothing contradicts its offset, but zeros before it can reach into it.
     - "undecided": it contradicts only the batch next to it, where one flipped bit in either explains both, or one flipped
       bit explains it and no batch after it contradicts it (``too_high``).
     - "unconfirmed": no other batch shows that its offset is right, and the others are more likely without it.
@@ -154,6 +157,7 @@ def find_order(
     headers. Raises KsegError as reading does.
     """
     overwritten: set[int] = set()
+    lost_ends: set[int | None] = set()
     damaged = False
 
     def note_damage(finding: Finding) -> None:
@@ -162,6 +166,7 @@ def find_order(
         proved = finding.rule == "invalid-size" and "proved_size" in facts
         if proved and not one_bit_apart(facts["size"], facts["proved_size"]):
             overwritten.add(finding.position or 0)
+        lost_ends.add(finding.end)
 
     with SegmentReader(open_segment(), report=note_damage) as reader:
         ends: list[LocatedBatch] = []
@@ -176,18 +181,19 @@ def find_order(
         else:
             ascending = None
     found = _Found(ceiling, floor, neighbours)
-    with SegmentReader(open_segment(), report=note_damage) as reader:
+    with SegmentReader(open_segment(), report=note_damage) as reader, open_segment() as bytes_before:
         found.name = reader.name_offset
         block: list[LocatedBatch] = []
         for batch in batches_of(reader):
-            block.append(batch if batch.position not in overwritten else batch._replace(doubtful=True))
+            zeros = batch.position in lost_ends and bytes_before.follows_zeros(batch.position, _ZEROS)
+            block.append(batch._replace(doubtful=batch.position in overwritten, after_zeros=zeros))
             if len(block) == COMPARED:
                 # The second half is compared with what follows it, too.
                 found.decide(block, COMPARED // 2)
                 del block[: COMPARED // 2]
         found.size = reader.position
         found.decide(block, len(block))
-    if ascending and not found.foreign:
+    if ascending and not found.contradicted:
         return ascending
     if moves and found.moved:
         pieces = moved_batches.arranged_pieces(found.moved, found.size)
@@ -253,7 +259,7 @@ class _Found:
     beyond: bool = False
     ended: int | None = None
     moved: list[moved_batches.MovedBatch] = field(default_factory=list)
-    foreign: bool = False
+    contradicted: bool = False
     end: int | None = None
 
     @property
@@ -272,7 +278,7 @@ class _Found:
         floor = self.floor
         leaps = bool(block) and max(suspects(block, floor, self.size), default=-1) == len(block) - 1
         foreign = foreign_batches(block, floor, self.size, None if self.head else self.name, self.neighbours.ends)
-        self.foreign = self.foreign or bool(foreign)
+        self.contradicted = self.contradicted or bool(foreign) or any(batch.after_zeros for batch in block)
         if not (foreign or late or leaps or self._proved_end(block)) and all_in_order(block, floor, self.limit):
             self._keep(block[:stop])
             return
@@ -289,7 +295,8 @@ class _Found:
             corrected |= {n: by + corrected.get(n, 0) for n, by in runs.items() if by}
             staying, faults = self._select(moved, floor, foreign)
         if self.head is None and self.size is not None:
-            decided = staying | faults.keys()
+            # What zeros can have left of an offset does not show where a batch was.
+            decided = staying | faults.keys() | {n for n, batch in enumerate(moved) if batch.after_zeros}
             others = [n for n, batch in enumerate(moved) if n not in decided and batch.high < self.limit]
             self.moved = moved_batches.moved_batches(moved, staying, others, floor)
         if len(block) - 1 in corrected and self._proved_end(block):
@@ -350,7 +357,8 @@ class _Found:
             **dict.fromkeys(strays, "stray"),
             **dict.fromkeys(unclear, "undecided"),
         }
-        return set(kept) - doubtful, faults | dict.fromkeys(doubtful, "doubtful")
+        why = {n: "doubtful" if moved[n].doubtful else "zeroed" for n in doubtful}
+        return set(kept) - doubtful, faults | why
 
     def _evidence(self, moved: list[LocatedBatch]) -> base_offset_proof.BaseOffsetProof:
         """Return the proofs of a block. The adjacent batches of other segments count as if they were in this file."""
