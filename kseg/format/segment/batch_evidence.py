@@ -99,8 +99,9 @@ class LogBefore:
 
     ``base`` is the base offset in the segment's name, 0 if unknown. ``following`` is the offset that follows an uncompressed
     message, or that begins the segment (``is_start``), None after other batches. ``is_plain`` is set if no compressed v0 or
-    v1 set is in the segment before. ``is_unknown`` is set if the log's bytes
-    before the lost ones are not known: a set in them can have any offset.
+    v1 set is in the segment before. ``is_unknown`` is set if the log's bytes before the lost ones are not known: a set in
+    them can have any offset. ``earlier`` are the offsets that could follow at the last two places with lost bytes before
+    these, each with its place: a block from elsewhere can be between.
     """
 
     base: int = 0
@@ -108,6 +109,7 @@ class LogBefore:
     is_start: bool = False
     is_plain: bool = False
     is_unknown: bool = False
+    earlier: tuple[tuple[int | None, int], ...] = ()
 
 
 # The fields from the magic byte on: CRC, attributes, last offset delta (v2); attributes, key length (v0, v1). The size field

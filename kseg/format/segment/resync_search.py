@@ -275,7 +275,7 @@ class ResyncScan:
         inner: int = first_own(self._buffer, chain, chain.position - self.began, self._before, self._budget)
         self.inner += inner
         if inner and chain.offset < (self._before.following or 0):
-            self._before = LogBefore(self._before.base)  # a set is in the lost bytes
+            self._before = LogBefore(self._before.base, earlier=self._before.earlier)  # a set is in the lost bytes
         if inner == len(chain.batches):
             return None
         return BatchChain(chain.batches[inner:], chain.end, chain.closed, chain.bare - inner) if inner else chain
@@ -297,11 +297,13 @@ class ResyncScan:
                 return  # only the later one does not fit the offsets
             only_best_misfits = chain.continues(self._floor) and not best.continues(self._floor)
             begin, end, data = best.end - self._buffer.shift, chain.position - self._buffer.shift, self._buffer.data
-            soon = best.follows_soon(self._least, self.began) and not batch_evidence.is_rest_of_batch(data, begin, end)
+            floors = [least for least, began in self._before.earlier if best.follows_soon(least, began)]
+            soon = bool(floors) or best.follows_soon(self._least, self.began)
+            soon = soon and not batch_evidence.is_rest_of_batch(data, begin, end)
             outweighed = (chain.closed and not soon) or len(chain.batches) >= len(best.batches)
             if (
                 (self._declared_end is not None and best.end > self._declared_end)
-                or best.leads_to(chain, self._least)
+                or any(best.leads_to(chain, floor) for floor in (self._least, *floors))
                 or (not only_best_misfits and (best.precedes(chain) or not outweighed))
             ):
                 self._decided = True

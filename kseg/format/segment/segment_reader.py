@@ -109,6 +109,7 @@ class SegmentReader:
         self._is_bare = False  # whether the last batch is an uncompressed message
         self._has_sets = False  # whether the last batch of a window was a compressed v0 or v1 set
         self._seen = 0  # how many batches were read
+        self._earlier: tuple[tuple[int | None, int], ...] = ()  # see ``LogBefore``
         self._pending: resync_results.ResyncResult | None = None
         self._first_bytes = b""
 
@@ -271,7 +272,7 @@ class SegmentReader:
         batches = self._batches  # of the last window: in the loop over all windows, this would take time
         has_sets = self._has_sets or any(is_wrapper(batches, row) for row in range(batches.count))
         is_plain = self._is_bare and not has_sets and self._seen >= FEWEST_PLAIN
-        return batch_evidence.LogBefore(self._base, following, is_start, is_plain)
+        return batch_evidence.LogBefore(self._base, following, is_start, is_plain, earlier=self._earlier)
 
     def _resynchronise(self) -> Iterator[Window]:
         """Handle the damaged batch at the buffer's start: report findings, yield the batch if it can be read, and move
@@ -308,6 +309,8 @@ class SegmentReader:
             recognised = recognised and not file_type.describe_certain_type(head)
         if outcome.gave_up or not (self._found_any or recognised):
             raise NotASegmentError(f"{self.name}: not a Kafka log segment: {file_type.describe_file(self.name, head)}")
+        if outcome.lost:
+            self._earlier = (*self._earlier[-1:], (self._floor, began))
         yield from self._apply(outcome)
 
     def _apply(self, outcome: resync_results.ResyncResult) -> Iterator[Window]:

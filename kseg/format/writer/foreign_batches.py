@@ -40,8 +40,7 @@ def foreign_batches(
     kept = 0  # the batches that join right before a piece
     for at, (first, stop) in enumerate(pieces):
         whole, last = block[first:stop], floor if before is None else before.high
-        # The lost bytes before it can reach into the offset of the first batch, which no CRC covers.
-        run = whole if len(whole) < 2 or whole[0].high + 1 == whole[1].low else whole[1:]
+        run = _own_offsets(whole)
         start, end = before.end if before else 0, pieces[at + 1] if at + 1 < len(pieces) else None
 
         def leaps(one: int, other: int, lost: int) -> bool:
@@ -61,6 +60,12 @@ def foreign_batches(
             apart = ahead or leaps(run[-1].high, after.low, after.position - run[-1].end)
             confirmed = kept > 1 and _joined(block[slice(*end)], 1) > 1
             foreign = continues and (((behind or high) and apart) or ((behind or ahead) and confirmed))
+            if foreign and ahead and at + 2 < len(pieces):
+                # One of the two is in the wrong place: it is the next one if the piece after it continues without it.
+                other, later = block[end[1] - 1], _own_offsets(block[slice(*pieces[at + 2])])[0]
+                without = later.low > run[-1].high and not leaps(run[-1].high, later.low, later.position - run[-1].end)
+                within = later.low > other.high and not leaps(other.high, later.low, later.position - other.end)
+                foreign = not without or (within and stop - first < end[1] - end[0])
         else:
             last_piece = after is None and size is not None
             foreign = last_piece and before is not None and high and _is_contradicted(run, before, ends)
@@ -69,6 +74,11 @@ def foreign_batches(
         else:
             before, kept = run[-1], _joined(run, -1)
     return found
+
+
+def _own_offsets(run: list[LocatedBatch]) -> list[LocatedBatch]:
+    """Return a run without its first batch, unless that joins: lost bytes can reach into its offset, which no CRC covers."""
+    return run if len(run) < 2 or run[0].high + 1 == run[1].low else run[1:]
 
 
 def _pieces(block: list[LocatedBatch]) -> list[tuple[int, int]]:
