@@ -63,7 +63,10 @@ class BaseOffsetProof:
         enclosed = begins and after is not None and batch.end == after.position
         fills = before is not None and before.high + 1 == low and after is not None and proved.high + 1 == after.low
         continued = fills and _sequences_fit(batch, before, after) and _times_fit(batch, before, after)
-        if not (one_bit or enclosed or continued):
+        # In a log without gaps the batch after it shows what zeros have overwritten.
+        by = proved.stored - batch.stored
+        zeroed = batch.after_zeros and by > 0 == by % batch.lost_unit and self._is_dense_without(n)
+        if not (one_bit or enclosed or continued or zeroed):
             return None
         if self._is_copied(n) and not (one_bit and enclosed and self._repeats(n)):
             return None
@@ -72,13 +75,15 @@ class BaseOffsetProof:
             return proved
         if _sequences_contradict(before, proved) or _sequences_contradict(proved, after) or self._is_claimed(n, proved):
             return None
-        if not self._is_only_place(n, low, before, after, exact=enclosed or fills, one_bit=one_bit):
+        if not self._is_only_place(n, low, before, after, exact=enclosed or fills or zeroed, one_bit=one_bit):
             return None
         adjacent = enclosed or (begins and not n)
         # Bytes are lost on one side. Then the neighbour on the other side must be confirmed by the batch beyond it.
         if not adjacent and not (self._confirms(n - 2) if begins else self._confirms(n + 1)):
             return None
-        if adjacent:
+        if zeroed:
+            moved = False
+        elif adjacent:
             moved = self._may_be_from_elsewhere(n, before, after, one_bit=one_bit, enclosed=enclosed)
         else:
             # The batches before a moved one can be lost with those bytes.
@@ -210,7 +215,7 @@ class BaseOffsetProof:
         # A hole before the last batch may be one that compaction left.
         in_order = max(last, self._lowest - 1) < batch.low and batch.high < following
         ended = self._ended and n == len(self._block) - 1
-        return low if not in_order or abs(by) >= FAR or ended else None
+        return low if not in_order or abs(by) >= FAR or ended or batch.after_zeros else None
 
     def _joins(self, n: int) -> bool:
         """Return whether the batches ``n`` and ``n + 1`` join, as far as both exist."""

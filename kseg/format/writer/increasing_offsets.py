@@ -31,7 +31,7 @@ class LocatedBatch(NamedTuple):
     ``position`` and ``end`` (exclusive) are bytes of the file. ``low`` and ``high`` are the first and the last offset.
     ``stored`` is the number in the base offset field. ``first_inner`` and ``inner`` are the first and the last offset in a
     v0 wrapper, -1 for other batches. ``doubtful``: the size field was overwritten, so the base offset before it may be
-    overwritten, too. ``after_zeros``: the lost bytes before it end in zeros, which can reach into its base offset.
+    overwritten, too. ``after_zeros``: the lost bytes before it end in zeros, which can reach into its base offset, or that is 0.
     """
 
     position: int
@@ -61,6 +61,11 @@ class LocatedBatch(NamedTuple):
         """Return the v0 wrapper with the offsets of its messages, which are absolute."""
         low = min(self.first_inner, self.inner) if self.first_inner >= 0 else self.low
         return self._replace(low=low, high=self.inner, stored=self.inner)
+
+    @property
+    def lost_unit(self) -> int:
+        """A power of 256 that divides what the base offset was more, if its first bytes are lost."""
+        return 1 << (self.stored.bit_length() + 7) // 8 * 8
 
     def one_bit_places(self) -> Iterator[tuple[int, int]]:
         """Return the first and the last offset that each flip of one bit in the base offset field results in."""
@@ -391,7 +396,7 @@ def unjoined(block: list[LocatedBatch], kept: list[int], floor: int, name: int |
     found = set()
     for at, n in enumerate(kept):
         batch, after = block[n], block[kept[at + 1]] if at + 1 < len(kept) else None
-        if batch.after_zeros and after and after.low - batch.high > 1 << (batch.stored.bit_length() + 7) // 8 * 8:
+        if batch.after_zeros and (after.low - batch.high > batch.lost_unit if after else not batch.stored):
             found.add(n)
         if not batch.doubtful:
             continue

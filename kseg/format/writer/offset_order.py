@@ -185,7 +185,9 @@ def find_order(
         found.name = reader.name_offset
         block: list[LocatedBatch] = []
         for batch in batches_of(reader):
-            zeros = batch.position in lost_ends and bytes_before.follows_zeros(batch.position, _ZEROS)
+            zeros = batch.position in lost_ends and (
+                not batch.stored or bytes_before.follows_zeros(batch.position, _ZEROS)
+            )
             block.append(batch._replace(doubtful=batch.position in overwritten, after_zeros=zeros))
             if len(block) == COMPARED:
                 # The second half is compared with what follows it, too.
