@@ -60,11 +60,15 @@ def foreign_batches(
             apart = ahead or leaps(run[-1].high, after.low, after.position - run[-1].end)
             confirmed = kept > 1 and _joined(block[slice(*end)], 1) > 1
             foreign = continues and (((behind or high) and apart) or ((behind or ahead) and confirmed))
-            if foreign and ahead and at + 2 < len(pieces):
+            if foreign and ahead and not high:
                 # One of the two is in the wrong place: it is the next one if the piece after it continues without it.
-                other, later = block[end[1] - 1], _own_offsets(block[slice(*pieces[at + 2])])[0]
-                without = later.low > run[-1].high and not leaps(run[-1].high, later.low, later.position - run[-1].end)
-                within = later.low > other.high and not leaps(other.high, later.low, later.position - other.end)
+                without = within = True
+                if at + 2 < len(pieces):
+                    later = _own_offsets(block[slice(*pieces[at + 2])])[0]
+                    without, within = (
+                        later.low > one.high and not leaps(one.high, later.low, later.position - one.end)
+                        for one in (run[-1], block[end[1] - 1])
+                    )
                 foreign = not without or (within and stop - first < end[1] - end[0])
         else:
             last_piece = after is None and size is not None
