@@ -347,3 +347,32 @@ def test_the_only_valid_batch_of_a_damaged_segment_renames_it_not(partition: Pat
     result, written = repaired(partition)
     assert result.lost
     assert set(written) == set(originals()) - {log(24)}
+
+
+@pytest.mark.parametrize("name", [24, 25, 29, 96, 150])
+@pytest.mark.parametrize("first", [22, 24, 25])
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_segment_of_another_log_displaces_no_other(partition: Path, count: int, first: int, name: int) -> None:
+    """Whatever its name is, however many batches it has, and although it alone can have the offset of its name."""
+    foreign = b"".join(
+        build_batch([PlainRecord(offset + n, b"k", b"foreign", NOW) for n in range(count)])
+        for offset in range(first, first + 3 * 4, count)
+    )
+    (partition / log(name)).write_bytes(foreign)
+    _, written = repaired(partition)
+    own = {file: data for file, data in originals().items() if file != log(name)}
+    assert {file: written.get(file) for file in own} == own
+    assert foreign not in written.values() or name == 24
+
+
+def test_two_files_of_a_name_leave_both_of_their_batches(partition: Path) -> None:
+    """A whole copy in other batches has the place of a damaged segment, whose other batches are left out beside it."""
+    records = [PlainRecord(24 + n, b"k", b"v", NOW) for n in range(24)]
+    (partition / log(150)).write_bytes(b"".join(build_batch([one]) for one in records))
+    damaged = bytearray((partition / log(24)).read_bytes())
+    damaged[100] ^= 1
+    (partition / log(24)).write_bytes(damaged)
+    result, written = repaired(partition)
+    assert set(written) == set(originals())
+    assert result.renamed == 1
+    assert (partition.with_name("out-0") / f"{24:020}.unplaced").read_bytes() == bytes(damaged[357:])

@@ -29,7 +29,7 @@ from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES, AbortedTransacti
 from kseg.format.sidefiles.named_ends import named_ends
 from kseg.format.storage.atomic_write import NewFile, writing
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.naming import base_offset_of
+from kseg.format.storage.naming import UNPLACED, base_offset_of
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import Source, check_same, open_source, stamp_of
 from kseg.format.writer.batch_runs import ReadBackError
@@ -95,6 +95,8 @@ def repair_segment(
     indexes = index_paths(target)
     transactions = txn_index_path(target)
     unplaced = unplaced_path(target)
+    if unplaced.exists():  # those of the file of that name, which has no place
+        unplaced = target.with_name(target.name + UNPLACED)
     logs = () if plan.indexes_only else (target, unplaced)
     targets = [*logs, *indexes, *((transactions,) if txns is not None else ())]
     with ExitStack() as stack, writing(target):

@@ -7,7 +7,8 @@ offsets that the next one has, and by the name of the next one only if the batch
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Sequence
+import itertools
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -175,9 +176,10 @@ def _last_of(order: OffsetOrder | None) -> LocatedBatch | None:
 def _without_overlaps(surveys: list[_Survey]) -> tuple[list[_Survey], dict[str, str]]:
     """Limit segments that have the same offsets, and return those that keep batches, by offsets.
 
-    Of two segments, the one that contradicts fewer batches of the other keeps the offsets; if both contradict as many, the
-    one whose name agrees with its offsets. Also returns, for each copy, the segment that has the same batches.
+    See ``_is_outweighed`` for which of two keeps the offsets. A segment of another log keeps none. Also returns, for each
+    copy, the segment that has the same batches.
     """
+    joins = _joins_of(surveys)
     waiting = [(*one.key(), one) for one in surveys]
     heapq.heapify(waiting)
     placed: list[_Survey] = []
@@ -198,17 +200,48 @@ def _without_overlaps(surveys: list[_Survey]) -> tuple[list[_Survey], dict[str, 
             continue
         inside = sum(high >= first for _, high, *_ in before.ranges)
         below = sum(low <= before.last for low, *_ in one.ranges)
-        if inside < below or (inside == below and first == one.base):
-            before.ceiling = first
+        if _is_outweighed(before, inside, one, below, joins):
+            foreign = inside > 1 and before.first != before.base and not joins[before.name]
+            before.ceiling = before.first if foreign else first
             if before.first is None:
                 drop(placed.pop(), one)
         else:
-            one.floor = before.last
+            foreign = below > 1 and first != one.base and not joins[one.name]
+            one.floor = one.last if foreign else before.last
             if one.first is None:
                 drop(one, before)
                 continue
         heapq.heappush(waiting, (*one.key(), one))
     return placed, covered
+
+
+def _joins_of(surveys: list[_Survey]) -> dict[str, int]:
+    """Return for each segment on how many sides the offsets of another one join its own."""
+    firsts, lasts = {one.first for one in surveys}, {one.last for one in surveys}
+    return {one.name: ((one.first or 0) - 1 in lasts) + (one.last + 1 in firsts) for one in surveys}
+
+
+def _is_outweighed(before: _Survey, inside: int, one: _Survey, below: int, joins: Mapping[str, int]) -> bool:
+    """Return whether the first of two segments with the same offsets loses them.
+
+    ``inside`` is the number of its batches there, ``below`` that of the second one. The segment keeps them that more others
+    join, or, if as many do, the only one that has the offset of its name. Not if both share batches, or if one has a single
+    batch there that does not join its others: its offset can be damaged. Then it is the one that contradicts fewer batches
+    of the other.
+    """
+    lone = (inside == 1 and not _joined(before.ranges[-2:])) or (below == 1 and not _joined(one.ranges[:2]))
+    named = before.first == before.base, one.first == one.base
+    if not lone and set(before.ranges).isdisjoint(one.ranges):
+        if joins[before.name] != joins[one.name]:
+            return joins[before.name] < joins[one.name]
+        if named[0] != named[1]:
+            return named[1]
+    return inside < below or (inside == below and named[1])
+
+
+def _joined(ranges: Sequence[tuple[int, int, int, int]]) -> bool:
+    """Return whether each batch continues the one before."""
+    return all(one[1] + 1 == other[0] for one, other in itertools.pairwise(ranges))
 
 
 def _bounded(one: _Survey, later: list[_Survey]) -> _Survey:

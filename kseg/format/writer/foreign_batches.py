@@ -138,3 +138,26 @@ def _begins_with_name(block: list[LocatedBatch], first_stray: int, name: int) ->
     if not first_stray or block[0].position or block[0].low < name:
         return False
     return block[0].low == name or (first_stray > 1 and all_in_order(block[:first_stray], name - 1, 1 << 63))
+
+
+def unjoined(block: list[LocatedBatch], kept: list[int], floor: int, name: int | None) -> set[int]:
+    """Return the doubtful batches of those that are ``kept`` which join neither the batch before nor the one after.
+
+    And those after zeros that do not join the one after, if there is room for a base offset whose first bytes are not 0.
+    """
+    found = set()
+    for at, n in enumerate(kept):
+        batch, after = block[n], block[kept[at + 1]] if at + 1 < len(kept) else None
+        if batch.after_zeros and (after.low - batch.high > batch.lost_unit if after else not batch.stored):
+            found.add(n)
+        if not batch.doubtful:
+            continue
+        if at:
+            begins = block[kept[at - 1]].high + 1
+        elif floor >= 0:
+            begins = floor + 1
+        else:
+            begins = -1 if batch.position or name is None else name
+        if batch.low != begins and not (after and batch.high + 1 == after.low):
+            found.add(n)
+    return found

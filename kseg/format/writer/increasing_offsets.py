@@ -31,7 +31,7 @@ class LocatedBatch(NamedTuple):
     ``position`` and ``end`` (exclusive) are bytes of the file. ``low`` and ``high`` are the first and the last offset.
     ``stored`` is the number in the base offset field. ``first_inner`` and ``inner`` are the first and the last offset in a
     v0 wrapper, -1 for other batches. ``doubtful``: the size field was overwritten, so the base offset before it may be
-    overwritten, too. ``after_zeros``: the lost bytes before it end in zeros, which can reach into its base offset, or that is 0.
+    overwritten, too. ``after_zeros``: zeros are lost before it, or its base offset is 0 after lost bytes.
     """
 
     position: int
@@ -385,27 +385,4 @@ def undecided(block: list[LocatedBatch], kept: list[bool], floor: int, doubted: 
         joined = low + 1 in (one.low, other.low) or high - 1 in (one.high, other.high)
         if fit and not joined and all(_is_one_bit_wrong(block, m, floor) for m in (n, n + 1)):
             found |= {n, n + 1}
-    return found
-
-
-def unjoined(block: list[LocatedBatch], kept: list[int], floor: int, name: int | None) -> set[int]:
-    """Return the doubtful batches of those that are ``kept`` which join neither the batch before nor the one after.
-
-    And those after zeros that do not join the one after, if there is room for a base offset whose first bytes are not 0.
-    """
-    found = set()
-    for at, n in enumerate(kept):
-        batch, after = block[n], block[kept[at + 1]] if at + 1 < len(kept) else None
-        if batch.after_zeros and (after.low - batch.high > batch.lost_unit if after else not batch.stored):
-            found.add(n)
-        if not batch.doubtful:
-            continue
-        if at:
-            begins = block[kept[at - 1]].high + 1
-        elif floor >= 0:
-            begins = floor + 1
-        else:
-            begins = -1 if batch.position or name is None else name
-        if batch.low != begins and not (after and batch.high + 1 == after.low):
-            found.add(n)
     return found

@@ -20,7 +20,7 @@ from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source
 from kseg.format.writer import base_offset_proof, moved_batches, rewritten_rows  # the proofs are for few segments
-from kseg.format.writer.foreign_batches import all_in_order, before_name, foreign_batches
+from kseg.format.writer.foreign_batches import all_in_order, before_name, foreign_batches, unjoined
 from kseg.format.writer.increasing_offsets import (
     LocatedBatch,
     batch_at,
@@ -30,7 +30,6 @@ from kseg.format.writer.increasing_offsets import (
     suspects,
     too_high,
     undecided,
-    unjoined,
 )
 
 # So many zeros before a batch are no end of a record.
@@ -185,10 +184,9 @@ def find_order(
         found.name = reader.name_offset
         block: list[LocatedBatch] = []
         for batch in batches_of(reader):
-            zeros = batch.position in lost_ends and (
-                not batch.stored or bytes_before.follows_zeros(batch.position, _ZEROS)
-            )
-            block.append(batch._replace(doubtful=batch.position in overwritten, after_zeros=zeros))
+            at = batch.position
+            zeros = at in lost_ends and (not batch.stored or bytes_before.follows_zeros(at, _ZEROS))
+            block.append(batch._replace(doubtful=at in overwritten, after_zeros=zeros))
             if len(block) == COMPARED:
                 # The second half is compared with what follows it, too.
                 found.decide(block, COMPARED // 2)
