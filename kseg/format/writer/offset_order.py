@@ -32,8 +32,7 @@ from kseg.format.writer.increasing_offsets import (
     undecided,
 )
 
-# So many zeros before a batch are no end of a record.
-_ZEROS = 32
+_ZEROS = 32  # no record ends with so many
 # More offsets per lost byte are not expected.
 _DENSE = 64
 # Batches that are compared with each other at a time: more would take more than 100 MB.
@@ -155,8 +154,7 @@ def find_order(
     not between the two are left out, unless their offset can be corrected. A segment in order takes one pass over the
     headers. Raises KsegError as reading does.
     """
-    overwritten: set[int] = set()
-    lost_ends: set[int | None] = set()
+    overwritten, lost_ends = set[int](), set[int | None]()
     damaged = False
 
     def note_damage(finding: Finding) -> None:
@@ -185,8 +183,11 @@ def find_order(
         block: list[LocatedBatch] = []
         for batch in batches_of(reader):
             at = batch.position
-            zeros = at in lost_ends and (not batch.stored or bytes_before.follows_zeros(at, _ZEROS))
-            block.append(batch._replace(doubtful=at in overwritten, after_zeros=zeros))
+            if at in overwritten:
+                batch = batch._replace(doubtful=True)
+            if at in lost_ends and (not batch.stored or bytes_before.follows_zeros(at, _ZEROS)):
+                batch = batch._replace(after_zeros=True)
+            block.append(batch)
             if len(block) == COMPARED:
                 # The second half is compared with what follows it, too.
                 found.decide(block, COMPARED // 2)
