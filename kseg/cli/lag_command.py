@@ -69,7 +69,7 @@ def lag(asked: LagOptions) -> int:
     """List the lag of consumer groups, as kafka-consumer-groups --describe does, but offline.
 
     PATHs are the log directories of all brokers. The committed offsets are those in __consumer_offsets, the log ends those
-    of the replicas with the highest end. The lag is the difference. --format reset-csv writes the offsets for
+    of the replicas with the latest leader epoch. The lag is the difference. --format reset-csv writes the offsets for
     kafka-consumer-groups --reset-offsets --from-file. --history shows since when the lag of a group grows: its commits,
     rebalances, and the appends to its partitions by minute.
 
@@ -229,7 +229,7 @@ class _HistoryRun:
         """Return the history with the logs of the group's partitions."""
         asked, found = self._asked, self._found
         since, until = asked.since or 0, INT64_MAX if asked.until is None else asked.until
-        newest = {place: found.newest(place) for place in events.commits if place in found.replicas}
+        newest = {place: found.leader(place) for place in events.commits if place in found.replicas}
         requests = log_requests(events, newest, since, until, time.time_ns() // 1_000_000)
         read = self._each(read_log, requests.values(), newest.values())
         logs = dict(zip(requests, read, strict=True))

@@ -41,7 +41,7 @@ FIELDS = (
     Column("expire_timestamp", "ms?", "null if it expires with the group", "commit.expire_timestamp"),
     Column("log_start_offset", "count?", "start of the log", "log.log_start"),
     Column("high_watermark", "count?", "from the checkpoint; null without one", "log.high_watermark"),
-    Column("replica", "text?", "folder of the replica with the highest log end", "log.folder"),
+    Column("replica", "text?", "folder of the replica that leads: of the latest leader epoch", "log.folder"),
 )  # fmt: skip
 COLUMNS = table_of(FIELDS)
 ROW_KINDS = (RowKind("lag", "Lag of consumer groups", FIELDS),)

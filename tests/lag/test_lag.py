@@ -12,7 +12,7 @@ import pytest
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage, group_logs
 from tests.support.cli import SEGMENTS, kseg
-from tests.support.commits import commit_key, commit_value, write_commits
+from tests.support.commits import Commits, commit_key, commit_value, write_commits
 
 
 def write_log(folder: Path, first: int, end: int) -> Path:
@@ -89,7 +89,40 @@ def test_commits_of_both_versions_of_a_key(tmp_path: Path) -> None:
     assert [row["committed_offset"] for row in lag(tmp_path).values()] == [9]
 
 
-def test_replicas_with_the_highest_end_are_used(tmp_path: Path) -> None:
+def test_the_latest_leader_epoch_decides_which_replica_is_used(tmp_path: Path) -> None:
+    """A former leader truncates the records that only it has. Epochs are those of batches, or of the checkpoint."""
+    commits: list[Commits] = [{("g", "orders", 0): commit_value(offset)} for offset in (1, 5, 99, 98)]
+    write_commits(tmp_path / "old" / "__consumer_offsets-0", *commits)
+    write_log(tmp_path / "old" / "orders-0", 0, 20)
+    write_commits(tmp_path / "new" / "__consumer_offsets-0", *commits[:1])
+    with (tmp_path / "new" / "__consumer_offsets-0" / f"{0:020}.log").open("ab") as log:
+        record = PlainRecord(1, commit_key("g", "orders", 0), commit_value(5), 1_000)
+        log.write(build_batch([record], base_offset=1, partition_leader_epoch=1))
+    led = write_log(tmp_path / "new" / "orders-0", 0, 10)
+    (led / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 10\n")  # its leader has not written yet
+    for dirs in (("old", "new"), ("new", "old")):
+        (row,) = lag(*(tmp_path / name for name in dirs)).values()
+        assert (row["committed_offset"], row["log_end_offset"], row["status"]) == (5, 10, "ok")
+        assert row["replica"] == str(led)
+        done = kseg("lag", "--history", "g", "--format", "jsonl", *(tmp_path / name for name in dirs))
+        (end,) = (row for row in map(json.loads, done.stdout.splitlines()) if row["kind"] == "lag-partition")
+        assert (end["committed_offset"], end["log_end_offset"], end["status"]) == (5, 10, "ok")
+
+
+def test_an_empty_newest_segment_hides_no_leader_epoch(tmp_path: Path) -> None:
+    """A leader rolls its log without a record after it. Without a checkpoint the segments before have the epoch."""
+    write_commits(tmp_path / "b" / "__consumer_offsets-0", {("g", "orders", 0): commit_value(5)})
+    write_log(tmp_path / "a" / "orders-0", 0, 20)
+    led = tmp_path / "b" / "orders-0"
+    led.mkdir()
+    records = [PlainRecord(offset, b"k", b"v", 1_000) for offset in range(10)]
+    (led / f"{0:020}.log").write_bytes(build_batch(records, base_offset=0, partition_leader_epoch=3))
+    (led / f"{10:020}.log").touch()
+    (row,) = lag(tmp_path / "a", tmp_path / "b").values()
+    assert (row["log_end_offset"], row["replica"]) == (10, str(led))
+
+
+def test_of_equal_leader_epochs_the_highest_end_is_used(tmp_path: Path) -> None:
     """Brokers have different partitions and followers that lag; one of them has the newest commits."""
     for broker, end in (("a", 8), ("b", 10), ("c", 9)):
         write_log(tmp_path / broker / "orders-0", 0, end)

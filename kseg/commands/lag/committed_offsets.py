@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import chain
+from pathlib import Path
 from typing import NamedTuple
 
 from kseg.errors import KsegError, UsageError
@@ -23,7 +25,8 @@ from kseg.findings import Finding, Report, do_nothing
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, decode
 from kseg.format.internal_topics.effective_state import Moment, effective, topic_names
 from kseg.format.internal_topics.state import OFFSET_COMMIT, Item, entity_of
-from kseg.format.sidefiles.checkpoints import walk_offset_checkpoint
+from kseg.format.log_loader.loaded_files import LeaderEpochCache
+from kseg.format.sidefiles.checkpoints import stored_leader_epochs, walk_offset_checkpoint
 from kseg.format.sidefiles.log_end import last_valid_batch
 from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.storage.naming import (
@@ -56,7 +59,7 @@ class PartitionReplica:
 
 @dataclass(frozen=True, slots=True)
 class LogExtent:
-    """The offsets of the replica with the highest log end. ``high_watermark`` is None without a checkpoint of it."""
+    """The offsets of the replica that leads. ``high_watermark`` is None without a checkpoint of it."""
 
     folder: str
     log_start: int
@@ -71,6 +74,8 @@ class LogDirs:
     def __init__(self, files: Iterable[SegmentFile]) -> None:
         self.replicas: dict[Place, list[PartitionReplica]] = {}
         self._checkpoints: dict[str, dict[Place, int]] = {}
+        self._leaders: dict[Place, tuple[PartitionReplica, int]] = {}
+        self._extents: dict[Place, LogExtent | None] = {}
         folders: dict[str, PartitionReplica] = {}
         deleted: set[str] = set()
         for file in files:
@@ -85,17 +90,18 @@ class LogDirs:
             folders[folder].segments.append(file.path)
         self.deleted = deleted - {topic for topic, _ in self.replicas}
 
-    def newest(self, place: Place) -> PartitionReplica:
-        """Return the replica of a partition with the highest log end."""
-        found = max(self.replicas[place], key=log_end)
-        log_dir = os.path.dirname(os.path.abspath(found.folder))
-        found.cleaned = self._checkpoint(log_dir, CLEANER_OFFSETS).get(place, 0)
-        return found
+    def leader(self, place: Place) -> PartitionReplica:
+        """Return the replica of a partition that leads: the latest leader epoch decides, of several the highest log end.
+
+        The others truncate to where their history differs from its own (KIP-101).
+        """
+        return self._leader(place)[0]
 
     def extent(self, place: Place) -> LogExtent | None:
-        """Return the extent of the replica with the highest log end, None if no log directory has the partition."""
-        found = [self._extent(place, replica) for replica in self.replicas.get(place, ())]
-        return max(found, key=lambda extent: extent.log_end, default=None)
+        """Return the extent of the replica that leads, None if no log directory has the partition."""
+        if place not in self._extents:
+            self._extents[place] = self._extent(place, *self._leader(place)) if place in self.replicas else None
+        return self._extents[place]
 
     def is_deleted(self, topic: str) -> bool:
         """Return whether a topic was deleted, by the cluster metadata or, without that log, by the names of folders."""
@@ -104,22 +110,32 @@ class LogDirs:
     @cached_property
     def metadata(self) -> Sequence[Item] | None:
         """The effective cluster metadata, None without that log."""
-        replicas = self.replicas.get((CLUSTER_METADATA, 0))
-        if not replicas:
+        if (CLUSTER_METADATA, 0) not in self.replicas:
             return None
-        newest = max(replicas, key=log_end)
-        return list(effective(CLUSTER_METADATA, newest.segments, lambda path: do_nothing).items())
+        leader = self.leader((CLUSTER_METADATA, 0))
+        return list(effective(CLUSTER_METADATA, leader.segments, lambda path: do_nothing).items())
 
     @cached_property
     def _topics(self) -> set[str] | None:
         return None if self.metadata is None else {*topic_names(self.metadata).values(), CLUSTER_METADATA}
 
-    def _extent(self, place: Place, replica: PartitionReplica) -> LogExtent:
+    def _leader(self, place: Place) -> tuple[PartitionReplica, int]:
+        """Return the replica that leads, and its log end."""
+        if place not in self._leaders:
+            replicas = self.replicas[place]
+            epochs = list(map(leader_epochs, replicas))
+            at = max(range(len(replicas)), key=lambda at: epochs[at].order)
+            log_dir = os.path.dirname(os.path.abspath(replicas[at].folder))
+            replicas[at].cleaned = self._checkpoint(log_dir, CLEANER_OFFSETS).get(place, 0)
+            self._leaders[place] = replicas[at], epochs[at].log_end
+        return self._leaders[place]
+
+    def _extent(self, place: Place, replica: PartitionReplica, log_end: int) -> LogExtent:
         log_dir = os.path.dirname(os.path.abspath(replica.folder))
         return LogExtent(
             replica.folder,
             max(self._checkpoint(log_dir, LOG_STARTS).get(place, 0), base_offset_of(replica.segments[0]) or 0),
-            log_end(replica),
+            log_end,
             self._checkpoint(log_dir, HIGH_WATERMARKS).get(place),
             topic_id_of(replica.folder),
         )
@@ -135,10 +151,15 @@ class LogDirs:
         return self._checkpoints[path]
 
 
-def log_end(replica: PartitionReplica) -> int:
-    """Return the offset after the last valid batch of the newest segment."""
-    newest = replica.segments[-1]
-    return last_valid_batch(newest, stored_size(newest) or 0).offset
+def leader_epochs(replica: PartitionReplica) -> LeaderEpochCache:
+    """Return the leader epochs of a replica up to that of its last valid batch, and its log end."""
+    ends = (last_valid_batch(path, stored_size(path) or 0) for path in reversed(replica.segments))
+    newest = next(ends)
+    last = next((end for end in chain([newest], ends) if end.position), newest)  # the newest segment can be empty
+    found = LeaderEpochCache(stored_leader_epochs(Path(replica.folder)) or (), newest.offset)
+    if last.epoch >= 0:
+        found.assign(last.epoch, last.offset - 1)
+    return found
 
 
 #: The statuses of a committed offset that a consumer cannot continue from.
@@ -195,9 +216,9 @@ class GroupLag:
 
 
 def partitions_of(found: LogDirs, topic: str) -> list[PartitionReplica]:
-    """Return the replica with the highest log end of each partition of a topic."""
+    """Return the replica that leads of each partition of a topic."""
     places = sorted(place for place in found.replicas if place[0] == topic)
-    return [found.newest(place) for place in places]
+    return [found.leader(place) for place in places]
 
 
 def read_commits(replica: PartitionReplica, at: Moment | None = None) -> CommitsRead:

@@ -104,9 +104,7 @@ def repair_replicas(
     with scratch_folder(goal if target is not None else _temporary(name)) as scratch:
         replicas, unread = _repaired(sources, scratch, name, plan, progress, prefer)
         settle_epochs(replicas)
-        replicas.sort(
-            key=lambda one: (one.path == prefer, one.epochs.latest, one.epochs.log_end, -len(one.losses)), reverse=True
-        )
+        replicas.sort(key=lambda one: (one.path == prefer, one.epochs.order, -len(one.losses)), reverse=True)
         truncated = end_other_histories(replicas)
         folder = scratch / "merged" / name
         taken, missing = _write_merged(replicas, folder, prefer)

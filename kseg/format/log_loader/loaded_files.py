@@ -196,6 +196,11 @@ class LeaderEpochCache:
         """The latest leader epoch, -1 without one."""
         return self.entries[-1].epoch if self.entries else -1
 
+    @property
+    def order(self) -> tuple[int, int]:
+        """Replicas in the order in which they can lead: the latest leader epoch, then the log end (KIP-101)."""
+        return self.latest, self.log_end
+
     def assign(self, epoch: int, start_offset: int) -> None:
         """Add the epoch of a recovered batch if it is later than all others. Raises RefusedError."""
         if epoch > self.latest:

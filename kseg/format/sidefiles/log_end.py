@@ -20,10 +20,14 @@ from kseg.format.storage.source import open_range
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """The end of a batch: the ``offset`` after its last one, and the file ``position`` after its last byte."""
+    """The end of a batch: the ``offset`` after its last one, and the file ``position`` after its last byte.
+
+    ``epoch`` is its leader epoch, -1 if no batch was read or it has none, as those of v0 and v1.
+    """
 
     offset: int
     position: int
+    epoch: int = -1
 
 
 def last_valid_batch(
@@ -66,5 +70,6 @@ def _read_batches(path: str, size: int, mark: LogEnd, below: int, before: int, b
                     continue
                 if (last >= below or end > before) and mark.offset > beyond:
                     return mark
-                mark = LogEnd(max(mark.offset, last + 1), end)
+                epoch = batches.partition_leader_epoch[row] if batches.magic[row] >= 2 else -1
+                mark = LogEnd(max(mark.offset, last + 1), end, epoch)
     return mark
