@@ -264,8 +264,8 @@ def _bars(name: str, values: Sequence[float | None], height: int, shown: Callabl
 
 
 def _short_age(age: float) -> str:
-    minutes = age / MINUTE
-    return f"{age / 1000:.0f} s" if minutes < 2 else f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:,.0f} h"
+    minutes = int(age) // MINUTE
+    return f"{age // 1000:.0f} s" if minutes < 2 else f"{minutes} min" if minutes < 120 else f"{minutes // 60:,} h"
 
 
 def _line(name: str, highest: str, drawn: str) -> str:

@@ -166,6 +166,16 @@ def test_what_is_missing_is_null(tmp_path: Path) -> None:
     assert "these lack 1 log, first orders-7" in kseg("lag", "--history", "g", tmp_path).stderr
 
 
+def test_an_age_is_the_same_in_the_text_and_in_the_plot(tmp_path: Path) -> None:
+    """Both are full hours: 2 hours and 50 minutes are not 3 hours."""
+    one = Simulated(tmp_path)
+    one.append(0, 10)
+    one.commit(170 * MINUTE, 1)
+    table = invoke("lag", "--history", "g", one.write()).stdout
+    assert "the oldest unread record is 2 hours old" in table.replace("\n  ", " ")
+    assert " oldest unread      2 h │" in table
+
+
 def test_commits_of_transactions_count_at_their_end(tmp_path: Path) -> None:
     """A commit takes effect with the marker; that of an aborted or open transaction never does."""
     one = Simulated(tmp_path)
