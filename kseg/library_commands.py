@@ -164,8 +164,8 @@ def lag(
     for read in (read_commits(replica, moment) for replica in partitions_of(found, CONSUMER_OFFSETS)):
         for file, finding in read.findings:
             report(file, finding)
-        for line in (*([read.unread] if read.unread else []), *read.undecoded):
-            tell(line)
+        if read.unread:
+            tell(read.unread)
         commits += [commit for commit in read.commits if not groups or commit.group in groups]
     return lags(found, commits)
 

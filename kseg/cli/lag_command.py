@@ -108,7 +108,7 @@ def lag(asked: LagOptions) -> int:
             if read.unread:
                 failed = bool(fail_after(read.unread))
             for line in read.undecoded:
-                failed = bool(fail_after(line))
+                note_after(line)
             yield from (commit for commit in read.commits if not groups or commit.group in groups)
 
     def mapped(lines: Iterable[GroupLag]) -> Iterator[GroupLag]:
@@ -221,8 +221,9 @@ class _HistoryRun:
                 f"group {self._group}: {len(found):,} partitions of {topic} have records of it: the newest is used"
             )
         for events in found:
-            if events.unreadable:
-                note_after(f"{events.folder}: left out, because they cannot be decoded: {events.unreadable:,} records")
+            if events.unknown:
+                what = count_of(events.unknown, "record")
+                note_after(f"{events.folder}: left out, because Kafka 4.3 does not know their type: {what}")
         return max(found, key=lambda one: max(line.last_time for line in one.timelines()), default=None)
 
     def read_logs(self, events: GroupEvents) -> GroupHistory:

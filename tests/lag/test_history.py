@@ -166,6 +166,22 @@ def test_what_is_missing_is_null(tmp_path: Path) -> None:
     assert "these lack 1 log, first orders-7" in kseg("lag", "--history", "g", tmp_path).stderr
 
 
+def test_a_commit_that_kafka_cannot_load_is_a_finding(tmp_path: Path) -> None:
+    """As of `kseg lag`: the line on stderr has the reason, and the exit code is 1. A type of a newer Kafka is no finding."""
+    one = Simulated(tmp_path)
+    one.append(0, 10)
+    one.commit(1_000, 1)
+    one.record(2_000, b"\0\x63" + commit_key("g", "orders", 0)[2:], b"newer")
+    run = kseg("lag", "--history", "g", one.write())
+    assert run.returncode == 0
+    assert "left out, because Kafka 4.3 does not know their type: 1 record" in run.stderr
+    one.record(3_000, commit_key("g", "orders", 0), commit_value(2)[:-3])
+    run = kseg("lag", "--history", "g", one.write())
+    assert (run.returncode, "g: lag 9 in 1 partition" in run.stdout) == (1, True)
+    assert "internal-record at byte" in run.stderr
+    assert "commitTimestamp: expected 8 bytes" in run.stderr
+
+
 def test_an_age_is_the_same_in_the_text_and_in_the_plot(tmp_path: Path) -> None:
     """Both are full hours: 2 hours and 50 minutes are not 3 hours."""
     one = Simulated(tmp_path)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kseg import lag as kseg_lag
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage, group_logs
 from tests.support.cli import SEGMENTS, kseg
@@ -46,16 +47,16 @@ def test_the_last_commit_counts_and_tombstones_remove(tmp_path: Path) -> None:
 
 
 def test_a_commit_of_an_unknown_version_is_not_missing_without_a_word(tmp_path: Path) -> None:
-    """A newer broker can write one. The other groups are listed, and the exit code is 2, also where offsets are reset."""
+    """A newer broker can write one. The other groups are listed, and the exit code is 1, also where offsets are reset."""
     write_log(tmp_path / "orders-0", 0, 10)
     newer = (77).to_bytes(2) + commit_value(1)[2:]
     write_commits(
         tmp_path / "__consumer_offsets-0", {("g", "orders", 0): commit_value(1), ("newer", "orders", 0): newer}
     )
-    assert list(lag(tmp_path, code=2)) == [("g", "orders", 0)]
+    assert list(lag(tmp_path, code=1)) == [("g", "orders", 0)]
     for form in ("table", "reset-csv"):
         run = kseg("lag", "--format", form, tmp_path)
-        assert run.returncode == 2
+        assert run.returncode == 1
         assert "group newer: the commit of orders-0 is left out: version 77 is unknown to Kafka 4.3" in run.stderr
 
 
@@ -73,6 +74,14 @@ def test_commits_that_kafka_cannot_load_are_not_missing_without_a_word(tmp_path:
     run = kseg("lag", "--format", "jsonl", tmp_path)
     assert (run.returncode, run.stdout) == (1, "")
     assert "internal-record at byte 0" in run.stderr
+    reported: list[object] = []
+    for damaged in (value[:-3], b""):
+        log.write_bytes(build_batch([PlainRecord(0, key, damaged, 1_000)], base_offset=0))
+        run = kseg("lag", "--format", "jsonl", tmp_path)
+        assert (run.returncode, run.stdout) == (1, "")
+        assert "group g: the commit of orders-0 is left out: " in run.stderr
+        assert not list(kseg_lag(tmp_path, report=lambda file, finding: reported.append(file)))
+    assert reported == [str(log)] * 2
 
 
 def test_commits_of_both_versions_of_a_key(tmp_path: Path) -> None:

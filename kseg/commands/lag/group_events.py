@@ -16,14 +16,14 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from kseg.commands.lag.committed_offsets import PartitionReplica, Place
 from kseg.errors import KsegError
 from kseg.findings import Finding, Report
-from kseg.format.internal_topics.decode import SHARE_GROUP_STATE, decode
+from kseg.format.internal_topics.decode import SHARE_GROUP_STATE, DecodedRecord, decode
 from kseg.format.internal_topics.effective_state import Owner
 from kseg.format.internal_topics.state import RecordPlace
 from kseg.format.messages.message_reader import jsonable
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import CONTROL, INT64_MAX
 from kseg.format.segment.deep_reader import DeepIterator
-from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.records_chunk import Chunk, record_finding
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.process_pool import add_progress
 from kseg.format.storage.source import local_size, open_source
@@ -111,8 +111,8 @@ class PartitionRead:
     findings: list[tuple[str, Finding]] = field(default_factory=list)
     unread: str = ""
 
-    def read(self, replica: PartitionReplica, look: Callable[[Window, DeepIterator], None]) -> None:
-        """Call ``look`` with each window of a replica's segments and what opens its records."""
+    def read(self, replica: PartitionReplica, look: Callable[[Window, DeepIterator, Report], None]) -> None:
+        """Call ``look`` with each window of a replica's segments, what opens its records, and what reports its findings."""
 
         def report_of(path: str) -> Report:
             return lambda finding: self.findings.append((path, finding))
@@ -122,7 +122,7 @@ class PartitionRead:
                 opener = DeepIterator(report_of(path))
                 with SegmentReader(open_source(path), report=report_of(path)) as reader:
                     for window in reader.windows():
-                        look(window, opener)
+                        look(window, opener, report_of(path))
                 add_progress(local_size(path) or 0)
         except KsegError as error:
             self.unread = str(error)
@@ -133,7 +133,7 @@ class GroupEvents(PartitionRead):
     """What one partition of an internal topic has of a group.
 
     ``states`` counts changes of the generation. ``complete_since`` is the time (epoch milliseconds) of the first record
-    after which no record was removed, None without one. ``unreadable`` counts records of newer versions and damaged ones.
+    after which no record was removed, None without one. ``unknown`` counts records of types that Kafka 4.3 does not load.
     """
 
     width: int = MINUTE
@@ -141,7 +141,7 @@ class GroupEvents(PartitionRead):
     states: Timeline[GroupState] = field(default_factory=Timeline)
     protocol: str | None = None
     complete_since: int | None = None
-    unreadable: int = 0
+    unknown: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.commits or self.protocol)
@@ -168,10 +168,10 @@ def read_group(
     events = GroupEvents(replica.folder)
     reading = _GroupReader(events, Owner(topic, group), INT64_MAX if until is None else until, topics)
 
-    def look(window: Window, opener: DeepIterator) -> None:
+    def look(window: Window, opener: DeepIterator, report: Report) -> None:
         reading.note_holes(window.batches, replica.cleaned)
         for chunk in opener.chunks(window):
-            reading.apply(chunk)
+            reading.apply(chunk, report)
 
     events.read(replica, look)
     return events
@@ -226,7 +226,8 @@ class _GroupReader:
                 events.complete_since = batches.max_timestamp[row]
             self._next = last + 1
 
-    def apply(self, chunk: Chunk) -> None:
+    def apply(self, chunk: Chunk, report: Report) -> None:
+        """Apply the records of the group in a chunk. Report ``internal-record`` for each that Kafka cannot load."""
         batches, records = chunk.batches, chunk.records
         markers = [
             i
@@ -241,17 +242,20 @@ class _GroupReader:
                 continue
             producer = batches.producer_id[row] if batches.magic[row] >= 2 else _NO_PRODUCER
             if marker is None:
-                self._apply(chunk.key(i), chunk.value(i), RecordPlace(chunk.lists.offset[i], time, 0), producer)
+                decoded = decode(self._owner.topic, chunk.key(i), chunk.value(i))
+                if why := decoded.fault:
+                    report(record_finding("internal-record", chunk, i, topic=self._owner.topic, why=why))
+                else:
+                    self._apply(decoded, RecordPlace(chunk.lists.offset[i], time, 0), producer)
             elif marker.type in ("COMMIT", "ABORT"):
                 ended = self._open.pop(producer, {})
                 if marker.type == "COMMIT":
                     self._end(ended, time)
 
-    def _apply(self, stored_key: bytes | None, value: bytes | None, at: RecordPlace, producer: int) -> None:
-        decoded = decode(self._owner.topic, stored_key, value)
+    def _apply(self, decoded: DecodedRecord, at: RecordPlace, producer: int) -> None:
         key, data, time = decoded.key, decoded.value.data if decoded.value else None, at.timestamp or 0
-        if key is None or key.data is None or key.name is None or (value is not None and data is None):
-            self._events.unreadable += 1
+        if key is None or key.data is None or key.name is None:
+            self._events.unknown += 1
         elif self._owner.topic == SHARE_GROUP_STATE:
             self._share(jsonable(key.data), data, time)
         elif "topic" in key.data:

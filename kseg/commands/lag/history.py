@@ -20,6 +20,7 @@ from kseg.commands.lag.group_events import (
     PartitionRead,
     Timeline,
 )
+from kseg.findings import Report
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import CONTROL
 from kseg.format.segment.deep_reader import DeepIterator
@@ -61,7 +62,7 @@ def read_log(asked: LogRequest) -> LogHistory:
     found = LogHistory(asked.replica.folder)
     reading = _LogReader(found, asked)
 
-    def look(window: Window, opener: DeepIterator) -> None:
+    def look(window: Window, opener: DeepIterator, report: Report) -> None:
         reading.update(window.batches)
         if reading.select(window.batches):
             for chunk in opener.chunks(window):

@@ -41,8 +41,8 @@ def _group_rows(task: Task, split: Split) -> Iterator[Row]:
         for read in map(read_commits, partitions_of(found, CONSUMER_OFFSETS)):
             for path, finding in read.findings:
                 policies[path](finding)
-            for line in (*([read.unread] if read.unread else []), *read.undecoded):
-                task.notices.unread(UnreadableError(line))
+            if read.unread:
+                task.notices.unread(UnreadableError(read.unread))
             yield from read.commits
 
     yield from lag_report.rows(lags(found, commits()), lag_report.LagTotal()).rows
