@@ -167,7 +167,7 @@ def lag(
         if read.unread:
             tell(read.unread)
         commits += [commit for commit in read.commits if not groups or commit.group in groups]
-    return lags(found, commits)
+    return lags(found, commits, moment)
 
 
 def transactions(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,12 +21,14 @@ from kseg.commands.lag.committed_offsets import (
     LogDirs,
     PartitionReplica,
     lags,
+    now_ms,
     partitions_of,
     read_commits,
     read_offset_map,
 )
 from kseg.commands.lag.group_events import GroupEvents, read_group
-from kseg.commands.lag.history import GroupHistory, group_history, log_requests, read_log
+from kseg.commands.lag.history import GroupHistory, group_history, log_requests
+from kseg.commands.lag.log_history import read_log
 from kseg.errors import UsageError
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from kseg.format.internal_topics.effective_state import Moment
@@ -132,7 +133,7 @@ def lag(asked: LagOptions) -> int:
             LAG,
             asked.format,
             out,
-            mapped(total.counted(lags(found, commits()))),
+            mapped(total.counted(lags(found, commits(), asked.at))),
             total,
             detail=asked.detail,
             columns=asked.columns,
@@ -167,7 +168,7 @@ def _note_other_brokers(total: LagTotal, found: LogDirs) -> None:
 def _note_left_out(total: LagTotal, notes: FindingNotes) -> None:
     left_out = ", ".join(f"{total.statuses[status]:,} {status}" for status in NOT_RESET if total.statuses[status])
     if left_out:
-        note(f"left out, because no consumer would continue from them: {left_out}")
+        note(f"left out because of their status: {left_out}")
     if notes.errors:
         note(f"{CONSUMER_OFFSETS} is damaged: where the last commit is lost, an earlier one is written")
 
@@ -229,13 +230,12 @@ class _HistoryRun:
     def read_logs(self, events: GroupEvents) -> GroupHistory:
         """Return the history with the logs of the group's partitions."""
         asked, found = self._asked, self._found
-        since, until = asked.since or 0, INT64_MAX if asked.until is None else asked.until
-        newest = {place: found.leader(place) for place in events.commits if place in found.replicas}
-        requests = log_requests(events, newest, since, until, time.time_ns() // 1_000_000)
-        read = self._each(read_log, requests.values(), newest.values())
+        since, until, now = asked.since or 0, INT64_MAX if asked.until is None else asked.until, now_ms()
+        leaders = {place: found.leader(place) for place in events.commits if place in found.replicas}
+        requests = log_requests(events, leaders, since, until, now)
+        read = self._each(read_log, requests.values(), leaders.values())
         logs = dict(zip(requests, read, strict=True))
-        deleted = {place[0]: found.is_deleted(place[0]) for place in events.commits if place not in logs}
-        return group_history(self._group, events, logs, since, deleted)
+        return group_history(self._group, events, logs, since, found, min(until, now))
 
     def _each(self, function: Any, items: Iterable[Any], replicas: Iterable[PartitionReplica]) -> list[Any]:
         """Return the results of a function for all items, and print what could not be read."""

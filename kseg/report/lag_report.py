@@ -116,7 +116,8 @@ def _worst(one: GroupLag) -> str:
     return f"the worst: {escape_controls(commit.group)} {escape_controls(commit.topic)}-{commit.partition}"
 
 
-#: Commits that are not written for ``kafka-consumer-groups --reset-offsets``: no consumer would continue from them.
+#: Commits that are not written for ``kafka-consumer-groups --reset-offsets``: Kafka no longer has them, or they are of
+#: another log, or may be those of another time.
 NOT_RESET = ("expired", "other-topic-id", "deleted-topic", "compacted")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kseg.commands.lag import group_events
+from kseg.commands.lag import group_events, log_history
 from kseg.commands.lag import history as history_module
 from kseg.commands.lag.committed_offsets import LogDirs, partitions_of
 from kseg.format.storage.segment_files import find_segments
@@ -166,6 +166,54 @@ def test_what_is_missing_is_null(tmp_path: Path) -> None:
     assert "these lack 1 log, first orders-7" in kseg("lag", "--history", "g", tmp_path).stderr
 
 
+def test_lags_are_known_again_after_a_commit_beyond_the_log_end(tmp_path: Path) -> None:
+    """A log that lost its end has no lag until the group commits an offset that the log has."""
+    one = Simulated(tmp_path)
+    one.append(-MINUTE, 40)
+    for minute, offset in enumerate((45, 50, 10, 20)):
+        one.commit(minute * MINUTE, offset)
+    found = history(one.write())
+    assert [(row["lag"], row["unknown"]) for row in found["lag-minute"]] == [(None, 1), (None, 1), (30, 0), (20, 0)]
+    assert [(row["status"], row["lag"]) for row in found["lag-partition"]] == [("ok", 20)]
+    assert "g: lag 20 in 1 partition" in invoke("lag", "--history", "g", tmp_path).stdout
+
+
+def test_the_end_of_a_partition_is_that_of_lag(tmp_path: Path) -> None:
+    """Both have the same status, log end and committed offset, whatever keeps a consumer from continuing there."""
+    one = Simulated(tmp_path)
+    for partition in range(6):
+        one.append(0, 20, partition)
+        one.commit(1_000, 30 if partition == 1 else 4, partition)
+    for partition, expires in ((4, START + 2_000), (8, START + 2_000), (5, START + 10**12)):
+        one.record(1_000, commit_key("g", "orders", partition), commit_value(4, committed=START, expires=expires))
+    for topic, partition, offset in (("orders", 6, 20), ("orders", 7, 3), ("orders", 9, 1), ("dropped", 0, 1)):
+        one.record(1_000, commit_key("g", topic, partition), commit_value(offset, committed=START))
+    commit = bytes.fromhex("00040000000000000001ffffffff01") + struct.pack(">q", START)
+    one.record(1_000, commit_key("g", "orders", 3), commit + bytes.fromhex("010010") + b"\7" * 16)
+    one.write()
+    for folder in ("orders-6", "orders-7"):  # retention deleted all of their records
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{20:020}.log").touch()
+    (tmp_path / "orders-3" / "partition.metadata").write_text("version: 0\ntopic_id: 9tTEN1jcSP2qiuuJ4LB3xg\n")
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\norders 2 6\n")
+    shutil.copytree(tmp_path / "orders-0", tmp_path / "dropped-0.0123456789abcdef0123456789abcdef-delete")
+    run = invoke("lag", "--format", "jsonl", tmp_path)
+    names = ("committed_offset", "log_end_offset", "lag", "status")
+    rows = {
+        (row["topic"], row["partition"]): [row[name] for name in names]
+        for row in map(json.loads, run.stdout.splitlines())
+    }
+    assert {place: status for place, (*_, status) in rows.items()} == {
+        ("orders", 0): "ok", ("orders", 1): "after-log-end", ("orders", 2): "before-log-start",
+        ("orders", 3): "other-topic-id", ("orders", 4): "expired", ("orders", 5): "ok", ("orders", 6): "ok",
+        ("orders", 7): "before-log-start", ("orders", 8): "expired", ("orders", 9): "missing-partition",
+        ("dropped", 0): "deleted-topic",
+    }  # fmt: skip
+    rows["orders", 1][2] = None  # in a history a lag is not negative
+    found = history(tmp_path, code=1)["lag-partition"]
+    assert {(row["topic"], row["partition"]): [row[name] for name in names] for row in found} == rows
+
+
 def test_a_commit_that_kafka_cannot_load_is_a_finding(tmp_path: Path) -> None:
     """As of `kseg lag`: the line on stderr has the reason, and the exit code is 1. A type of a newer Kafka is no finding."""
     one = Simulated(tmp_path)
@@ -286,9 +334,9 @@ def test_a_long_history_of_many_partitions_has_wider_slots(tmp_path: Path, monke
     assert sum(len(line.slots) for line in events.timelines()) <= 40
     replicas = {place: found.leader(place) for place in events.commits}
     asked = history_module.log_requests(events, replicas, 0, 2**62, 2**62)
-    logs = {place: history_module.read_log(request) for place, request in asked.items()}
+    logs = {place: log_history.read_log(request) for place, request in asked.items()}
     assert {len(log.ends.slots) <= 20 for log in logs.values()} == {True}
-    result = history_module.group_history("g", events, logs, 0, {})
+    result = history_module.group_history("g", events, logs, 0, found, 2**62)
     assert (result.width, len(result.minutes) <= 20, len(result.minutes) > 10) == (8 * MINUTE, True, True)
     assert sum(row.commits for row in result.minutes) == 200
     assert sum(row.appended for row in result.minutes) == 200
@@ -313,7 +361,8 @@ def test_the_groups_of_a_broker(tmp_path: Path) -> None:
         assert (rows[-1]["protocol"], last["state"], last["members"]) == (protocol, state, 0), group
         places = [row for row in rows if row["kind"] == "lag-partition"]
         assert offset in [row["committed_offset"] for row in places], group
-        assert {row["status"] for row in places} <= {"missing-partition"}
+        for row in places:
+            assert row["status"] == ("no-offset" if row["committed_offset"] is None else "missing-partition"), group
         assert sum(row["commits"] for row in rows if row["kind"] == "lag-minute") == commits or group == "kseg-gone"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,59 @@ def test_an_empty_newest_segment_hides_no_leader_epoch(tmp_path: Path) -> None:
     (led / f"{10:020}.log").touch()
     (row,) = lag(tmp_path / "a", tmp_path / "b").values()
     assert (row["log_end_offset"], row["replica"]) == (10, str(led))
+
+
+def test_an_expired_commit_is_one_at_that_time(tmp_path: Path) -> None:
+    """--at before the expiry: it is in the lines for a reset. After it: it is not, also if its partition is missing."""
+    write_log(tmp_path / "orders-0", 0, 10)
+    expiring = commit_value(4, committed=1_000, expires=3_000)
+    write_commits(tmp_path / "__consumer_offsets-0", {("g", "orders", 0): expiring, ("g", "absent", 0): expiring})
+
+    def statuses(*arguments: object) -> list[str]:
+        return [row["status"] for row in lag(*arguments, tmp_path).values()]
+
+    def reset(*arguments: object) -> str:
+        return kseg("lag", "--format", "reset-csv", *arguments, tmp_path).stdout
+
+    assert statuses() == statuses("--at", "1970-01-01T00:00:03Z") == ["expired"] * 2
+    assert statuses("--at", "1970-01-01T00:00:02Z") == ["missing-partition", "ok"]
+    at = datetime.fromtimestamp(2, UTC)
+    assert [one.status for one in kseg_lag(tmp_path, at=at)] == ["missing-partition", "ok"]
+    assert reset() == ""
+    assert reset("--at", "1970-01-01T00:00:02Z") == "g,absent,0,4\ng,orders,0,4\n"
+    assert "left out because of their status: 2 expired" in kseg("lag", "--format", "reset-csv", tmp_path).stderr
+    history = ("lag", "--history", "g", "--format", "jsonl", tmp_path, "--until")
+    for until, status in (("1970-01-01T00:00:02Z", "ok"), ("1970-01-01T00:00:04Z", "expired")):
+        rows = [json.loads(line) for line in kseg(*history, until).stdout.splitlines()]
+        assert [row["status"] for row in rows if row["kind"] == "lag-partition" and row["topic"] == "orders"] == [
+            status
+        ]
+
+
+def test_a_commit_that_may_be_of_another_time_is_not_reset(tmp_path: Path) -> None:
+    """The cleaner may have removed the commit of that time: the status says so, also if the partition is missing."""
+    write_log(tmp_path / "orders-0", 0, 10)
+    folder = write_commits(tmp_path / "__consumer_offsets-0", {})
+    commits = ((1_000, 4), (3_000, 7))
+    (folder / f"{0:020}.log").write_bytes(
+        b"".join(
+            build_batch(
+                [PlainRecord(2 * i + partition, commit_key("g", "orders", partition), commit_value(offset), time)]
+            )
+            for i, (time, offset) in enumerate(commits)
+            for partition in range(2)
+        )
+    )
+    assert [row["status"] for row in lag("--at", "1970-01-01T00:00:02Z", tmp_path).values()] == [
+        "ok",
+        "missing-partition",
+    ]
+    (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\n__consumer_offsets 0 4\n")
+    found = lag("--at", "1970-01-01T00:00:02Z", tmp_path, code=1)
+    assert [row["status"] for row in found.values()] == ["compacted", "compacted"]
+    run = kseg("lag", "--format", "reset-csv", "--at", "1970-01-01T00:00:02Z", tmp_path)
+    assert (run.returncode, run.stdout) == (1, "")
+    assert "left out because of their status: 2 compacted" in run.stderr
 
 
 def test_of_equal_leader_epochs_the_highest_end_is_used(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kseg.errors import KsegError, UsageError
 from kseg.findings import Finding, Report, do_nothing
@@ -234,19 +234,26 @@ def read_commits(replica: PartitionReplica, at: Moment | None = None) -> Commits
         return CommitsRead(replica.folder, unread=str(error))
     add_progress(sum(local_size(path) or 0 for path in replica.segments))
     cleaned = {_place_of(key) for key, offset in found.later.items() if offset < replica.cleaned}
-    commits = [
-        Commit(
-            item.key["group"], item.key["topic"], item.key["partition"], item.data["offset"],
-            item.data.get("leaderEpoch"), item.data.get("metadata") or "", item.data["commitTimestamp"],
-            item.data.get("expireTimestamp", -1) if item.data.get("expireTimestamp", -1) >= 0 else None,
-            item.data.get("topicId"),
-            (item.key["group"], item.key["topic"], item.key["partition"]) not in cleaned,
-        )
+    effective_commits = (
+        commit_of(item.key, item.data)
         for item in found.items()
         if item.entity == OFFSET_COMMIT and not item.pending and "offset" in item.data
-    ]  # fmt: skip
+    )
+    commits = [
+        replace(commit, is_certain=False) if (commit.group, commit.topic, commit.partition) in cleaned else commit
+        for commit in effective_commits
+    ]
     undecoded = [_left_out(item) for item in found.items() if item.entity == OFFSET_COMMIT and "fault" in item.data]
     return CommitsRead(replica.folder, commits, findings, undecoded=undecoded)
+
+
+def commit_of(key: Mapping[str, Any], data: Mapping[str, Any]) -> Commit:
+    """Return the commit in the key and the value of a record."""
+    expires = data.get("expireTimestamp", -1)
+    return Commit(
+        key["group"], key["topic"], key["partition"], data["offset"], data.get("leaderEpoch"),
+        data.get("metadata") or "", data["commitTimestamp"], expires if expires >= 0 else None, data.get("topicId"),
+    )  # fmt: skip
 
 
 def _left_out(item: Item) -> str:
@@ -261,28 +268,35 @@ def _place_of(key: bytes | None) -> tuple[str, str, int] | None:
     return (data["group"], data["topic"], data["partition"]) if data else None
 
 
-def lags(found: LogDirs, commits: Iterable[Commit], now: int | None = None) -> Iterator[GroupLag]:
-    """Yield the lag of each commit, sorted by group, topic and partition. ``now`` is in epoch milliseconds."""
-    now = time.time_ns() // 1_000_000 if now is None else now
-    extents: dict[Place, LogExtent | None] = {}
+def lags(found: LogDirs, commits: Iterable[Commit], at: Moment | None = None) -> Iterator[GroupLag]:
+    """Yield the lag of each commit, by group, topic and partition. ``at`` is the time of the commits, None for now."""
+    moment = now_ms() if at is None or at.timestamp is None else at.timestamp
     for commit in sorted(commits, key=lambda commit: (commit.group, commit.topic, commit.partition)):
-        place = commit.topic, commit.partition
-        if place not in extents:
-            extents[place] = found.extent(place)
-        log = extents[place]
-        if log is None:
-            yield GroupLag(commit, None, "deleted-topic" if found.is_deleted(commit.topic) else "missing-partition")
-        else:
-            yield GroupLag(commit, log, _status(commit, log, now))
+        yield lag_of(found, commit, moment)
 
 
-def _status(commit: Commit, log: LogExtent, now: int) -> str:
+def now_ms() -> int:
+    """Return the time in epoch milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+def lag_of(found: LogDirs, commit: Commit, at: int) -> GroupLag:
+    """Return the lag of a commit. ``at`` is the time in epoch milliseconds at which it can be expired."""
+    log = found.extent((commit.topic, commit.partition))
+    if log is None and found.is_deleted(commit.topic):
+        return GroupLag(commit, None, "deleted-topic")
+    return GroupLag(commit, log, _status(commit, log, at))
+
+
+def _status(commit: Commit, log: LogExtent | None, at: int) -> str:
     if not commit.is_certain:
         return "compacted"
-    if commit.topic_id and log.topic_id and commit.topic_id != log.topic_id:
+    if log and commit.topic_id and log.topic_id and commit.topic_id != log.topic_id:
         return "other-topic-id"
-    if commit.expire_timestamp is not None and commit.expire_timestamp <= now:
+    if commit.expire_timestamp is not None and commit.expire_timestamp <= at:
         return "expired"
+    if log is None:
+        return "missing-partition"
     if commit.offset > log.log_end:
         return "after-log-end"
     return "before-log-start" if commit.offset < log.log_start else "ok"

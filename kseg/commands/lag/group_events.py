@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from kseg.commands.lag.committed_offsets import PartitionReplica, Place
+from kseg.commands.lag.committed_offsets import PartitionReplica, Place, commit_of
 from kseg.errors import KsegError
 from kseg.findings import Finding, Report
 from kseg.format.internal_topics.decode import SHARE_GROUP_STATE, DecodedRecord, decode
@@ -85,13 +85,15 @@ class Committed:
     """A committed offset, None after its deletion. ``time`` is that of the commit in epoch milliseconds.
 
     In a share group it is the start offset, and ``delivered`` records after it need no delivery. ``consumed`` is the sum
-    of the offsets by which the commits up to this one rose.
+    of the offsets by which the commits up to this one rose. ``expire_timestamp`` and ``topic_id`` are those of ``Commit``.
     """
 
     offset: int | None
     time: int
     delivered: int = 0
     consumed: int = 0
+    expire_timestamp: int | None = None
+    topic_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,7 @@ def read_group(
 class _PendingCommit(NamedTuple):
     """The last of several ``commits`` of a transaction for one partition. ``record`` is the offset of its record."""
 
-    offset: int
+    last: Committed
     record: int
     commits: int
 
@@ -259,32 +261,36 @@ class _GroupReader:
         elif self._owner.topic == SHARE_GROUP_STATE:
             self._share(jsonable(key.data), data, time)
         elif "topic" in key.data:
-            self._offset_commit((key.data["topic"], key.data["partition"]), data, at, producer)
+            self._offset_commit(key.data, data, at, producer)
         elif key.name == _ENTITY:
             self._classic(data, time)
         else:
             self._new_protocol(key.name, key.data, data, time)
 
-    def _offset_commit(self, place: Place, data: dict[str, Any] | None, at: RecordPlace, producer: int) -> None:
+    def _offset_commit(self, key: dict[str, Any], data: dict[str, Any] | None, at: RecordPlace, producer: int) -> None:
         """Apply a commit. That of a producer waits for its marker; a tombstone removes those that wait, too."""
+        place = key["topic"], key["partition"]
         if data is None:
             for pending in self._open.values():
                 pending.pop(place, None)
             self._records.pop(place, None)
             self._commit(place, Committed(None, at.timestamp or 0), 0)
-        elif producer == _NO_PRODUCER:
+            return
+        one = commit_of(key, data)
+        found = Committed(one.offset, one.commit_timestamp, 0, 0, one.expire_timestamp, one.topic_id)
+        if producer == _NO_PRODUCER:
             self._records[place] = at.offset
-            self._commit(place, Committed(data["offset"], data["commitTimestamp"]), 1)
+            self._commit(place, found, 1)
         else:
             known = self._open[producer].get(place)
-            self._open[producer][place] = _PendingCommit(data["offset"], at.offset, known.commits + 1 if known else 1)
+            self._open[producer][place] = _PendingCommit(found, at.offset, known.commits + 1 if known else 1)
 
     def _end(self, ended: Mapping[Place, _PendingCommit], time: int) -> None:
         """Apply the commits of a committed transaction, unless a later record has already set the offset."""
         for place, pending in ended.items():
             if self._records.get(place, -1) < pending.record:
                 self._records[place] = pending.record
-                self._commit(place, Committed(pending.offset, time), pending.commits)
+                self._commit(place, replace(pending.last, time=time), pending.commits)
 
     def _commit(self, place: Place, found: Committed, count: int) -> None:
         events, known = self._events, self._last.get(place)

@@ -1,126 +1,28 @@
 """The history of a group: its commits and generations next to the appends to its partitions, by minute.
 
-The log end at a time is the offset after the last batch with an earlier timestamp. Timestamps of producers can go back: a
-batch counts at the latest time of a batch before it. A committed offset proves that the log had reached it.
+A committed offset proves that the log had reached it.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kseg.commands.lag.committed_offsets import PartitionReplica, Place
+from kseg.commands.lag.committed_offsets import Commit, LogDirs, LogExtent, PartitionReplica, Place, lag_of
 from kseg.commands.lag.group_events import (
     MINUTE,
     MOST_CELLS,
     Committed,
     GroupEvents,
     GroupState,
-    PartitionRead,
     Timeline,
 )
-from kseg.findings import Report
-from kseg.format.record.columns import CRC_BAD, BatchColumns
-from kseg.format.record.layout import CONTROL
-from kseg.format.segment.deep_reader import DeepIterator
-from kseg.format.segment.segment_reader import Window
+from kseg.commands.lag.log_history import LogHistory, LogRequest
 
 #: The fewest slots of a partition, also of groups with very many partitions.
 _FEWEST_SLOTS = 240
 #: The part of the highest lag that counts as normal: growth begins after it.
 _NORMAL_PART = 10
-
-
-@dataclass(slots=True)
-class LogHistory(PartitionRead):
-    """The log ends of a partition over time; counts are appended offsets. ``times`` has timestamps by committed offset.
-
-    A time is that of the first record at or after the offset. ``first_offset`` is that of the first batch.
-    """
-
-    ends: Timeline[int] = field(default_factory=Timeline)
-    times: dict[int, int] = field(default_factory=dict)
-    first_offset: int | None = None
-    log_end: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LogRequest:
-    """The log of a partition to read: the committed ``offsets`` in order, and the times as in ``group_history``."""
-
-    replica: PartitionReplica
-    offsets: Sequence[int]
-    start: int
-    until: int
-    now: int
-    most: int
-
-
-def read_log(asked: LogRequest) -> LogHistory:
-    """Read the log ends of a partition over time, and the timestamps of the records at committed offsets."""
-    found = LogHistory(asked.replica.folder)
-    reading = _LogReader(found, asked)
-
-    def look(window: Window, opener: DeepIterator, report: Report) -> None:
-        reading.update(window.batches)
-        if reading.select(window.batches):
-            for chunk in opener.chunks(window):
-                reading.find_times(chunk.lists.offset, chunk.lists.timestamp)
-
-    found.read(asked.replica, look)
-    return found
-
-
-class _LogReader:
-    def __init__(self, found: LogHistory, asked: LogRequest) -> None:
-        self._found = found
-        self._asked = asked
-        self._latest = -1
-        self._resolved = 0
-
-    def update(self, batches: BatchColumns) -> None:
-        """Add the log ends after the batches of a window."""
-        found, asked = self._found, self._asked
-        for row in range(batches.count):
-            if batches.crc_state[row] == CRC_BAD:
-                continue
-            end = batches.last_offset[row] + 1
-            if found.log_end is None:
-                found.first_offset = found.log_end = batches.base_offset[row]
-            count, found.log_end = max(end - found.log_end, 0), max(end, found.log_end)
-            if batches.max_timestamp[row] <= asked.now:  # a clock in the future would move all later batches
-                self._latest = max(self._latest, batches.max_timestamp[row])
-            if asked.start <= self._latest < asked.until:
-                found.ends.add(self._latest, found.log_end, count)
-                if len(found.ends.slots) > asked.most:
-                    found.ends.widen(2 * found.ends.width)
-            elif self._latest < asked.start:
-                found.ends.before = found.log_end
-
-    def select(self, batches: BatchColumns) -> int:
-        """Select the batches in which records at committed offsets can be; return their number."""
-        offsets, selected = self._asked.offsets, 0
-        at = self._resolved
-        for row in range(batches.count):
-            last, magic = batches.last_offset[row], batches.magic[row]
-            is_data = not (magic >= 2 and batches.attributes[row] & CONTROL)
-            wanted = bool(is_data and batches.selected[row] and at < len(offsets) and offsets[at] <= last)
-            batches.selected[row] = wanted
-            selected += wanted
-            if wanted and magic >= 2 and batches.record_count[row] == last - batches.base_offset[row] + 1:
-                at = bisect_left(offsets, last + 1, at)  # a batch with holes may lack the record
-        return selected
-
-    def find_times(self, offsets: Sequence[int], timestamps: Sequence[int]) -> None:
-        """Note the timestamps of the first records at or after committed offsets."""
-        wanted = self._asked.offsets
-        while self._resolved < len(wanted) and offsets:
-            at = bisect_left(offsets, wanted[self._resolved])
-            if at == len(offsets):
-                return
-            self._found.times[wanted[self._resolved]] = timestamps[at]
-            self._resolved += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +83,16 @@ class Growth:
 
 @dataclass(slots=True)
 class PartitionHistory:
-    """A partition at the end of the history. ``status`` is as that of ``GroupLag``, or "no-offset" after a deletion."""
+    """A partition at the end of the history. ``log`` and ``status`` are those of ``GroupLag``.
+
+    After the deletion of its offset the status is "no-offset".
+    """
 
     group: str
     topic: str
     partition: int
     committed: Committed
-    log: LogHistory | None
+    log: LogExtent | None
     status: str
     lag: int | None = None
     lag_ms: int | None = None
@@ -235,14 +140,17 @@ def log_requests(
 
 
 def group_history(
-    group: str, events: GroupEvents, logs: Mapping[Place, LogHistory], since: int, deleted: Mapping[str, bool]
+    group: str, events: GroupEvents, logs: Mapping[Place, LogHistory], since: int, dirs: LogDirs, at: int
 ) -> GroupHistory:
-    """Combine the events of a group with the logs of its partitions. ``deleted`` names the topics that were deleted."""
+    """Combine the events of a group with the logs of its partitions. ``at`` is the time at which commits can be expired."""
     lines = [*events.timelines(), *(log.ends for log in logs.values())]
     slots = _common_slots(lines, max(len(events.commits), 1))
     events.width = lines[0].width
     end = max((line.last_time for line in lines), default=-1)
-    follow = [_PartitionFollower(group, place, line, logs.get(place)) for place, line in sorted(events.commits.items())]
+    follow = [
+        _PartitionFollower(group, place, line, logs.get(place), dirs.extent(place))
+        for place, line in sorted(events.commits.items())
+    ]
     minutes: list[GroupMinute] = []
     details: list[PartitionMinute] = []
     state = events.states.before
@@ -252,7 +160,7 @@ def group_history(
         changes, state = events.states.slots.get(slot, (0, state))
         details += [one for one in found if one.commits or one.appended]
         minutes.append(_summed(group, time, found, changes, state))
-    partitions = [one.finish(deleted) for one in follow]
+    partitions = [one.finish(dirs, at) for one in follow]
     for one in partitions:
         began = _growth_range(one.lags)
         one.growth_began = None if began is None else minutes[began[0]].timestamp
@@ -280,20 +188,22 @@ def _common_slots(lines: Sequence[Timeline[object]], partitions: int) -> range:
 class _PartitionFollower:
     """Follows a partition from slot to slot."""
 
-    def __init__(self, group: str, place: Place, line: Timeline[Committed], log: LogHistory | None) -> None:
+    def __init__(
+        self, group: str, place: Place, line: Timeline[Committed], log: LogHistory | None, extent: LogExtent | None
+    ) -> None:
         self._group = group
         self._place = place
         self._line = line
         self._log = log
+        self._start = extent.log_start if extent else 0
         self._committed = line.before
         self._end = log.ends.before if log else None
         self._sums = [0, 0, 0]
         self._lags: list[int | None] = []
         self._ages: list[int | None] = []
-        offsets = [one.offset for one in (line.before, *(value for _, value in line.slots.values())) if one]
-        highest = max((offset for offset in offsets if offset is not None), default=0)
-        # A log that ends before a committed offset has lost records: its ends of earlier times are unknown.
-        self._is_cut = log is None or log.log_end is None or highest > log.log_end
+        # A log that ends before a committed offset has lost records: until the next commit its ends are unknown.
+        lost = [slot for slot, (_, one) in line.slots.items() if self._is_after_end(one.offset)]
+        self._unknown_until = max(lost, default=None)
 
     def step(self, slot: int, now: int) -> PartitionMinute:
         """Return the next slot. ``now`` is the time of its end."""
@@ -302,9 +212,10 @@ class _PartitionFollower:
         after = committed.offset if committed else None
         consumed = (committed.consumed if committed else 0) - (self._committed.consumed if self._committed else 0)
         self._committed = committed
-        if after is not None and self._end is not None and not self._is_cut:
+        is_known = not self._is_after_end(after) and (self._unknown_until is None or slot > self._unknown_until)
+        if after is not None and self._end is not None and is_known:
             self._end = max(self._end, after)
-        lag, age = self._lag(now)
+        lag, age = self._lag(now) if is_known else (None, None)
         self._lags.append(lag)
         self._ages.append(age)
         self._sums = [sum(pair) for pair in zip(self._sums, (commits, consumed, appended), strict=True)]
@@ -314,28 +225,29 @@ class _PartitionFollower:
 
     def _lag(self, now: int) -> tuple[int | None, int | None]:
         offset = self._committed.offset if self._committed else None
-        if self._log is None or offset is None or self._end is None or self._committed is None or self._is_cut:
+        if self._log is None or offset is None or self._end is None or self._committed is None:
             return None, None
         lag = max(self._end - offset - self._committed.delivered, 0)
         if not lag:
             return 0, 0
         # The records that the log no longer has are not those at later offsets.
-        is_there = self._log.first_offset is not None and self._log.first_offset <= offset
-        time = self._log.times.get(offset) if is_there else None
+        time = self._log.times.get(offset) if offset >= self._start else None
         return lag, None if time is None or time < 0 else max(now - time, 0)
 
-    def finish(self, deleted: Mapping[str, bool]) -> PartitionHistory:
+    def _is_after_end(self, offset: int | None) -> bool:
+        """Return whether a committed offset is after the end of the log."""
+        return offset is not None and self._log is not None and offset > (self._log.log_end or 0)
+
+    def finish(self, dirs: LogDirs, at: int) -> PartitionHistory:
         """Return the partition at the end of the history."""
         committed = self._committed or Committed(None, -1)
-        log, offset = self._log, committed.offset
-        if log is None or log.log_end is None or log.first_offset is None:
-            status = "deleted-topic" if deleted.get(self._place[0]) else "missing-partition"
-        elif offset is None:
-            status = "no-offset"
-        elif offset > log.log_end:
-            status = "after-log-end"
-        else:
-            status = "before-log-start" if offset < log.first_offset else "ok"
+        log, status = dirs.extent(self._place), "no-offset"
+        if committed.offset is not None:
+            commit = Commit(
+                self._group, *self._place, committed.offset, None, "", committed.time, committed.expire_timestamp,
+                committed.topic_id,
+            )  # fmt: skip
+            status = lag_of(dirs, commit, at).status
         lag, age = (self._lags[-1], self._ages[-1]) if self._lags else (None, None)
         commits, consumed, appended = self._sums
         return PartitionHistory(
