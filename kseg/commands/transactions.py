@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 
-from kseg.errors import KsegError, LimitError, UnreadableError, VanishedError
+from kseg.errors import KsegError, LimitError, UnreadableError
 from kseg.findings import Finding
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.record.columns import CRC_BAD, BatchColumns
@@ -25,11 +25,19 @@ from kseg.format.record.control_records import ControlRecord
 from kseg.format.record.offset_evidence import LIMIT
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.transaction_events import log_events
-from kseg.format.sidefiles.producer_snapshot import walk_snapshot
-from kseg.format.sidefiles.side_file_reading import entries_of
+from kseg.format.sidefiles.checkpoints import checkpoint_offset
+from kseg.format.sidefiles.last_stable_offset import open_before, producers_at
+from kseg.format.sidefiles.producer_snapshot import ProducerState
 from kseg.format.sidefiles.transaction_states import are_compacted
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import base_offset_of, is_log, leftover_of, partition_of, producer_snapshot_offset
+from kseg.format.storage.naming import (
+    LOG_STARTS,
+    base_offset_of,
+    is_log,
+    leftover_of,
+    partition_of,
+    producer_snapshot_offset,
+)
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import open_source
 
@@ -85,9 +93,10 @@ class PartitionTransactions:
     """The state of a partition at the end of its log.
 
     ``last_stable_offset`` is the log end if no transaction is open; else ``held_by`` is the producer id of the earliest
-    open one. Both offsets are exclusive, None for a log without batches. A lower high watermark, which is not in the log,
-    can hold the broker's last stable offset back further. If ``unread_segments`` is not 0, the last stable offset is None,
-    and open transactions can have ended in a segment that was not read.
+    open one, and the offset is its first one or the log start, whichever is higher. Both offsets are exclusive, None for a
+    log without batches. A lower high watermark, which is not in the log, can hold the broker's last stable offset back
+    further. If ``unread_segments`` is not 0, the last stable offset is None, and open transactions can have ended in a
+    segment that was not read.
     """
 
     folder: str
@@ -191,6 +200,7 @@ class _TransactionTracker:
         self._now = now
         self._max_age = max_age
         self._begun = False
+        self._log_start = 0
         self._end: int | None = None
         self._open: dict[int, _OpenTransaction] = {}  # in the order in which they began
         # A broker starts with the newest snapshot up to its log end: one of these, which are not below the newest segment.
@@ -216,25 +226,25 @@ class _TransactionTracker:
         if self._begun or base is None:
             return
         self._begun = True
-        self._list_snapshots(base)
-        self._load_snapshot(base)
+        self._list_files(base)
+        self._add_open(open_before(self._folder, base), base)
 
-    def _list_snapshots(self, base: int) -> None:
-        """List the producer snapshots of the folder that a broker can start with, none if the folder cannot be listed."""
+    def _list_files(self, base: int) -> None:
+        """List the producer snapshots that a broker can start with, and find the log start.
+
+        If the folder cannot be listed, there is no snapshot, and the log starts at the offset ``base``.
+        """
         names: list[str] = []
         with suppress(UnreadableError):
             names = local_files.names_in(self._folder)
-        newest_segment = max((base_offset_of(name) or 0 for name in names if is_log(name)), default=base)
+        segments = [base, *(base_offset_of(name) or 0 for name in names if is_log(name))]
         found = [offset for name in names if (offset := producer_snapshot_offset(name)) is not None and offset > base]
-        below = max((offset for offset in found if offset <= newest_segment), default=0)
+        below = max((offset for offset in found if offset <= max(segments)), default=0)
         self._snapshots = sorted(offset for offset in found if offset >= below)
+        self._log_start = max(min(segments), checkpoint_offset(self._folder, LOG_STARTS) or 0)
 
-    def _load_snapshot(self, offset: int) -> None:
-        """Add the transactions that are open by the producer snapshot at an offset, but not by the log after it."""
-        try:
-            producers = entries_of(os.path.join(self._folder, f"{offset:020}.snapshot"), walk_snapshot)
-        except (VanishedError, ValueError):
-            return  # there is none, or a broker rejects it
+    def _add_open(self, producers: Iterable[ProducerState], offset: int) -> None:
+        """Add the transactions that are open in producer snapshots at an offset, but not by the log after it."""
         for producer in sorted(producers, key=lambda one: one.current_txn_first_offset or 0):
             first, producer_id = producer.current_txn_first_offset, producer.producer_id
             if first is None or producer_id in self._open or self._ended_late.get(producer_id, -1) >= offset:
@@ -309,7 +319,7 @@ class _TransactionTracker:
         end = -1 if self._end is None else self._end
         newest = max((offset for offset in self._snapshots if offset <= end), default=None)
         if newest is not None:
-            self._load_snapshot(newest)
+            self._add_open(producers_at(self._folder, newest) or (), newest)
             self._open = dict(sorted(self._open.items(), key=lambda item: item[1].begin))
 
     def finish(self, unread_segments: int) -> Iterator[Transaction | PartitionTransactions]:
@@ -321,6 +331,8 @@ class _TransactionTracker:
             state = "hanging" if late and is_served(self._folder) else "open"
             yield self._transaction(producer_id, one, state, None, age)
         stable, held_by = (None, None) if unread_segments else first or (self._end, None)
+        if held_by is not None and stable is not None:
+            stable = max(stable, self._log_start)  # UnifiedLog.maybeIncrementFirstUnstableOffset
         yield PartitionTransactions(
             self._folder, self._topic, self._partition, self._end, stable, held_by, self._states, unread_segments
         )

@@ -261,8 +261,9 @@ def equal_ones(one: Hanging) -> tuple[str, ...]:
 
 
 def _blocked(item: Transaction, partition: PartitionTransactions) -> str:
-    blocks = partition.held_by == item.producer_id and partition.last_stable_offset == item.first_offset
-    return f"{partition.last_stable_offset}..{(partition.log_end or 0) - 1}" if blocks else "-"
+    stable, end = partition.last_stable_offset, partition.log_end or 0
+    blocks = partition.held_by == item.producer_id and stable is not None and stable < end
+    return f"{stable}..{end - 1}" if blocks else "-"
 
 
 def _offset(offset: int | None) -> str:
@@ -286,11 +287,11 @@ def partition_text(item: PartitionTransactions) -> str:
         return f"{counts or 'no transactions'}; last stable offset{end or ' unknown'}, not held by a transaction"
     if item.last_stable_offset is None:
         return f"{counts}; last stable offset unknown, producer {item.held_by} blocks it"
-    unseen = inclusive_range("offset", item.last_stable_offset or 0, (item.log_end or 0) - 1)
-    return (
-        f"{counts}; last stable offset {item.last_stable_offset}, producer {item.held_by} blocks it: "
-        f"read_committed consumers do not see {unseen}"
-    )
+    blocked = f"{counts}; last stable offset {item.last_stable_offset}, producer {item.held_by} blocks it"
+    if item.last_stable_offset >= (item.log_end or 0):  # DeleteRecords has moved the log start to the log end
+        return f"{blocked}: read_committed consumers do not see the next records"
+    unseen = inclusive_range("offset", item.last_stable_offset, (item.log_end or 0) - 1)
+    return f"{blocked}: read_committed consumers do not see {unseen}"
 
 
 def _duration(milliseconds: int | None) -> str:

@@ -25,8 +25,8 @@ from kseg.extras.views.split_rows import read
 from kseg.extras.views.splits import PlannedSegment, SegmentRange, Split, pack_splits, split_size, stored_bytes
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.segment_reader import batch_at
+from kseg.format.sidefiles.last_stable_offset import stable_offset
 from kseg.format.sidefiles.log_end import LogEnd, last_valid_batch
-from kseg.format.sidefiles.transaction_states import stable_offset
 from kseg.format.storage import remote_files
 from kseg.format.storage.naming import is_snapshot, partition_of
 from kseg.format.storage.segment_files import is_at_rest

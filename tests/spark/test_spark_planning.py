@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kseg.errors import KsegError, UsageError
-from kseg.format.sidefiles.transaction_states import stable_offset
+from kseg.format.sidefiles.last_stable_offset import stable_offset
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.fixtures import SEGMENTS, dumped, expected

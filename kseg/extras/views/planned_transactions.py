@@ -6,12 +6,13 @@ read again, and the segments can be of several replicas.
 
 from __future__ import annotations
 
+import os
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -21,8 +22,9 @@ from kseg.format.record.layout import ABORTED, COMMITTED, CONTROL, INT64_MAX, OP
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.transaction_events import chunk_events, log_events
-from kseg.format.sidefiles.transaction_states import open_in_newest_snapshot
-from kseg.format.storage.naming import base_offset_of
+from kseg.format.sidefiles.checkpoints import checkpoint_offset
+from kseg.format.sidefiles.last_stable_offset import open_in_newest_snapshot
+from kseg.format.storage.naming import LOG_STARTS, base_offset_of
 from kseg.format.storage.source import open_source
 from kseg.format.writer import rewritten_rows
 
@@ -84,16 +86,18 @@ class SegmentEvents(NamedTuple):
 class PlannedTransactions:
     """``aborted``: spans of aborted transactions by producer id, ascending. ``open``: first offsets of open ones.
 
-    ``unknown``: spans of transactions by producer id, ascending, whose marker can be among lost bytes.
+    ``unknown``: spans of transactions by producer id, ascending, whose marker can be among lost bytes. ``log_start``: the
+    first offset that was not deleted.
     """
 
     aborted: Mapping[int, Sequence[Span]]
     open: Mapping[int, int]
     unknown: Mapping[int, Sequence[Span]] = field(default_factory=dict)
+    log_start: int = 0
 
     def within(self, first: int, end: int) -> PlannedTransactions:
         """Return the transactions that touch offsets ``first`` to ``end`` (exclusive)."""
-        return PlannedTransactions(_near(self.aborted, first, end), self.open, _near(self.unknown, first, end))
+        return replace(self, aborted=_near(self.aborted, first, end), unknown=_near(self.unknown, first, end))
 
     def of_segments(self, base_offsets: Sequence[int]) -> list[PlannedTransactions]:
         """Return those that touch each of a log's segments, which have these base offsets, ascending."""
@@ -103,7 +107,7 @@ class PlannedTransactions:
                 begin = max(bisect_right(base_offsets, first) - 1, 0)
                 for found in near[begin : bisect_right(base_offsets, last)]:
                     found.setdefault(producer, []).append((first, last))
-        return [PlannedTransactions(found, self.open) for found in near]
+        return [replace(self, aborted=found) for found in near]
 
     def accepts(self, batches: BatchColumns, row: int) -> bool:
         """Return whether a consumer with read_committed gets the records of a batch."""
@@ -192,7 +196,8 @@ def transactions_of_log(paths: Sequence[str], known: Mapping[str, SegmentEvents]
             return None  # segments are missing, or a log cleaner has removed records
         parts.append((found.events, end))
     newest, begun = open_in_newest_snapshot(paths)
-    return PlannedTransactions(outcomes(parts).aborted, outcomes(parts[newest:], begun).open)
+    log_start = checkpoint_offset(os.path.dirname(paths[0]), LOG_STARTS) or 0 if paths else 0
+    return PlannedTransactions(outcomes(parts).aborted, outcomes(parts[newest:], begun).open, log_start=log_start)
 
 
 def _read_events(path: str) -> SegmentEvents | None:

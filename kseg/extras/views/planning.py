@@ -30,7 +30,7 @@ from kseg.format.record.layout import READ_COMMITTED, READ_UNCOMMITTED
 from kseg.format.segment.framed_files import framed_files
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.sidefiles import index_reader
-from kseg.format.sidefiles.transaction_states import open_at, stable_offset
+from kseg.format.sidefiles.last_stable_offset import open_at, stable_offset
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import base_offset_of, end_offsets, is_snapshot, is_url
 from kseg.format.storage.segment_files import (

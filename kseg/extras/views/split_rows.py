@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -173,25 +174,30 @@ class DamagePolicy:
 
 
 def read_records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
+    stable = {os.path.dirname(piece.file.path): piece.stable_offset for piece in split.pieces}
+    limits_of = partial(_limits_of, task, TransactionLogs(stable))
     bounds = _bounds(task.limits)
     wanted = task.request.columns
     # The columns that the bounds need are read, too, and removed from the result.
-    hidden = [column for column in VIEWS["records"].columns if column.name in bounds and column not in wanted]
+    bounded = {name for piece in split.pieces for name in _bounds(limits_of(piece))}
+    hidden = [column for column in VIEWS["records"].columns if column.name in bounded and column not in wanted]
     gathered = gathered_rows([*wanted, *hidden])
     gathered.encoded = task.notices.encoded
     decoder = None
     if task.request.decoding and not set(task.request.decoding.columns).isdisjoint(wanted):
         decoder = task.request.decoder or record_decoder.record_decoder(task.request.decoding)
-    logs = TransactionLogs({os.path.dirname(piece.file.path): piece.stable_offset for piece in split.pieces})
     for piece in task.pieces(split):
         damage = DamagePolicy(piece, task)
-        path = piece.file.path
+        path, limits = piece.file.path, limits_of(piece)
+        if bounds != _bounds(limits):  # the rows so far are of another log, with another log start
+            yield from (_within(batch, bounds, len(wanted)) for batch in gathered.finish())
+            bounds = _bounds(limits)
         place = replace(ColumnPlace.of(path, internal_topic(path, task.request.decode_as)), decoder=decoder)
-        place = replace(place, transactions=piece.committed or logs.of(path, listed=piece.file.listed))
+        place = replace(place, transactions=limits.transactions)
         opener = DeepIterator(damage)
         with damage.kept():
             for window in _windows(piece, task, damage):
-                _skip_rows(window, task.request.control, _rows_to_skip(place, task))
+                _skip_rows(window, task.request.control, _rows_to_skip(limits, task))
                 for chunk in opener.chunks(window):
                     for batch in gathered.add_chunk(place, chunk):
                         yield _within(batch, bounds, len(wanted))
@@ -200,6 +206,13 @@ def read_records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
         yield from damage.reported(task)
     for batch in gathered.finish():
         yield _within(batch, bounds, len(wanted))
+
+
+def _limits_of(task: Task, logs: TransactionLogs, piece: SegmentRange) -> RowFilter:
+    """Return the limits of a piece, with the transactions of its file."""
+    transactions = piece.committed or logs.of(piece.file.path, listed=piece.file.listed)
+    limits = replace(task.limits, committed=reads_committed(task.request))
+    return limits.of_segment(piece.file.path, transactions)
 
 
 def _bounds(limits: RowFilter) -> dict[str, tuple[int | None, int | None]]:
@@ -236,9 +249,9 @@ def _windows(piece: SegmentRange, task: Task, damage: DamagePolicy) -> Iterator[
             )
 
 
-def _rows_to_skip(place: ColumnPlace, task: Task) -> Callable[[Any, int], bool] | None:
+def _rows_to_skip(limits: RowFilter, task: Task) -> Callable[[Any, int], bool] | None:
     """Return a test for batches without requested records, None if all batches are requested."""
-    keep = replace(task.limits.of_rows, committed=reads_committed(task.request), transactions=place.transactions)
+    keep = limits.of_rows
     if task.request.control:
         keep = replace(keep, control=True)
     return None if keep == RowFilter() else lambda batches, row: not keep.accepts_batch(batches, row)

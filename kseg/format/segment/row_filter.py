@@ -20,7 +20,10 @@ from kseg.format.segment.records_chunk import Chunk
 
 
 class BatchTransactions(Protocol):
-    """The transactions of a segment's batches: ``SegmentTransactions``."""
+    """The transactions of a segment's batches: ``SegmentTransactions``. ``log_start``: the first offset not deleted."""
+
+    @property
+    def log_start(self) -> int: ...
 
     def state(self, batches: BatchColumns, row: int) -> str | None: ...
 
@@ -212,9 +215,15 @@ class RowFilter:
         return replace(self.both(implied), files=implied.files, conditions=(*conditions, condition))
 
     def of_segment(self, path: str, transactions: BatchTransactions | None, decoder: Any = None) -> RowFilter:
-        """Return the filter with the transactions of one segment and the ``decoder`` of its records."""
+        """Return the filter with the transactions of one segment and the ``decoder`` of its records.
+
+        With ``committed`` it begins at the log start: consumers get no record before it.
+        """
         conditions = tuple(one.of_segment(path, transactions, decoder) for one in self.conditions)
-        return replace(self, transactions=transactions, conditions=conditions)
+        first = self.first_offset
+        if self.committed and transactions is not None and transactions.log_start:
+            first = max(first or 0, transactions.log_start)
+        return replace(self, first_offset=first, transactions=transactions, conditions=conditions)
 
     @property
     def of_rows(self) -> RowFilter:

@@ -1,4 +1,4 @@
-"""The state of each record's transaction, the last stable offset of a log, and the transactional ids of producers.
+"""The state of each record's transaction, and the transactional ids of producers.
 
 The next marker of a producer in the log ends the transaction of its records (KIP-98), whatever its epoch is: under
 transactions v2 (KIP-890) a marker's epoch can be larger than its data's. So the state needs no batch before the record and
@@ -7,9 +7,6 @@ in the log (``Cleaner.CleanedTransactionMetadata``).
 
 A record is ``open`` if the log ends without a marker of its producer. It is ``unknown`` if bytes or a segment between the
 record and the marker are lost, or if the record is in a single file whose log continues elsewhere.
-
-Kafka's consumer with isolation.level=read_committed returns committed records up to the last stable offset, which is the
-first offset of the earliest open transaction.
 """
 
 from __future__ import annotations
@@ -20,6 +17,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from itertools import chain
 
 from kseg.errors import NotASegmentError, VanishedError
@@ -39,12 +37,11 @@ from kseg.format.record.offset_evidence import SEVERAL
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.segment.segment_reader import SegmentReader, Window
-from kseg.format.segment.transaction_events import log_events, transaction_events
+from kseg.format.segment.transaction_events import transaction_events
 from kseg.format.sidefiles.checkpoints import checkpoint_offset
-from kseg.format.sidefiles.indexes import AbortedTransactions
-from kseg.format.sidefiles.producer_snapshot import read_snapshot
-from kseg.format.storage.local_files import entries, names_in, read_file
-from kseg.format.storage.naming import CLEANER_OFFSETS, base_offset_of, is_snapshot, partition_of
+from kseg.format.sidefiles.last_stable_offset import stable_offset
+from kseg.format.storage.local_files import entries, names_in
+from kseg.format.storage.naming import CLEANER_OFFSETS, LOG_STARTS, base_offset_of, is_snapshot, partition_of
 from kseg.format.storage.segment_files import path_in, segments_in
 from kseg.format.storage.source import STDIN, open_source, open_split, stored_size
 
@@ -111,6 +108,11 @@ class SegmentTransactions:
             return None
         return self._ids.of_producer(batches.producer_id[row])
 
+    @property
+    def log_start(self) -> int:
+        """The first offset that clients can read by the log directory's checkpoint. Raises UnreadableError."""
+        return self._log.log_start
+
     def accepts(self, batches: BatchColumns, row: int) -> bool:
         """Return whether a consumer with read_committed gets the records of a batch.
 
@@ -147,6 +149,11 @@ class TransactionLog:
         self._ended = False
         self._next_offset: int | None = None
         self._markers: Iterator[int] = iter(())
+
+    @cached_property
+    def log_start(self) -> int:
+        """The log start offset of the log directory's checkpoint, 0 without one. Raises UnreadableError."""
+        return 0 if self._path == STDIN else checkpoint_offset(self.folder, LOG_STARTS) or 0
 
     def has(self, path: str) -> bool:
         """Return whether the segment belongs to the log, as far as the log was needed."""
@@ -295,58 +302,6 @@ def _signs(batches: BatchColumns) -> int:
         if batches.record_count[row] <= last - first or batches.attributes[row] & DELETE_HORIZON:
             return SEVERAL
     return gaps
-
-
-def stable_offset(paths: Sequence[str]) -> int | None:
-    """Return the last stable offset of one log's segments, given in offset order; None if no transaction is open.
-
-    Only the segments after the newest producer snapshot are read. Raises UnreadableError.
-    """
-    return min(_open_after(paths, paths).values(), default=None)
-
-
-def open_at(path: str, before: Sequence[str]) -> Mapping[int, int]:
-    """Return the first offsets of the transactions that are open where a segment begins, by producer id.
-
-    ``before`` are the segments before it, in offset order. They are read after the newest producer snapshot.
-    """
-    return _open_after(before, [*before, path])
-
-
-def _open_after(paths: Sequence[str], with_snapshots: Sequence[str]) -> Mapping[int, int]:
-    """Return the first offsets of the transactions that are open at the end of segments, by producer id.
-
-    They are read after the newest producer snapshot of ``with_snapshots``. Deleted segments are skipped, and files that
-    are not segments.
-    """
-    transactions = AbortedTransactions()
-    newest, begun = open_in_newest_snapshot(with_snapshots)
-    for producer_id, first in begun.items():
-        transactions.begin(producer_id, first)
-    for path in paths[newest:]:
-        with suppress(VanishedError, NotASegmentError), SegmentReader(open_source(path, listed=True)) as reader:
-            for batches, events in log_events(reader):
-                for _ in transactions.update(batches, events):
-                    pass
-    return transactions.open
-
-
-def open_in_newest_snapshot(paths: Sequence[str]) -> tuple[int, Mapping[int, int]]:
-    """Return the index of the path that the newest producer snapshot of a log precedes, and the transactions open in it.
-
-    They are first offsets by producer id. Without a snapshot it is the first path. Raises UnreadableError.
-    """
-    for i in range(len(paths) - 1, -1, -1):
-        base = base_offset_of(paths[i])
-        if base is None:
-            continue
-        with suppress(VanishedError):
-            snapshot = read_file(path_in(os.path.dirname(paths[i]), f"{base:020d}.snapshot"))
-            if read_snapshot(snapshot) is not None:
-                transactions = AbortedTransactions()
-                transactions.add_open(snapshot)
-                return i, transactions.open
-    return 0, {}
 
 
 #: The beginning of a key and of a value of ``__transaction_state``, in both versions.
