@@ -44,6 +44,7 @@ from kseg.format.storage.source import open_source
 #: The default of the broker setting transaction.max.timeout.ms, which find-hanging uses, too.
 MAX_TRANSACTION_MS = 15 * 60 * 1000
 #: ``unknown``: bytes or a segment between its data and the next marker of its producer are lost, so its own can be there.
+#: Also one without a marker, after whose beginning offsets are missing.
 STATES = ("hanging", "open", "unknown", "aborted", "committed")
 
 
@@ -175,6 +176,7 @@ def transactions_of(
                     for row, offset, marker in events:
                         known = None if batches.position[row] in claimed else offset
                         yield from history.follow(batches, row, known, marker)
+                    history.look_for_gap(batches, claimed)
                 history.look_for_loss(None, reader.lost_bytes)
             readable = True
         except KsegError as error:
@@ -211,6 +213,11 @@ class _TransactionTracker:
         self.unlisted = False
         self._states: Counter[str] = Counter()
         self._lost_bytes = 0  # of the current segment, up to here
+        # The offset after the last missing ones, of those that can concern open transactions; and the end before a window.
+        self._gap_end = -1
+        self._end_before: int | None = None
+        # Open transactions that the newest snapshot has, too.
+        self._confirmed: set[int] = set()
         self._path = ""
 
     def begin(self, path: str) -> None:
@@ -218,9 +225,10 @@ class _TransactionTracker:
         base = base_offset_of(path)
         self._lost_bytes = 0
         if base is not None:
-            gap = self._open and self._end is not None and base > self._end
-            if gap and not are_compacted(self._folder, [self._path, path]):
-                self.lose()
+            if self._end is not None and base > self._end:
+                self._gap_end = base
+                if self._open and not are_compacted(self._folder, [self._path, path]):
+                    self.lose()
             self._end = max(base, self._end or 0)
         self._path = path
         if self._begun or base is None:
@@ -261,6 +269,7 @@ class _TransactionTracker:
         return bool(self._open or self._states)
 
     def update_log_end(self, batches: BatchColumns, claimed: set[int]) -> None:
+        self._end_before = self._end
         for row in range(batches.count - 1, -1, -1):
             if batches.crc_state[row] != CRC_BAD and batches.position[row] not in claimed:
                 self._end = max(self._end or 0, batches.last_offset[row] + 1)
@@ -271,6 +280,16 @@ class _TransactionTracker:
         if lost_bytes > self._lost_bytes or (batches is not None and batches.crc_state[0] == CRC_BAD):
             self.lose()
         self._lost_bytes = lost_bytes
+
+    def look_for_gap(self, batches: BatchColumns, claimed: set[int]) -> None:
+        """Look for missing offsets in a window, once its events are followed."""
+        expected = self._end_before
+        for row in range(batches.count if self._open else 0):
+            if batches.crc_state[row] == CRC_BAD or batches.position[row] in claimed:
+                continue
+            if expected is not None and batches.magic[row] >= 2 and batches.base_offset[row] > expected:
+                self._gap_end = batches.base_offset[row]
+            expected = batches.last_offset[row] + 1
 
     def lose(self) -> None:
         """Note that markers of the open transactions can be lost here."""
@@ -319,13 +338,22 @@ class _TransactionTracker:
         end = -1 if self._end is None else self._end
         newest = max((offset for offset in self._snapshots if offset <= end), default=None)
         if newest is not None:
-            self._add_open(producers_at(self._folder, newest) or (), newest)
+            producers = producers_at(self._folder, newest) or ()
+            if newest >= self._gap_end:
+                begun = {producer.producer_id: producer.current_txn_first_offset for producer in producers}
+                self._confirmed = {one for one, open_ in self._open.items() if begun.get(one) == open_.first_offset}
+            self._add_open(producers, newest)
             self._open = dict(sorted(self._open.items(), key=lambda item: item[1].begin))
 
     def finish(self, unread_segments: int) -> Iterator[Transaction | PartitionTransactions]:
         first: tuple[int | None, int] | None = None
         for producer_id, one in self._open.items():
             first = first or (one.first_offset, producer_id)
+            if self._gap_end > one.begin and producer_id not in self._confirmed:
+                # No log cleaner has removed what is missing: it stops at the first offset of an open transaction
+                # (LogCleanerManager.cleanableOffsets). So a marker can be lost.
+                yield self._transaction(producer_id, one, "unknown", None)
+                continue
             age = None if one.last is None else self._now - one.last
             late = age is not None and age > self._max_age
             state = "hanging" if late and is_served(self._folder) else "open"

@@ -111,3 +111,35 @@ def test_read_committed_begins_at_the_log_start_of_each_partition(tmp_path: Path
         write(tmp_path / name, {0: [batch(0, 5, [(at, b"key", b"value") for at in range(6)]), plain(6)]})
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n2\na 0 3\nc 0 6\n", encoding="utf-8")
     assert committed(tmp_path) == [3, 4, 5, 6, *range(7), 6]
+
+
+def cleaned(first: int, last: int) -> bytes:
+    """Return a batch that the log cleaner left with its first and last record."""
+    return batch(first, last, [(at, b"key", b"value") for at in (first, last)])
+
+
+@pytest.mark.parametrize("lost", ["segment", "batches"])
+def test_missing_offsets_after_an_open_transaction_are_lost(lost: str, tmp_path: Path) -> None:
+    """The cleaner stops at the first open transaction, so the marker can be lost: no command aborts what can have ended."""
+    before, after = [cleaned(0, 2), data(3)], [cleaned(10, 12)]
+    log = {0: before, 10: after} if lost == "segment" else {0: [*before, *after]}
+    folder = write(tmp_path / "comp-0", log)
+    (one,), _ = of(folder)
+    assert (one.state, one.first_offset, one.age_ms, one.abort) == ("unknown", 3, None, None)
+    assert kseg("transactions", folder).returncode == 0
+    why = "lost, or compacted before the log was truncated, because the transaction of offset 3 has no marker"
+    assert why in " ".join(kseg("validate", folder).stdout.split())
+    if lost == "segment":
+        shown = kseg("dump", "--deep", "--format", "jsonl", "--offsets", "3:4", folder).stdout
+        assert json.loads(shown)["transaction_state"] == "unknown"
+    # A snapshot after the missing offsets shows that it had not ended there.
+    (folder / f"{13:020}.snapshot").write_bytes(snapshot(3, 3))
+    (one,), partition = of(folder)
+    assert (one.state, partition.last_stable_offset) == ("hanging", 3)
+
+
+def test_missing_offsets_before_an_open_transaction_are_compaction(tmp_path: Path) -> None:
+    """Also those in a transaction that has ended."""
+    folder = write(tmp_path / "comp-0", {0: [cleaned(0, 2), data(4), marker(9, COMMIT)], 20: [data(20), plain(21)]})
+    (ended, hanging), _ = of(folder)
+    assert (ended.state, hanging.state, hanging.first_offset) == ("committed", "hanging", 20)

@@ -173,7 +173,9 @@ class MissingOffsets:
 
     def _explain(self, first: int, last: int, name: str, *, zeros: bool = False) -> tuple[bool, str]:
         orphan = orphan_within(self._folder, self._orphans, first, last)
-        return self._state.compaction.explain(first, last, base_offset_of(name) or 0, orphan, zeros=zeros)
+        unstable = None if self._state.crowded else min(self._state.open.values(), default=None)
+        base = base_offset_of(name) or 0
+        return self._state.compaction.explain(first, last, base, orphan, zeros=zeros, unstable=unstable)
 
     def explain(self, name: str, first: int) -> None:
         """Remove the gap of the segment from offset ``first``, because another finding explains it."""

@@ -37,12 +37,21 @@ class CompactionEvidence:
             self.keyless_from = base
 
     def explain(
-        self, first: int, last: int, base: int, orphan: str | None = None, *, zeros: bool = False
+        self,
+        first: int,
+        last: int,
+        base: int,
+        orphan: str | None = None,
+        *,
+        zeros: bool = False,
+        unstable: int | None = None,
     ) -> tuple[bool, str]:
         """Return whether offsets ``first`` to ``last`` (inclusive) are lost, and the reason. All segments must be added.
 
         They are missing in the segment with base offset ``base``, or before it. ``orphan`` is an index of a missing segment
-        with such offsets, ``zeros``: the segment before them ends with zeros.
+        with such offsets, ``zeros``: the segment before them ends with zeros. ``unstable`` is the first offset of the
+        earliest open transaction. The cleaner stops there (``LogCleanerManager.cleanableOffsets``), but an unclean election
+        can truncate the marker of a transaction that was cleaned.
 
         No file of a log directory stores whether a topic is compacted. The ``cleaner-offset-checkpoint`` lists only
         compacted partitions. Only the cleaner leaves batches with fewer records than offsets, delete horizons, and many
@@ -54,8 +63,12 @@ class CompactionEvidence:
             return True, "probably lost, because the file ends with zeros"
         if self.cleaned is not None and last < self.cleaned:
             return False, f"probably compacted, because the cleaner has reached offset {self.cleaned}"
+        truncated = ""
+        if unstable is not None and first > unstable:
+            why = f"the transaction of offset {unstable} has no marker"
+            truncated = f"lost, or compacted before the log was truncated, because {why}"
         if self.thinned:
-            return False, "probably compacted, because other batches have fewer records than offsets"
+            return False, truncated or "probably compacted, because other batches have fewer records than offsets"
         if self.cleaned is not None:
             return (
                 False,
@@ -70,7 +83,7 @@ class CompactionEvidence:
         if self.keyless_from is not None:
             return True, "probably lost, because a compacted topic has no records without a key"
         if self.gaps >= SEVERAL:
-            return False, f"probably compacted, because there are {self.gaps} gaps between batches"
+            return False, truncated or f"probably compacted, because there are {self.gaps} gaps between batches"
         if self.unopened:
             return False, "compacted or lost (compressed v0 and v1 message sets were not decompressed)"
         return True, "probably lost, because nothing indicates compaction"

@@ -144,6 +144,8 @@ class TransactionLog:
         #: The places of the first batches after bytes or segments that are lost.
         self._losses: array[int] = array("q")
         self._lost = False
+        #: The place after the last missing offsets between two segments.
+        self._after_gap = -1
         self._begin: int | None = None
         self._end = 0
         self._ended = False
@@ -177,7 +179,8 @@ class TransactionLog:
                 return ABORTED if end & 1 else COMMITTED
             if next(self._markers, None) is None:
                 self._ended = True
-                lost = self._lost or self._is_lost(place, INT64_MAX)
+                # No log cleaner removes records after an open transaction began (LogCleanerManager.cleanableOffsets).
+                lost = self._lost or self._is_lost(place, INT64_MAX) or self._after_gap > place
                 return OPEN if self._ends_here and not lost else UNKNOWN
 
     def _list(self, paths: Sequence[str]) -> None:
@@ -189,6 +192,7 @@ class TransactionLog:
         self._of_producer = {}
         self._losses = array("q")
         self._lost = self._ended = False
+        self._after_gap = -1
         self._begin = self._end = place
         self._next_offset = None
         self._markers = self._read(place)
@@ -254,6 +258,7 @@ class TransactionLog:
         base, expected = base_offset_of(self._paths[number]), self._next_offset
         if base is None or expected is None or base <= expected:
             return False
+        self._after_gap = number << _SEGMENT_BITS
         return not are_compacted(self.folder, self._paths[number - 1 : number + 1])
 
 
