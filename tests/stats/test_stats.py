@@ -70,7 +70,7 @@ def of_batches(rows: list[Row]) -> Row:
         "max_timestamp": pin and pin["max_timestamp"],
         "max_timestamp_at": pin and (pin["file"], pin["position"], pin["last_offset"]),
         "batches_without_timestamp": len(sound) - len(timed),
-        "transactional_batches": sum(bool(row["transactional"]) for row in sound),
+        "transactional_batches": sum(bool(row["transactional"]) and not row["control"] for row in sound),
         "control_batches": sum(bool(row["control"]) for row in sound),
         "producers": {int(key): value for key, value in by_id.items()},
         "leader_epochs": Counter(row["partition_leader_epoch"] for row in epochs),

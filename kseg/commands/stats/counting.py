@@ -158,10 +158,10 @@ def count_batches(
         hour_records += total if total > 0 else 0
         if batches.magic[row] < 2:
             continue
-        if batches.attributes[row] & TRANSACTIONAL:
-            counts.transactional += 1
         if batches.attributes[row] & CONTROL:
             counts.control += 1
+        elif batches.attributes[row] & TRANSACTIONAL:
+            counts.transactional += 1
         if batches.partition_leader_epoch[row] >= 0:
             count_leader_epoch(batches, row, proved, counts)
         if batches.producer_id[row] < 0:
