@@ -28,7 +28,9 @@ from kseg.format.log_loader.recovered_rows import count_records
 from kseg.format.log_loader.recovery_plan import BrokerStart, plan_partition
 from kseg.format.segment import split_points
 from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.sidefiles.producer_snapshot import packed
 from kseg.format.storage.source import open_source
+from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage
 from tests.support.cli import PLAIN, invoke
 from tests.support.fixtures import SEGMENTS
@@ -688,3 +690,43 @@ def test_the_advice_for_a_file_is_its_folder_only_if_it_is_one_of_kafka(tmp_path
         done = invoke("recovery", tmp_path / name)
         assert done.exit_code == 2
         assert advice in done.stderr
+
+
+def partition_of_ten(log_dir: Path, log_start: int, broken: int) -> Path:
+    """Write a log with offsets 0 to 9, one per batch, of which one is damaged, and a log start offset."""
+    folder = log_dir / "pay-0"
+    folder.mkdir(parents=True)
+    batches = [build_batch([PlainRecord(at, value=b"value")], base_offset=at) for at in range(10)]
+    batches[broken] = damage.flip(batches[broken], len(batches[broken]) - 1)
+    (folder / log(0)).write_bytes(b"".join(batches))
+    shutil.copyfile(SOUND / METADATA, folder / METADATA)
+    (log_dir / "log-start-offset-checkpoint").write_text(f"0\n1\npay 0 {log_start}\n", encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("log_start", "records", "first"), [(0, 9, 0), (5, 5, 5), (10, 0, None), (1000, 9, 0)], ids=str
+)
+def test_deleted_records_are_not_lost(log_start: int, records: int, first: int | None, tmp_path: Path) -> None:
+    """A start loses what consumers could read. If the log does not reach the log start, a wrong checkpoint costs all."""
+    folder = partition_of_ten(tmp_path, log_start, 2)
+    (row,) = (row for row in rows(folder) if row["kind"] == "partition")
+    kept = 2 if log_start == 0 else 0
+    assert (row["lost_records"], row["first_lost_offset"]) == (records - kept, 3 if kept else first)
+
+
+def test_a_deleted_snapshot_has_its_reason(tmp_path: Path) -> None:
+    """A person who compares the plan with the folder sees why: at the log start, after the log end, or neither."""
+    folder = partition_of_ten(tmp_path, 0, 9)
+    (folder / log(0)).rename(folder / log(5))
+    data = b"".join(build_batch([PlainRecord(at, value=b"value")], base_offset=at) for at in range(5, 10))
+    (folder / log(5)).write_bytes(data)
+    (folder / log(10)).touch()
+    for offset in (5, 8, 20):
+        (folder / f"{offset:020}.snapshot").write_bytes(packed(()))
+    steps = [row for row in rows("--unclean", folder) if row.get("action") == "delete-snapshot"]
+    assert {row["offset"]: row["why"] for row in steps} == {
+        5: "its offset is not above the log start 5",
+        20: "its offset is above the log end 10",
+        8: "no segment starts there, or the file cannot be read",
+    }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import cached_property
 from itertools import islice
 
 from kseg.format.log_loader.loaded_files import RefusedError
@@ -15,17 +16,23 @@ from kseg.format.log_loader.log_segment import LogSegment
 from kseg.format.log_loader.partition_files import File, Files, offset_of
 from kseg.format.log_loader.plan import FORGET, NOTHING_LOST, Lost, Step, loss_of_range
 from kseg.format.log_loader.producers import Producers
+from kseg.format.storage.naming import is_log
 from kseg.text import count_of
 
 
 class LoadingLog:
     """A partition's log while it is loaded. ``segments`` are in the order of their base offsets.
 
-    ``at_work`` is the current file, which an error without a file concerns.
+    ``at_work`` is the current file, which an error without a file concerns. ``log_start`` is the log start offset of the
+    checkpoint: records below it are not lost.
     """
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, log_start: int) -> None:
         self.files = files
+        self._log_start = log_start
+        name = max(filter(is_log, files), default=None)
+        # The newest segment before the start: path, size and base offset.
+        self._newest = None if name is None else (files[name].path, files[name].size, offset_of(name))
         self.segments: dict[int, LogSegment] = {}
         self.steps: list[Step] = []
         self.at_work: str | None = None
@@ -37,7 +44,17 @@ class LoadingLog:
         end = log.size if end is None else end
         if log.path is None or begin >= end:
             return NOTHING_LOST
-        return loss_of_range(log.path, log.begin + begin, log.begin + end)
+        return loss_of_range(log.path, log.begin + begin, log.begin + end, self._usable_from)
+
+    @cached_property
+    def _usable_from(self) -> int:
+        """The log start, 0 if the log does not reach it: a checkpoint with a wrong offset costs all records."""
+        path, size, base = self._newest or (None, 0, 0)
+        if path is None or not self._log_start:
+            return 0
+        last = None if base >= self._log_start else loss_of_range(path, 0, size).last_offset
+        end = base if last is None else last + 1
+        return self._log_start if end >= self._log_start else 0
 
     def last(self) -> LogSegment:
         return self.segments[next(reversed(self.segments))]
@@ -113,12 +130,16 @@ class LoadingLog:
             if self.segments[base].position_of(offset) is not None:
                 return
 
-    def add_snapshot_steps(self, found: Iterable[str]) -> None:
+    def add_snapshot_steps(self, found: Iterable[str], log_start: int, log_end: int) -> None:
         before = {name for name in found if name.endswith(".snapshot")}
         after = {name for name in self.files if name.endswith(".snapshot")}
         for name in sorted(before - after):
-            self.add_step(
-                "delete-snapshot", name, "no segment starts there, or the file cannot be read", offset=offset_of(name)
-            )
+            offset = offset_of(name)
+            why = "no segment starts there, or the file cannot be read"
+            if offset <= log_start:
+                why = f"its offset is not above the log start {log_start}"
+            elif offset > log_end:
+                why = f"its offset is above the log end {log_end}"
+            self.add_step("delete-snapshot", name, why, offset=offset)
         for name in sorted(after - before):
             self.add_step("write-snapshot", name, offset=offset_of(name))

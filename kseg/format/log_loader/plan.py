@@ -160,8 +160,11 @@ def _fails(steps: tuple[Step, ...]) -> bool:
     return any(step.action in FAILURES for step in steps)
 
 
-def loss_of_range(path: str, begin: int, end: int) -> Lost:
-    """Return the readable records in bytes ``begin`` to ``end`` of a log, also after damage. Raises UnreadableError."""
+def loss_of_range(path: str, begin: int, end: int, log_start: int = 0) -> Lost:
+    """Return the readable records in bytes ``begin`` to ``end`` of a log, also after damage.
+
+    Those below ``log_start`` were deleted before. Raises UnreadableError.
+    """
     zeros = 0
 
     def report(finding: Finding) -> None:
@@ -180,8 +183,8 @@ def loss_of_range(path: str, begin: int, end: int) -> Lost:
                 counted, lowest, highest = -1, 0, 0
                 if not claimed:
                     counted, lowest, highest = recovered_rows.count_records(window.batches)
-                if counted < 0:
-                    counted, lowest, highest = _count_slowly(window, opener, claimed)
+                if counted < 0 or lowest < log_start:
+                    counted, lowest, highest = _count_slowly(window, opener, claimed, log_start)
                 records += counted
                 if lowest != INT64_MAX:
                     first = lowest if first is None else min(first, lowest)
@@ -191,7 +194,7 @@ def loss_of_range(path: str, begin: int, end: int) -> Lost:
     return Lost(end - begin - zeros, records, first, last)
 
 
-def _count_slowly(window: Window, opener: DeepIterator, claimed: set[int]) -> tuple[int, int, int]:
+def _count_slowly(window: Window, opener: DeepIterator, claimed: set[int], log_start: int) -> tuple[int, int, int]:
     """Count like ``count_records``, and decompress message sets of v0 and v1, whose headers lack the number of messages.
 
     The offsets of the batches at the positions ``claimed`` are not used.
@@ -205,9 +208,13 @@ def _count_slowly(window: Window, opener: DeepIterator, claimed: set[int]) -> tu
             if batches.crc_state[row] != columns.CRC_GOOD:
                 continue
             counted, lowest = _records(batches, row)
-            records += counted
             if batches.position[row] not in claimed:
-                first, last = min(first, lowest), max(last, batches.last_offset[row])
+                highest = batches.last_offset[row]
+                if highest < log_start:
+                    continue
+                counted, lowest = min(counted, highest - log_start + 1), max(lowest, log_start)
+                first, last = min(first, lowest), max(last, highest)
+            records += counted
     return records, first, last
 
 

@@ -126,7 +126,7 @@ class _Loading:
         self._start = start
         self._deleted = deleted
         self._limits = Limits(start.index_interval, start.index_bytes)
-        self.log = LoadingLog(Files(folder))
+        self.log = LoadingLog(Files(folder), start.log_start)
         for name, what in sorted(self.log.files.not_files.items()):
             if base_offset_of(name) is not None:
                 self.log.add_step("pass-over", name, f"it is {what}")
@@ -183,7 +183,7 @@ class _Loading:
             self.log.add_forgotten_producers(self._log_start, next_offset)
         self.log.rebuild(self._producers, self._log_start, next_offset, clean=self._start.clean)
         self.log.find_first_unstable(self._producers.first_unstable, self._log_start, next_offset)
-        self.log.add_snapshot_steps(self._found)
+        self.log.add_snapshot_steps(self._found, self._log_start, next_offset)
         self._loaded = True
 
     def report_snapshots(self, report: ReportSnapshot) -> None:
