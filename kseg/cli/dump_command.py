@@ -229,7 +229,7 @@ class _Dump:
             self._write_rows(rows, out, replace(view, continued=not first))
             out.flush()
 
-        follower = follow.Follower(self._asked.paths, self._show_rest, note)
+        follower = follow.Follower(self._asked.paths, self._show_rest, note, self._request.logs.forget)
         if self._asked.last:
             self._begin_with_last(follower, self._asked.last)
         found = self._outcome.counted(follower.rows())

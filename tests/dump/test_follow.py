@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -22,6 +23,7 @@ from tests.support.cleaned_log import CleanedLog
 from tests.support.cli import kseg
 from tests.support.fixtures import SEGMENTS
 from tests.support.following import following, offsets
+from tests.support.transactional_logs import ABORT, COMMIT, CONTROL, TRANSACTIONAL, batch
 from tests.support.writer import Writer
 
 pytestmark = pytest.mark.slow
@@ -145,6 +147,31 @@ def test_a_truncated_log_is_reported(tmp_path: Path) -> None:
     assert shown == [(0, whole), (whole // 3, whole // 3 * 2)]
     assert reported == [
         f"{writer.path}: truncated from {whole:,} to {whole // 3:,} bytes: rows after that byte no longer exist"
+    ]
+
+
+def test_a_truncation_removes_the_markers(tmp_path: Path) -> None:
+    """The state of a transaction is that of the log as it is now: a new leader can have another marker for it."""
+    path = tmp_path / "t-0" / f"{0:020}.log"
+    path.parent.mkdir()
+    kept, second = (batch(at, at, [(at, b"key", b"value")], TRANSACTIONAL, 5, 0, at) for at in range(2))
+
+    def marker(offset: int, kind: int) -> bytes:
+        record = (offset, struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 0))
+        return batch(offset, offset, [record], TRANSACTIONAL | CONTROL, 5, 0)
+
+    path.write_bytes(kept + second + marker(2, ABORT))
+    with following("--deep", "--no-control", "--format", "jsonl", path.parent) as (_, lines):
+        before = [json.loads(lines.get(timeout=300)) for _ in range(2)]
+        os.truncate(path, len(kept))
+        time.sleep(1)
+        with path.open("ab") as out:
+            out.write(second + marker(2, COMMIT))
+        after = json.loads(lines.get(timeout=300))
+    assert [(row["offset"], row["transaction_state"]) for row in (*before, after)] == [
+        (0, "aborted"),
+        (1, "aborted"),
+        (1, "committed"),
     ]
 
 

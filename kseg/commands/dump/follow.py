@@ -15,6 +15,7 @@ from itertools import chain, takewhile, zip_longest
 from typing import Any
 
 from kseg.commands.dump.dump_items import FileStart
+from kseg.findings import do_nothing
 from kseg.format.record.layout import RECORD_BATCH_OVERHEAD
 from kseg.format.segment.segment_reader import batch_at, read_range
 from kseg.format.sidefiles.log_end import LogEnd, last_valid_batch
@@ -48,14 +49,21 @@ class Follower:
     """Follows the segments of paths, those of each partition in their order.
 
     ``show`` returns the rows of the bytes ``start`` to ``end`` of a file, a FileStart first; ``tell`` prints a message.
+    ``replaced`` is called when bytes that were read are no longer there: what was read of them, such as markers of
+    transactions, is of the past.
     """
 
     def __init__(
-        self, paths: Sequence[str], show: Callable[[str, int, int], Iterator[Any]], tell: Callable[[str], None]
+        self,
+        paths: Sequence[str],
+        show: Callable[[str, int, int], Iterator[Any]],
+        tell: Callable[[str], None],
+        replaced: Callable[[], None] = do_nothing,
     ) -> None:
         self._paths = paths
         self._show = show
         self._tell = tell
+        self._replaced = replaced
         self._paths_of: dict[str, list[str]] = {}
         self._written: defaultdict[str, _Written] = defaultdict(_Written)
         self._shown = ""
@@ -116,9 +124,12 @@ class Follower:
         """
         size, base, end = stamp[0], base_offset_of(path) or 0, written.end
         if (path, stamp[2]) != (written.path, written.inode):
-            new = base > written.base_offset or not written.path
-            return LogEnd(base, 0) if new else last_valid_batch(path, size, below=end.offset)
+            if base > written.base_offset or not written.path:
+                return LogEnd(base, 0)
+            self._replaced()
+            return last_valid_batch(path, size, below=end.offset)
         if size < end.position:
+            self._replaced()
             self._tell(
                 f"{path}: truncated from {end.position:,} to {size:,} bytes: rows after that byte no longer exist"
             )
@@ -128,6 +139,7 @@ class Follower:
             return end
         if last_valid_batch(path, end.position).position == end.position:
             return end  # a batch that is incomplete or damaged
+        self._replaced()
         self._tell(f"{path}: truncated and written again: rows below offset {end.offset} can be others now")
         return last_valid_batch(path, size, below=end.offset)
 

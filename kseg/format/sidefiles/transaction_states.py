@@ -77,6 +77,10 @@ class TransactionLogs:
             self._ids = log_dir, TransactionalIds(log_dir)
         return SegmentTransactions(log, path, self._stable_offsets.get(folder, INT64_MAX), self._ids[1])
 
+    def forget(self) -> None:
+        """Forget the markers that were read: a log was truncated, or its segments were replaced."""
+        self._log = None
+
     def __repr__(self) -> str:
         return f"TransactionLogs({dict(self._stable_offsets)})"
 
