@@ -11,13 +11,21 @@ import os
 from pathlib import Path
 
 from kseg.commands.repair.kept_batches import unplaced_path
-from kseg.commands.repair.repair_losses import RepairResult, ReportLine, SegmentRepair, all_lost, report_emptied
+from kseg.commands.repair.repair_losses import (
+    RepairResult,
+    ReportLine,
+    SegmentRepair,
+    all_lost,
+    report_emptied,
+    report_lost_end,
+)
 from kseg.commands.repair.repaired_checkpoints import write_log_starts
 from kseg.commands.repair.repaired_partition import PartitionRepair
 from kseg.commands.repair.repaired_segment import RepairPlan, repair_segment
 from kseg.errors import NotASegmentError, UsageError
 from kseg.findings import do_nothing
-from kseg.format.sidefiles.named_ends import ALL_ZEROS, indexed_end, is_all_zeros
+from kseg.format.sidefiles.indexed_ends import indexed_end
+from kseg.format.sidefiles.named_ends import ALL_ZEROS, is_all_zeros
 from kseg.format.sidefiles.registry import check_not_side_file
 from kseg.format.storage import remote_outputs
 from kseg.format.storage.atomic_write import check_absent, whole_files
@@ -96,9 +104,11 @@ def _at_url(result: RepairResult, staged: str, target: str) -> RepairResult:
 
 def _repair_alone(source: str, target: Path, plan: RepairPlan, report: ReportLine, progress: Progress) -> SegmentRepair:
     """Repair a single segment. A file without batches is not written."""
+    base = base_offset_of(source)
+    proved = -1 if base is None or plan.indexes_only else indexed_end(source, base)
     try:
         if plan.dry_run:
-            return _with_emptied(repair_segment(source, target, plan, report, progress), plan, report)
+            return _with_lost_end(repair_segment(source, target, plan, report, progress), proved, report)
         # An unchanged log keeps its transaction index.
         others = () if plan.indexes_only else (txn_index_path(target), unplaced_path(target))
         indexes = (*index_paths(target), *others)
@@ -107,7 +117,7 @@ def _repair_alone(source: str, target: Path, plan: RepairPlan, report: ReportLin
         with whole_files(target, replace=plan.force, obsolete=indexes, owned_as=Path(source)) as folder:
             done = repair_segment(source, folder / target.name, plan, report, progress)
         done.target = str(target)
-        return _with_emptied(done, plan, report)
+        return _with_lost_end(done, proved, report)
     except NotASegmentError as error:
         if plan.indexes_only or base_offset_of(source) is None or not os.path.exists(source):
             raise
@@ -115,11 +125,13 @@ def _repair_alone(source: str, target: Path, plan: RepairPlan, report: ReportLin
         return all_lost(Path(source), (base_offset_of(source) or 0, None), why, report)
 
 
-def _with_emptied(done: SegmentRepair, plan: RepairPlan, report: ReportLine) -> SegmentRepair:
-    """Return the result; if the segment is empty, report the loss that its indexes prove."""
-    base = base_offset_of(done.source)
-    if base is not None and not plan.indexes_only and os.path.exists(done.source) and not os.path.getsize(done.source):
-        report_emptied(done, base, indexed_end(done.source, base), None, report)
+def _with_lost_end(done: SegmentRepair, proved: int, report: ReportLine) -> SegmentRepair:
+    """Return the result of a single segment with the loss that its indexes prove: they show the log end ``proved``."""
+    base = base_offset_of(done.source) or 0
+    if done.last_offset is None and not done.bytes_before:
+        report_emptied(done, base, proved, None, report)
+    else:
+        report_lost_end(done, base if done.last_offset is None else done.last_offset + 1, -1, proved, report)
     return done
 
 

@@ -338,9 +338,26 @@ def no_batch(end: int) -> str:
     return f"the file has no batch, but its indexes or a producer snapshot show that the log reached offset {end - 1}"
 
 
-def reached(end: int) -> str:
+def reached(end: int, shown: str = "a producer snapshot shows") -> str:
     """Return the evidence for lost offsets before the log end ``end``."""
-    return f"a producer snapshot shows that the log reached offset {end - 1}"
+    return f"{shown} that the log reached offset {end - 1}"
+
+
+def report_lost_end(last: SegmentRepair, end: int, snapshots: int, indexed: int, report: ReportLine) -> None:
+    """Report the offsets after the last batch that side files prove, but those of lost ranges at the end.
+
+    ``end`` is the log end of the result, ``snapshots`` that of producer snapshots, ``indexed`` that of the indexes. A broker
+    that truncates a log removes the snapshots after its end (``ProducerStateManager.truncateAndReload``).
+    """
+    end, proved = max(end, last.lost_end), max(snapshots, indexed)
+    if proved <= end:
+        return
+    begin = last.bytes_before - last.zeros
+    why = reached(proved) if snapshots == proved else reached(proved, "its indexes show")
+    report(LostRange(last.source, begin, last.bytes_before, end, proved - 1, "lost-bytes", why))
+    last.lost_ranges, last.lost_to = last.lost_ranges + 1, last.bytes_before
+    if last.first_lost_offset is None:
+        last.first_lost_offset = end
 
 
 def report_emptied(empty: SegmentRepair, base: int, end: int, ceiling: int | None, report: ReportLine) -> None:

@@ -20,8 +20,8 @@ from kseg.commands.repair.repair_losses import (
     SegmentRepair,
     all_lost,
     no_batch,
-    reached,
     report_emptied,
+    report_lost_end,
 )
 from kseg.commands.repair.repaired_checkpoints import EpochEvidence
 from kseg.commands.repair.repaired_segment import RepairPlan, repair_segment
@@ -31,8 +31,9 @@ from kseg.format.log_loader.loaded_files import RefusedError
 from kseg.format.record.columns import CRC_GOOD
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.checkpoints import stored_leader_epochs
+from kseg.format.sidefiles.indexed_ends import indexed_end
 from kseg.format.sidefiles.indexes import AbortedTransactions
-from kseg.format.sidefiles.named_ends import ALL_ZEROS, indexed_end, is_all_zeros
+from kseg.format.sidefiles.named_ends import ALL_ZEROS, is_all_zeros
 from kseg.format.sidefiles.registry import COPY, REBUILD, handling_of
 from kseg.format.storage.atomic_write import NewFile, check_absent, whole_folder, writing
 from kseg.format.storage.file_access import Progress
@@ -141,8 +142,10 @@ class PartitionRepair:
         stored = stored_leader_epochs(partition.path) or ()
         last_epoch = floor = -1
         places = _places(partition, self.plan)
+        snapshots, indexed = _end_of_snapshots(partition), -1
         if places and places[-1].order is not None and not self.plan.indexes_only:
-            places[-1] = replace(places[-1], named_end=_end_of_snapshots(partition))
+            indexed = indexed_end(str(partition.path / places[-1].name), -1)
+            places[-1] = replace(places[-1], named_end=snapshots)
         gaps = PartitionGaps(partition, self.plan.replicas)
         named = {place.target for place in places if place.order is not None}
         names = set(partition.names)
@@ -185,8 +188,8 @@ class PartitionRepair:
         for row in gaps.rows():
             collecting.report(row)
             self.result.missing.append(row)
-        if not self.plan.indexes_only:
-            collecting._report_lost_end(partition, segments)
+        if segments and not self.plan.indexes_only:
+            report_lost_end(segments[-1], _log_end(segments), snapshots, indexed, report)
         self.result.segments += segments
         if not self.plan.dry_run:
             self.result.open_transactions += [(target.name, *entry) for entry in txns.open.items()]
@@ -259,23 +262,6 @@ class PartitionRepair:
         """
         end = indexed_end(str(partition.path / place.name), base)
         return end if place.name != partition.logs[-1] else max(end, _end_of_snapshots(partition))
-
-    def _report_lost_end(self, partition: PartitionFolder, segments: list[SegmentRepair]) -> None:
-        """Report offsets after the last batch that a producer snapshot proves, but those of lost ranges at the end.
-
-        A broker that truncates a log removes the snapshots after its end (``ProducerStateManager.truncateAndReload``).
-        """
-        if not segments:
-            return
-        last, proved = segments[-1], _end_of_snapshots(partition)
-        end = max(_log_end(segments), last.lost_end)
-        if proved <= end:
-            return
-        begin, why = last.bytes_before - last.zeros, reached(proved)
-        self.report(LostRange(last.source, begin, last.bytes_before, end, proved - 1, "lost-bytes", why))
-        last.lost_ranges, last.lost_to = last.lost_ranges + 1, last.bytes_before
-        if last.first_lost_offset is None:
-            last.first_lost_offset = end
 
     def _is_preallocated(self, partition: PartitionFolder, place: SegmentPlace, base: int) -> bool:
         """Return whether a broker rolled the log to this segment of zeros, and has not written to it."""

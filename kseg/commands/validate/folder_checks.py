@@ -25,6 +25,7 @@ from kseg.format.log_loader.log_segment import DEFAULT_LIMITS, complete_swaps, d
 from kseg.format.log_loader.partition_files import Files
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.checkpoints import HARMLESS, checkpoint_offsets, walk_offset_checkpoint
+from kseg.format.sidefiles.indexed_ends import indexed_end
 from kseg.format.sidefiles.registry import belongs_to_partition
 from kseg.format.sidefiles.side_file_reading import positioned_entries_of
 from kseg.format.storage import local_files
@@ -154,7 +155,10 @@ class _FolderChecks:
         if file.framing or counts.batches or not counts.bytes or result.found != {"zero-tail"}:
             return
         log_dir = os.path.dirname(os.path.dirname(local_files.absolute(result.file)))
-        if known.get(HIGH_WATERMARKS, INT64_MAX) > (base_offset_of(result.file) or 0) and not is_in_use(log_dir):
+        base = base_offset_of(result.file) or 0
+        if indexed_end(result.file, base) > base:
+            return  # its indexes have entries for these zeros, with findings
+        if known.get(HIGH_WATERMARKS, INT64_MAX) > base and not is_in_use(log_dir):
             facts = {"bytes": counts.bytes}
             self._record_finding(result.file)(Finding("zero-segment", 0, counts.bytes, facts=facts))
 

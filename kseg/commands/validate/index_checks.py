@@ -24,6 +24,7 @@ from kseg.format.record.offset_evidence import LIMIT
 from kseg.format.segment.segment_reader import Window
 from kseg.format.sidefiles.index_columns import Columns
 from kseg.format.sidefiles.index_walks import IndexRun, offset_runs, time_runs
+from kseg.format.sidefiles.indexed_ends import has_zeros_at
 from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, StaleEntries, TimeEntry
 from kseg.format.sidefiles.side_file_reading import with_read_error
 from kseg.format.storage.naming import base_offset_of
@@ -123,19 +124,21 @@ class OffsetIndexCheck(_IndexCursor[OffsetEntry]):
         else:
             self._mismatch(at, entry, f"the batches before it end at offset {highest}")
 
-    def finish(self, row: int, size: int, highest: int | None, *, whole: bool) -> None:
+    def finish(self, row: int, end: int, size: int, highest: int | None, *, whole: bool) -> None:
         """Check the entries from ``row`` on, which no batch matched, and the last entry.
 
-        ``size`` is the end of the log in bytes, ``highest`` its largest offset, ``whole`` whether no bytes in it are lost.
+        ``end`` is the end of the log in bytes, ``highest`` its largest offset, ``whole`` whether no bytes in it are lost.
+        The file has ``size`` bytes, and zeros from ``end`` on. No entry for these is stale: a truncation cuts them off.
         """
         last = self._entry_before(row)
         left = past = False
         for at, entry in self._remaining(row):
             left = True
-            if entry.log_position >= size and not past:
-                if self._is_stale(at):
+            if entry.log_position >= end and not past:
+                if entry.log_position >= size and self._is_stale(at):
                     break
-                self._mismatch(at, entry, f"the log ends at byte {size}")
+                zeros = ", and only zeros follow" if end < size else ""
+                self._mismatch(at, entry, f"the log ends at byte {end}{zeros}")
                 past = True
         too_far = last is not None and highest is not None and last[1].offset > highest
         if whole and not left and last is not None and too_far and not self._is_stale(last[0]):
@@ -297,8 +300,10 @@ class IndexChecks:
         facts = watch.facts(size)
         # A broker may have appended to the segment since.
         grown = self._file.active and (local_size(self._file.path) or 0) > size
-        whole = not (grown or watch.damaged or watch.disorder) and watch.end == size
-        self._offsets.finish(watch.offset_row, INT64_MAX if grown else size, facts.last_offset, whole=whole)
+        zeros = not watch.damaged and has_zeros_at(self._file.path, watch.end, size)
+        whole = not (grown or watch.damaged or watch.disorder) and (zeros or watch.end == size)
+        end = INT64_MAX if grown else watch.end if zeros else size
+        self._offsets.finish(watch.offset_row, end, size, facts.last_offset, whole=whole)
         complete = whole and not watch.untimed and self._is_complete()
         latest = LargestTimestamps(watch.largest_timestamp, watch.indexed_timestamp) if complete else None
         self._times.finish(watch.time_row, facts.last_offset, whole=whole, latest=latest)

@@ -56,17 +56,6 @@ def named_ends(log: Path, *, checkpoints: bool = True) -> frozenset[int]:
     return frozenset(of_names[bisect_right(of_names, base) :]).union(end for end in ends if end > base)
 
 
-def indexed_end(path: str, base: int) -> int:
-    """Return the log end that the indexes of an empty segment prove, ``base`` for none.
-
-    A broker that truncates the log, or deletes its records, removes the index entries after its end, and the cleaner
-    writes new indexes.
-    """
-    indexed = [entry.offset for entry in index_reader.offset_entries(path)]
-    indexed += [entry.offset for entry in index_reader.time_entries(path)]
-    return max((base, *(offset + 1 for offset in indexed)))
-
-
 @lru_cache(maxsize=1)
 def _ends_by_name(folder: str, changed: int) -> list[int]:
     """Return the offsets in the names of a folder's snapshots and segments, in order. ``changed`` is its time of change.
