@@ -171,6 +171,23 @@ def test_a_lost_end_is_named_next_to_other_losses(tmp_path: Path) -> None:
     assert [(row["offset"], row["last_offset"]) for row in lost] == [(1, 1), (3, None)]
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize(("copied", "code"), [(1, 1), (2, 1), (3, 0)])
+def test_a_shorter_replica_proves_nothing_about_a_lost_end(
+    copied: int, code: int, swapped: bool, tmp_path: Path
+) -> None:
+    """Exit code 0 means that nothing was lost: bytes that no other replica has are, though a sound one ends before them."""
+    batches = [_batch([(n, b"k", b"v")]) for n in range(3)]
+    damaged = _replica(tmp_path / "a" / "t-0", batches[0], b"\xa5" * len(batches[1] + batches[2]))
+    shorter = _replica(tmp_path / "b" / "t-0", *batches[:copied])
+    folders = (shorter, damaged) if swapped else (damaged, shorter)
+    found, lost, records = _repair(*folders, tmp_path / "t-0")
+    assert (found, sorted(records)) == (code, [*range(copied)])
+    assert [(row["file"], row["offset"], row["last_offset"]) for row in lost] == [
+        (str(damaged / f"{0:020}.log"), None, None)
+    ] * code
+
+
 def test_undamaged_replicas_that_were_compacted_lose_nothing(tmp_path: Path) -> None:
     """Compaction alone is no loss: exit code 0 if no replica lost a batch where records are missing."""
     cleaned = _replica(tmp_path / "a" / "t-0", _batch(_DELETION[1:], 2), _batch(_LAST))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -125,6 +126,19 @@ class DamagedReplica:
             low, high = self.lost_offsets(loss)
             if low <= last and (high is None or first <= high) and not self.is_other_history(loss):
                 yield loss
+
+    def end_of_unknown_offsets(self) -> list[LostRange]:
+        """Return its losses after its last batch whose last offsets nothing shows, none if that batch does not count."""
+        rows = [loss for loss in self.losses if loss.last_offset is None and self.offsets_of(loss.file)[1] is None]
+        if not rows or self.history_end is not None:
+            return []
+        last = deque(self.batches(), 1)
+        end = (base_offset_of(last[0].path.name) or 0, self._source_position(last[0])) if last else (0, 0)
+        return [row for row in rows if (base_offset_of(row.file) or 0, row.position) >= end]
+
+    def bytes_from(self, offset: int) -> int:
+        """Return the size of its batches from an offset on."""
+        return sum(batch.size for batch in self.batches() if batch.base_offset >= offset)
 
     def is_other_history(self, loss: LostRange) -> bool:
         """Return whether a loss is of batches that do not count anyway."""

@@ -17,6 +17,7 @@ from kseg.commands.repair.damaged_replicas import DamagedReplica
 from kseg.commands.repair.repair_losses import LostOffsets, LostRange
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.writer.output_guards import PartitionFolder
+from kseg.text import count_of
 
 
 @dataclass(slots=True)
@@ -51,12 +52,26 @@ def lost_ranges(replicas: Sequence[DamagedReplica], missing: RecordGaps) -> list
     beyond = max((loss.last_offset for loss in after_end if loss.last_offset is not None), default=-1)
     ranges = [*missing.ranges, *([(missing.end, beyond)] if beyond >= missing.end else [])]
     found = [row for first, last in ranges for row in _lost_between(replicas, missing, first, last)]
-    # Bytes at the end of the first replica whose offsets nothing shows, and after which no replica has a batch.
-    unknown = (loss for loss in leader.losses if loss.last_offset is None and leader.offsets_of(loss.file)[1] is None)
-    if leader.end >= max(replica.end for replica in replicas):
-        named = {(row.file, row.position) for row in found}
-        found += [loss for loss in unknown if (loss.file, loss.position) not in named][-1:]
+    found += _unknown_end(replicas, [leader] if beyond >= missing.end else same, found)
     return [*found, *_lost_epoch(replicas, found, missing.end)]
+
+
+def _unknown_end(
+    replicas: Sequence[DamagedReplica], own: Sequence[DamagedReplica], others: Sequence[LostRange]
+) -> list[LostRange]:
+    """Return the lost bytes after the last batch of one of ``own`` whose offsets nothing shows, if there are any.
+
+    Replicas have the same batches, so these bytes are lost unless another replica has as many after that batch. A replica
+    that ends there proves nothing: it has copied less. ``others`` are the other losses.
+    """
+    named = {(row.file, row.position) for row in others}
+    for replica in own:
+        rows = [row for row in replica.end_of_unknown_offsets() if (row.file, row.position) not in named]
+        copied = max(one.bytes_from(replica.end) for one in replicas) if rows else 0
+        if sum(row.end - row.position for row in rows) > copied:
+            why = f"; the other replicas have only {count_of(copied, 'byte')} of batches there" if copied else ""
+            return [replace(rows[-1], why=rows[-1].why + why)]
+    return []
 
 
 def _lost_epoch(replicas: Sequence[DamagedReplica], others: Sequence[LostRange], end: int) -> Iterator[LostRange]:
