@@ -10,13 +10,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
+from operator import itemgetter
 
 from kseg.format.log_loader.loaded_files import RefusedError
 from kseg.format.log_loader.log_segment import LogSegment
 from kseg.format.log_loader.partition_files import File, Files, offset_of
 from kseg.format.log_loader.plan import FORGET, NOTHING_LOST, Lost, Step, loss_of_range
 from kseg.format.log_loader.producers import Producers
-from kseg.format.storage.naming import is_log
+from kseg.format.storage.naming import base_offset_of
 from kseg.text import count_of
 
 
@@ -30,9 +31,9 @@ class LoadingLog:
     def __init__(self, files: Files, log_start: int) -> None:
         self.files = files
         self._log_start = log_start
-        name = max(filter(is_log, files), default=None)
         # The newest segment before the start: path, size and base offset.
-        self._newest = None if name is None else (files[name].path, files[name].size, offset_of(name))
+        named = ((base, files[name]) for name in files if (base := base_offset_of(name)) is not None)
+        self._newest = max(((base, one.path, one.size) for base, one in named), default=None, key=itemgetter(0))
         self.segments: dict[int, LogSegment] = {}
         self.steps: list[Step] = []
         self.at_work: str | None = None
@@ -49,7 +50,7 @@ class LoadingLog:
     @cached_property
     def _usable_from(self) -> int:
         """The log start, 0 if the log does not reach it: a checkpoint with a wrong offset costs all records."""
-        path, size, base = self._newest or (None, 0, 0)
+        base, path, size = self._newest or (0, None, 0)
         if path is None or not self._log_start:
             return 0
         last = None if base >= self._log_start else loss_of_range(path, 0, size).last_offset
