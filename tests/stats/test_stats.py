@@ -183,6 +183,15 @@ def test_levels_add_up(tmp_path: Path) -> None:
     assert log_dir["legacy_segments"] == len(list((SEGMENTS / "0.10.2.2-v1-gzip-segments").glob("*.log")))
 
 
+def test_a_folder_that_is_not_in_use_counts_in_its_log_directory(tmp_path: Path) -> None:
+    """It needs space until the broker deletes it."""
+    for folder in ("orders-0", f"orders-1.{'0' * 32}-delete", "orders-2"):
+        (tmp_path / folder).mkdir()
+        write(tmp_path / folder, batch(0, NOW))
+    *_, log_dir, of_all = counted(tmp_path)
+    assert (log_dir["level"], log_dir["segments"], of_all["segments"]) == ("log_dir", 3, 3)
+
+
 def test_paths_in_any_order_make_one_partition() -> None:
     """The shell's order of paths mixes folders: a partition is one sum."""
     folders = (SEGMENTS / "4.3.0-v2-none-segments", SEGMENTS / "2.8.2-v2-zstd")

@@ -6,7 +6,6 @@ Shallow counts come from headers alone; numbers that headers do not have are Non
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -16,11 +15,10 @@ from kseg.commands.stats.totals import Stats
 from kseg.findings import do_nothing
 from kseg.format.segment.several_processes import Job, parts_of_files
 from kseg.format.storage.file_access import Progress
+from kseg.format.storage.naming import partition_of
 from kseg.format.storage.segment_files import SegmentFile, size_of
 from kseg.format.storage.source import STDIN
 from kseg.results import Settings
-
-_PARTITION_NAME = re.compile(r".+-\d+$")
 
 
 def stats_of(
@@ -79,7 +77,8 @@ def folders_of(path: str) -> tuple[str | None, str | None]:
     if path == STDIN:
         return None, None
     partition = os.path.dirname(path) or "."
-    return (os.path.dirname(partition) or ".") if _PARTITION_NAME.match(partition) else None, partition
+    is_partition = partition_of(os.path.basename(partition)) is not None
+    return (os.path.dirname(partition) or ".") if is_partition else None, partition
 
 
 def _folders(one: SegmentStats) -> tuple[str | None, str | None]:
