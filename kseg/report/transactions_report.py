@@ -297,6 +297,8 @@ def partition_text(item: PartitionTransactions) -> str:
 def _duration(milliseconds: int | None) -> str:
     if milliseconds is None:
         return ""
+    if milliseconds < 0:
+        return "in the future"
     seconds = milliseconds // 1000
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:

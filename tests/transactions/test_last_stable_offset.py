@@ -12,6 +12,7 @@ import pytest
 import kseg as library
 from kseg.commands.transactions import PartitionTransactions, Transaction
 from kseg.format.sidefiles.producer_snapshot import ProducerState, packed
+from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.cli import kseg_here as kseg
 from tests.support.transactional_logs import ABORT, COMMIT, CONTROL, TRANSACTIONAL, batch
 
@@ -136,6 +137,20 @@ def test_missing_offsets_after_an_open_transaction_are_lost(lost: str, tmp_path:
     (folder / f"{13:020}.snapshot").write_bytes(snapshot(3, 3))
     (one,), partition = of(folder)
     assert (one.state, partition.last_stable_offset) == ("hanging", 3)
+
+
+def test_a_timestamp_in_the_future_has_no_age(tmp_path: Path) -> None:
+    """A producer's clock can be wrong: the table says so, instead of a negative age."""
+    later = build_batch(
+        [PlainRecord(0, value=b"value", timestamp=4_000_000_000_000)],
+        base_offset=0,
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    folder = write(tmp_path / "pay-0", {0: [later]})
+    assert "in the future" in kseg("transactions", folder).stdout
 
 
 def test_missing_offsets_before_an_open_transaction_are_compaction(tmp_path: Path) -> None:
