@@ -730,3 +730,10 @@ def test_a_deleted_snapshot_has_its_reason(tmp_path: Path) -> None:
         20: "its offset is above the log end 10",
         8: "no segment starts there, or the file cannot be read",
     }
+
+
+def test_a_number_that_is_no_offset_is_refused_in_the_plan(tmp_path: Path) -> None:
+    """The plan has the reason, instead of an error: a broker stops at a name with a number above 64 bits."""
+    folder = partition_of_ten(tmp_path, 5, 2)
+    (folder / "18446744073709551616.log").touch()
+    assert any(row.get("action") in FAILURES for row in rows(folder))
