@@ -24,14 +24,18 @@ def marker(offset: int, producer: int, *, commits: bool) -> bytes:
 
 
 def repaired(folder: Path, *batches: bytes, index: bytes = b"") -> str:
-    """Repair a log, and return what the command says."""
+    """Repair a log, and return what the command says. A dry run says the same of transactions."""
     source = folder / "orders-0"
     source.mkdir()
     (source / f"{0:020}.log").write_bytes(b"".join(batches))
     if index:
         (source / f"{0:020}.txnindex").write_bytes(index)
+    dry = invoke("repair", "--dry-run", source, folder / "new")
     done = invoke("repair", source, folder / "new")
-    assert done.exit_code == 1
+    assert done.exit_code == dry.exit_code == 1
+    assert [line for line in dry.stderr.splitlines() if "producer" in line] == [
+        line for line in done.stderr.splitlines() if "producer" in line
+    ]
     return " ".join(done.stderr.split())
 
 

@@ -941,6 +941,20 @@ def test_a_dry_run_writes_nothing(partition: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_a_dry_run_refuses_what_the_repair_refuses(log_dir: Path, tmp_path: Path) -> None:
+    """A dry run shows what the repair does: of two replicas without DST, the second is an existing DST for both."""
+    copied = tmp_path / "copied"
+    shutil.copytree(log_dir / "orders-1", copied / "orders-1")
+    for part in ("orders-1", ""):
+        paths = log_dir / part, copied / part
+        wet, dry = run(*paths), run("--dry-run", *paths)
+        assert (wet.exit_code, dry.exit_code) == (2, 2), dry.stdout
+        assert "exists: add --force" in dry.stderr
+        assert dry.stderr == wet.stderr
+        assert run("--dry-run", "--force", *paths).exit_code in (0, 1)
+        assert run("--dry-run", paths[0]).exit_code in (0, 1)
+
+
 def test_only_the_indexes(partition: Path, tmp_path: Path) -> None:
     """--indexes-only leaves the log unchanged, and names what it does not copy."""
     out = tmp_path / "out-0"

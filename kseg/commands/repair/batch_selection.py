@@ -9,7 +9,7 @@ epochs; each becomes that of an adjacent batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO
 
 from kseg.commands.repair.kept_batches import CopiedBatches, KeptBatches, UnplacedBatches, has_readable_records
@@ -42,6 +42,7 @@ class SegmentSalvage:
     ``ceiling`` is the first offset of the next segment, or the first offset without a 32-bit relative offset. ``place`` is
     the segment's place in its partition. With ``salvage_records``, a batch with a right CRC and a fault in its records is
     replaced by a batch with the records before the fault. The other valid batches are written to ``unplaced``.
+    ``after_window`` is called with each window, in which the batches of the result are selected.
     """
 
     def __init__(
@@ -57,7 +58,9 @@ class SegmentSalvage:
         place: SegmentPlace | None = None,
         epochs: EpochEvidence = NO_EVIDENCE,
         unplaced: IO[bytes] | None = None,
+        after_window: Callable[[Window], object] = do_nothing,
     ) -> None:
+        self._after_window = after_window
         self.findings = BatchFindings(tally.source, policy)
         self._tally = tally
         self._limits = limits
@@ -88,6 +91,7 @@ class SegmentSalvage:
         reader = SegmentReader(source, report=self.findings, by_name=False)
         for window in self._checked_chunks(reader, order):
             self._kept.write(window)
+            self._after_window(window)
             progress(reader.position - done)
             done = reader.position
         progress(reader.position - done)

@@ -8,6 +8,7 @@ The source is only read. The result is validated before it is published, and its
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from kseg.commands.repair.kept_batches import unplaced_path
@@ -66,6 +67,8 @@ def repair(
         with remote_outputs.staged_result(target) as staged:
             return _at_url(repair(source, str(staged), plan, report, progress), str(staged), target)
     output_path = target_path(source if target is None else target)
+    if target is None:
+        plan = replace(plan, force=True)  # there is no DST that can exist
     check_regular(source)
     if target is not None:
         check_dst(source, output_path, target, force=plan.force, keeps_log=plan.indexes_only)
@@ -107,13 +110,13 @@ def _repair_alone(source: str, target: Path, plan: RepairPlan, report: ReportLin
     base = base_offset_of(source)
     proved = -1 if base is None or plan.indexes_only else indexed_end(source, base)
     try:
-        if plan.dry_run:
-            return _with_lost_end(repair_segment(source, target, plan, report, progress), proved, report)
         # An unchanged log keeps its transaction index.
         others = () if plan.indexes_only else (txn_index_path(target), unplaced_path(target))
         indexes = (*index_paths(target), *others)
         if not plan.force:
             check_absent([*(() if plan.indexes_only else (target,)), *indexes])
+        if plan.dry_run:
+            return _with_lost_end(repair_segment(source, target, plan, report, progress), proved, report)
         with whole_files(target, replace=plan.force, obsolete=indexes, owned_as=Path(source)) as folder:
             done = repair_segment(source, folder / target.name, plan, report, progress)
         done.target = str(target)

@@ -69,11 +69,11 @@ class PartitionRepair:
 
     def repair(self, partition: PartitionFolder, target: Path) -> None:
         plan = self.plan
+        if not plan.force:
+            check_absent([target])
         if plan.dry_run:
             self._repair_logs(partition, target, target)
             return
-        if not plan.force:
-            check_absent([target])
         check_replaceable([partition], [target])
         check_earlier_result(target)
         if plan.indexes_only and target.is_dir() and PartitionFolder(target).logs:
@@ -191,10 +191,9 @@ class PartitionRepair:
         if segments and not self.plan.indexes_only:
             report_lost_end(segments[-1], _log_end(segments), snapshots, indexed, report)
         self.result.segments += segments
-        if not self.plan.dry_run:
-            self.result.open_transactions += [(target.name, *entry) for entry in txns.open.items()]
-            indexes = [partition.path / name for name in partition.names if name.endswith(".txnindex")]
-            self.result.uncertain_transactions += [f"{target.name}: {one}" for one in ended.uncertain(losses, indexes)]
+        self.result.open_transactions += [(target.name, *entry) for entry in txns.open.items()]
+        indexes = [partition.path / name for name in partition.names if name.endswith(".txnindex")]
+        self.result.uncertain_transactions += [f"{target.name}: {one}" for one in ended.uncertain(losses, indexes)]
         return segments
 
     def _without_batches(

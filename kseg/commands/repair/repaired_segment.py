@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -87,10 +87,13 @@ def repair_segment(
     """
     tally = SegmentRepair(source, str(target))
     if plan.dry_run:
+        unwritten = _IndexWriter(tally, io.BytesIO(), io.BytesIO(), plan.index_interval)
+        if txns is not None:
+            unwritten.follow(txns, io.BytesIO())
         if plan.indexes_only:
-            _check_source(tally, _IndexWriter(tally, io.BytesIO(), io.BytesIO(), plan.index_interval), plan, progress)
+            _check_source(tally, unwritten, plan, progress)
         else:
-            _salvage(None, None, tally, plan, report, place, progress, epochs)
+            _salvage(None, None, tally, plan, report, place, progress, epochs, unwritten.follow_window)
         return tally
     indexes = index_paths(target)
     transactions = txn_index_path(target)
@@ -138,10 +141,11 @@ def _salvage(
     place: SegmentPlace | None,
     progress: Progress,
     epochs: EpochEvidence,
+    after_window: Callable[[Window], object] = do_nothing,
 ) -> CopiedBatches | None:
     """Write the valid batches of a segment; return them if none was changed (``SegmentSalvage.copied``).
 
-    Those that the result can't have are written to ``others``.
+    Those that the result can't have are written to ``others``. ``after_window`` is that of ``SegmentSalvage``.
     """
     name = tally.source if place is None else tally.target
     limits = check_settings(name, Settings(policy=plan.errors))
@@ -159,7 +163,7 @@ def _salvage(
     salvage = SegmentSalvage(
         out, tally, limits, plan.errors, ceiling, report_at_source,
         salvage_records=plan.salvage_records, place=place, epochs=epochs,
-        unplaced=None if others is None else others.file,
+        unplaced=None if others is None else others.file, after_window=after_window,
     )  # fmt: skip
     for one in order.moved:
         tally.mended += 1
@@ -231,6 +235,10 @@ class _IndexWriter:
     def append_window(self, window: Window) -> None:
         """Index the next batches, of which only the markers of transactions are decoded. Raises KsegError."""
         self._append(window.batches, 0, window.batches.count)
+        self.follow_window(window)
+
+    def follow_window(self, window: Window) -> None:
+        """Follow the transactions of the next selected batches, without other indexes. Raises KsegError."""
         if self._txns is not None:
             self._follow_events(window.batches, transaction_events(window, self._opener))
 
