@@ -188,6 +188,18 @@ def test_a_shorter_replica_proves_nothing_about_a_lost_end(
     ] * code
 
 
+def test_two_replicas_together_have_a_lost_end(tmp_path: Path) -> None:
+    """All batches after the end of a damaged replica are in the result, each from another replica: nothing is lost."""
+    batches = [_batch([(n, b"k", b"v")]) for n in range(3)]
+    damaged = _replica(tmp_path / "a" / "t-0", batches[0], b"\xa5" * len(batches[1] + batches[2]))
+    others = [
+        _replica(tmp_path / "b" / "t-0", batches[0], batches[1]),
+        _replica(tmp_path / "c" / "t-0", batches[0], _broken(batches[1]), batches[2]),
+    ]
+    code, lost, found = _repair(damaged, *others, tmp_path / "t-0")
+    assert (code, lost, sorted(found)) == (0, [], [0, 1, 2])
+
+
 def test_undamaged_replicas_that_were_compacted_lose_nothing(tmp_path: Path) -> None:
     """Compaction alone is no loss: exit code 0 if no replica lost a batch where records are missing."""
     cleaned = _replica(tmp_path / "a" / "t-0", _batch(_DELETION[1:], 2), _batch(_LAST))

@@ -136,10 +136,6 @@ class DamagedReplica:
         end = (base_offset_of(last[0].path.name) or 0, self._source_position(last[0])) if last else (0, 0)
         return [row for row in rows if (base_offset_of(row.file) or 0, row.position) >= end]
 
-    def bytes_from(self, offset: int) -> int:
-        """Return the size of its batches from an offset on."""
-        return sum(batch.size for batch in self.batches() if batch.base_offset >= offset)
-
     def is_other_history(self, loss: LostRange) -> bool:
         """Return whether a loss is of batches that do not count anyway."""
         if self.history_end is None or loss in self.left_out:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import merge
+from itertools import groupby
 from pathlib import Path
 
 from kseg.commands.repair.damaged_replicas import DamagedReplica
@@ -61,17 +63,24 @@ def _unknown_end(
 ) -> list[LostRange]:
     """Return the lost bytes after the last batch of one of ``own`` whose offsets nothing shows, if there are any.
 
-    Replicas have the same batches, so these bytes are lost unless another replica has as many after that batch. A replica
-    that ends there proves nothing: it has copied less. ``others`` are the other losses.
+    Replicas have the same batches, so these bytes are lost unless the other replicas have as many after that batch. A
+    replica that ends there proves nothing: it has copied less. ``others`` are the other losses.
     """
     named = {(row.file, row.position) for row in others}
     for replica in own:
         rows = [row for row in replica.end_of_unknown_offsets() if (row.file, row.position) not in named]
-        copied = max(one.bytes_from(replica.end) for one in replicas) if rows else 0
+        copied = _bytes_from(replicas, replica.end) if rows else 0
         if sum(row.end - row.position for row in rows) > copied:
             why = f"; the other replicas have only {count_of(copied, 'byte')} of batches there" if copied else ""
             return [replace(rows[-1], why=rows[-1].why + why)]
     return []
+
+
+def _bytes_from(replicas: Sequence[DamagedReplica], offset: int) -> int:
+    """Return the size of the batches from an offset on that at least one replica has."""
+    ordered = merge(*(replica.batches() for replica in replicas), key=lambda batch: batch.base_offset)
+    groups = groupby(ordered, key=lambda batch: batch.base_offset)
+    return sum(next(group).size for first, group in groups if first >= offset)
 
 
 def _lost_epoch(replicas: Sequence[DamagedReplica], others: Sequence[LostRange], end: int) -> Iterator[LostRange]:
