@@ -62,6 +62,7 @@ def test_equal_offsets_in_the_next_block_join_nothing(producer: int, tmp_path: P
     assert {(row["evidence"], row["strength"]) for row in used} == {("next block", "guess")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_extents_of_two_partitions_are_joined_by_guesses_only(seed: int, tmp_path: Path) -> None:
     """Two partitions with batches of equal sizes, in extents in random order: a group has batches of one, or a guess."""

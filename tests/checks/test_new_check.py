@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 #: Adds an error-level rule with a check that compares batches (sizes must not shrink to SMALL), and runs the commands.
 _PROGRAM = """
 import json, sys
@@ -89,6 +91,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_a_check_is_added_in_one_place(tmp_path: Path) -> None:
     """A command with a list of its own would accept, or write, what another command rejects."""
     for joins in ("join", "separate"):

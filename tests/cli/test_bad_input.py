@@ -129,6 +129,7 @@ def test_a_folder_without_permission(partly_readable: Path, command: str) -> Non
         assert all(any(f"{partly_readable}/{name}" in str(row) for row in rows) for name in ("orders-0", "orders-2"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("library", "arguments"),
     [

@@ -23,6 +23,7 @@ PARTITIONS = ("4.3.0-v2-none-segments", "4.3.0-v2-none-transactions", "0.10.2.2-
 HIGHEST = 1 << 31
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 def test_validate_does_not_state_offsets_of_broken_headers(tmp_path: Path) -> None:
     """No CRC covers the base offset: neither the place of a finding nor a range of missing offsets follows from it."""

@@ -71,6 +71,7 @@ def test_a_command_alone_says_what_it_expects(command: str, tmp_path: Path, monk
     assert expected.get(command, "Error: Missing argument '") in run.stderr
 
 
+@pytest.mark.slow
 def test_validate_alone_checks_the_current_folder(tmp_path: Path) -> None:
     """An operator stands in a log directory. The skipped files are named, also if nothing else is found."""
     partition = shutil.copytree(DAMAGED, tmp_path / "orders-0", ignore=shutil.ignore_patterns("expect.jsonl", "ORIGIN"))
@@ -86,6 +87,7 @@ def test_validate_alone_checks_the_current_folder(tmp_path: Path) -> None:
     assert "skipped 1 file (not Kafka files, or not in use): notes/notes.txt\n" in nothing.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fail_on", "code"), [("error", 0), ("warning", 0), ("info", 1), ("never", 0)])
 def test_fail_on_draws_the_line(fail_on: str, code: int) -> None:
     """--fail-on decides which severities cause exit code 1."""
@@ -93,6 +95,7 @@ def test_fail_on_draws_the_line(fail_on: str, code: int) -> None:
     assert kseg("validate", "--fail-on", fail_on, note).returncode == code
 
 
+@pytest.mark.slow
 def test_a_rule_can_be_weighed_otherwise() -> None:
     """--rule changes the severity of a finding, and with it the exit code."""
     assert kseg("validate", "--rule", "crc-mismatch=ignore", DAMAGED).returncode == 0
@@ -101,6 +104,7 @@ def test_a_rule_can_be_weighed_otherwise() -> None:
     assert kseg("validate", "--rule", "crc-missmatch=info", DAMAGED).returncode == 2
 
 
+@pytest.mark.slow
 def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path: Path) -> None:
     """An explicit option overrides settings file."""
     (tmp_path / "kseg.toml").write_text('fail-on = "never"\n[rule]\nzero-tail = "ignore"\n')
@@ -234,6 +238,7 @@ def test_standard_input_reads_as_a_file_does() -> None:
     assert kseg("validate", "-", stdin=PLAIN.read_bytes()).returncode == 0
 
 
+@pytest.mark.slow
 def test_contents_of_a_key_cannot_control_a_terminal(tmp_path: Path) -> None:
     """A value with escape sequences, bidi marks and C1 controls is printed as text in every format."""
     from kseg.format.writer.records_builder import PlainRecord, build_batch

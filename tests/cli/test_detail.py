@@ -30,6 +30,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", COMMANDS)
 def test_verbose_prints_more_and_quiet_less(line: str, home: Path, tmp_path: Path) -> None:
     def lines(*options: str) -> int:

@@ -192,6 +192,7 @@ def test_old_names_work_with_one_line(tmp_path: Path) -> None:
     assert kept == ["-o", "--top", "--", "--top"], "a value, and what follows --"
 
 
+@pytest.mark.slow
 def test_help_can_be_asked_for_a_word() -> None:
     """`kseg help`, of a command, and of a word in its options; a word that is not there is an error with the way out."""
     assert kseg("help", "dump").stdout == kseg("dump", "--help").stdout

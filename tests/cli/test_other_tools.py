@@ -131,6 +131,7 @@ def test_a_whole_line_is_answered_at_once(words: str, line: str) -> None:
     assert f": write\n  kseg {line}\n" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_command_of_another_tool(tmp_path: Path) -> None:
     """Also a path alone: the answer is the command that one begins with."""
     for word, ours in OTHER_COMMANDS.items():
@@ -166,6 +167,7 @@ def test_a_line_without_a_command_or_without_quotes(words: list[str], answer: li
     assert line_of(done.stderr) == answer
 
 
+@pytest.mark.slow
 def test_an_option_of_other_commands_is_named_with_them() -> None:
     """Not the most similar name of an option that does something else."""
     done = kseg("validate", "--since", "2h", FOLDER)

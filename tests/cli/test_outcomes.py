@@ -100,6 +100,7 @@ def test_nothing_read_is_not_success(tmp_path: Path) -> None:
     assert "1 partition not repaired" in repaired.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("time", ["--5", "²", "9" * 5000, "9" * 19, "0001-01-01T00:00:00+23:00x"])
 def test_a_time_that_is_none_is_wrong_usage(time: str) -> None:
     """A wrong time is an error with the expected notation."""

@@ -306,6 +306,7 @@ def test_a_pipe_or_a_device_is_written(kind: str, tmp_path: Path) -> None:
         os.close(reader)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["table", "jsonl", "csv", "html", "markdown", "junit", "sarif", "parquet", "arrow", "text", "hex"]
 )

@@ -466,6 +466,7 @@ def test_bombs(name: str, limit: int) -> None:
     assert kilobytes < 8 * 1024 + 2 * limit // 1024
 
 
+@pytest.mark.slow
 @on_linux
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_memory_peaks_near_the_output(codec: int) -> None:

@@ -764,6 +764,7 @@ def _rows_by_kafka(row: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "timestamp_type": kind}
 
 
+@pytest.mark.slow
 def test_chunks_are_let_go_without_the_collector(tmp_path: Path) -> None:
     """Memory stays constant: a chunk in a reference cycle would keep its payloads until a rare garbage collection."""
     gc.collect()

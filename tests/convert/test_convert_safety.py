@@ -154,6 +154,7 @@ def test_a_target_in_no_folder(tmp_path: Path) -> None:
         convert(str(source), str(tmp_path / "absent" / NAME), ConversionPlan.of("v0-to-v2"))
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_segment(tmp_path: Path) -> None:
     """Memory is constant for segments of any size."""
     peaks = []

@@ -41,6 +41,7 @@ def test_the_commands_that_it_prints_work_in_its_folder(tmp_path: Path) -> None:
         assert run.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["old", "none/new", "logs-0"])
 def test_it_writes_a_new_folder_only(name: str, tmp_path: Path) -> None:
     """An existing folder, one without a parent, and one in a broker's log directory are refused with one line."""

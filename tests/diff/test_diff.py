@@ -33,6 +33,7 @@ def ignored(file: str, finding: Finding) -> None:
 BASE = log(range(40))
 
 
+@pytest.mark.slow
 def test_segments_may_be_rolled_elsewhere(tmp_path: Path) -> None:
     """Brokers roll segments at different offsets: the content is still the same."""
     a, b = write(tmp_path / "a", BASE[:3], BASE[3:]), write(tmp_path / "b", BASE[:7], BASE[7:8], BASE[8:])
@@ -101,6 +102,7 @@ def test_a_replica_that_ends_earlier_or_starts_later_did_not_diverge(tmp_path: P
     assert differences(diff(b, a)[1]) == [("starts-later", "a", 0, 11), ("ends-earlier", "a", 32, 39)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("kept", [slice(0, 2), slice(3, None), slice(0, 0)])
 def test_messages_of_compressed_sets_that_one_lacks_are_counted(magic: int, kept: slice, tmp_path: Path) -> None:
@@ -193,6 +195,7 @@ def test_the_epoch_checkpoint_is_preferred_to_the_batches(tmp_path: Path) -> Non
     assert f"{b}/leader-epoch-checkpoint: checkpoint-malformed" in kseg("diff", a, b).stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base_offset", [3, -(1 << 63) + 30])
 def test_a_damaged_base_offset_starts_no_leader_epoch(base_offset: int, tmp_path: Path) -> None:
     """No CRC covers it. A broker's rules for a lower start would drop the epochs before it."""
@@ -277,6 +280,7 @@ def test_damage_in_both_is_not_called_identical(tmp_path: Path) -> None:
     assert (code, outcome["verdict"]) == (1, "damaged")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shallow", [False, True])
 def test_every_damaged_fixture_can_be_compared(shallow: bool) -> None:
     """Each fixture is compared with itself and with a valid log, on either side:
@@ -405,6 +409,7 @@ def test_a_follower_truncates_as_kip_101_and_279_say(
     assert truncation_offset(*lineages) == offset
 
 
+@pytest.mark.slow
 def test_the_verdict_comes_first(tmp_path: Path) -> None:
     """The first line says whether the replicas differ, from where on, and which one is damaged or lacks records."""
     a = write(tmp_path / "a", log(range(40)))
@@ -439,6 +444,7 @@ def test_replicas_without_a_batch_are_not_called_the_same_batches(tmp_path: Path
     assert done.stdout.startswith("identical: neither replica has a batch; `kseg validate` shows whether")
 
 
+@pytest.mark.slow
 def test_equal_differences_are_one_row(tmp_path: Path) -> None:
     """Ten holes are one row; -v lists them, -q lists none."""
     a = write(tmp_path / "a", log(range(40), size=1))

@@ -43,6 +43,7 @@ def batch_ends(log: Path) -> dict[int, int]:
         return {batch.last_offset + 1: batch.position + batch.size for batch in segment.batches()}
 
 
+@pytest.mark.slow
 def test_a_snapshot_says_what_the_log_before_it_says(tmp_path: Path) -> None:
     """Controllers write snapshots at other moments: copies that differ in each byte can say the same."""
     ends = batch_ends(REAL / LOG)

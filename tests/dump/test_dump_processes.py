@@ -82,6 +82,7 @@ def test_processes_write_what_one_process_writes(segment: Path, name: str) -> No
     assert out == kseg("dump", *options, "--jobs", "1", str(segment)).stdout.encode()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 @pytest.mark.parametrize(
     ("ending", "code", "message"),
@@ -166,6 +167,7 @@ def test_jobs_are_rejected_where_one_process_dumps(segment: Path, options: tuple
         assert kseg("dump", "--jobs", "1", *options, str(segment)).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("dump", "--deep"), ("grep", "v")], ids=lambda command: command[0])
 def test_a_segment_that_is_replaced_meanwhile_is_unread_and_not_damaged(
     segment: Path, command: tuple[str, ...], tmp_path: Path

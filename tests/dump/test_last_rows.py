@@ -87,6 +87,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> SegmentFile:
     return SegmentFile(str(path), listed=True)
 
 
+@pytest.mark.slow
 def test_only_the_end_of_a_log_is_read(large: SegmentFile) -> None:
     """The bytes that are read follow from the number of rows, not from the size of the log."""
     size, request = Path(large.path).stat().st_size, DumpRequest(True, RowFilter())

@@ -46,6 +46,7 @@ def test_the_rows_of_a_range_are_those_of_the_whole_file(tmp_path: Path) -> None
     assert found_by_index > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["dump --deep", "grep value"])
 def test_segments_that_cannot_have_the_offsets_are_not_read(tmp_path: Path, command: str) -> None:
     """The names show it. Damage of the others is not in the answer, and not in the exit code."""

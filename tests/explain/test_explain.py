@@ -148,6 +148,7 @@ def test_the_classes_are_those_of_kafka() -> None:
     assert {name for names in named for name in names} <= classes
 
 
+@pytest.mark.slow
 def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
     """An unknown, an empty and a missing file, and a folder without files, are one line and exit code 2."""
     (tmp_path / "empty").touch()
@@ -194,6 +195,7 @@ def _piped(data: bytes, *arguments: str) -> str:
     return subprocess.run(command, input=data, capture_output=True, check=True, timeout=300).stdout.decode()
 
 
+@pytest.mark.slow
 def test_standard_input_is_explained_like_the_file() -> None:
     """A segment, requests and an archive can come from a pipe."""
     for path, arguments in ((LOGS[0], ()), (REQUESTS[0], ("--as", "requests"))):

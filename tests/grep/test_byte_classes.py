@@ -14,6 +14,7 @@ from kseg.format.record.memory import MOST_PLACES, ByteClasses, find_classes
 _EVERY = "".join(map(chr, (*range(0x80, 0xD800), *range(0xE000, sys.maxunicode + 1))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expression", sorted(text for text, _ in CATEGORIES.values()))
 def test_a_category_has_the_first_bytes_of_all_its_characters(expression: str) -> None:
     """A missing byte would exclude records that match. Python's tables grow with Unicode."""

@@ -58,6 +58,7 @@ def test_keys_are_hashed_as_kafka_does(text: str, hashed: int) -> None:
     assert murmur2(text.encode()) == hashed % (1 << 32)
 
 
+@pytest.mark.slow
 def test_the_exit_code_is_that_of_grep(plain: Path) -> None:
     """A script asks with it whether there is a match; damage is reported, but it is not an error of the search."""
     assert kseg("grep", "k7", plain).returncode == 0
@@ -85,6 +86,7 @@ def test_the_text_has_a_line_per_record(plain: Path) -> None:
     assert [line.removeprefix(str(plain)) for line in lines] == ["-6-k6:value 6", ":7:k7:value 7", "-8-k8:value 8"]
 
 
+@pytest.mark.slow
 def test_the_context_of_the_last_match_is_whole(plain: Path) -> None:
     """As of ripgrep and GNU grep: also if the next records match, which are then context."""
     for options, shown in (
@@ -99,6 +101,7 @@ def test_the_context_of_the_last_match_is_whole(plain: Path) -> None:
     assert [row["matched"] for row in rows] == [["value"], None]
 
 
+@pytest.mark.slow
 def test_a_line_of_dashes_is_where_records_are_left_out(tmp_path: Path) -> None:
     """Not where compaction left a gap in the offsets. The groups are in several batches."""
     path = tmp_path / SEGMENT
@@ -181,6 +184,7 @@ def test_a_search_without_a_match_names_what_it_has_not_read(tmp_path: Path) -> 
     assert kseg("grep", "--key", "no such key", folder).stderr == "kseg: no match in 4 segments of 4 partitions\n"
 
 
+@pytest.mark.slow
 def test_a_partition_that_is_not_here_is_named(tmp_path: Path) -> None:
     """A broker has some of the partitions: "no match" would say nothing of the key, so the exit code is not 1."""
     folder = partitions(tmp_path, "orders", (1, 4, 5), total=6)
@@ -312,6 +316,7 @@ def test_a_path_that_is_not_one_is_refused(text: str) -> None:
         parse_json_path(text)
 
 
+@pytest.mark.slow
 def test_counts_files_and_matching_texts(plain: Path) -> None:
     """The short forms of the output are those of grep."""
     assert kseg("grep", "-c", "k7", plain).stdout == f"{plain}:2\n"

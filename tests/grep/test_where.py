@@ -132,6 +132,7 @@ def test_the_last_header_of_a_name_counts_and_each_one_with_the_option(tmp_path:
     assert kseg("grep", "--header", "source=web", "--header", "other=app", folder).returncode == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("condition", "message"),
     [
@@ -187,6 +188,7 @@ def test_half_of_a_surrogate_pair_ends_no_search(tmp_path: Path) -> None:
     assert [json.loads(row)["note"] for row in rows.stdout.splitlines()] == [None, "\ufffd", None]
 
 
+@pytest.mark.slow
 def test_only_the_partitions_of_a_condition_are_read(tmp_path: Path) -> None:
     """An unreadable file of another partition is not opened."""
     for number in range(300):

@@ -42,6 +42,7 @@ def test_hash_codes_of_java() -> None:
     assert Owner(CONSUMER_OFFSETS, "polygenelubricants").partition(50) == 0
 
 
+@pytest.mark.slow
 def test_one_group_of_many(tmp_path: Path) -> None:
     """Groups whose names begin alike, or are in other fields, are others."""
     write_commits(tmp_path / "__consumer_offsets-0", "g", "gg", "orders", "g")
@@ -79,6 +80,7 @@ def test_only_the_partition_of_the_group_is_read(tmp_path: Path) -> None:
     assert (run.returncode, "has a partition 2" in run.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_transactional_ids(tmp_path: Path) -> None:
     """The records of a broker."""
     folder = placed(TRANSACTION_STATE, tmp_path)

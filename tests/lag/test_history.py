@@ -366,6 +366,7 @@ def test_the_groups_of_a_broker(tmp_path: Path) -> None:
         assert sum(row["commits"] for row in rows if row["kind"] == "lag-minute") == commits or group == "kseg-gone"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format_name", ["table", "csv", "html"])
 def test_other_formats(format_name: str, tmp_path: Path) -> None:
     """Names of groups are data, and a chosen column is that of the minutes."""

@@ -64,6 +64,7 @@ def test_the_rows_are_those_of_committed_transactions(tmp_path: Path, opened: li
     assert known > 30
 
 
+@pytest.mark.slow
 def test_only_the_segments_that_are_new_are_read(tmp_path: Path, opened: list[str]) -> None:
     """The inventory has the segments of the night before. Transactions begin in these, and end in the new ones."""
     for seed, folder, truth in logs(tmp_path, 40):

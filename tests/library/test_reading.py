@@ -33,6 +33,7 @@ def log_dir_with(folder: Path, **partitions: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", [folder for folder in FOLDERS if logs(folder)], ids=lambda folder: folder.name)
 def test_a_range_is_what_a_full_read_has_of_it(folder: Path) -> None:
     """The indexes decide which bytes are read. They must not change which rows come back."""

@@ -21,6 +21,7 @@ from kseg.format.storage.segment_files import SegmentFile
 from tests.support.pipelines import config
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [[0], [1], [1, 999], [5, 5, 5000]])
 def test_a_load_of_many_segments_has_a_bounded_number_of_calls(tmp_path: Path, sizes: list[int]) -> None:
     """However small the files of a table are, and however the sizes of the segments differ. No part is left out."""

@@ -28,6 +28,7 @@ def loaded_offsets(home: Path, kind: str = "parquet") -> list[int]:
     return [row[1] for row in rows(home, kind)]
 
 
+@pytest.mark.slow
 def test_another_pipeline_waits_until_the_table_is_free(tmp_path: Path) -> None:
     """With a state of its own it has a lease of its own; the lease in the table stops it, and one line says so."""
     (tmp_path / "source").mkdir()

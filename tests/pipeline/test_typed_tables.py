@@ -53,6 +53,7 @@ def test_a_table_has_the_fields_of_the_schema(tmp_path: Path, values: str) -> No
     assert (again.code, again.rejected) == (0, {})
 
 
+@pytest.mark.slow
 def test_a_new_version_adds_columns_or_stops(tmp_path: Path, kind: str) -> None:
     """Two nights: the second has version 3, with new fields, also in structs, and a wider id."""
     topic = write_topic(tmp_path / "all", "AVRO", count=90)

@@ -145,6 +145,7 @@ def test_no_input_becomes_a_command(workspace: Path, installed: Path) -> None:
     assert not (workspace / "forged").exists()
 
 
+@pytest.mark.slow
 def test_the_action_reads_urls(workspace: Path, installed: Path) -> None:
     """What the action installs is enough for a path of the web."""
     handler = partial(QuietHandler, directory=str(workspace))

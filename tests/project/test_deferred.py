@@ -40,6 +40,7 @@ print(expected)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 def test_eight_threads_can_be_the_first_users() -> None:
     """A thread never sees a module that another one is still running, and they don't wait for each other for ever."""

@@ -75,6 +75,7 @@ def test_both_engines_make_the_same_of_damage(chunk: int) -> None:
     assert different == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(engine() != "compiled", reason="nothing is compiled here")
 @pytest.mark.parametrize("case", ["transactions 5168", "csv 5269", "reader 10279", "hex 20024"])
 def test_no_sum_of_a_compiled_loop_wraps(case: str, monkeypatch: pytest.MonkeyPatch) -> None:

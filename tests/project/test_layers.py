@@ -214,6 +214,7 @@ def test_a_large_library_is_reached_through_one_module(library: str, module: str
     assert users == {module}
 
 
+@pytest.mark.slow
 def test_imports_inside_functions_are_few_and_have_reasons() -> None:
     """An import in a function hides a need of its module: one at the top runs the module as late."""
     found = {}
@@ -306,6 +307,7 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
 TESTS = sorted(Path(__file__).parents[1].rglob("*.py"), key=str)
 
 
+@pytest.mark.slow
 def test_no_test_module_imports_another() -> None:
     """Shared helpers belong to ``tests/support``: a test module can be moved or deleted without breaking others."""
     for path in TESTS:

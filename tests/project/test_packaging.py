@@ -111,6 +111,7 @@ def test_commands_run_without_posix_modules(command: str, partition: Path) -> No
     assert len(run.stderr.splitlines()) == bool(noted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", ["validate --jobs 2 {}", "stats --jobs 2 {}", "convert any-to-v2 --jobs 2 {} {}.new"]
 )

@@ -90,6 +90,7 @@ def test_an_exception_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     assert failures[0].startswith("codecs 7: ZeroDivisionError")
 
 
+@pytest.mark.slow
 def test_a_case_that_never_ends_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Also where kseg takes an OSError for a file that it can't read."""
 

@@ -39,6 +39,7 @@ import random, concurrent.futures
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["compiled", "python"])
 @pytest.mark.parametrize(
     "statement", ["import kseg", "import kseg; [getattr(kseg, name) for name in kseg.__all__]", "import kseg.cli.main"]

@@ -27,6 +27,7 @@ def assert_predicted(name: str, made: Case, folder: Path) -> None:
     assert {key: outcome.get(key) for key in predicted} == json.loads(json.dumps(predicted)), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_each_way_in_which_loading_ends_is_predicted(name: str, tmp_path: Path) -> None:
     """Log start and end, files and their sizes, leader epochs, producers, and the reason why the process ends."""

@@ -52,6 +52,7 @@ def test_an_epoch_that_two_elections_can_make_stays(epoch: int, tmp_path: Path) 
     assert _epochs(tmp_path / "new") == [4, 4, epoch]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpoint", [True, False])
 @pytest.mark.parametrize("segments", [[[0, 0, 1], [2, 2, 2]], [[1, 1], [2, 2, 3], [3, 3, 4]]], ids=str)
 def test_a_lower_leader_epoch_is_corrected(segments: list[list[int]], checkpoint: bool, tmp_path: Path) -> None:

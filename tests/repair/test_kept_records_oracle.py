@@ -98,6 +98,7 @@ def test_flipped_base_offsets_of_a_dense_log_cost_nothing(tmp_path: Path) -> Non
     assert wrong == []
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 def test_swapped_batches_go_back(tmp_path: Path) -> None:
     """Two swapped batches of a dense log get their places again, byte for byte."""

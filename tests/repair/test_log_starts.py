@@ -24,6 +24,7 @@ def make_log_dir(tmp_path: Path, text: str | None, epochs: str = "0\n1\n0 0\n") 
     return log_dir
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "epochs", "line", "said"),
     [

@@ -96,6 +96,7 @@ def test_repair_and_validate_agree_about_missing_offsets(name: str, tmp_path: Pa
     _check(folder, lost=lost)
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 def test_repair_and_validate_agree_about_random_holes(tmp_path: Path) -> None:
     """Whole batches and segments are missing in logs of all versions, with and without signs of compaction."""

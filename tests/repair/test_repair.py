@@ -297,6 +297,7 @@ def test_a_base_offset_that_its_neighbours_prove_wrong(name: str, bits: int, tmp
     assert {finding.position for finding in found} == {place.at}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bit", [9, 10, 14, 18, 27, 35])
 @pytest.mark.parametrize("damaged", [(3,), (2, 4), (3, 5)])
 @pytest.mark.parametrize("name", ["1.1.1-v2-gzip", "0.11.0.3-v2-none", "2.8.2-v2-zstd"])
@@ -361,6 +362,7 @@ def test_a_last_entry_past_the_reach_of_the_indexes(name: str, rebatch: int | No
     assert good.read_bytes() == (tmp_path / FIRST).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("high", [{n, n + 1, n + 2} for n in range(65, 71)] + [{69}, {70}, {0, 1}, {98}, {95, 97}])
 def test_a_high_offset_at_the_boundary_of_windows(high: set[int], tmp_path: Path) -> None:
     """Base offsets are outside the CRC: a few that are too high cost nothing, also at the end of a read window."""
@@ -552,6 +554,7 @@ SAME_INDEXES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", SAME_INDEXES, ids=lambda folder: folder.name)
 def test_indexes_are_the_brokers(folder: Path, tmp_path: Path) -> None:
     """The written indexes equal those of the broker."""
@@ -1309,6 +1312,7 @@ def test_salvaged_records_with_another_largest_timestamp(tmp_path: Path) -> None
     assert len(entries(target.read_bytes())) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "code", "words", "others"),
     [

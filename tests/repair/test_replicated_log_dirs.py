@@ -71,6 +71,7 @@ def test_the_lost_history_is_named_without_details(tmp_path: Path, brokers: list
     assert "of different clusters" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_diverged_partition_does_not_stop_the_others(tmp_path: Path, brokers: list[Path]) -> None:
     """Replicas with one epoch and other records: a line, exit code 2; one log directory can be preferred."""
     stale, log = brokers[2] / "clicks-2" / f"{0:020}.log", brokers[0] / "clicks-2" / f"{0:020}.log"

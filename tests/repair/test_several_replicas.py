@@ -252,6 +252,7 @@ def test_a_third_replica_shows_where_an_epoch_began(tmp_path: Path) -> None:
     assert (tmp_path / "t-0" / "leader-epoch-checkpoint").read_text() == checkpoint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "other",
     [_batch(4, 4, 1, "w"), damage.alter(_batch(4, 4, 1), 0, producer_id=8)],

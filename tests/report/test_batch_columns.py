@@ -19,6 +19,7 @@ from kseg.report.arrow_table import ColumnPlace, from_rows
 from tests.support.fixtures import SEGMENTS
 
 
+@pytest.mark.slow
 def test_columns_are_those_of_each_batch() -> None:
     """One declaration of a batch: for all versions, codecs and timestamps, of all rows and of some, and of damaged ones."""
     columns, random, versions, seen = VIEWS["batches"].columns, Random(5), set(), 0

@@ -63,6 +63,7 @@ def test_the_cells_are_the_values_of_the_row() -> None:
     assert len(lines) >= len(rows) > 1
 
 
+@pytest.mark.slow
 def test_the_timestamp_type_of_a_broker_is_shown() -> None:
     """CreateTime is the usual one, which the tables do not name."""
     folder = next(path for path in sorted(SEGMENTS.glob("*-log-append-time")))

@@ -89,6 +89,7 @@ def test_no_page_has_a_key_or_a_value(home: Path) -> None:
         assert not [text for text in secret if text in page], command
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["table", "jsonl", "html"])
 def test_a_redacted_report_has_no_names(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     """What is sent to a vendor tells nobody's topics, folders or host, and has the same answer."""

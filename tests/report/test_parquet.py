@@ -49,6 +49,7 @@ def test_parquet_rows_equal_json_rows(folder: Path) -> None:
         assert list(as_json(written(folder / name, deep=False), "batch")) == dumped(folder / name, deep=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_columns_of_the_batch_are_in_record_rows(folder: Path) -> None:
     """Producer and transaction of a record are those of its batch; null in v0 and v1."""
@@ -116,6 +117,7 @@ def test_times_and_texts_outside_of_arrows_types(tmp_path: Path) -> None:
     assert {(row["topic"], row["partition"]) for row in found} == {("orders", 7)}
 
 
+@pytest.mark.slow
 def test_a_terminal_is_refused_and_a_pipe_is_not(tmp_path: Path) -> None:
     """Binary data on a terminal is useless; a failed dump leaves no file."""
     piped = subprocess.run(

@@ -37,6 +37,7 @@ def series_of(text: str) -> tuple[dict[str, list[str]], list[tuple[str, frozense
     return heads, series
 
 
+@pytest.mark.slow
 def test_files_of_several_runs_lie_in_one_folder(tmp_path: Path) -> None:
     """The collector rejects a series that is in two files, and a metric with two heads."""
     brokers = fleet.make(tmp_path)

@@ -68,6 +68,7 @@ def test_no_report_holds_a_control_character(writer: Writer, hostile: str) -> No
         assert text.isascii(), "or the declared encoding would be wrong on an odd terminal"
 
 
+@pytest.mark.slow
 @given(st.text(st.characters(codec=None)))
 def test_legible_text_is_fit_for_xml(text: str) -> None:
     """XML 1.0 can't contain most control characters, and one of them makes a CI server reject the whole report."""

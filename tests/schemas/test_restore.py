@@ -74,6 +74,7 @@ def script(language: str, contains: str) -> str:
     return str(found)
 
 
+@pytest.mark.slow
 def test_the_exported_records_are_those_of_the_topic(tmp_path: Path) -> None:
     """In their order, with tombstones. White space between tokens does not break a line."""
     source = topic(tmp_path / "a" / "_schemas-0", RECORDS)
@@ -132,6 +133,7 @@ def test_the_script_restores_ids_and_deletions(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 @needs_tools
 def test_the_script_stops_at_another_id(tmp_path: Path) -> None:
     """A registry that chooses ids itself, in IMPORT mode too, would decode values with other schemas."""
@@ -142,6 +144,7 @@ def test_the_script_stops_at_another_id(tmp_path: Path) -> None:
     assert "the registry chose id 1, not 3: restore the records of the topic" in run.stderr
 
 
+@pytest.mark.slow
 def test_a_registry_is_compared_with_the_topic(tmp_path: Path) -> None:
     """Ids, schemas, deletions, and what only one of both has. White space is no difference."""
     source = topic(tmp_path / "_schemas-0", RECORDS)

@@ -174,6 +174,7 @@ def test_nothing_but_zeros(bench: Workbench) -> None:
     assert bench.read(bytes(100_000)).reported == [("zero-tail", 0, 100_000)]
 
 
+@pytest.mark.slow
 def test_a_cut_tail_at_every_length(bench: Workbench, sound: bytes) -> None:
     """An interrupted copy at every length: the tail is reported, and all batches before it are read."""
     last = entries(sound)[-1]
@@ -220,6 +221,7 @@ def test_a_torn_header_then_zeros(bench: Workbench, sound: bytes, written: int) 
     assert seen.lost == int(torn.end or 0) - last.at
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [20, 300, 100_000, 6 * MIB])
 def test_garbage_at_the_end(bench: Workbench, sound: bytes, size: int) -> None:
     """Random bytes at the end are reported as lost."""
@@ -291,6 +293,7 @@ def sizes(place: Place) -> list[int]:
     return [*small, 49, 22, 14, 13, 1, 0, -1, -(2**31), 10**5, 200 * MIB, 2**31 - 1]
 
 
+@pytest.mark.slow
 def test_a_wrong_size_is_proved(bench: Workbench, sound: bytes, middle: Place) -> None:
     """The size is outside a v2 CRC: with the right size the CRC is valid, and no byte is lost."""
     whole = all_records(bench, sound)
@@ -539,6 +542,7 @@ def read_whole(bench: Workbench, data: bytes) -> set[bytes]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bit", [0, 3, 9, 17, 40, 62, 63])
 def test_a_flipped_offset_after_overwritten_bytes(bench: Workbench, sound: bytes, bit: int) -> None:
     """The first batch after damage has a wrong base offset, which no CRC covers: the batches after it are read."""

@@ -111,6 +111,7 @@ def test_every_bit_of_the_headers_flipped(folder: str) -> None:
                 read(damage.flip(data, position, 1 << bit))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", SMALL)
 def test_every_byte_flipped_with_a_valid_crc(folder: str) -> None:
     """Most of the code is there: varints, lengths, counts, codecs."""
@@ -122,6 +123,7 @@ def test_every_byte_flipped_with_a_valid_crc(folder: str) -> None:
             read(damage.fix_crc(damage.flip(data, position), place.at))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", SMALL)
 def test_every_length_cut(folder: str) -> None:
     """A file that is cut anywhere is read up to the cut."""

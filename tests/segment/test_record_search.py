@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from kseg.format.record.memory import Needle
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import Chunk
@@ -22,6 +24,7 @@ def fields(chunk: Chunk, i: int) -> list[bytes]:
     return [field for field in found if field is not None]
 
 
+@pytest.mark.slow
 def test_no_record_is_missed(tmp_path: Path) -> None:
     """Every record with the bytes in a field is found, in any version and codec and after damage; keys exactly."""
     compared = 0

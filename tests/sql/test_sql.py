@@ -251,6 +251,7 @@ def test_values_that_arrow_or_python_lacks_are_texts(expression: str, text: obje
     assert json.loads(done.stdout) == {"x": text, "y": None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("expression", "value"),
     [
@@ -364,6 +365,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_a_signal_that_duckdb_drops_is_not_lost() -> None:
     """One that came while DuckDB called Python for a table was dropped: some runs under load then never ended."""
@@ -492,6 +494,7 @@ def test_pivot() -> None:
     assert sql("pivot records on kye using count(*)", ROLLED).exit_code == 2
 
 
+@pytest.mark.slow
 def test_random_conditions_are_those_of_python() -> None:
     """Statements with random conditions and groups against the same in plain Python, over the records that Kafka read."""
     random = Random(29)

@@ -361,6 +361,7 @@ def test_the_total_comes_first(tmp_path: Path) -> None:
     assert "the newest timestamp is 2096-10-02T07:06:40.000Z" in kseg("stats", future).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitions", [12, 13, 40])
 def test_of_many_partitions_the_largest_are_listed(tmp_path: Path, partitions: int) -> None:
     """Also if each has a single segment: of a few such partitions the segments are listed. Cells are below their names."""
@@ -378,6 +379,7 @@ def test_of_many_partitions_the_largest_are_listed(tmp_path: Path, partitions: i
     assert len([line for line in kseg("stats", "-v", tmp_path).stdout.splitlines() if "0.log " in line]) == partitions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["0.8.2.2-v0-none", "2.8.2-v1-none", "2.8.2-v1-gzip"])
 def test_the_size_as_v2_is_about_that_of_a_conversion(name: str, tmp_path: Path) -> None:
     """An operator decides on an upgrade by the estimate: `convert --compression none` writes what `stats` announced."""

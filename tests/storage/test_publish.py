@@ -116,6 +116,7 @@ def _handlers_kept() -> Iterator[None]:
     interrupts.restore(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_signal_at_any_step(name: str, after: bool, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ def validate(path: object) -> tuple[int, list[dict[str, Any]]]:
     return done.exit_code, [json.loads(line) for line in lines]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", OF_SIDE_FILES, ids=lambda folder: folder.name)
 def test_a_url_has_the_findings_of_its_folder(folder: Path, tmp_path: Path) -> None:
     """Nothing is sound that was not looked at: indexes, snapshots and checkpoints are checked, each against the log."""
@@ -43,6 +44,7 @@ def test_a_url_has_the_findings_of_its_folder(folder: Path, tmp_path: Path) -> N
     assert len(found[1]) > 1
 
 
+@pytest.mark.slow
 def test_a_fault_of_the_store_is_reported(tmp_path: Path) -> None:
     """At every call: the exit code is 2, or the findings are those without the fault."""
     folder = FINDINGS / "index-mismatch"

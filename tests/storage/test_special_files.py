@@ -165,6 +165,7 @@ def test_swapped_after_the_folder_was_listed(short: Path) -> None:
         open_source(short / "nothing", listed=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [["validate"], ["dump", "--deep", "--format", "csv"], ["stats", "--format", "jsonl"], ["transactions"]]
 )

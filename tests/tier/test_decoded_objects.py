@@ -77,6 +77,7 @@ def test_the_folder_of_the_bucket_is_validated_and_stays_as_it_is() -> None:
     assert sorted((path, path.stat().st_mtime_ns) for path in AIVEN.rglob("*")) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encrypted", [False, True])
 @pytest.mark.parametrize("zstd", [False, True])
 def test_every_command_reads_objects_as_local_files(zstd: bool, encrypted: bool, tmp_path: Path) -> None:
@@ -187,6 +188,7 @@ def test_a_missing_object_is_one_line(tmp_path: Path) -> None:
     assert (done.exit_code, "the object is missing, but its manifest exists" in done.stderr) == (2, True), done.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -242,6 +244,7 @@ def test_objects_in_an_archive_are_read_as_on_disk(tmp_path: Path) -> None:
     assert rows("dump", "--deep", archive) == rows("dump", "--deep", AIVEN)
 
 
+@pytest.mark.slow
 def test_a_record_of_a_bucket_costs_the_bytes_of_its_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """On S3: each byte of the objects is sent once for all records, and few of them for one."""
     pytest.importorskip("flask_cors", reason="moto's server is not installed")

@@ -169,6 +169,7 @@ def random_history(bucket: Path, chance: random.Random) -> list[Batch]:
     return [one for one in logs.get(newest, ()) if one[2] in uploaded]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60))
 def test_random_histories(seed: int, tmp_path: Path) -> None:
     """Every uploaded record of the newest history is written once, and missing offsets between them are named."""

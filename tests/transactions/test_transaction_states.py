@@ -98,6 +98,7 @@ def test_read_committed_is_what_a_consumer_gets(logs: tuple[Path, dict[str, Rand
     assert by_log(scanned.scanner().to_table().to_pylist(), "offset") == wanted
 
 
+@pytest.mark.slow
 def test_csv_parquet_and_columns_have_the_fields(logs: tuple[Path, dict[str, RandomLog]], tmp_path: Path) -> None:
     """The names are the same in each format."""
     log_dir, known = logs

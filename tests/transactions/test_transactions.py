@@ -37,6 +37,7 @@ def of(found: list[dict[str, Any]], *states: str) -> list[dict[str, Any]]:
     return [row for row in found if row["kind"] == "transaction" and row["state"] in states]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_they_are_what_the_broker_kept_of_them(folder: Path) -> None:
     """The aborted are those of its transaction indexes, the open those of its last producer snapshot."""
@@ -72,6 +73,7 @@ def test_a_hanging_transaction_is_reported_with_its_remedy(tmp_path: Path) -> No
     assert len(of(rows("--state", "committed", folder), "committed")) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["delete", "future", "stray"])
 def test_a_transaction_of_a_folder_that_is_not_in_use_blocks_nobody(state: str, tmp_path: Path) -> None:
     """A topic of this name can have been created again: the command that aborts would end a transaction of it."""

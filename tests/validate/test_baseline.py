@@ -22,6 +22,7 @@ def logs(tmp_path: Path) -> Path:
     return tmp_path / "logs"
 
 
+@pytest.mark.slow
 def test_known_damage_does_not_fail_a_run(logs: Path, tmp_path: Path) -> None:
     """The facts stay: only the exit code and the list change."""
     known = tmp_path / "known.json"
@@ -168,6 +169,7 @@ def test_a_wrong_report_is_refused(report: str) -> None:
     assert "FORMAT=FILE" in run.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -252,6 +252,7 @@ def findings_of(folder: Path) -> set[str]:
     return {str(row) for row in findings(folder, {}) if row["kind"] == "finding"}
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_each_flipped_bit_is_found_or_harmless(chunk: int, tmp_path: Path) -> None:

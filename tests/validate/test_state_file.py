@@ -53,6 +53,7 @@ def sweep(logs: Path, *options: str) -> Result:
     return invoke("validate", "--format", "jsonl", *options, logs)
 
 
+@pytest.mark.slow
 def test_a_run_from_the_state_finds_the_same_as_a_full_run(logs: Path, tmp_path: Path) -> None:
     """Findings, counts and the exit code are equal;
 

@@ -116,6 +116,7 @@ def zeros_before_a_split(folder: Path) -> tuple[Path, int, int]:
     return path, begin, seam
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rules", [(), ("zero-tail=ignore",), ("lost-bytes=ignore",), ("zero-tail=ignore", "lost-bytes=info")]
 )

@@ -140,6 +140,7 @@ def test_a_missing_batch_is_a_warning(row: int, fixture: str, base: int, depth: 
     assert not [row for row in found(folder, depth) if row["severity"] != "info"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flip", [(7, 16), (5, 1), (3, 128)])
 @pytest.mark.parametrize(
     ("fixture", "base", "row"),
@@ -198,6 +199,7 @@ def write_segment(folder: Path, offsets: Sequence[int], damaged: int | None = No
     (folder / f"{offsets[0]:020}.log").write_bytes(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", ["--deep", "--shallow"])
 @pytest.mark.parametrize("damaged", [0, 3, 7])
 @pytest.mark.parametrize(("base", "rule"), [(60, "segment-gap"), (16, "segment-overlap")])

@@ -97,6 +97,7 @@ def test_a_merged_checkpoint(
     assert merged([LeaderEpoch(*entry) for entry in entries], runs, end) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60))
 def test_repaired_epochs_are_in_order(seed: int, tmp_path: Path) -> None:
     """Some epochs negative, some too low or too high: none is left, and no batch is lost."""
