@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
+from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.damage import flip
 from tests.support.growing_logs import batch
 from tests.support.pipelines import config, quarantined, rows, run_here
@@ -82,3 +83,21 @@ def test_each_offset_that_no_replica_has_is_listed(tmp_path: Path, seed: int) ->
         assert (outcome.code, list(outcome.damage)) == (0, [])
     else:
         assert outcome.code == 1 or partition.end_offset == len(loaded)
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+def test_the_end_of_a_former_leader_is_not_loaded(tmp_path: Path, rolled: bool) -> None:
+    """It wrote records that the next leader never got, and truncates them once it starts: no consumer has them."""
+    ends = (4, BATCHES) if rolled else (BATCHES,)
+    write_replica(tmp_path, 0, {}, ends)
+    write_replica(tmp_path, 1, {}, (4,))
+    old, new = (tmp_path / "source" / f"broker-{broker}" / "orders-0" for broker in range(2))
+    records = [PlainRecord(16 + n, b"k", b"new leader", 1_700_000_009_000) for n in range(4)]
+    (new / f"{16:020}.log").write_bytes(build_batch(records, base_offset=16, partition_leader_epoch=1))
+    (old / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    (new / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 16\n")
+    outcome = run_here(config(tmp_path, source="source/broker-*"))
+    assert outcome.code == 0
+    loaded = rows(tmp_path, "parquet")
+    assert [row[1] for row in loaded] == list(range(20))
+    assert [b"new leader" in row for row in loaded] == 16 * [False] + 4 * [True]

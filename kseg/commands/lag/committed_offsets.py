@@ -17,7 +17,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from kseg.errors import KsegError, UsageError
@@ -156,7 +155,7 @@ def leader_epochs(replica: PartitionReplica) -> LeaderEpochCache:
     ends = (last_valid_batch(path, stored_size(path) or 0) for path in reversed(replica.segments))
     newest = next(ends)
     last = next((end for end in chain([newest], ends) if end.position), newest)  # the newest segment can be empty
-    found = LeaderEpochCache(stored_leader_epochs(Path(replica.folder)) or (), newest.offset)
+    found = LeaderEpochCache(stored_leader_epochs(replica.folder) or (), newest.offset)
     if last.epoch >= 0:
         found.assign(last.epoch, last.offset - 1)
     return found

@@ -14,6 +14,7 @@ from kseg.commands.dump.dumped_rows import byte_range
 from kseg.errors import UnreadableError
 from kseg.extras.pipeline.checked_segments import CheckedSegment
 from kseg.extras.pipeline.listed_damage import listed_segments
+from kseg.extras.pipeline.replica_ends import without_former_leaders
 from kseg.extras.pipeline.source_listing import ListedSegment, Place, SourceReplica
 from kseg.extras.views.planned_transactions import LOST, PlannedTransactions, outcomes
 from kseg.extras.views.splits import SegmentRange
@@ -150,6 +151,7 @@ def plan_partition(
     rules: PlanRules,
 ) -> LoadPlan:
     """Plan the load of a partition. ``checked`` has the results of the ``needed`` segments by path."""
+    checked = without_former_leaders(replicas, checked)
     listed = [segment for replica in replicas for segment in replica.segments if segment.path in checked]
     log_end = max((checked[one.path].next_offset for one in listed), default=0)
     unknown = any(checked[one.path].unread for one in listed)

@@ -21,6 +21,7 @@ from kseg.format.record.layout import INT32_MAX, INT64_MAX
 from kseg.format.sidefiles.side_file_reading import entries_of, lines
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import LEADER_EPOCHS, partition_of
+from kseg.format.storage.segment_files import path_in
 from kseg.format.storage.source import Source
 
 #: The suffix of the epochs of a remote segment (LocalTieredStorage).
@@ -166,9 +167,9 @@ def _malformed(at: int, line: bytes, why: str, report: Report) -> None:
     report(Finding("checkpoint-malformed", at, at + len(line), facts=facts))
 
 
-def stored_leader_epochs(folder: Path) -> list[LeaderEpoch] | None:
+def stored_leader_epochs(folder: str | Path) -> list[LeaderEpoch] | None:
     """Return the entries of a partition's checkpoint; None without a checkpoint that a broker can read."""
     try:
-        return entries_of(str(folder / LEADER_EPOCHS), walk_leader_epochs, HARMLESS)
+        return entries_of(path_in(str(folder), LEADER_EPOCHS), walk_leader_epochs, HARMLESS)
     except (KsegError, ValueError):
         return None
