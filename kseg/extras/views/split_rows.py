@@ -178,8 +178,8 @@ def read_records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
     limits_of = partial(_limits_of, task, TransactionLogs(stable))
     bounds = _bounds(task.limits)
     wanted = task.request.columns
-    # The columns that the bounds need are read, too, and removed from the result.
-    bounded = {name for piece in split.pieces for name in _bounds(limits_of(piece))}
+    # The columns that the bounds need are read, too, and removed from the result. The log start is a bound, too.
+    bounded = {*bounds, *(("offset",) if reads_committed(task.request) else ())}
     hidden = [column for column in VIEWS["records"].columns if column.name in bounded and column not in wanted]
     gathered = gathered_rows([*wanted, *hidden])
     gathered.encoded = task.notices.encoded
