@@ -28,10 +28,12 @@ def without_former_leaders(
     found = dict(checked)
     for replica in replicas:
         end = truncation_offset(epochs[replica.folder], leader)
-        for segment in replica.segments if end is not None else ():
+        for segment in replica.segments:
             one = found.get(segment.path)
-            if one is not None and end is not None and one.next_offset > end:
+            if end is None or one is None or one.next_offset <= end:
+                continue
+            if segment.base_offset < end:
+                found[segment.path] = replace(one, next_offset=end)
+            else:
                 del found[segment.path]
-                if segment.base_offset < end:
-                    found[segment.path] = replace(one, next_offset=end)
     return found

@@ -31,7 +31,7 @@ class LoadingLog:
     def __init__(self, files: Files, log_start: int) -> None:
         self.files = files
         self._log_start = log_start
-        # The newest segment before the start: path, size and base offset.
+        # The newest segment before the start: base offset, path and size.
         named = ((base, files[name]) for name in files if (base := base_offset_of(name)) is not None)
         self._newest = max(((base, one.path, one.size) for base, one in named), default=None, key=itemgetter(0))
         self.segments: dict[int, LogSegment] = {}

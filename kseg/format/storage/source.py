@@ -150,13 +150,15 @@ class Source:
         return end
 
     def follows_zeros(self, position: int, count: int) -> bool:
-        """Return whether ``count`` zeros are before ``position`` in a local file; False for other sources.
-
-        Reading continues there.
-        """
+        """Return whether ``count`` zeros are before ``position`` in a local file; False for other sources."""
         if not isinstance(self._raw, io.FileIO) or position < count:
             return False
-        return self._sample(position - count, count) == bytes(count)
+        at = self._raw.tell()
+        self._raw.seek(position - count)
+        try:
+            return self._raw.read(count) == bytes(count)
+        finally:
+            self._raw.seek(at)
 
     def skip_hole(self, position: int, until: int | None) -> int:
         """Skip a hole of a local file from ``position``, the current one, up to ``until``; return its number of bytes."""

@@ -178,14 +178,14 @@ def find_order(
         else:
             ascending = None
     found = _Found(ceiling, floor, neighbours)
-    with SegmentReader(open_segment(), report=note_damage) as reader, open_segment() as bytes_before:
+    with SegmentReader(open_segment(), report=note_damage) as reader:
         found.name = reader.name_offset
         block: list[LocatedBatch] = []
         for batch in batches_of(reader):
             at = batch.position
             if at in overwritten:
                 batch = batch._replace(doubtful=True)
-            if at in lost_ends and (not batch.stored or bytes_before.follows_zeros(at, _ZEROS)):
+            if at in lost_ends and (not batch.stored or reader.source.follows_zeros(at, _ZEROS)):
                 batch = batch._replace(after_zeros=True)
             block.append(batch)
             if len(block) == COMPARED:
@@ -290,11 +290,11 @@ class _Found:
             if (proved := evidence.is_proved(n)) is not None:
                 moved[n] = proved
                 corrected[n] = proved.stored - batch.stored
-        staying, faults = self._select(moved, floor, foreign)
+        staying, faults = self._select(moved, foreign)
         runs = evidence.correct_runs(staying)
         if runs:
             corrected |= {n: by + corrected.get(n, 0) for n, by in runs.items() if by}
-            staying, faults = self._select(moved, floor, foreign)
+            staying, faults = self._select(moved, foreign)
         if self.head is None and self.size is not None:
             # What zeros can have left of an offset does not show where a batch was.
             decided = staying | faults.keys() | {n for n, batch in enumerate(moved) if batch.after_zeros}
@@ -339,13 +339,13 @@ class _Found:
             self.tail = batches[-1]
             self.last = batches[-1].high
 
-    def _select(self, moved: list[LocatedBatch], floor: int, foreign: set[int]) -> tuple[set[int], dict[int, str]]:
+    def _select(self, moved: list[LocatedBatch], foreign: set[int]) -> tuple[set[int], dict[int, str]]:
         """Return the batches of a block that stay, and the faults of others."""
         own = [n for n in range(len(moved)) if n not in foreign]
         strays = {own[m] for m in before_name([moved[n] for n in own], self.name or 0)}
         fitting = [n for n in own if n not in strays and moved[n].high < self.limit]
         compared = [moved[n] for n in fitting]
-        dubious = suspects(compared, floor, self.size)
+        dubious = suspects(compared, self.floor, self.size)
         in_order = most_in_order(compared, self.last, None if self.head else self.name, dubious)
         unclear = {fitting[m] for m in undecided(compared, in_order, self.last, dubious)}
         kept = [n for n, stays in zip(fitting, in_order, strict=True) if stays and n not in unclear]
