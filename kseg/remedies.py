@@ -155,11 +155,6 @@ MISSING_EPOCHS = Remedy(
     "which writes the epochs of the batches, and start the broker.",
     (FETCH, _EPOCH_FILE._replace(case=_WITHOUT)),
 )
-NAME = Remedy(
-    "Stop the broker, rename the log to its first offset as 20 digits, delete its indexes and start the broker: it "
-    "rebuilds them. Their offsets are relative to the old name.",
-    (_stopped("mv FILE PARTITION/FIRST.log", "rm -f SEGMENT.index SEGMENT.timeindex SEGMENT.txnindex"),),
-)
 NAMES = Remedy(
     "Stop the broker and replace the partition folder by the result of `kseg repair PARTITION NEW`: it names each log "
     "after its first offset, and writes new indexes. Delete .kafka_cleanshutdown of the log directory, too.",

@@ -169,7 +169,7 @@ _TABLE = (
          "Rejects such a batch when it is produced.", _CLIENT),
     Rule("K217", "file-name-mismatch", _W, "the file name has offset {name}, but {why}",
          "An index cannot hold offsets outside the range of the name: look-ups miss them. If they are below it, a broker "
-         "that recovers the log does not start.", *do.NAME),
+         "that recovers the log does not start.", *do.NAMES),
     Rule("K218", "magic-downgrade", _I, "a v{magic} batch after a v{previous} batch",
          "Clears the leader epoch cache. Kafka 4 reads such batches but never writes them.",
          "Nothing. To get one version: `kseg convert any-to-v2 SRC DST`."),

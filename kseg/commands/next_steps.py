@@ -221,7 +221,7 @@ def _start_texts(harm: Harm | None) -> list[str]:
 
 def _action_for(one: FoundRule, remedy: Remedy) -> Action | None:
     """Return the action of a remedy that works without another replica, None if there is none."""
-    if one.rule == "file-name-mismatch" or (one.rule in _ENDS and not is_newest(one.file)):
+    if one.rule in _ENDS and not is_newest(one.file):
         return do.CORRECTED
     return next((action for action in remedy.actions if action.case != _SEVERAL_REPLICAS), None)
 

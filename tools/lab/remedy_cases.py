@@ -168,6 +168,13 @@ def _misnamed(*, indexes: bool) -> Damage:
     return apply
 
 
+def _no_base_offsets(data: bytes) -> bytes:
+    """Fill the base offsets of the first two batches with zeros: the name is right, and offset 0 is another segment's."""
+    for place in entries(data)[:2]:
+        data = damage.zero(data, place.at, place.at + 8)
+    return data
+
+
 def _exchanged(ground: Ground) -> None:
     """Give two segments and their indexes each other's name."""
     one, two = ground.log(1), ground.log(2)
@@ -319,6 +326,7 @@ TABLE: Sequence[Case] = (
     *_in_batches(),
     Case("file-name-mismatch", _misnamed(indexes=False), file=".log"),
     Case("file-name-mismatch", _misnamed(indexes=True), file=".log"),
+    Case("file-name-mismatch", in_log(_no_base_offsets, DAMAGED + 1), file=".log"),
     Case("segment-order", _exchanged, file=".log"),
     Case("segment-overlap", _copied, file=".log", action=ALONE),
     Case("log-start-behind-end", in_checkpoint(LOG_STARTS, lambda lines, ground: [

@@ -125,7 +125,6 @@ def placeholders(ground: Ground, verdict: Verdict) -> dict[str, str]:
         "TOPIC": CASES,
         "NUMBER": str(ground.place.number),
         "LINE": str(verdict.finding.facts.get("line") or _second_line(ground, verdict)),
-        "FIRST": _first_offset(Path(file)),
     }
 
 
@@ -146,10 +145,6 @@ def run(commands: Sequence[str], values: Mapping[str, str]) -> None:
         # repair returns 1 if something is lost.
         if done.returncode and not (line.startswith("kseg repair") and done.returncode == 1):
             raise subprocess.CalledProcessError(done.returncode, ["sh", "-c", command], done.stdout, done.stderr)
-
-
-def _first_offset(file: Path) -> str:
-    return f"{int.from_bytes(file.read_bytes()[:8], 'big'):020}" if file.suffix == ".log" else ""
 
 
 def validate(log_dir: Path) -> list[Verdict]:
