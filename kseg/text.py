@@ -243,6 +243,8 @@ def is_formula(texts: Iterable[str]) -> bool:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _MILLISECOND = timedelta(milliseconds=1)
+# A year or a date without hyphens. As epoch milliseconds it is a time of the first days of 1970, which nobody means.
+_BARE_DATE = re.compile(r"((?:19|20)[0-9]{2})(?:(0[1-9]|1[0-2])([0-3][0-9]))?")
 _DAY = 86_400_000
 _UNITS_OF_TIME = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": _DAY, "w": 7 * _DAY}
 _AGO = (
@@ -289,10 +291,13 @@ def parse_partition_offsets(text: str) -> PartitionOffsets:
 def parse_time(text: str, now: int | None = None) -> int:
     """Return the epoch milliseconds of an ISO 8601 time (UTC without a zone) or of a number. Raises ValueError.
 
-    With ``now`` (epoch milliseconds), text can also be ``now``, ``today``, ``yesterday`` (their start in UTC) and the time
-    since then, such as ``2h`` or ``3 days ago``. A time between two milliseconds is the later one: timestamps have
-    milliseconds, and those from then on are the same.
+    A number that looks like a year or a date is an error. With ``now`` (epoch milliseconds), text can also be ``now``,
+    ``today``, ``yesterday`` (their start in UTC) and the time since then, such as ``2h`` or ``3 days ago``. A time between
+    two milliseconds is the later one: timestamps have milliseconds, and those from then on are the same.
     """
+    if bare := _BARE_DATE.fullmatch(text):
+        day = "-".join(part or "01" for part in bare.groups())
+        raise ValueError(f"expected {day} for a date, or 0{text} for epoch milliseconds, got {text!r}")
     if _NUMBER.fullmatch(text) and abs(int(text)) < 1 << 63:
         return int(text)
     if now is not None and (relative := _relative_time(text.strip().lower(), now)) is not None:

@@ -296,6 +296,10 @@ def content_cells(contents: Sequence[CellContent | None], encoding: str = "auto"
     return kind, [_content_text(content, kind, encoding) for content in contents]
 
 
+#: How a missing and an empty key or value is shown.
+_NULL, _EMPTY = "null", '""'
+
+
 def content_text(content: CellContent | None, encoding: str = "auto") -> str:
     """Return a key, a value or a header's value. Bytes that are not text are in hexadecimal: no title names a number."""
     return _content_text(content, _named_notation(encoding), encoding)
@@ -307,11 +311,11 @@ def _named_notation(encoding: str) -> str:
 
 def _content_text(content: CellContent | None, kind: str, encoding: str) -> str:
     if content is None:
-        return "null"
+        return _NULL
     data, size = content
     rest = f"… ({size:,} bytes)" if size > len(data) else ""
     if not size:
-        return '""'
+        return _EMPTY
     if kind == "schema id":
         return f"{int.from_bytes(data[1:5], 'big')} {_hex(CellContent(data[5:], size - 5))}"
     if kind == "hex":
@@ -321,7 +325,9 @@ def _content_text(content: CellContent | None, kind: str, encoding: str) -> str:
     if kind:
         return str(int.from_bytes(data, "big", signed=True))
     if encoding == "utf8" or _is_text(content):
-        return escape_controls(str(data, "utf-8", "ignore" if rest else "replace")) + rest
+        text = escape_controls(str(data, "utf-8", "ignore" if rest else "replace")) + rest
+        # Converters of Kafka Connect write the text null: not what a tombstone has.
+        return f'"{text}"' if text in (_NULL, _EMPTY) else text
     return _hex(content)
 
 

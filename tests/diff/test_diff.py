@@ -89,6 +89,17 @@ def test_a_converted_replica_is_the_same_content(folder: str, tmp_path: Path) ->
     assert {row["difference"] for row in rows} == {"batching"}
 
 
+def test_the_first_offset_is_that_of_a_record(tmp_path: Path) -> None:
+    """The header of a compressed v0 or v1 set has only the last offset: the set is opened, also for a shallow comparison."""
+    records = [PlainRecord(offset, b"k", b"v", NOW) for offset in range(1_000_000, 1_000_010)]
+    a, b = (write(tmp_path / name, [build_wrapper(records, magic=1, compression=name)]) for name in ("gzip", "lz4"))
+    for options in ((), ("--shallow",)):
+        _, (row,), outcome = diff(a, b, *options)
+        assert (row["first_offset"], row["last_offset"]) == (1_000_000, 1_000_009)
+        assert outcome["a"]["first_offset"] == outcome["b"]["first_offset"] == 1_000_000
+        assert outcome["together"]["first_offset"] == 1_000_000
+
+
 @pytest.mark.slow
 def test_a_replica_that_ends_earlier_or_starts_later_did_not_diverge(tmp_path: Path) -> None:
     """A lagging follower is not a divergence."""

@@ -112,6 +112,8 @@ def test_equal_contents_have_one_notation() -> None:
         return content_cells([None if content is None else CellContent(content, len(content)) for content in contents])
 
     assert of(b"a", None, b"") == ("", ["a", "null", '""'])
+    # Not those that a tombstone and an empty value have.
+    assert of(b"null", b'""') == ("", ['"null"', '""""'])
     assert of((-2).to_bytes(8, "big", signed=True), None) == ("int64", ["-2", "null"])
     assert of(b"\x00\x00\x00\x07", b"\x00\x00\x00\x08") == ("int32", ["7", "8"])
     assert of(b"\x00\x00\x00\x00\x2a\x02\x61") == ("schema id", ["42 0x0261 (2 B)"])

@@ -150,15 +150,16 @@ class Replica:
     def low(self) -> int:
         """The smallest possible first offset of the current batch. A compressed message set must be opened to know more.
 
-        After a damaged place it is opened: offsets before its first record are lost.
+        The first set is opened, and one after a damaged place: offsets before its first record are not in the log.
         """
         if not self.is_message_set:
             return self.batches.base_offset[self.row]
-        if self.torn and self.window is not None:
+        if (self.torn or self.last_offset is None) and self.window is not None:
             chunk, row = self._opener.batch(self.window, self.row)
             if chunk.batches.record_total[row]:
                 return chunk.records.offset[chunk.batches.first_record[row]]
-        return 0 if self.last_offset is None else min(self.last_offset + 1, self.high)
+        known = (base_offset_of(self.file) or 0) if self.last_offset is None else self.last_offset + 1
+        return min(known, self.high)
 
     @property
     def high(self) -> int:
