@@ -30,16 +30,17 @@ STATEMENTS = {
 }
 
 
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("statement", STATEMENTS)
 def test_results_are_those_of_duckdb(statement: str) -> None:
     """A statement can be tried on one machine, and then run on a cluster."""
     arguments = ("sql", statement, STATEMENTS[statement].absolute(), "--format", "csv")
-    on_spark = kseg(*arguments, "--spark", "local[1]")
-    here = kseg("sql", statement.replace("explode", "unnest"), *arguments[2:])
-    assert (here.returncode, on_spark.returncode, on_spark.stderr) == (0, 0, "")
+    there = on_spark(*arguments)
+    here = run("sql", statement.replace("explode", "unnest"), *arguments[2:])
+    assert (here.exit_code, there.exit_code, there.stderr) == (0, 0, "")
     assert len(here.stdout.splitlines()) > 1
     # Nulls come first in Spark, and last in DuckDB.
-    assert sorted(on_spark.stdout.splitlines()) == sorted(here.stdout.splitlines())
+    assert sorted(there.stdout.splitlines()) == sorted(here.stdout.splitlines())
 
 
 @pytest.mark.usefixtures("spark")
@@ -81,8 +82,8 @@ def test_damage_is_reported_as_on_one_machine(table: str) -> None:
     """The rows are those of the data; the notice and the exit code say that some are missing."""
     damaged = SEGMENTS.parent / "findings" / "crc-mismatch"
     arguments = ("sql", f"select count(*) as n from {table}", damaged.absolute(), "--format", "csv")
-    on_spark, here = kseg(*arguments, "--spark", "local[1]"), kseg(*arguments)
-    assert (on_spark.stdout, on_spark.stderr, on_spark.returncode) == (here.stdout, here.stderr, 1)
+    there, here = kseg(*arguments, "--spark", "local[1]"), kseg(*arguments)
+    assert (there.stdout, there.stderr, there.returncode) == (here.stdout, here.stderr, 1)
     assert "crc-mismatch at byte 475" in here.stderr
 
 
