@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import tempfile
 from hashlib import sha256
+from multiprocessing import get_start_method
 from pathlib import Path
 from textwrap import shorten
 
@@ -76,6 +77,8 @@ def translate(modules, folder, force=False):
         [Extension(name, [source]) for name, source in sources.items()],
         build_dir=folder,
         force=force or None,
+        # A forked process has the option above; a new interpreter would not.
+        nthreads=os.cpu_count() if get_start_method() == "fork" else 0,
         shared_utility_qualified_name=SHARED_MODULE,
         compiler_directives={
             "language_level": "3str",
