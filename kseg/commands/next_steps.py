@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -20,8 +20,8 @@ from kseg import remedies as do
 from kseg.consequences import Consequence
 from kseg.findings import RULES
 from kseg.format.log_loader.log_dir_identity import IN_ANOTHER
-from kseg.format.log_loader.plan import MARK_STRAY
-from kseg.format.log_loader.start_harm import REMEDIES, Harm
+from kseg.format.log_loader.plan import FORGET, MARK_STRAY
+from kseg.format.log_loader.start_harm import DANGERS, NOT_OF_A_FILE, REMEDIES, Harm
 from kseg.format.storage.naming import (
     META_PROPERTIES,
     METADATA_FOLDER,
@@ -157,7 +157,7 @@ def _steps_of(folder: str, found: Iterable[FoundRule], try_repair: TryRepair, ha
     commands: dict[str, None] = {}
     decisions: dict[str, None] = {}
     left: dict[str, None] = {}
-    replaced, new = False, set[str]()
+    replaced, new, corrected = False, set[str](), set[str]()
     for one in found:
         remedy = RULES[one.rule].remedy_for(one.file)
         replaced |= _SEVERAL_REPLICAS in [action.case for action in remedy.actions]
@@ -175,11 +175,11 @@ def _steps_of(folder: str, found: Iterable[FoundRule], try_repair: TryRepair, ha
                 line for line in lines if line and (line.startswith("rm -f ") or not _is_done(line))
             )
             new |= {suffix for name, suffix in _NEW.items() if any(name in line for line in action.commands)}
+            corrected.add(_stem(one.file))
     todo = [*_merged(commands)]
-    harm_file = harm.file if harm else ""
-    corrected = any(line.startswith(do.SWAP) or harm_file.partition(".")[0] in line for line in todo)
-    if not corrected and not decisions:
-        decisions |= dict.fromkeys(_start_texts(harm))
+    if harm is not None:
+        causes = _left_causes(harm, todo, corrected)
+        decisions = dict.fromkeys(_start_texts(harm, causes, alone=not decisions)) | decisions
     if todo and _partition_at(folder) and not os.path.isfile(os.path.join(folder, PARTITION_METADATA)):
         stray = _stray_steps(folder)  # a repair cannot know the topic id
         todo += stray.commands
@@ -204,19 +204,37 @@ _NOT_ITS_OWN = (
 )
 
 
-def _start_texts(harm: Harm | None) -> list[str]:
-    """Return what to do about the predicted start of a folder, besides what commands do."""
-    if harm is None or harm.foreign:
-        return []
+def _stem(file: str) -> str:
+    """Return the name that a segment and its indexes share, or the whole name of another file."""
+    return os.path.splitext(os.path.basename(file))[0]
+
+
+def _left_causes(harm: Harm, commands: Sequence[str], corrected: Container[str]) -> frozenset[str]:
+    """Return the causes of a harm that commands leave. ``corrected`` are the stems of the files that have commands."""
+    causes = harm.causes
+    if any(line.startswith(do.SWAP) for line in commands):
+        causes &= {*NOT_OF_A_FILE}
+    elif harm.file and _stem(harm.file) in corrected:
+        causes &= DANGERS.keys()
+    return causes - {FORGET} if any(map(_is_unclean, commands)) else causes
+
+
+def _start_texts(harm: Harm, causes: Set[str], *, alone: bool) -> list[str]:
+    """Return what to do about the predicted start of a folder, besides what commands do.
+
+    ``alone``: no finding of the folder has a text. Those texts say less than ``DANGERS`` and as much as the others.
+    """
+    texts = [text for cause, text in DANGERS.items() if cause in causes]
+    if not (causes and alone) or harm.foreign:
+        return texts
     if harm.file == META_PROPERTIES and IN_ANOTHER in harm.would:
         return [_NOT_ITS_OWN]
     if harm.file == META_PROPERTIES:
         return [f"{META_PROPERTIES}: {do.METADATA_FILES[META_PROPERTIES].text}"]
-    if "fails" in harm.causes:
-        return [f"correct what makes the broker {harm.would}"]
+    if "fails" in causes:
+        return [*texts, f"no command of kseg corrects what makes the broker {harm.would}"]
     # Only bytes that nobody can read are no reason to wait; the topic id of a stray partition has commands.
-    causes = harm.causes - {"bytes", MARK_STRAY}
-    return [text for cause, text in REMEDIES.items() if cause in causes]
+    return texts + [text for cause, text in REMEDIES.items() if cause in causes - {*DANGERS, "bytes", MARK_STRAY}]
 
 
 def _action_for(one: FoundRule, remedy: Remedy) -> Action | None:

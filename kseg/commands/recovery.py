@@ -112,7 +112,8 @@ class Broker:
         """Return the plan, with one more step if another log directory keeps the broker from starting."""
         if isinstance(made, LogDirPlan):
             steps = self._of_log_dir(made.folder)
-            if not (made.fails or any(step.action in FAILURES for step in steps)):
+            # A broker that is stopped by a folder starts as soon as somebody moves the folder away.
+            if all(step.why == NOT_A_PARTITION for step in (*made.steps, *steps) if step.action in FAILURES):
                 steps += self._without_metadata(made)
             return replace(made, steps=(*made.steps, *steps)) if steps else made
         partition = partition_of(os.path.basename(made.folder))

@@ -63,7 +63,7 @@ class Diagnosis:
 
     @cached_property
     def folders(self) -> Sequence[DamagedFolder]:
-        """The folders that need attention, the worst first; last the log directories without a finding."""
+        """The folders that need attention, the worst first; last the log directories without damage."""
         damages = {
             path if is_url(path) else os.path.normpath(path): one for path, one in self.damaged.by_folder.items()
         }
@@ -79,9 +79,12 @@ class Diagnosis:
         return one.damage is None and one.folder in self.log_dirs
 
     def attention(self) -> str:
-        """Return the numbers of ``kseg validate``, and how many other folders only the predicted start harms."""
+        """Return the numbers of ``kseg validate``, and how many other folders only the predicted start harms.
+
+        Those can have findings that are only for information.
+        """
         harmed = sum(one.damage is None for one in self.folders)
-        others = f"; without a finding, harmed by the start: {count_of(harmed, 'folder')}" if harmed else ""
+        others = f"; harmed only by the start: {count_of(harmed, 'folder')}" if harmed else ""
         return self.damaged.answer() + others
 
     def partitions(self) -> Counter[Consequence]:

@@ -217,9 +217,17 @@ def test_the_commands_lose_nothing_that_can_be_read(tmp_path: Path, kind: str, c
     assert (log_dir / "orders-1" / "partition.metadata").exists()
 
 
-def test_no_start_while_something_is_left(home: Path) -> None:
-    """Recovery at a start truncates what was not repaired: the start is the last of all commands."""
+@pytest.mark.parametrize("other", ["", "finding", "folder"])
+def test_no_start_while_something_is_left(home: Path, other: str) -> None:
+    """Recovery at a start truncates what was not repaired: the start is the last of all commands.
+
+    Of a log directory without its metadata log the first step says so, also if something else is wrong with it.
+    """
     shutil.rmtree(home / "kafka-logs" / "__cluster_metadata-0")
+    if other == "finding":
+        (home / "kafka-logs" / "recovery-point-offset-checkpoint").write_text("0\n1\norders 0 900\n")
+    elif other == "folder":
+        (home / "kafka-logs" / "backup").mkdir()
     *_, summary = diagnosis("kafka-logs", cwd=home)
     assert "# start the broker" not in summary["commands"]
     shown = kseg("doctor", "kafka-logs", cwd=home).stdout

@@ -15,9 +15,14 @@ from typing import Any
 
 import pytest
 
+from kseg.commands.recovery import RecoveryRequest, plans_of
+from kseg.findings import do_nothing
+from kseg.format.log_loader.plan import EMPTIED, LogDirPlan
+from kseg.format.log_loader.start_harm import causes_of, is_affected
 from kseg.format.storage.naming import partition_of
 from tests.support.cli import carry_out, kseg
 from tests.support.fixtures import SEGMENTS
+from tools.lab import load_cases
 
 pytestmark = pytest.mark.slow
 
@@ -179,3 +184,33 @@ def check_each_finding_is_named(home: Path, steps: dict[str, dict[str, Any]]) ->
         assert step["commands"] or named, f"{folder}: {rule}: {step}"
     for step in steps.values():
         assert step["commands"] or step["text"] or step["left"], step
+
+
+#: A log that no repair changes: its batches have no fault, but a producer snapshot has a transaction that they lack.
+WITHOUT_COMMAND = {"open-in-snapshot"}
+LOSING = {"records": "Copy the folder before the start", EMPTIED: "Do not start the broker as a leader with this folder"}
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_each_harm_of_a_start_has_a_command_or_a_reason(clean: bool, tmp_path: Path) -> None:
+    """`kseg recovery` sends people here for commands. What is lost is said, whatever findings the folder has, too."""
+    log_dir = new_log_dir(tmp_path)
+    shutil.rmtree(log_dir / "__cluster_metadata-0")  # it would not place these partitions here
+    cases = {f"case{number}-0": (name, case) for number, (name, case) in enumerate(load_cases.cases())}
+    for folder, (_, case) in cases.items():
+        case.put(log_dir / folder)
+    add_topic_ids(log_dir)
+    if clean:
+        (log_dir / ".kafka_cleanshutdown").write_text("")
+    steps, _ = diagnosis(tmp_path)
+    without: set[str] = set()
+    for plan in plans_of([str(log_dir)], RecoveryRequest(), do_nothing):
+        if not is_affected(plan) or isinstance(plan, LogDirPlan):
+            continue
+        step = steps[os.path.relpath(plan.folder, tmp_path)]
+        assert step["commands"] or step["text"], plan
+        if "no command of kseg" in step["text"]:
+            without.add(cases[os.path.basename(plan.folder)][0])
+        for cause in causes_of(plan) & LOSING.keys():
+            assert LOSING[cause] in step["text"] or any("kseg repair" in line for line in step["commands"]), plan
+    assert without == WITHOUT_COMMAND

@@ -61,6 +61,8 @@ def test_zeros_are_harmless_at_the_end_of_the_log_only(tmp_path: Path, added: in
     assert reported(validate_folder(folder_with(tmp_path / "1", NEWEST, added, hole=True))) == [
         (NEWEST, "zero-tail", Severity.INFO)
     ]
+    (tmp_path / "1" / ".kafka_cleanshutdown").touch()  # it removes the zeros, and the start after it fails at them
+    assert reported(validate_folder(tmp_path / "1" / "orders-0")) == [(NEWEST, "zero-tail", Severity.WARNING)]
     sealed = folder_with(tmp_path / "2", SEALED, added, hole=True)
     for jobs in (1, 2):
         assert reported(validate_folder(sealed, jobs)) == [(SEALED, "zero-tail", Severity.ERROR)]

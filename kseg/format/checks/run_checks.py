@@ -31,8 +31,9 @@ from kseg.format.segment.input_buffer import borrowed
 from kseg.format.segment.records_chunk import Chunk, record_finding
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.sidefiles import registry
+from kseg.format.storage import local_files
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.naming import base_offset_of, is_snapshot
+from kseg.format.storage.naming import CLEAN_SHUTDOWN, base_offset_of, is_snapshot, is_url
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import Source, open_range
 from kseg.results import FindingCollector, Settings
@@ -294,6 +295,10 @@ def policy_for(file: SegmentFile, settings: Settings) -> Policy:
     if file.active:
         # A broker may be writing to the end of the file now.
         defaults["truncated-tail"] = Severity.WARNING
+        log_dir = os.path.dirname(os.path.dirname(local_files.absolute(file.path)))
+        if not is_url(file.path) and local_files.is_file(os.path.join(log_dir, CLEAN_SHUTDOWN)):
+            # A clean shutdown removes preallocated space, and the start after it fails at zeros.
+            defaults["zero-tail"] = Severity.WARNING
     elif file.listed and base_offset_of(file.path) is not None:
         # Rolling truncates preallocated space (LogSegment.onBecomeInactiveSegment). Here batches were lost, or the copy of
         # the file is incomplete.

@@ -30,7 +30,8 @@ from kseg.text import escape_controls
 
 #: The remedy for each kind of loss and failure.
 REMEDIES: Mapping[str, str] = {
-    "fails": "Correct what keeps the broker from starting. `kseg doctor DIR` prints the commands for its files, in order.",
+    "fails": "Correct what keeps the broker from starting. `kseg doctor DIR` prints the commands for its files, in order, "
+    "and names the files that no command corrects.",
     LOSE_METADATA: "Do not start the broker before you know where its metadata log is. Give all its log directories, also "
     "that of metadata.log.dir. If the log is lost, restore __cluster_metadata-0 from a backup or another controller. "
     "Without one, `kseg adopt` makes a cluster of the log directories of all brokers.",
@@ -48,6 +49,14 @@ REMEDIES: Mapping[str, str] = {
     "unchecked": "After a clean shutdown the broker does not check its segments. `kseg recovery --unclean PATH` predicts "
     "its start without .kafka_cleanshutdown.",
 }
+#: What a start does that no finding says, and that commands for the files of a folder leave as it is.
+NOT_OF_A_FILE = (LOSE_METADATA, EMPTIED)
+#: Causes of harm -> what a person has to know before the start, whatever else is found in the folder.
+DANGERS: Mapping[str, str] = {
+    **{cause: REMEDIES[cause] for cause in (*NOT_OF_A_FILE, FORGET)},
+    "records": "Copy the folder before the start, which truncates records that can be read. If another broker leads the "
+    "partition, this one fetches them from it.",
+}
 _FAILING = {"offline": "take the log directory offline", "refuse": "stop at its start"}
 _NUMBER = re.compile(r"\d+")
 
@@ -56,7 +65,7 @@ class Harm(NamedTuple):
     """The effect of a start on a folder: its consequence, the file of the first harmful step, and the cells.
 
     ``kinds`` are the first action and its reason without numbers, which equal folders share. ``foreign`` are the names of
-    its folders that are not of Kafka, if nothing else harms it.
+    its folders that are not of Kafka, if nothing else stops the broker.
     """
 
     consequence: Consequence
@@ -100,10 +109,11 @@ def harm_of(plan: LogDirPlan | PartitionPlan) -> Harm:
     lost = plan_lost(plan)
     worst = next((step for step in harmful if step.action in FAILURES), harmful[0])
     foreign = [step.file or "" for step in harmful if step.why == NOT_A_PARTITION]
+    only_foreign = len(foreign) == sum(step.action in FAILURES for step in harmful)
     return Harm(
         _consequence(plan), plan.folder, worst.file or "", lost, "; ".join(steps), frozenset(causes_of(plan)),
         tuple(_NUMBER.sub("", f"{step.action}: {step.why}") for step in harmful[:1]), isinstance(plan, LogDirPlan),
-        tuple(foreign) if len(foreign) == len(harmful) else (),
+        tuple(foreign) if only_foreign else (),
     )  # fmt: skip
 
 
