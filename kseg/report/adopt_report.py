@@ -225,8 +225,8 @@ def _cells(topics: Sequence[AdoptedTopic]) -> list[str]:
 
 def _write_steps(made: Adoption, out: TextIO) -> None:
     """Write how to start the new cluster."""
+    _line(out, "not checked: batches in the middle of the logs: `kseg validate` reads them all")
     if made.target is None:
-        _line(out, "not checked: batches in the middle of the logs: `kseg validate` reads them all")
         _line(out, "next: the same command with -o NEW writes it; nothing was written")
         return
     level = made.identity.features[METADATA_VERSION]

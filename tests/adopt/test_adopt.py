@@ -17,6 +17,7 @@ from kseg.format.messages.message_reader import jsonable
 from kseg.format.storage.naming import CLUSTER_METADATA
 from kseg.format.writer.metadata_snapshot import MetadataRecord, write_snapshot
 from kseg.format.writer.records_builder import PlainRecord, build_batch
+from tests.support.damage import flip
 from tests.support.interrupted import EndedRuns
 from tests.support.metadata_logs import Change, broker, folder_for, write_log
 
@@ -407,3 +408,37 @@ def test_what_the_leader_does_not_have_is_lost(
     assert f"kseg repair {first} {second} DST first" in told
     (disks[0] / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 20\n")
     assert adopt(*nodes(disks[:2])).exit_code == (0 if lost == "20..39" else 1)  # the cleaner keeps where a log begins
+
+
+def with_unreadable_end(folder: Path) -> Path:
+    """Give the last batch a wrong CRC, after a clean shutdown and with indexes: the start does not read the segments."""
+    logs = sorted(folder.glob("*.log"))
+    for log in logs:
+        log.with_suffix(".index").touch()
+    logs[-1].write_bytes(flip(logs[-1].read_bytes(), logs[-1].stat().st_size - 1))
+    (folder.parent / ".kafka_cleanshutdown").touch()
+    return folder
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("other", [None, (0, 40), (0, 60)], ids=["alone", "shorter", "whole"])
+def test_a_last_batch_that_nobody_can_read_is_no_reason_to_lead(
+    other: tuple[int, int] | None, turned: bool, disks: list[Path]
+) -> None:
+    """A start after a clean shutdown keeps it as the log end, and consumers cannot read on."""
+    damaged = with_unreadable_end(pieces(disks[turned], (0, 20), (20, 40), (40, 60)))
+    disks = [disks[turned]]
+    if other:
+        disks = [disks[0].with_name("other"), *disks] if turned else [*disks, disks[0].with_name("other")]
+        pieces(damaged.parent.with_name("other"), (0, 20), (20, 40), *([(40, 60)] if other[1] == 60 else []))
+    done = adopt(*nodes(disks))
+    (partition,) = of_kind(plan(*nodes(disks)), "partition")
+    assert partition["log_end"] == (other[1] if other else 60)
+    if other:
+        assert disks[partition["leader"] - 1].name == "other"
+        assert (done.exit_code, partition["lost"]) == (0, [])
+    else:
+        assert done.exit_code == 1
+        assert (
+            f"offsets 40..59 at the end of its log cannot be read: kseg repair {damaged} first" in partition["lost"][0]
+        )

@@ -1,8 +1,8 @@
 """Decide what the new cluster is: its topics with their ids, the replicas of each partition, leaders and configurations.
 
-The leader of a partition is the replica with the latest leader epoch; of those the one with the longest log, and then the
-one with the most offsets. The others truncate to it, and delete the records before its log start, as in any cluster
-(KIP-101).
+The leader of a partition is the replica with the latest leader epoch; of those the one whose last valid batch ends last,
+and then the one with the most offsets. The others truncate to it, and delete the records before its log start, as in any
+cluster (KIP-101).
 """
 
 from __future__ import annotations
@@ -219,11 +219,16 @@ def _losses(replicas: Sequence[AdoptedReplica]) -> Iterator[str]:
             f"node {leader.disk.node} leads, and a start cuts off {lost:,} readable records: kseg repair {leader.path} "
             "first"
         )
+    if leader.readable_end < leader.log_end:
+        yield (
+            f"node {leader.disk.node} leads, and offsets {span(leader.readable_end, leader.log_end - 1)} at the end of its "
+            f"log cannot be read: kseg repair {leader.path} first"
+        )
     for other in replicas[1:]:
         kept = _kept_by(other, leader)
-        if kept < other.log_end:
+        if kept < other.readable_end:
             yield (
-                f"node {other.disk.node} truncates offsets {span(kept, other.log_end - 1)}: they are of leader epoch "
+                f"node {other.disk.node} truncates offsets {span(kept, other.readable_end - 1)}: they are of leader epoch "
                 f"{other.epoch}, and node {leader.disk.node} has epoch {leader.epoch}"
             )
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 from kseg.errors import NotASegmentError, UnreadableError, UsageError
 from kseg.format.log_loader.broker_starts import starts_of
@@ -98,14 +97,23 @@ class AdoptedReplica:
 
     @cached_property
     def holes(self) -> tuple[tuple[int, int], ...]:
-        """The ranges (first, end) of offsets between two of its segments that neither has."""
+        """The ranges (first, end) of offsets after the last valid batch of a segment, before the next one or the log end.
+
+        After a clean shutdown a broker takes the last batch for the log end, and does not check its CRC.
+        """
         found = []
-        for (base, size), (following, _) in pairwise(self.plan.segments):
+        ends = [*(base for base, _ in self.plan.segments[1:]), self.log_end]
+        for (base, size), following in zip(self.plan.segments, ends, strict=False):
             path = os.path.join(self.path, f"{base:020}.log")
             if local_files.exists(path):  # else a broker makes it of a .swap
                 end = max(last_valid_batch(path, size).offset, self.log_start)
                 found += [(end, following)] if end < following else []
         return tuple(found)
+
+    @property
+    def readable_end(self) -> int:
+        """The offset after the last record that a consumer can read, at most the log end."""
+        return self.holes[-1][0] if self.holes and self.holes[-1][1] == self.log_end else self.log_end
 
     def missing(self, other: AdoptedReplica, end: int) -> Iterator[tuple[int, int]]:
         """Yield the ranges (first, end) below ``end`` that this replica does not have, and the other one has."""
@@ -117,13 +125,14 @@ class AdoptedReplica:
                 at = max(at, hole_end)
 
     @property
-    def order(self) -> tuple[int, int, int, int]:
-        """Replicas in the order in which they can lead: the last epoch, the log end, the offsets, the readable records.
+    def order(self) -> tuple[int, int, int, int, int]:
+        """Replicas in the order in which they can lead: the last epoch, the end, the offsets, no more after the end, and
+        the readable records.
 
         Followers delete the offsets before the leader's log start, and never fetch offsets that it does not have.
         """
         offsets = self.log_end - self.log_start - sum(end - first for first, end in self.holes)
-        return self.epoch, self.log_end, offsets, -self.plan.lost.records
+        return self.epoch, self.readable_end, offsets, self.readable_end - self.log_end, -self.plan.lost.records
 
     @property
     def refused(self) -> str | None:
