@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
+import re
+import shlex
 import shutil
 import struct
 from collections.abc import Iterator
@@ -31,7 +33,7 @@ from kseg.format.writer import records_builder
 from kseg.format.writer.output_guards import DamagedError, index_paths
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 from kseg.results import Settings
-from tests.support.cli import invoke
+from tests.support.cli import invoke, kseg_here
 from tests.support.fixtures import FOLDERS, expected
 from tests.support.fuzzing import cases
 from tests.support.index_entries import read_offset_index, read_time_index
@@ -285,6 +287,26 @@ def test_losses_are_listed(tmp_path: Path) -> None:
     assert "lost     control-records: 1 control record, offset 1" in text.stdout
 
 
+def test_the_offsets_of_markers_are_known_gaps(tmp_path: Path) -> None:
+    """Older versions have no batch without a record for them. The command of the message keeps them from failing checks."""
+    source, target = tmp_path / "orders-0", tmp_path / "new" / "orders-0"
+    source.mkdir()
+    target.parent.mkdir()
+    one: dict[str, Any] = {"producer_id": 9, "producer_epoch": 0, "transactional": True}
+    (source / NAME).write_bytes(
+        build_batch([PlainRecord(0, None, b"v", NOW)], base_sequence=0, **one)
+        + build_batch([PlainRecord(1, bytes(4), bytes(6), NOW)], control=True, **one)
+        + build_batch([PlainRecord(2, None, b"v", NOW)], base_sequence=1, **one)
+    )
+    done = run("v2-to-v1", "--lossy", source, target)
+    assert "no batch has the offsets of 1 control record now" in done.stderr
+    (write,) = re.findall("`(kseg validate --write-baseline .*?)`", done.stderr)
+    assert kseg_here("validate", target).returncode == 1
+    kseg_here(*shlex.split(write.replace("FILE", str(tmp_path / "known")))[1:])
+    assert kseg_here("validate", target, "--baseline", tmp_path / "known").returncode == 0
+    assert "control record now" not in run("v2-to-v2", "--compression", "gzip", source, tmp_path / "other").stderr
+
+
 def test_zstd_needs_another_codec_downwards(tmp_path: Path) -> None:
     """Older versions lack zstd: without another codec the conversion is rejected."""
     source, target = tmp_path / "in.log", tmp_path / NAME
@@ -304,6 +326,29 @@ def test_a_version_that_is_neither_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(WrongVersionError, match=f"byte {len(first)} is v1"):
         convert(str(source), str(tmp_path / NAME), ConversionPlan.of("v0-to-v2"))
     assert list(tmp_path.iterdir()) == [source]
+
+
+@pytest.mark.parametrize("direction", [f"v{a}-to-v{b}" for a in range(3) for b in range(3)])
+@pytest.mark.parametrize("versions", [(0, 1), (0, 2), (1, 2), (0, 1, 2)])
+def test_the_advice_for_other_versions_ends_at_the_target(
+    direction: str, versions: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Who follows it gets the version that was asked for, not another one."""
+    source, target = tmp_path / "in.log", int(direction[-1])
+    ones = [build_message(PlainRecord(n), magic=n) if n < 2 else build_batch([PlainRecord(n)]) for n in versions]
+    source.write_bytes(b"".join(ones))
+    todo, steps = [direction], 0
+    while todo:
+        done = run("--lossy", "--compression", "gzip", todo[0], source, step := tmp_path / f"{steps}.log")
+        steps += 1
+        assert steps < 5
+        if done.exit_code == 0:
+            source = step
+            todo.pop(0)
+        else:
+            todo = re.findall(r"\w+-to-v\d", done.stderr.partition("accepts only")[2])
+            assert todo, done.stderr
+    assert {batch.magic for batch in read(source.read_bytes())[0]} == {target}
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from kseg.commands.convert import another_cluster as another_clusters
+from kseg.commands.convert.conversion_plan import why_rejected
 from kseg.errors import KsegError, UsageError
 from kseg.format.compress.codecs import CODECS, codec_name, compress
 from kseg.format.record import encoder, layout
@@ -232,9 +233,8 @@ class Transcoder:
     def _check_version(self, run: BatchRun) -> None:
         if run.magic not in self._sources and run.magic != self._target:
             position = run.chunk.batches.position[run.row]
-            taken = ", ".join(f"v{magic}" for magic in sorted({*self._sources, self._target}))
-            where = f"{self._tally.source}: the batch at byte {position}"
-            raise WrongVersionError(f"{where} is v{run.magic}, but this conversion accepts only {taken}: use any-to-v2")
+            why = why_rejected(run.magic, self._sources, self._target)
+            raise WrongVersionError(f"{self._tally.source}: the batch at byte {position} is {why}")
 
     def _count_written(self, entry: memoryview, codec: int) -> None:
         """Count one batch of the target's version."""
