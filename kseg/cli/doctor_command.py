@@ -12,7 +12,7 @@ from itertools import chain
 from typing import TextIO
 
 from kseg.cli import common
-from kseg.cli.messages import FAILED, FOUND, fail_after, note_output
+from kseg.cli.messages import FAILED, FOUND, fail_after, note_output, redacted_messages
 from kseg.cli.progress import progress_bar
 from kseg.cli.this_run import this_run
 from kseg.cli.typed_command import TableOptions, command
@@ -88,18 +88,30 @@ def doctor(asked: DoctorOptions) -> int:
     could not be read.
     """
     common.check_outputs()
-    paths, output, page, jobs = asked.paths, asked.output, asked.html, asked.jobs
-    if asked.redact:
-        paths = tuple(map(absolute, paths))
-    settings = Settings(deep=asked.deep, policy=Policy.parse(asked.rule), max_per_rule=asked.limit, outline=True)
+    paths = tuple(map(absolute, asked.paths)) if asked.redact else asked.paths
     files, unreadable = files_of(paths)
+    if not asked.redact:
+        return _diagnose(asked, paths, files, unreadable, None)
+    redaction = Redaction(paths, {os.path.dirname(file.path) for file in files})
+    with redacted_messages(redaction.message):
+        return _diagnose(asked, paths, files, unreadable, redaction)
+
+
+def _diagnose(
+    asked: DoctorOptions,
+    paths: tuple[str, ...],
+    files: list[SegmentFile],
+    unreadable: list[FileResult],
+    redaction: Redaction | None,
+) -> int:
+    output, page, jobs = asked.output, asked.html, asked.jobs
+    settings = Settings(deep=asked.deep, policy=Policy.parse(asked.rule), max_per_rule=asked.limit, outline=True)
     segments = [file for file in files if base_offset_of(file.path) is not None]
     as_page = asked.format == "html" or page is not None
     incident_page = incident.IncidentDiagnosis(Summary()) if as_page else None
     found = incident_page or Diagnosis(Summary())
     found.folder = next((os.path.dirname(path) or "." for path in paths[:1] if os.path.isfile(path)), "")
     size = total_size(files)
-    redaction = Redaction(paths, {os.path.dirname(file.path) for file in files}) if asked.redact else None
 
     def opened(path: str | None) -> AbstractContextManager[TextIO]:
         return redaction.written(destination(path)) if redaction else destination(path)
@@ -264,7 +276,7 @@ def _add_steps(found: Diagnosis) -> None:
     """Add what to do about each folder that needs attention, the worst first, and the space that it takes."""
     needed = 0
     for folder, _, damage, harm in found.folders:
-        if not local_files.is_folder(folder):
+        if not os.path.isdir(folder):  # no command changes an archive or a bucket
             continue
         files = damage.files if damage else {}
         step = steps_of(folder, files, harm, _try_repair, is_log_dir=folder in found.log_dirs)

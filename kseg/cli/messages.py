@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TextIO
@@ -19,17 +19,32 @@ from kseg.report import formats, tables, terminal
 FOUND, FAILED = 1, 2
 #: The key in ``click.Context.meta`` of the inputs that a command was given.
 INPUTS = "kseg.inputs"
-_AFTER = "kseg.after"
+_AFTER, _REDACTED = "kseg.after", "kseg.redacted"
 _MOST_AFTER = 6
 
 
 def note(line: str) -> None:
     """Print one line with the prefix ``kseg:``; a terminal shows it in several lines, broken between words."""
-    message = f"kseg: {text.escape_controls(line)}\n"
+    context = click.get_current_context(silent=True)
+    redacted = context.meta.get(_REDACTED) if context else None
+    message = f"kseg: {text.escape_controls(redacted(line) if redacted else line)}\n"
     if sys.stderr is not None and sys.stderr.isatty():
         message = tables.text_lines(sys.stderr, message.rstrip("\n"), indent=2)
     with ignore_stderr_errors(), terminal.screen.writing(message):
         click.echo(message, nl=False, err=True)
+
+
+@contextmanager
+def redacted_messages(redacted: Callable[[str], str]) -> Iterator[None]:
+    """Print the messages of a command as ``redacted`` returns them, also why it failed."""
+    click.get_current_context().meta[_REDACTED] = redacted
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except (KsegError, OSError) as error:
+        why = text.os_error_text(error) if isinstance(error, OSError) else str(error)
+        raise KsegError(redacted(why)) from error
 
 
 def note_after(line: str) -> None:

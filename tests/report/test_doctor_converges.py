@@ -188,7 +188,10 @@ def check_each_finding_is_named(home: Path, steps: dict[str, dict[str, Any]]) ->
 
 #: A log that no repair changes: its batches have no fault, but a producer snapshot has a transaction that they lack.
 WITHOUT_COMMAND = {"open-in-snapshot"}
-LOSING = {"records": "Copy the folder before the start", EMPTIED: "Do not start the broker as a leader with this folder"}
+LOSING = {
+    "records": "Copy the folder before the start",
+    EMPTIED: "Do not start the broker as a leader with this folder",
+}
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -97,11 +97,14 @@ def test_a_redacted_report_has_no_names(home: Path, tmp_path: Path, monkeypatch:
     shutil.copytree(home / "kafka-logs", log_dir)
     (log_dir / "customerX").mkdir()
     (log_dir / "clicks-2" / f"{900:020}.log").symlink_to("/nowhere/customerY")
+    (log_dir / "clicks-2" / "list of customerZ").touch()
+    os.mkfifo(log_dir / "clicks-2" / "pipe of customerZ")
     monkeypatch.chdir(log_dir.parent)
     names = [one.name.rpartition("-")[0] for one in log_dir.iterdir() if "-" in one.name]
     page = tmp_path / "page.html"
     done = invoke("doctor", "--redact", "-v", "broker 7", "--format", form, "--html", page)
-    for text in (html.unescape(done.stdout), html.unescape(page.read_text())):
+    assert "skipped 1 special file" in done.stderr
+    for text in (html.unescape(done.stdout), html.unescape(page.read_text()), done.stderr):
         found = text.partition("<style>")[0] + text.rpartition("</style>")[2].rpartition("<script>")[0]
         for name in (
             "acme",
@@ -164,6 +167,20 @@ def test_a_redacted_report_has_no_text_of_a_file(tmp_path: Path, form: str) -> N
     for text in (done.stdout, page.read_text()):
         assert re.findall(".{0,90}SECRET.{0,20}", html.unescape(text)) == []
         assert "2s/.*/$(tail -n +3 /path-" in html.unescape(text)
+
+
+def test_names_in_an_archive_and_in_failures_are_redacted(tmp_path: Path) -> None:
+    """The folders of an archive, and why nothing was written."""
+    _write_secrets(tmp_path / "SECRET", "c1", "SECRETTOPIC")
+    archive = shutil.make_archive(str(tmp_path / "SECRETS"), "tar", tmp_path, "SECRET")
+    done = invoke("doctor", "--redact", "-v", archive)
+    assert (done.exit_code, "next steps" in done.stdout) == (2, False)  # a folder has no segment
+    assert "SECRET" not in done.output
+    (tmp_path / "SECRETFULL").symlink_to("/dev/full")
+    done = invoke("doctor", "--redact", archive, "-o", tmp_path / "SECRETFULL")
+    assert done.exit_code == 2
+    assert re.search(r"kseg: /path-\w+: No space left on device", done.stderr)
+    assert "SECRET" not in done.stderr
 
 
 def test_a_redacted_page_works(home: Path, tmp_path: Path, browser: Browser) -> None:

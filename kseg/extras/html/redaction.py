@@ -1,7 +1,7 @@
 """Reports without names: paths, topics, the host and texts of files become hashes, so that a page can leave the house.
 
 Messages have texts of files in quotes (``kseg.text.excerpt``): these are replaced as a whole, whatever is in them.
-Messages on stderr are not part of a report: they keep the names.
+Scripts keep stderr with a report, so its lines have hashes, too.
 """
 
 from __future__ import annotations
@@ -54,6 +54,9 @@ _QUOTED_IN_TABLE = r'(?<!sed -i )(?P<table>")(?:.|\n {4,})*"'
 #: The first character of a report -> its texts in quotes; a table begins with a letter.
 _QUOTED = {"{": re.compile(_QUOTED_IN_JSON), "<": re.compile(_QUOTED_IN_PAGE)}
 _QUOTED_ELSEWHERE = re.compile(_QUOTED_IN_TABLE)
+
+#: What was skipped, before the names of files and folders, which can be any text.
+_SKIPPED = re.compile(r"(\bskipped [^:]*): .*")
 
 _OFFSET_CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 
@@ -112,6 +115,10 @@ class Redaction:
             parts[::3] = [pattern.sub(shown, part) for part in parts[::3]]
         return "".join(part for at, part in enumerate(parts) if at % 3 != 2)
 
+    def message(self, line: str) -> str:
+        """Return a line of stderr without names."""
+        return self.text(_SKIPPED.sub(r"\1", line))
+
     def _text(self, match: re.Match[str]) -> str:
         quote = match[match.lastgroup or 0]
         content = html.unescape(match[0][len(quote) : -len(quote)])
@@ -156,10 +163,11 @@ def _checkpoint_topics(folders: Iterable[str]) -> Iterator[str]:
 def _foreign(log_dirs: Iterable[str]) -> Iterator[str]:
     """Yield the names of folders in log directories besides partitions."""
     for log_dir in log_dirs:
-        if os.path.isdir(log_dir):
-            # A folder that cannot be listed is a message of the check.
-            with suppress(OSError), os.scandir(log_dir) as listed:
-                yield from (one.name for one in listed if one.is_dir() and partition_of(one.name) is None)
+        # A folder that cannot be listed is a message of the check.
+        with suppress(KsegError):
+            for name, kind in () if is_url(log_dir) else local_files.entries(log_dir):
+                if kind == "folder" and partition_of(name) is None:
+                    yield name
 
 
 def absolute(path: str) -> str:
