@@ -276,8 +276,8 @@ def _add_steps(found: Diagnosis) -> None:
     """Add what to do about each folder that needs attention, the worst first, and the space that it takes."""
     needed = 0
     for folder, _, damage, harm in found.folders:
-        if not os.path.isdir(folder):  # no command changes an archive or a bucket
-            continue
+        if is_url(folder) or not local_files.is_folder(folder) or local_files.is_in_archive(folder):
+            continue  # no command changes a bucket or an archive
         files = damage.files if damage else {}
         step = steps_of(folder, files, harm, _try_repair, is_log_dir=folder in found.log_dirs)
         if damage is not None and damage.unread:

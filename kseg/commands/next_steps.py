@@ -6,6 +6,7 @@ several findings become one repair.
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 import shlex
@@ -13,7 +14,6 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from glob import escape, glob
 from typing import NamedTuple
 
 from kseg import remedies as do
@@ -22,6 +22,7 @@ from kseg.findings import RULES
 from kseg.format.log_loader.log_dir_identity import IN_ANOTHER
 from kseg.format.log_loader.plan import FORGET, MARK_STRAY
 from kseg.format.log_loader.start_harm import DANGERS, NOT_OF_A_FILE, REMEDIES, Harm
+from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
     META_PROPERTIES,
     METADATA_FOLDER,
@@ -39,8 +40,6 @@ _SEVERAL_REPLICAS = "another replica is in sync"
 _NEW = {"NEW": "repaired", "BACKUP": "backup"}
 #: Rules of the end of a segment, whose remedy is for the newest segment.
 _ENDS = ("truncated-tail", "zero-tail", "zero-segment")
-
-
 #: Rules about data that was lost before: a start loses nothing more, and only another replica has it.
 _LOST_BEFORE = ("missing-batches", "segment-gap", "offset-gap", "orphaned-index")
 _LOST_BEFORE_REPAIR = "# exit code 1 of repair and validate: what was lost before (missing-batches)"
@@ -180,7 +179,7 @@ def _steps_of(folder: str, found: Iterable[FoundRule], try_repair: TryRepair, ha
     if harm is not None:
         causes = _left_causes(harm, todo, corrected)
         decisions = dict.fromkeys(_start_texts(harm, causes, alone=not decisions)) | decisions
-    if todo and _partition_at(folder) and not os.path.isfile(os.path.join(folder, PARTITION_METADATA)):
+    if todo and _partition_at(folder) and not local_files.is_file(os.path.join(folder, PARTITION_METADATA)):
         stray = _stray_steps(folder)  # a repair cannot know the topic id
         todo += stray.commands
         decisions |= dict.fromkeys(stray.decisions)
@@ -227,10 +226,9 @@ def _start_texts(harm: Harm, causes: Set[str], *, alone: bool) -> list[str]:
     texts = [text for cause, text in DANGERS.items() if cause in causes]
     if not (causes and alone) or harm.foreign:
         return texts
-    if harm.file == META_PROPERTIES and IN_ANOTHER in harm.would:
-        return [_NOT_ITS_OWN]
     if harm.file == META_PROPERTIES:
-        return [f"{META_PROPERTIES}: {do.METADATA_FILES[META_PROPERTIES].text}"]
+        text = f"{META_PROPERTIES}: {do.METADATA_FILES[META_PROPERTIES].text}"
+        return [_NOT_ITS_OWN if IN_ANOTHER in harm.would else text]
     if "fails" in causes:
         return [*texts, f"no command of kseg corrects what makes the broker {harm.would}"]
     # Only bytes that nobody can read are no reason to wait; the topic id of a stray partition has commands.
@@ -273,7 +271,8 @@ def _why_useless(folder: str, lines: Sequence[str], try_repair: TryRepair, remed
 def _is_done(line: str) -> bool:
     """Return whether a command deletes files that do not exist any more."""
     words = shlex.split(line)
-    return words[0] == "rm" and not glob(os.path.join(escape(os.path.dirname(words[-1])), os.path.basename(words[-1])))
+    folder, name = os.path.split(words[-1])
+    return words[0] == "rm" and not fnmatch.filter(local_files.names_in(folder), name)
 
 
 def _log_dir_of(folder: str) -> str:
@@ -344,7 +343,7 @@ def _other_partition(folder: str) -> str | None:
         return None
     found = _identified_partitions(log_dir, state).get(name.rpartition("-")[0], ())
     beside = (os.path.join(log_dir, one) for one in found if one != name)
-    return next((one for one in beside if os.path.isfile(os.path.join(one, PARTITION_METADATA))), None)
+    return next((one for one in beside if local_files.is_file(os.path.join(one, PARTITION_METADATA))), None)
 
 
 @lru_cache(maxsize=8)
@@ -357,7 +356,7 @@ def _identified_partitions(log_dir: str, state: int) -> dict[str, list[str]]:
     with suppress(OSError):
         for name in sorted(os.listdir(log_dir or ".")):
             known = found.setdefault(name.rpartition("-")[0], [])
-            if len(known) < 2 and os.path.isfile(os.path.join(log_dir, name, PARTITION_METADATA)):
+            if len(known) < 2 and local_files.is_file(os.path.join(log_dir, name, PARTITION_METADATA)):
                 known.append(name)
     return found
 

@@ -86,7 +86,7 @@ def is_folder(path: str | os.PathLike[str]) -> bool:
         return remote_files.kind_of(name) == "folder"
     if stat.S_ISDIR(_mode(path)):
         return True
-    return _is_in_archive(name)
+    return is_in_archive(name)
 
 
 def names_in(folder: str | os.PathLike[str]) -> list[str]:
@@ -98,7 +98,7 @@ def names_in(folder: str | os.PathLike[str]) -> list[str]:
         try:
             return os.listdir(name)
         except (FileNotFoundError, NotADirectoryError):
-            if not _is_in_archive(name):
+            if not is_in_archive(name):
                 raise
         return archive.names_in(name)
 
@@ -115,7 +115,7 @@ def entries(folder: str) -> list[tuple[str, str]]:
             with os.scandir(folder) as found:
                 return [(one.name, _kind_of(one)) for one in found]
         except (FileNotFoundError, NotADirectoryError):
-            if not _is_in_archive(folder):
+            if not is_in_archive(folder):
                 raise
         return [(name, "folder" if is_folder(f"{folder}/{name}") else "file") for name in archive.names_in(folder)]
 
@@ -129,7 +129,7 @@ def _kind_of(entry: os.DirEntry[str]) -> str:
         raise
 
 
-def _is_in_archive(path: str) -> bool:
+def is_in_archive(path: str) -> bool:
     """Return whether a path is an archive, or a folder in one."""
     return may_be_in_archive(path) and archive.is_folder(path)
 
