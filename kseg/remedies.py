@@ -79,7 +79,7 @@ CLAIMED = Remedy(
     (CORRECTED,),
 )
 SALVAGE = Remedy(
-    f"{_FETCH_TEXT} Otherwise keep the records before the fault: stop the broker, and replace the folder by the result of "
+    f"{_FETCH_TEXT} Otherwise keep the records that can be read: stop the broker, and replace the folder by the result of "
     "`kseg repair --salvage-records PARTITION NEW`, and delete .kafka_cleanshutdown of the log directory.",
     (FETCH, _KEEP_RECORDS),
 )

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain
 from typing import TextIO
 
@@ -17,9 +18,10 @@ from kseg.cli.progress import progress_bar
 from kseg.cli.this_run import this_run
 from kseg.cli.typed_command import TableOptions, command
 from kseg.cli.validate_command import files_of
-from kseg.commands.next_steps import steps_of
+from kseg.commands.next_steps import TriedRepair, steps_of
 from kseg.commands.recovery import RecoveryRequest, has_metadata_log, plans_of
 from kseg.commands.repair.repair import repair
+from kseg.commands.repair.repair_losses import LostRange
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.stats.levels import levels, sorted_by_folder, stats_of
 from kseg.commands.transactions import items_of
@@ -45,6 +47,7 @@ from kseg.format.storage.segment_files import SegmentFile, total_size
 from kseg.report import recovery_report, transactions_report
 from kseg.report.doctor_report import Diagnosis
 from kseg.report.formats import DOCTOR, destination, write
+from kseg.report.ranking import some_text
 from kseg.report.spool import Run
 from kseg.report.wording import summary_text
 from kseg.results import FileResult, Settings, Summary
@@ -274,12 +277,12 @@ def _add_log_dir(found: Diagnosis, log_dir: str) -> None:
 
 def _add_steps(found: Diagnosis) -> None:
     """Add what to do about each folder that needs attention, the worst first, and the space that it takes."""
-    needed = 0
+    needed, try_repair = 0, lru_cache(maxsize=2)(_try_repair)  # several findings of a folder ask for the same repair
     for folder, _, damage, harm in found.folders:
         if is_url(folder) or not local_files.is_folder(folder) or local_files.is_in_archive(folder):
             continue  # no command changes a bucket or an archive
         files = damage.files if damage else {}
-        step = steps_of(folder, files, harm, _try_repair, is_log_dir=folder in found.log_dirs)
+        step = steps_of(folder, files, harm, try_repair, is_log_dir=folder in found.log_dirs)
         if damage is not None and damage.unread:
             step = replace(step, left=(*step.left, f"read-error: {damage.why_unread}"))
         found.steps.append(step)
@@ -288,15 +291,23 @@ def _add_steps(found: Diagnosis) -> None:
         found.space = shutil.disk_usage(found.steps[0].folder).free, needed
 
 
-def _try_repair(folder: str, salvage_records: bool) -> str | None:
-    """Return why a repair of a folder fails, "" if it changes the folder, and None if it would change nothing."""
+def _try_repair(folder: str, salvage_records: bool) -> TriedRepair:
+    """Repair a folder without writing anything."""
+    rows: list[LostRange] = []
+    plan = RepairPlan(salvage_records=salvage_records, dry_run=True)
     try:
-        done = repair(folder, None, RepairPlan(salvage_records=salvage_records, dry_run=True))
+        done = repair(folder, None, plan, rows.append)
     except KsegError as error:
-        return str(error)
+        return TriedRepair(str(error))
     if not any(one.kept for one in done.segments) and any(one.lost_bytes or one.zeros for one in done.segments):
-        return "no batch in it can be read"
-    return "" if done.changes or done.left_out else None  # a dry run leaves out segments only
+        return TriedRepair("no batch in it can be read")
+    # Of a segment without a place the valid batches are left out, too.
+    unplaced = {one.source for one in done.segments if one.unplaced and not one.kept}
+    readable = [row for row in rows if row.drops_readable or (row.kind == "lost" and row.file in unplaced)]
+    rules = dict.fromkeys(row.rule for row in readable)
+    left_out = {rule: some_text([row.offsets_text for row in readable if row.rule == rule]) for rule in rules}
+    # A dry run leaves out segments only.
+    return TriedRepair(changes=bool(done.changes or done.left_out), left_out=left_out)
 
 
 def _bytes_in(folder: str) -> int:

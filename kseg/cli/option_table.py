@@ -188,7 +188,7 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "block_size": OptionRow("--block-size", "Set the size of the file system's blocks. Default: 4096.", "BYTES",
             lambda: Parsed(common.block_size, lambda: map(str, carving.BLOCKS)), lambda: carving.BLOCKS[0]),
         "prefer": OptionRow("--prefer", "Where replicas diverge, take the batches of this one.", "REPLICA"),
-        "salvage_records": OptionRow("--salvage-records", "Keep the records before a fault in a batch."),
+        "salvage_records": OptionRow("--salvage-records", "Keep the readable records of a faulty batch."),
         "indexes_only": OptionRow("--indexes-only", "Write only index files to DST, for an undamaged log."),
         "force": OptionRow("--force", "Replace DST and its indexes."),
         "index_interval": OptionRow("--index-interval", "Set index.interval.bytes of the topics.", "BYTES", _number(0),

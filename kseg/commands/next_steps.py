@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kseg import remedies as do
@@ -43,6 +44,9 @@ _ENDS = ("truncated-tail", "zero-tail", "zero-segment")
 #: Rules about data that was lost before: a start loses nothing more, and only another replica has it.
 _LOST_BEFORE = ("missing-batches", "segment-gap", "offset-gap", "orphaned-index")
 _LOST_BEFORE_REPAIR = "# exit code 1 of repair and validate: what was lost before (missing-batches)"
+#: Rules of batches that brokers and Java's consumer read without an error.
+_READ_ON = ("truncated-wrapper",)
+_SALVAGES = "--salvage-records"
 _LOST_AND_FOUND = "lost+found"
 _METADATA_REMEDY = (
     "a repaired metadata log has a gap, so controllers cannot load it. Move the folder away if the other controllers have a "
@@ -57,7 +61,7 @@ class PartitionSteps:
     ``commands`` are lines for a shell, without the stop and the start of the broker. ``decisions`` are what a person has to
     do before the start. ``left`` are the findings that no command corrects, with the reasons; they don't need one before
     the start. ``replaced``: another replica, if one is in sync, is better than the result of the repair. ``new_folders``
-    are made before.
+    are made before. ``left_out`` names records that can be read and that the repair leaves out.
     """
 
     folder: str
@@ -66,6 +70,7 @@ class PartitionSteps:
     left: tuple[str, ...] = ()
     replaced: bool = False
     new_folders: tuple[str, ...] = ()
+    left_out: str = ""
 
     @property
     def text(self) -> str:
@@ -99,9 +104,16 @@ class FoundRule(NamedTuple):
     consequence: Consequence
 
 
-#: Returns why a repair of a folder fails, "" if it changes the folder, and None if it would change nothing. The second
-#: parameter: whether it keeps the records before a fault.
-TryRepair = Callable[[str, bool], str | None]
+class TriedRepair(NamedTuple):
+    """Why a repair fails, whether it changes anything, and by rule which records that can be read it leaves out."""
+
+    failure: str = ""
+    changes: bool = True
+    left_out: Mapping[str, str] = MappingProxyType({})
+
+
+#: Returns what a repair of a folder would do. The second parameter: whether it keeps records of damaged batches.
+TryRepair = Callable[[str, bool], TriedRepair]
 
 
 def _beside(log_dir: str, suffix: str) -> str:
@@ -167,7 +179,7 @@ def _steps_of(folder: str, found: Iterable[FoundRule], try_repair: TryRepair, ha
             texts[f"{one.rule}: {remedy.text}"] = None
         elif None in lines:
             decisions[f"{one.rule}: {remedy.text} `kseg rules {one.rule}` has the commands."] = None
-        elif why := _why_useless(folder, [line for line in lines if line], try_repair, remedy):
+        elif why := _why_useless(folder, [line for line in lines if line], try_repair, remedy, one.rule):
             left[f"{one.rule}: {why}"] = None
         else:
             commands |= dict.fromkeys(
@@ -194,7 +206,11 @@ def _steps_of(folder: str, found: Iterable[FoundRule], try_repair: TryRepair, ha
             backup = os.path.join(_beside(folder, _NEW["BACKUP"]), name)
             todo.append(f"mv {_argument(os.path.join(folder, name))} {_argument(backup)}")
     made = tuple(_beside(_log_dir_of(folder), suffix) for suffix in sorted(new, reverse=True))
-    return PartitionSteps(folder, tuple(todo), tuple(decisions), tuple(left), replaced, made)
+    salvages = any(line.startswith("kseg repair ") and _SALVAGES in line for line in todo)
+    swaps = any(line.startswith(do.SWAP) for line in todo)
+    lost = try_repair(folder, salvages).left_out.items() if swaps else ()
+    left_out = "; ".join(f"{offsets} ({rule})" for rule, offsets in lost)
+    return PartitionSteps(folder, tuple(todo), tuple(decisions), tuple(left), replaced, made, left_out)
 
 
 _NOT_ITS_OWN = (
@@ -252,8 +268,8 @@ def _is_harmless(one: FoundRule, remedy: Remedy) -> bool:
     return not remedy.actions and one.consequence < Consequence.LOSES_RECORDS
 
 
-def _why_useless(folder: str, lines: Sequence[str], try_repair: TryRepair, remedy: Remedy) -> str:
-    """Return why commands would change nothing, "" if they do."""
+def _why_useless(folder: str, lines: Sequence[str], try_repair: TryRepair, remedy: Remedy, rule: str) -> str:
+    """Return why commands would change nothing or do harm, "" if they help."""
     if not lines:
         return remedy.text
     if all(map(_is_done, lines)):
@@ -261,11 +277,13 @@ def _why_useless(folder: str, lines: Sequence[str], try_repair: TryRepair, remed
     repair = next((line for line in lines if line.startswith("kseg repair ")), "")
     if not repair or "--indexes-only" in repair:
         return ""
-    why = try_repair(folder, "--salvage-records" in repair)
-    if why:
-        return f"`kseg repair` fails: {why}"
-    swapped = any(line.startswith(do.SWAP) for line in lines)
-    return "`kseg repair` would change nothing: no byte shows the right value" if why is None and swapped else ""
+    tried = try_repair(folder, _SALVAGES in repair)
+    if tried.failure:
+        return f"`kseg repair` fails: {tried.failure}"
+    if not tried.changes and any(line.startswith(do.SWAP) for line in lines):
+        return "`kseg repair` would change nothing: no byte shows the right value"
+    lost = tried.left_out.get(rule, "") if rule in _READ_ON else ""
+    return f"`kseg repair` would leave out {lost}, which brokers and consumers read" if lost else ""
 
 
 def _is_done(line: str) -> bool:
@@ -296,7 +314,7 @@ def _merged(commands: Iterable[str]) -> Iterator[str]:
         yield from lines
         return
     repairs = [line for line in lines if line.startswith("kseg repair ")]
-    yield next((line for line in repairs if "--salvage-records" in line), repairs[0])  # it keeps more
+    yield next((line for line in repairs if _SALVAGES in line), repairs[0])  # it keeps more
     yield swap
 
 
@@ -376,7 +394,8 @@ def in_order(steps: Sequence[PartitionSteps], *, all_of_them: bool, explained: b
     last = [line for line in unclean if not any(swap.endswith(f"&& {line}") for swap in swaps)]
     folders = dict.fromkeys(path for one in steps for path in one.new_folders)
     made = [" ".join(["mkdir", *map(_argument, folders)])] if folders else []
-    known = [_LOST_BEFORE_REPAIR] if explained and swaps else []
+    harmed = "".join(f", and what that of {one.folder} leaves out: {one.left_out}" for one in steps if one.left_out)
+    known = [_LOST_BEFORE_REPAIR + harmed] if explained and swaps else []
     checked = [_argument(one.folder) for one in steps if one.commands and _has_segments(one.folder)]
     return [
         do.STOP,

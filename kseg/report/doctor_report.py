@@ -100,10 +100,8 @@ class Diagnosis:
 def answers(found: Diagnosis) -> Iterator[tuple[str, str]]:
     """Yield the answers as (subject, text)."""
     yield "start", _start(found)
-    lost = found.recovery
-    if lost.partitions:
-        what = f"{count_of(lost.lost_records, 'readable record')}, {count_of(lost.lost_bytes, 'byte')}"
-        yield "loss", f"{what} in {lost.losing:,} of {count_of(lost.partitions, 'partition')}"
+    if loss := "; ".join(_losses(found)):
+        yield "loss", loss
     if found.total.files + found.total.side_files > found.total.unread:
         yield "damage", found.attention()
     if found.hanging:
@@ -117,6 +115,19 @@ def answers(found: Diagnosis) -> Iterator[tuple[str, str]]:
         yield "space", f"repairs write {size_text(needed)}, {enough}"
     if found.leftovers:
         yield "leftovers", ", ".join(count_of(count, kind) for kind, count in sorted(found.leftovers.items()))
+
+
+def _losses(found: Diagnosis) -> Iterator[str]:
+    """Yield what the repairs of the next steps leave out, and what a start loses without them."""
+    harmed = [one for one in found.steps if one.left_out]
+    if harmed:
+        more = f", and of {count_of(len(harmed) - 1, 'other partition')}" if len(harmed) > 1 else ""
+        yield f"the repairs leave out {harmed[0].left_out} of {harmed[0].folder}{more}"
+    lost = found.recovery
+    if lost.partitions:
+        what = f"{count_of(lost.lost_records, 'readable record')}, {count_of(lost.lost_bytes, 'byte')}"
+        start = "a start without them loses " if harmed else ""
+        yield f"{start}{what} in {lost.losing:,} of {count_of(lost.partitions, 'partition')}"
 
 
 def _start(found: Diagnosis) -> str:

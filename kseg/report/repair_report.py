@@ -258,12 +258,7 @@ def _bytes(what: LostRange) -> str:
 
 
 def _offsets(what: LostRange) -> str:
-    if what.last_offset is None:
-        text = "offsets unknown"
-    elif what.offset is None:
-        text = f"offsets ?..{what.last_offset}"
-    else:
-        text = inclusive_range("offset", what.offset, what.last_offset)
+    text = what.offsets_text
     if isinstance(what, PartlyKeptBatch):
         return f"{text}; kept {inclusive_range('offset', what.kept_offset, what.last_kept_offset)}"
     return text

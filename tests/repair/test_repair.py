@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -18,7 +19,14 @@ from click.testing import Result
 from kseg.commands.convert import conversion_plan
 from kseg.commands.convert.conversion import convert
 from kseg.commands.repair.repair import repair
-from kseg.commands.repair.repair_losses import CorrectedBatch, DuplicateBatch, LostRange, OffsetGap
+from kseg.commands.repair.repair_losses import (
+    CorrectedBatch,
+    DuplicateBatch,
+    LostRange,
+    OffsetGap,
+    PartlyKeptBatch,
+    UnplacedBatch,
+)
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.validate.validate import validate_segment
 from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError
@@ -33,7 +41,7 @@ from kseg.format.sidefiles.indexes import ABORTED_TXN, AbortedTransactions, Abor
 from kseg.format.storage.atomic_write import mark_results
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.writer.output_guards import DamagedError, PartitionFolder, each_partition, index_paths
-from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message
+from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 from kseg.results import Settings
 from tests.support import damage
 from tests.support.cli import invoke, kseg
@@ -733,8 +741,9 @@ def test_a_batch_in_the_next_segments_range_is_dropped(tmp_path: Path) -> None:
 
 # --- records before a fault ---
 
-# Fixtures with records before a fault, and which offsets of the damaged batch are kept and lost.
+# Fixtures with readable records in a faulty batch, and which offsets of it are kept and lost.
 READABLE = {
+    "inner-crc-mismatch": ((1, 12), (3, 3)),
     "malformed-record": ((13, 16), (17, 24)),
     "record-count-mismatch": ((13, 23), (24, 24)),
     "truncated-wrapper": ((1, 11), (12, 12)),
@@ -770,7 +779,7 @@ def test_records_before_a_fault(rule: str, tmp_path: Path) -> None:
         assert [get(out, fresh.at, field) for field in same] == [get(data, place.at, field) for field in same]
 
 
-@pytest.mark.parametrize("rule", ["inner-crc-mismatch", "nested-compression", "undecodable-payload", "unknown-codec",
+@pytest.mark.parametrize("rule", ["nested-compression", "undecodable-payload", "unknown-codec",
                                   "malformed-control-record", "record-offset-mismatch", "crc-mismatch"])  # fmt: skip
 def test_records_after_an_unproved_fault_are_lost(rule: str, tmp_path: Path) -> None:
     """A fault that does not prove the bytes before it, or that a CRC does not cover."""
@@ -780,6 +789,77 @@ def test_records_after_an_unproved_fault_are_lost(rule: str, tmp_path: Path) -> 
         target.parent.mkdir()
         repair(str(source), str(target), RepairPlan(salvage_records=target is salvaged))
     assert plain.read_bytes() == salvaged.read_bytes()
+
+
+def _set(first: int, end: int, *, without: int = 0, more: bytes = b"") -> bytes:
+    """Return a v1 set whose payload lacks its last bytes, or has more."""
+    data = build_wrapper([PlainRecord(n, b"k", b"%d" % n, NOW) for n in range(first, end)], magic=1, compression="gzip")
+    (place,) = entries(data)
+    payload = damage.inflated(data, place)
+    return damage.with_inflated(data, place, payload[: len(payload) - without] + more)
+
+
+_INCOMPLETE = bytes(8) + (100).to_bytes(4) + bytes(8)
+#: A cut v1 set of the offsets 8 to 15 after a set of ``before``: its bytes, and the kept offsets, None for none.
+CUT_SETS: dict[str, tuple[range, dict[str, Any], range | None]] = {
+    "more-bytes": (range(8), {"more": _INCOMPLETE}, range(8, 16)),
+    "zeros": (range(8), {"more": bytes(20)}, range(8, 16)),
+    "last-cut": (range(8), {"without": 3}, range(8, 15)),
+    "last-without-its-offset": (range(8), {"without": 30}, None),
+    "more-bytes-after-a-gap": (range(6), {"more": _INCOMPLETE}, None),
+    "last-cut-after-a-gap": (range(6), {"without": 3}, None),
+}
+
+
+@pytest.mark.parametrize("case", CUT_SETS)
+def test_a_cut_set_is_kept_if_its_offsets_are_proved(case: str, tmp_path: Path) -> None:
+    """The offsets of a v1 set are relative to its last message: none gets a wrong one. Doctor prints no other repair."""
+    before, change, kept = CUT_SETS[case]
+    source = tmp_path / "logs" / "in-0"
+    source.mkdir(parents=True)
+    whole = [_set(before[0], before[-1] + 1), _set(16, 20)]
+    (source / FIRST).write_bytes(whole[0] + _set(8, 16, **change) + whole[1])
+    reported: list[LostRange] = []
+    repair(str(source), str(tmp_path / "out-0"), RepairPlan(salvage_records=True), reported.append)
+    values = {row["offset"]: row["value"] for row in dumped(tmp_path / "out-0" / FIRST, deep=True)}
+    assert [*values] == [*before, *(kept or ()), *range(16, 20)]
+    assert all(b64decode(value) == b"%d" % offset for offset, value in values.items())
+    lost = [(row.offset, row.last_offset) for row in reported if isinstance(row, (PartlyKeptBatch, UnplacedBatch))]
+    assert lost == [(None, None) if kept == range(8, 16) else (15, 15) if kept else (before[-1] + 1, 15)]
+    *_, summary = map(json.loads, invoke("doctor", "--format", "jsonl", tmp_path / "logs").stdout.splitlines())
+    assert any("kseg repair" in line for line in summary["commands"]) == (kept is not None)
+
+
+@pytest.mark.parametrize("too_long", [1, 3, 8, 40])
+@pytest.mark.parametrize("n", [0, 3, 4, 8])
+def test_a_batch_ends_with_its_records(n: int, too_long: int, tmp_path: Path) -> None:
+    """A last offset that the next batch has, too, in the file or in the next segment, becomes that of the last record."""
+    batches = [build_batch([PlainRecord(8 * m + i, b"k", b"v", NOW) for i in range(8)]) for m in range(10)]
+    wrong = [*batches]
+    wrong[n] = damage.alter(batches[n], 0, last_offset_delta=7 + too_long)
+    source, target = tmp_path / "in-0", tmp_path / "out-0"
+    source.mkdir()
+    for first, stop in ((0, 5), (5, 10)):
+        (source / f"{8 * first:020}.log").write_bytes(b"".join(wrong[first:stop]))
+    reported: list[LostRange] = []
+    repair(str(source), str(target), RepairPlan(), reported.append)
+    assert b"".join(path.read_bytes() for path in sorted(target.glob("*.log"))) == b"".join(batches)
+    assert [(row.kind, row.rule, row.offset) for row in reported] == [("mended", "last-offset-mismatch", 8 * n)]
+
+
+def test_a_compacted_batch_keeps_its_last_offset(tmp_path: Path) -> None:
+    """No CRC covers the base offset of the next batch: without one that continues it, it proves nothing."""
+    thinned = build_batch([PlainRecord(i, b"k", b"v", NOW) for i in range(6)], base_offset=0, last_offset=9)
+    batches = [
+        thinned,
+        *(build_batch([PlainRecord(10 * n + i, b"k", b"v", NOW) for i in range(10)]) for n in (1, 2, 3)),
+    ]
+    source, target = tmp_path / FIRST, tmp_path / "out.log"
+    source.write_bytes(batches[0] + put(batches[1], 0, base_offset=6) + b"".join(batches[2:]))
+    reported: list[LostRange] = []
+    repair(str(source), str(target), RepairPlan(), reported.append)
+    assert target.read_bytes().startswith(thinned)
+    assert "last-offset-mismatch" not in [row.rule for row in reported]
 
 
 def _torn(batch: bytes, keep: int) -> bytes:

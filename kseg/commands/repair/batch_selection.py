@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import IO
 
-from kseg.commands.repair.kept_batches import CopiedBatches, KeptBatches, UnplacedBatches, has_readable_records
+from kseg.commands.repair.kept_batches import CopiedBatches, KeptBatches, UnplacedBatches
 from kseg.commands.repair.repair_losses import BatchFindings, Errors, ReportLine, SegmentRepair
 from kseg.commands.repair.repaired_checkpoints import NO_EVIDENCE, EpochCorrector, EpochEvidence
+from kseg.commands.repair.salvaged_records import SalvagedRecords
 from kseg.commands.repair.segment_places import SegmentPlace
 from kseg.findings import RULES, Policy, Severity, do_nothing
 from kseg.format.checks.batch_checks import CheckSettings, CheckState
@@ -31,7 +32,6 @@ from kseg.format.writer import rewritten_rows
 from kseg.format.writer.batch_runs import mark_out_of_range, validated_chunks
 from kseg.format.writer.moved_batches import source_ranges
 from kseg.format.writer.offset_order import OffsetOrder
-from kseg.format.writer.repacked_batch import repack
 
 EPOCH_RULES = ("leader-epoch-regression", "negative-leader-epoch")
 
@@ -41,7 +41,7 @@ class SegmentSalvage:
 
     ``ceiling`` is the first offset of the next segment, or the first offset without a 32-bit relative offset. ``place`` is
     the segment's place in its partition. With ``salvage_records``, a batch with a right CRC and a fault in its records is
-    replaced by a batch with the records before the fault. The other valid batches are written to ``unplaced``.
+    replaced by a batch with its ``SalvagedRecords``. The other valid batches are written to ``unplaced``.
     ``after_window`` is called with each window, in which the batches of the result are selected.
     """
 
@@ -64,7 +64,7 @@ class SegmentSalvage:
         self.findings = BatchFindings(tally.source, policy)
         self._tally = tally
         self._limits = limits
-        self._salvage_records = salvage_records
+        self._salvaged = SalvagedRecords(self.findings, limits.name_offset) if salvage_records else None
         self._ceiling = ceiling
         self._history = CheckState()
         is_error = {rule: policy.severity(RULES[rule]) >= Severity.ERROR for rule in EPOCH_RULES}
@@ -106,22 +106,12 @@ class SegmentSalvage:
 
     def _checked_chunks(self, reader: SegmentReader, order: OffsetOrder) -> Iterator[Window]:
         """Yield the windows, in which the batches to keep are selected."""
-        for chunk in validated_chunks(reader, self.findings, self._mark_misfits, self._keep_batch, order=order):
+        opened = do_nothing if self._salvaged is None else self._salvaged.select
+        for chunk in validated_chunks(reader, self.findings, self._mark_misfits, opened, order=order):
             self._check_records(chunk)
             if chunk.stop == chunk.batches.count and not chunk.unfinished:
                 self._check_batches(chunk.window)
                 yield chunk.window
-
-    def _keep_batch(self, chunk: Chunk) -> None:
-        """Check batches by their records before a fault, if these are kept."""
-        batches = chunk.batches
-        # Not all records of a large batch are in memory.
-        large = chunk.payload_size is not None
-        for row in range(chunk.first, chunk.stop if self._salvage_records and not large else chunk.first):
-            if not batches.selected[row] or batches.intact[row]:
-                continue
-            if has_readable_records(batches, row) and self.findings.leaves_readable_records(batches.position[row]):
-                batches.intact[row] = 1
 
     def _check_records(self, chunk: Chunk) -> None:
         for check in RECORD_CHECKS:
@@ -135,13 +125,14 @@ class SegmentSalvage:
                 break
             if not batches.intact[row] or findings.drops_batch(batches.position[row]):
                 batches.selected[row] = 0
+                if findings.is_placed(batches.position[row]):
+                    self._kept.unplaced.add_read(chunk, row)
                 tally.records -= batches.record_sum[row] if chunk.resumed else 0
             elif not chunk.resumed:
+                if self._salvaged is not None and (repacked := self._salvaged.repacked(chunk, row)) is not None:
+                    self._kept.repacked[batches.position[row]] = repacked
+                    batches.record_sum[row] = repacked.records
                 tally.records += batches.record_sum[row]
-                if findings.leaves_readable_records(batches.position[row]):
-                    self._kept.repacked[batches.position[row]] = repack(
-                        batches, row, (chunk.record(i, None) for i in chunk.rows(row))
-                    )
             row += 1
         update_compaction_evidence(chunk, self._history)
         errors = Errors(findings)

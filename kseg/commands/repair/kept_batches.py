@@ -4,7 +4,7 @@
 read from the source and again when the result is read back. A batch with the same header and the same valid CRC is the
 same batch, whose records were decoded and checked in the source.
 
-``kseg repair --salvage-records`` replaces a batch with a right CRC and faulty records by the records before the fault.
+``kseg repair --salvage-records`` replaces a batch with a right CRC and faulty records by its ``salvaged_records``.
 The new batch has the header of the old one: the same last offset, as after compaction, producer, sequences, and the same
 timestamp type. Missing records are not replaced.
 
@@ -46,7 +46,6 @@ from kseg.format.record.crc import crc32c
 from kseg.format.record.layout import (
     ATTRIBUTES_AT,
     CODEC_MASK,
-    CONTROL,
     CRC_AT,
     LEGACY_ATTRIBUTES_AT,
     LEGACY_CRC_AT,
@@ -56,6 +55,7 @@ from kseg.format.record.layout import (
     SIZE_AT,
     V1_TIMESTAMP_AT,
 )
+from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.atomic_write import sync, writing
 from kseg.format.storage.local_files import open_file
@@ -81,13 +81,23 @@ def append_unplaced(source: Path, target: Path) -> None:
 class UnplacedBatches:
     """Writes dropped batches to ``out`` (None: only report). ``kinds`` are the rows that report them, by their positions.
 
-    ``copies`` are the positions of the batches that are in the result from another place.
+    ``copies`` are the positions of the batches that are in the result from another place. ``read`` are the lowest and the
+    highest offset of the records that are read in faulty batches.
     """
 
     def __init__(self, out: IO[bytes] | None, copies: Container[int] = ()) -> None:
         self.kinds: dict[int, type[LostRange]] = {}
+        self.read: dict[int, tuple[int, int]] = {}
         self._out = out
         self.copies = copies
+
+    def add_read(self, chunk: Chunk, row: int) -> None:
+        """Remember the offsets of the records of a faulty batch; a set of messages needs as many as it has messages."""
+        batches = chunk.batches
+        position, offsets = batches.position[row], [chunk.records.offset[i] for i in chunk.rows(row)]
+        if offsets:
+            known = self.read.get(position, (offsets[0], offsets[0] + batches.record_sum[row] - 1))
+            self.read[position] = min(known[0], *offsets), max(known[1], *offsets)
 
     def append(self, window: Window, row: int) -> None:
         """Write a batch, unless its CRC is wrong. A size or a magic that the CRC proves is corrected."""
@@ -108,6 +118,7 @@ class UnplacedBatches:
     def forget(self, end: int) -> None:
         """Drop the kinds of the batches before ``end``, which are reported."""
         self.kinds = {position: kind for position, kind in self.kinds.items() if position >= end}
+        self.read = {position: offsets for position, offsets in self.read.items() if position >= end}
 
     def append_all(self, source: str) -> int:
         """Write all valid batches of a segment; return their number. Raises KsegError from reading."""
@@ -134,23 +145,6 @@ class CopiedBatches:
         for name in _FIELDS:
             self.sums[name] = crc32c(memoryview(getattr(batches, name))[row:stop].cast("B"), self.sums[name])
         self.count += stop - row
-
-
-#: The largest number of record headers of one batch that are kept as objects.
-MAX_HEADERS_HELD = 500_000
-
-
-def has_readable_records(batches: BatchColumns, row: int) -> bool:
-    """Return whether the records before the fault of a batch can be kept without the others.
-
-    Those of a v1 wrapper can't: their offsets are relative to its last message, which is missing (KIP-31). A control batch
-    has one record only. A batch with more than MAX_HEADERS_HELD headers is dropped.
-    """
-    if not batches.record_total[row] or batches.header_total[row] > MAX_HEADERS_HELD:
-        return False
-    if batches.magic[row] >= 2:
-        return not batches.attributes[row] & CONTROL
-    return not batches.magic[row] and bool(batches.attributes[row] & CODEC_MASK)
 
 
 # The number of losses that wait for the next valid batch, which shows the lost offsets. More are reported without it.
@@ -190,6 +184,7 @@ class KeptBatches:
         self._following = following
         self._named_end = named_end
         self._covered = 0  # the position after the last kept batch in the source
+        self._last_record: int | None = None  # the highest offset of a record in the last kept batch
 
     def finish(self, end: int, log_end: int | None) -> None:
         """Report the losses before the end of the source, and correct the last leader epochs.
@@ -239,7 +234,9 @@ class KeptBatches:
             self._out.write(data)
         tally.bytes_after += len(data)
         tally.kept += stop - row
-        tally.last_offset = batches.last_offset[stop - 1]
+        tally.last_offset = self._last_record = batches.last_offset[stop - 1]
+        if batches.record_total[stop - 1]:
+            self._last_record = batches.last_record_offset[stop - 1]
         self._covered = end
         self.findings.forget(end)
         if self._epochs is not None:
@@ -264,24 +261,29 @@ class KeptBatches:
 
     def _salvaged(self, repacked: RepackedBatch, batches: BatchColumns, row: int) -> bytes:
         position, tally = batches.position[row], self._tally
-        found = self.findings.at.pop(position)
+        found, end = self.findings.at.pop(position), position + batches.size[row]
         finding = next(one for one in found if one.rule in SALVAGEABLE)
         for mended in found:
             if mended.rule not in SALVAGEABLE and mended.rule not in REWRITTEN:
                 self._report_corrected(mended, batches, row)
-        next_offset = repacked.last_offset + 1
-        first, last = (
-            (next_offset, batches.last_offset[row]) if next_offset <= batches.last_offset[row] else (None, None)
-        )
+        lost = repacked.lost_ranges(batches.last_offset[row])
+        first, last = lost[0] if lost else (None, None)
         tally.salvaged += 1
         if tally.first_lost_offset is None:
-            tally.first_lost_offset = next_offset
+            tally.first_lost_offset = repacked.last_offset + 1 if first is None else first
+        why = message(finding)
+        if len(lost) > 1:
+            why += (
+                f"; lost are offsets {', '.join(str(low) if low == high else f'{low}..{high}' for low, high in lost)}"
+            )
         self._report(
             PartlyKeptBatch(
-                tally.source, position, position + batches.size[row], first, last, finding.rule, message(finding),
+                tally.source, position, end, first, last, finding.rule, why,
                 repacked.records, repacked.offset, repacked.last_offset,
             )
         )  # fmt: skip
+        for low, high in lost[1:]:
+            self._report(OffsetGap(tally.source, position, end, low, high, finding.rule, why))
         return repacked.data
 
     def _report_corrected(self, finding: Finding, batches: BatchColumns, row: int) -> None:
@@ -313,10 +315,14 @@ class KeptBatches:
             ranges.remove(finding)
             self._report_duplicate(finding)
         low = self._next_offset
+        first, kept = ranges[0].offset if ranges else None, self._last_record
+        if first is not None and kept is not None and kept < first < low:
+            low = first  # the kept batch has no record at the offsets that its header shares with this one
         high = None if next_offset is None else next_offset - 1
         lost = lost_offsets(ranges, low, high)
         for finding, offsets in zip(ranges, lost, strict=True):
-            self._report_lost(finding, low, offsets)
+            known = self.unplaced.read.get(finding.position or 0, offsets) if offsets[1] is None else offsets
+            self._report_lost(finding, low, known)
         self.unplaced.forget(end)
         named = {(first, last) for first, last in lost if first is not None and last is not None}
         if (

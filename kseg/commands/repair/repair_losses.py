@@ -10,16 +10,20 @@ from typing import ClassVar
 from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding, Policy, Severity, Verdict
 from kseg.format.checks.offset_checks import MAX_GAPS
+from kseg.text import inclusive_range
 
 #: Errors after which a batch is kept: the right value is known, or does not matter.
 PROVED = frozenset({"invalid-size", "unknown-magic"})
 #: Wrong fields that a CRC covers: the records show the right value, and the batch gets a new CRC.
 REWRITTEN = frozenset({"max-timestamp-mismatch", "claimed-codec"})
 _CORRECTABLE = PROVED | REWRITTEN
+#: Rules of which some findings are proved: those with this fact.
+_PROOFS = {"non-monotonic-offset": "expected", "last-offset-mismatch": "following"}
 # Bytes that begin with a readable header, and can hold more batches after the first.
 _SEVERAL = frozenset({"lost-bytes", "truncated-tail"})
-#: Faults in the records of a batch after which the records before are still readable.
-SALVAGEABLE = frozenset({"malformed-record", "record-count-mismatch", "truncated-wrapper"})
+#: Faults in the records of a batch that leave other records readable, see ``salvaged_records``.
+SALVAGEABLE = frozenset({"inner-crc-mismatch", "malformed-record", "record-count-mismatch", "truncated-wrapper"})
+_OF_RECORDS = SALVAGEABLE | {"record-offset-mismatch", "wrapper-offset-mismatch"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,20 @@ class LostRange:
     last_offset: int | None
     rule: str
     why: str
+
+    @property
+    def drops_readable(self) -> bool:
+        """Whether records at these offsets can be read in the source, unlike lost bytes and those after a fault."""
+        return self.unplaced or (self.rule == "inner-crc-mismatch" and self.offset is not None)
+
+    @property
+    def offsets_text(self) -> str:
+        """The offsets as text."""
+        if self.offset is None:
+            return "offsets unknown" if self.last_offset is None else f"offsets ?..{self.last_offset}"
+        if self.last_offset is None:
+            return f"offsets from {self.offset} on"
+        return inclusive_range("offset", self.offset, self.last_offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,17 +203,9 @@ class RepairResult:
     def add(self, other: RepairResult) -> None:
         """Add the result of another partition."""
         for name in (
-            "segments",
-            "left_out",
-            "open_transactions",
-            "failed",
-            "missing",
-            "log_starts",
-            "rebuilt",
-            "unknown",
-            "uncertain_transactions",
-            "unread",
-        ):
+            "segments", "left_out", "open_transactions", "failed", "missing", "log_starts", "rebuilt", "unknown",
+            "uncertain_transactions", "unread",
+        ):  # fmt: skip
             getattr(self, name).extend(getattr(other, name))
         self.renamed += other.renamed
 
@@ -223,7 +233,7 @@ class RepairResult:
 
 def _is_proved(finding: Finding) -> bool:
     """Return whether the reader corrected the batch when it made the finding."""
-    return finding.rule in PROVED or (finding.rule == "non-monotonic-offset" and "expected" in finding.facts)
+    return finding.rule in PROVED or _PROOFS.get(finding.rule) in finding.facts
 
 
 def _is_correctable(finding: Finding) -> bool:
@@ -255,12 +265,16 @@ class BatchFindings:
         return not all(_is_correctable(finding) or finding.rule in SALVAGEABLE for finding in self.at.get(position, ()))
 
     def leaves_readable_records(self, position: int) -> bool:
-        """Return whether the only error of the batch at that position leaves the records before it readable.
+        """Return whether the only errors of the batch at that position leave some records readable.
 
         Correctable errors do not count: the largest timestamp becomes that of the kept records.
         """
         others = [finding for finding in self.at.get(position, ()) if not _is_correctable(finding)]
         return bool(others) and all(finding.rule in SALVAGEABLE for finding in others)
+
+    def is_placed(self, position: int) -> bool:
+        """Return whether the batch at that position has faults in its records only, so that its offsets are where it is."""
+        return all(finding.rule in _OF_RECORDS for finding in self.at.get(position, ()))
 
     def pop(self, begin: int, end: int) -> list[Finding]:
         """Remove and return the first finding of each position from ``begin`` to ``end``."""

@@ -20,6 +20,7 @@ from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source, open_source
 from kseg.format.writer.increasing_offsets import LocatedBatch, batches_of
 from kseg.format.writer.offset_order import AdjacentBatches, OffsetOrder, ceiling_of, find_order
+from kseg.format.writer.overlong_batches import NO_SEGMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,8 @@ def _open(folder: Path, name: str, target: str) -> Source:
 
 def _survey(folder: Path, name: str, previous: OffsetOrder | None, names: Sequence[str]) -> _Survey:
     """Read a segment; ``previous`` is the order of the one before it by name, ``names`` are all segments."""
-    before = AdjacentBatches(_last_of(previous), None, ends=named_ends(folder / name))
+    following = next((base_offset_of(one) for one in names[names.index(name) + 1 :]), NO_SEGMENT)
+    before = AdjacentBatches(_last_of(previous), None, ends=named_ends(folder / name), following=following)
     try:
         order = find_order(lambda: _open(folder, name, name), ceiling_of(name), neighbours=before, moves=True)
         # If no batch stays, the name contradicts all of them.
@@ -310,6 +312,7 @@ def _with_neighbours(folder: Path, places: list[SegmentPlace], merged: bool) -> 
             after.head if after and after.head and not after.head.position else None,
             newest=n + 1 == len(places) and not merged,
             ends=named_ends(folder / place.name),
+            following=NO_SEGMENT if place.following is None else place.following,
         )
         floor = max(place.floor, before.tail.high if before and before.tail else -1)
         order = place.order

@@ -81,13 +81,16 @@ def report_faults(faults: list[tuple[str, int, int, Any]], batches: BatchColumns
 
     A fault is a rule, the row of the batch, the index of the record, and a detail of the rule.
     """
+    broken = set[int]()
     for rule, row, index, detail in faults:
-        if rule == "wrapper-offset-mismatch" and not batches.intact[row]:
+        if rule == "wrapper-offset-mismatch" and row in broken:
             continue  # the messages at its end are missing, so the last inner offset is unknown
         codec = codecs.codec_name(batches.attributes[row] & layout.CODEC_MASK)
         wrapper = batches.magic[row] < 2 and batches.attributes[row] & layout.CODEC_MASK
         if rule not in _HARMLESS:
             batches.intact[row] = 0
+            if rule != "inner-crc-mismatch":
+                broken.add(row)
         last = batches.last_offset[row]
         location = {
             "position": batches.position[row],

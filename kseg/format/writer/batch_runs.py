@@ -19,8 +19,8 @@ from kseg.format.checks.offset_checks import (
 from kseg.format.checks.run_checks import BATCH_CHECKS, RECORD_CHECKS, check_settings, new_collector
 from kseg.format.record import encoder, equality
 from kseg.format.record.columns import CRC_BAD, BatchColumns, RecordColumns
-from kseg.format.record.framing import clamped
-from kseg.format.record.layout import INT32_MAX, INT64_MAX, SIZE_AT
+from kseg.format.record.framing import batch_crc, clamped
+from kseg.format.record.layout import CRC_AT, INT32_MAX, INT64_MAX, LAST_OFFSET_DELTA_AT, SIZE_AT
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader, Window
@@ -46,9 +46,9 @@ def validated_chunks(
     """Yield the decoded batches of a segment; damaged batches and those out of order are marked as not intact.
 
     ``look`` is called with each window and ``opened`` with each chunk before their order is checked; both can mark batches.
-    ``order`` is the result of ``find_order`` for the segment: a base offset that is proved wrong is corrected in the window
-    and its columns. Without it, each batch that goes back is out of order. ``opener`` is reused if many short ranges are
-    read.
+    ``order`` is the result of ``find_order`` for the segment: a base or last offset that is proved wrong is corrected in the
+    window and its columns. Without it, each batch that goes back is out of order. ``opener`` is reused if many short ranges
+    are read.
     """
     opener = opener or DeepIterator(report)
     last_offset = -1
@@ -71,6 +71,9 @@ def _by_order(windows: Iterator[Window], report: Report, look: InspectWindow, or
     """Yield the windows with proved base offsets corrected, and with batches without a place marked as not intact."""
     for window in windows:
         batches = window.batches
+        for row in range(batches.count if order.shortened else 0):
+            if (last := order.shortened.get(batches.position[row])) is not None:
+                _shorten(window, row, last, report)
         for row in range(batches.count if order.corrected else 0):
             by = order.corrected.get(batches.position[row])
             if by is not None and batches.crc_state[row] != CRC_BAD:
@@ -130,6 +133,21 @@ def _correct(window: Window, row: int, by: int) -> None:
     window.view[at : at + SIZE_AT] = offset.to_bytes(SIZE_AT, "big", signed=True)
     batches.last_offset[row] += offset - clamped(batches.base_offset[row])
     batches.base_offset[row] = offset
+
+
+def _shorten(window: Window, row: int, last: int, report: Report) -> None:
+    """Change the last offset of a batch, its CRC and its columns to those of its last record, and report it."""
+    batches, at = window.batches, window.batches.at[row]
+    facts = {"last": batches.last_offset[row], "record": last, "following": last + 1}
+    position = batches.position[row]
+    report(
+        Finding("last-offset-mismatch", position, position + batches.size[row], batches.base_offset[row], last, facts)
+    )
+    delta = last - batches.base_offset[row]
+    window.view[at + LAST_OFFSET_DELTA_AT : at + LAST_OFFSET_DELTA_AT + 4] = delta.to_bytes(4, "big")
+    batches.crc[row] = batch_crc(window.view, at, at + batches.size[row], batches.magic[row])
+    window.view[at + CRC_AT : at + CRC_AT + 4] = batches.crc[row].to_bytes(4, "big")
+    batches.last_offset[row] = last
 
 
 def _misplaced_finding(batches: BatchColumns, row: int, misplaced: MisplacedBatch) -> Finding:

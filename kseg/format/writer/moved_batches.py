@@ -168,3 +168,20 @@ def source_ranges(pieces: tuple[tuple[int, int], ...], position: int, end: int) 
         else:
             merged.append((first, stop))
     return merged
+
+
+def next_staying(block: list[LocatedBatch], staying: set[int]) -> list[int | None]:
+    """Return for each batch the first offset of the next one that stays."""
+    following: list[int | None] = [None] * len(block)
+    for n in range(len(block) - 2, -1, -1):
+        following[n] = block[n + 1].low if n + 1 in staying else following[n + 1]
+    return following
+
+
+def holes_before(block: list[LocatedBatch], staying: set[int], floor: int) -> dict[int, int]:
+    """Return the number of offsets that are missing before each batch that stays, by its first offset."""
+    holes, last = {}, floor
+    for n in sorted(staying):
+        holes[block[n].low] = block[n].low - last - 1
+        last = block[n].high
+    return holes

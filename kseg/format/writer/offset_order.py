@@ -7,7 +7,7 @@ offset is corrected only if there is proof of the right one, see ``BaseOffsetPro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from kseg.format.record.offset_evidence import one_bit_apart
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source
-from kseg.format.writer import base_offset_proof, moved_batches, rewritten_rows  # the proofs are for few segments
+from kseg.format.writer import base_offset_proof, moved_batches, overlong_batches, rewritten_rows  # seldom needed
 from kseg.format.writer.foreign_batches import all_in_order, before_name, foreign_batches, unjoined
 from kseg.format.writer.increasing_offsets import (
     LocatedBatch,
@@ -73,6 +73,7 @@ class OffsetOrder:
 
     ``moved`` are the batches that damage moved. All other positions are those of the file with these in their places, whose
     byte ranges are ``pieces``. Both are empty if no batch was moved, or if nobody asked for them.
+    ``shortened`` are the last offsets of batches whose headers name a higher one, see ``overlong_batches``.
     ``head`` and ``tail`` are the first and the last batch that stay, None if no batch does. ``size`` is the number of
     bytes in the file. ``beyond`` is whether batches were left out because of ``ceiling``. ``end`` is the log end that side
     files name, or that of the ``tail``, if batches of another log are the last in the file, otherwise None.
@@ -88,6 +89,7 @@ class OffsetOrder:
     end: int | None = None
     moved: tuple[moved_batches.MovedBatch, ...] = ()
     pieces: tuple[tuple[int, int], ...] = ()
+    shortened: Mapping[int, int] = field(default_factory=dict)
 
     def arranged(self, source: Source) -> Source:
         """Return the file with each moved batch in its place."""
@@ -103,13 +105,14 @@ class AdjacentBatches:
 
     None if the segment is missing, or if the batch is not at the end of its file that is adjacent. ``newest``: no segment
     follows. The newest segment is never compacted, so its first batch has the offset of its name. ``ends`` are offsets at
-    which side files show the end of a batch.
+    which side files show the end of a batch. ``following`` is the offset in the name of the next segment, None if unknown.
     """
 
     before: LocatedBatch | None = None
     after: LocatedBatch | None = None
     newest: bool = False
     ends: Collection[int] = ()
+    following: int | None = None
 
     def proved_end(self, previous: int, last: LocatedBatch) -> LocatedBatch | None:
         """Return a batch in place of the next one if a side file shows that ``last`` continues offset ``previous``.
@@ -148,7 +151,7 @@ def find_order(
 ) -> OffsetOrder:
     """Read a segment, and return which of its batches can't stay where they are with the offsets they have.
 
-    With ``moves`` a batch of a local file that damage moved gets its place again.
+    With ``moves`` a batch of a local file that damage moved gets its place again, and ``shortened`` ones their last offset.
 
     ``ceiling`` is the first offset of the next segment, ``floor`` the last offset of the segment before. Batches that are
     not between the two are left out, unless their offset can be corrected. A segment in order takes one pass over the
@@ -170,14 +173,15 @@ def find_order(
         ascends = _ascends(reader, ceiling, floor, ends) and not overwritten and not _leaps(reader, floor, ends)
         before = ends[-2].high if len(ends) > 1 else (reader.name_offset or 0) - 1
         late = ends and neighbours.contradicts(ends[0], reader.name_offset)
-        if ascends and not late and not (ends and neighbours.proved_end(before, ends[-1])):
+        overlong = moves and ends and overlong_batches.overlaps(ends[-1], neighbours.following)
+        if ascends and not late and not overlong and not (ends and neighbours.proved_end(before, ends[-1])):
             head, tail = (ends[0], ends[-1]) if ends else (None, None)
             ascending = OffsetOrder({}, {}, head=head, tail=tail, size=reader.position)
             if not damaged:
                 return ascending
         else:
             ascending = None
-    found = _Found(ceiling, floor, neighbours)
+    found = _Found(ceiling, floor, neighbours, open_segment if moves else None)
     with SegmentReader(open_segment(), report=note_damage) as reader:
         found.name = reader.name_offset
         block: list[LocatedBatch] = []
@@ -201,8 +205,9 @@ def find_order(
         again = find_order(lambda: open_segment().rearranged(pieces), ceiling, floor, neighbours)
         return replace(again, moved=tuple(found.moved), pieces=pieces)
     return OffsetOrder(
-        found.misplaced, found.corrected, found.head, found.tail, found.size, found.beyond, found.ended, found.end
-    )
+        found.misplaced, found.corrected, found.head, found.tail, found.size, found.beyond, found.ended, found.end,
+        shortened=found.shortened,
+    )  # fmt: skip
 
 
 def _ascends(reader: SegmentReader, ceiling: int | None, floor: int, ends: list[LocatedBatch]) -> bool:
@@ -251,6 +256,7 @@ class _Found:
     ceiling: int | None
     last: int
     neighbours: AdjacentBatches
+    open_segment: Callable[[], Source] | None
     name: int | None = None
     misplaced: dict[int, MisplacedBatch] = field(default_factory=dict)
     corrected: dict[int, int] = field(default_factory=dict)
@@ -262,6 +268,7 @@ class _Found:
     moved: list[moved_batches.MovedBatch] = field(default_factory=list)
     contradicted: bool = False
     end: int | None = None
+    shortened: dict[int, int] = field(default_factory=dict)
 
     @property
     def limit(self) -> int:
@@ -275,6 +282,7 @@ class _Found:
 
     def decide(self, block: list[LocatedBatch], stop: int) -> None:
         """Decide which of the first ``stop`` batches stay. ``size`` is set if the block holds the segment's last batch."""
+        self._shorten(block)
         late = self.head is None and block and self.neighbours.contradicts(block[0], self.name)
         floor = self.floor
         leaps = bool(block) and max(suspects(block, floor, self.size), default=-1) == len(block) - 1
@@ -307,13 +315,22 @@ class _Found:
             known = (end for end in self.neighbours.ends if end <= block[-1].low)
             self.end = max([self.last + 1, *known])
 
+    def _shorten(self, block: list[LocatedBatch]) -> None:
+        """Give the batches whose headers name too high last offsets those of their records."""
+        if self.open_segment is not None:
+            whole = self.size is not None
+            found = overlong_batches.shortened(block, self.neighbours.following, self.open_segment, whole=whole)
+            for n, batch in found.items():
+                block[n] = batch
+                self.shortened[batch.position] = batch.high
+
     def _place(
         self, moved: list[LocatedBatch], stop: int, staying: set[int], faults: dict[int, str], corrected: dict[int, int]
     ) -> None:
         """Note the first ``stop`` batches of a block: those that stay, and why the others don't."""
-        following = _next_staying(moved, staying)
+        following = moved_batches.next_staying(moved, staying)
         bodies = {_body(moved[n]) for n in staying}
-        holes = _holes_before(moved, staying, self.floor)
+        holes = moved_batches.holes_before(moved, staying, self.floor)
         for n, batch in enumerate(moved[:stop]):
             if batch.high >= self.limit:
                 self.beyond = True
@@ -376,23 +393,6 @@ class _Found:
         if self.size is None or not block:
             return None
         return self.neighbours.proved_end(block[-2].high if len(block) > 1 else (self.name or 0) - 1, block[-1])
-
-
-def _next_staying(block: list[LocatedBatch], staying: set[int]) -> list[int | None]:
-    """Return for each batch the first offset of the next one that stays."""
-    following: list[int | None] = [None] * len(block)
-    for n in range(len(block) - 2, -1, -1):
-        following[n] = block[n + 1].low if n + 1 in staying else following[n + 1]
-    return following
-
-
-def _holes_before(block: list[LocatedBatch], staying: set[int], floor: int) -> dict[int, int]:
-    """Return the number of offsets that are missing before each batch that stays, by its first offset."""
-    holes, last = {}, floor
-    for n in sorted(staying):
-        holes[block[n].low] = block[n].low - last - 1
-        last = block[n].high
-    return holes
 
 
 def _body(batch: LocatedBatch) -> tuple[int, int, int]:

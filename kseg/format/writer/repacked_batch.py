@@ -22,15 +22,28 @@ from kseg.format.writer.records_builder import PlainRecord, build_batch, build_w
 
 @dataclass(frozen=True, slots=True)
 class RepackedBatch:
-    """A batch that replaces another, with the number of its records and their first and last offset."""
+    """A batch that replaces another, with the number of its records and their first and last offset.
+
+    ``left_out`` are the offsets of the readable records that it lacks.
+    """
 
     data: bytes
     records: int
     offset: int
     last_offset: int
+    left_out: tuple[int, ...] = ()
+
+    def lost_ranges(self, last: int) -> list[tuple[int, int]]:
+        """Return the ranges of lost offsets, ends inclusive, of a batch with the last offset ``last``."""
+        after = max((self.last_offset, *self.left_out)) + 1
+        ranges: list[tuple[int, int]] = []
+        for low, high in [*((one, one) for one in self.left_out), *([(after, last)] if after <= last else ())]:
+            begin = ranges.pop()[0] if ranges and ranges[-1][1] + 1 == low else low
+            ranges.append((begin, high))
+        return ranges
 
 
-def repack(batches: BatchColumns, row: int, kept: Iterable[Record]) -> RepackedBatch:
+def repack(batches: BatchColumns, row: int, kept: Iterable[Record], left_out: tuple[int, ...] = ()) -> RepackedBatch:
     """Return some records of a batch, at least one, whose offsets are in order, as a batch of its version and codec."""
     records = [
         PlainRecord(
@@ -39,7 +52,7 @@ def repack(batches: BatchColumns, row: int, kept: Iterable[Record]) -> RepackedB
         for one in kept
     ]
     build = _batch if batches.magic[row] >= 2 else _wrapper
-    return RepackedBatch(build(batches, row, records), len(records), records[0].offset, records[-1].offset)
+    return RepackedBatch(build(batches, row, records), len(records), records[0].offset, records[-1].offset, left_out)
 
 
 def _wrapper(batches: BatchColumns, row: int, records: list[PlainRecord]) -> bytes:
