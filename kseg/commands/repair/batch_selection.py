@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import IO
 
+from kseg.commands.repair import salvaged_records
 from kseg.commands.repair.kept_batches import CopiedBatches, KeptBatches, UnplacedBatches
 from kseg.commands.repair.repair_losses import BatchFindings, Errors, ReportLine, SegmentRepair
 from kseg.commands.repair.repaired_checkpoints import NO_EVIDENCE, EpochCorrector, EpochEvidence
-from kseg.commands.repair.salvaged_records import SalvagedRecords
 from kseg.commands.repair.segment_places import SegmentPlace
 from kseg.findings import RULES, Policy, Severity, do_nothing
 from kseg.format.checks.batch_checks import CheckSettings, CheckState
@@ -64,7 +64,9 @@ class SegmentSalvage:
         self.findings = BatchFindings(tally.source, policy)
         self._tally = tally
         self._limits = limits
-        self._salvaged = SalvagedRecords(self.findings, limits.name_offset) if salvage_records else None
+        self._salvaged = (
+            salvaged_records.SalvagedRecords(self.findings, limits.name_offset) if salvage_records else None
+        )
         self._ceiling = ceiling
         self._history = CheckState()
         is_error = {rule: policy.severity(RULES[rule]) >= Severity.ERROR for rule in EPOCH_RULES}

@@ -173,7 +173,7 @@ def find_order(
         ascends = _ascends(reader, ceiling, floor, ends) and not overwritten and not _leaps(reader, floor, ends)
         before = ends[-2].high if len(ends) > 1 else (reader.name_offset or 0) - 1
         late = ends and neighbours.contradicts(ends[0], reader.name_offset)
-        overlong = moves and ends and overlong_batches.overlaps(ends[-1], neighbours.following)
+        overlong = ends and neighbours.following and overlong_batches.overlaps(ends[-1], neighbours.following)
         if ascends and not late and not overlong and not (ends and neighbours.proved_end(before, ends[-1])):
             head, tail = (ends[0], ends[-1]) if ends else (None, None)
             ascending = OffsetOrder({}, {}, head=head, tail=tail, size=reader.position)
