@@ -18,9 +18,9 @@ from kseg.engine import lazy
 from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.extras.pipeline.data_files import DataFile
 from kseg.extras.pipeline.lake_table import ChangedTableError, LakeTable, TableState, names_of_folder
-from kseg.extras.pipeline.offset_plan import Loaded
 from kseg.extras.pipeline.pipeline_state import remove_file
 from kseg.extras.pipeline.replaced_rows import RowRange, as_expression, as_sql, parquet_batches
+from kseg.extras.pipeline.replica_ends import Loaded
 from kseg.extras.pipeline.table_rows import check_evolution
 from kseg.format.storage.naming import is_url
 from kseg.report.arrow_table import pa
@@ -89,7 +89,8 @@ class DeltaLakeTable(LakeTable):
             version = table.transaction_version(self._application(partition))
             if version is not None:
                 name = f"{self.settings.topic}-{partition}"
-                offsets[name] = Loaded(version, known.offsets[name].topic_id if name in known.offsets else None)
+                same = known.offsets.get(name, Loaded(version))
+                offsets[name] = same if same.next_offset == version else Loaded(version, same.topic_id)
         return replace(known, offsets=offsets)
 
     def _last_commit(self) -> TableState:
@@ -186,14 +187,16 @@ class DeltaLakeTable(LakeTable):
         stats = json.dumps({"numRecords": file.rows})
         return transaction.AddAction(path, file.bytes, values, int(time.time() * 1000), True, stats)
 
-    def replace_rows(self, files: Sequence[DataFile], ranges: Sequence[RowRange], state: TableState) -> None:
+    def replace_rows(
+        self, files: Sequence[DataFile], ranges: Sequence[RowRange], before: TableState, after: TableState
+    ) -> None:
         """Have deltalake overwrite the rows, which writes those of the files again: only so both are one commit."""
         shown = self.settings.shown
         try:
-            if (self.read_state() or TableState()) != state:
+            if (self.read_state() or TableState()) != before:
                 raise ChangedTableError(f"{shown}: another run has committed meanwhile")
             properties = transaction.CommitProperties(
-                custom_metadata={STATE: state.to_json()},
+                custom_metadata={STATE: after.to_json()},
                 max_commit_retries=0,  # a retry would not look at the offsets
             )
             try:

@@ -156,20 +156,24 @@ class IcebergTable(LakeTable):
 
         self._change(change, after)
 
-    def replace_rows(self, files: Sequence[DataFile], ranges: Sequence[RowRange], state: TableState) -> None:
+    def replace_rows(
+        self, files: Sequence[DataFile], ranges: Sequence[RowRange], before: TableState, after: TableState
+    ) -> None:
         """Write the files with such rows again without them, in one snapshot with the new files."""
         name = self.settings.name
-        if (self.read_state() or TableState()) != state:
+        if (self.read_state() or TableState()) != before:
             raise ChangedTableError(f"table {name}: another run has committed meanwhile")
         found = list(self._table.scan(row_filter=as_sql(ranges)).plan_files())
         if any(one.delete_files for one in found):
             raise UsageError(f"table {name} has files of deleted rows: rewrite its data files first")
         old, kept = [one.file for one in found if has_rows(one.file.file_path, ranges)], list[DataFile]()
+        summary = {STATE: after.to_json()}
 
         def change(transaction: Any) -> None:
+            transaction.set_properties(summary)
             metadata, io = transaction.table_metadata, self._table.io
             places = [one.place for one in (*kept, *files)]
-            with transaction.update_snapshot(snapshot_properties={STATE: state.to_json()}).overwrite() as overwrite:
+            with transaction.update_snapshot(snapshot_properties=summary).overwrite() as overwrite:
                 for one in old:
                     overwrite.delete_data_file(one)
                 for one in tables._parquet_files_to_data_files(metadata, places, io):
@@ -182,7 +186,7 @@ class IcebergTable(LakeTable):
             for new in kept:
                 remove_file(new.place)
             raise
-        if old or files:
+        if old or files or after != before:
             self._change(change, None)
 
     def _change(self, change: Callable[[Any], None], after: TableState | None) -> None:

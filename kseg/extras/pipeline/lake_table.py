@@ -16,10 +16,10 @@ from typing import Any
 from kseg.engine import imported
 from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.extras.pipeline.data_files import DataFile, NewPlace
-from kseg.extras.pipeline.offset_plan import Loaded
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings, TableSettings
 from kseg.extras.pipeline.pipeline_state import PipelineState, new_file, read_if_exists, remove_file
 from kseg.extras.pipeline.replaced_rows import RowRange, files_without, has_rows, parquet_batches
+from kseg.extras.pipeline.replica_ends import Loaded
 from kseg.extras.pipeline.table_rows import RejectedRows, TableRows, check_evolution
 from kseg.format.storage import atomic_write, local_files, remote_files
 from kseg.format.storage.naming import is_url
@@ -40,14 +40,14 @@ class TableState:
     rows: int = 0
 
     def to_json(self) -> str:
-        offsets = {name: [one.next_offset, one.topic_id] for name, one in self.offsets.items()}
+        offsets = {name: [one.next_offset, one.topic_id, one.leader_epoch] for name, one in self.offsets.items()}
         return json.dumps({"run": self.run, "rows": self.rows, "offsets": offsets}, separators=(",", ":"))
 
     @classmethod
     def of_json(cls, text: str) -> TableState:
         """Return the state of JSON text. Raises ValueError, KeyError or TypeError for other text."""
         found = json.loads(text)
-        offsets = {name: Loaded(int(one[0]), one[1]) for name, one in found["offsets"].items()}
+        offsets = {name: Loaded(int(one[0]), *one[1:3]) for name, one in found["offsets"].items()}
         return cls(offsets, found["run"], int(found["rows"]))
 
 
@@ -85,10 +85,12 @@ class LakeTable(ABC):
         """Add files and the state as one commit. Raises ChangedTableError if the state is not ``before``."""
 
     @abstractmethod
-    def replace_rows(self, files: Sequence[DataFile], ranges: Sequence[RowRange], state: TableState) -> None:
-        """Replace the rows of ranges by those of files as one commit; the state stays as it is.
+    def replace_rows(
+        self, files: Sequence[DataFile], ranges: Sequence[RowRange], before: TableState, after: TableState
+    ) -> None:
+        """Replace the rows of ranges by those of files as one commit with the state ``after``.
 
-        Raises ChangedTableError if the state is not ``state``. Files that the table does not need are removed.
+        Raises ChangedTableError if the state is not ``before``. Files that the table does not need are removed.
         """
 
     @abstractmethod
@@ -220,14 +222,16 @@ class ParquetTable(LakeTable):
     def _within(self, place: str) -> str:
         return place.removeprefix(f"{self.settings.path}/")
 
-    def replace_rows(self, files: Sequence[DataFile], ranges: Sequence[RowRange], state: TableState) -> None:
+    def replace_rows(
+        self, files: Sequence[DataFile], ranges: Sequence[RowRange], before: TableState, after: TableState
+    ) -> None:
         """Write the files with such rows again without them. Readers of the folder see the old ones until the commit."""
         last, kept = self._commits(), list[DataFile]()
         old = [place for place in self.files() if has_rows(place, ranges)]
         try:
             for place in old:
                 kept += files_without(place, ranges, self.new_place, self.settings.file_bytes)
-            self._commit(last, [*kept, *files], state, state, old)
+            self._commit(last, [*kept, *files], before, after, old)
         except KsegError:
             for one in kept:
                 remove_file(one.place)

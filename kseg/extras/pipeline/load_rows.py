@@ -10,9 +10,10 @@ from itertools import groupby, repeat
 from kseg.errors import KsegError
 from kseg.extras.pipeline.data_files import DataFile, DataFiles, NewPlace
 from kseg.extras.pipeline.lake_table import LakeTable, TableState
-from kseg.extras.pipeline.offset_plan import Loaded, LoadPlan, Part
+from kseg.extras.pipeline.offset_plan import LoadPlan, Part
 from kseg.extras.pipeline.pipeline_state import remove_file
 from kseg.extras.pipeline.rejected_load import RejectedLoad, RejectedPlace
+from kseg.extras.pipeline.replica_ends import Loaded, epoch_at
 from kseg.extras.pipeline.source_listing import ListedSegment
 from kseg.extras.pipeline.table_rows import TableRows
 from kseg.extras.serialization.record_decoder import DecodeSettings
@@ -177,6 +178,7 @@ class TableLoad:
         self._pool = pool
         self._rows = before.rows if before.run == run else 0
         self._offsets = dict(before.offsets)
+        self._ends: dict[str, Part] = {}  # the last parts since the last commit
         self._run = run
         self._rejected = RejectedLoad(table.rejected, run) if table.rejected else None
         self._files: list[DataFile] = []
@@ -209,15 +211,22 @@ class TableLoad:
         self._rows += found.rows
         for part, plan in task.parts:
             self._set(plan, part.end)
+            self._ends[plan.name] = part
         if sum(file.bytes for file in self._files) >= COMMIT_BYTES:
             self._commit()
 
     def _set(self, plan: LoadPlan, offset: int) -> None:
         known = self._offsets.get(plan.name)
+        if known and known.next_offset == offset:
+            return
         topic_id = plan.topic_id or (known.topic_id if known else None)
         self._offsets[plan.name] = Loaded(offset, topic_id)
 
     def _commit(self) -> None:
+        for name, part in self._ends.items():
+            loaded = self._offsets[name]
+            self._offsets[name] = replace(loaded, leader_epoch=epoch_at([part.listed], loaded.next_offset - 1))
+        self._ends.clear()
         following = replace(self._committed, run=self._run, rows=self._rows, offsets=dict(self._offsets))
         if self._rejected:
             self._rejected.commit(following)

@@ -14,7 +14,7 @@ from kseg.commands.dump.dumped_rows import byte_range
 from kseg.errors import UnreadableError
 from kseg.extras.pipeline.checked_segments import CheckedSegment
 from kseg.extras.pipeline.listed_damage import listed_segments
-from kseg.extras.pipeline.replica_ends import without_former_leaders
+from kseg.extras.pipeline.replica_ends import Loaded, divergence, without_former_leaders
 from kseg.extras.pipeline.source_listing import ListedSegment, Place, SourceReplica
 from kseg.extras.views.planned_transactions import LOST, PlannedTransactions, outcomes
 from kseg.extras.views.splits import SegmentRange
@@ -88,14 +88,6 @@ class LoadPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """The loaded part of a partition: the next offset, and the id of the topic that its rows are from, if known."""
-
-    next_offset: int
-    topic_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class PlanRules:
     """The rules of a pipeline for offsets (see ``PipelineSettings``)."""
 
@@ -140,7 +132,10 @@ def plan_without_parts(
     if unlisted := [one.unlisted for one in replicas if one.unlisted]:
         return replace(empty, failure=unlisted[0])
     unknown = unknown or any(one.young for one in every)
-    return replace(empty, failure=_is_another(empty, loaded, unknown=unknown))
+    failure = _is_another(empty, loaded, unknown=unknown)
+    if failure is None and loaded and (found := divergence(replicas, loaded)):
+        failure = found.reason(*place, loaded)
+    return replace(empty, failure=failure)
 
 
 def plan_partition(

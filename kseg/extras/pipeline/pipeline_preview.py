@@ -8,9 +8,10 @@ from dataclasses import replace
 from kseg.errors import UnreadableError
 from kseg.extras.pipeline.checked_segments import Inventory
 from kseg.extras.pipeline.engine_choice import choose_engine
-from kseg.extras.pipeline.offset_plan import Loaded, LoadPlan, first_offset, needed, plan_without_parts
+from kseg.extras.pipeline.offset_plan import LoadPlan, first_offset, needed, plan_without_parts
 from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline
 from kseg.extras.pipeline.pipeline_state import MANIFEST
+from kseg.extras.pipeline.replica_ends import Loaded
 from kseg.extras.pipeline.source_listing import Place, SourceReplica, partitions_by_topic
 from kseg.format.sidefiles.log_end import last_valid_batch
 from kseg.text import count_of, iso_time, size_text

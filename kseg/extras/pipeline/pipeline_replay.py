@@ -7,7 +7,7 @@ added, the rows of the table are replaced, and then the rejected records. At no 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +20,9 @@ from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline, Worker
 from kseg.extras.pipeline.pipeline_verify import plans_of_loaded
 from kseg.extras.pipeline.rejected_load import RejectedPlace
 from kseg.extras.pipeline.replaced_rows import RowRange, parquet_batches
+from kseg.extras.pipeline.replica_ends import divergence, epoch_at
+from kseg.extras.pipeline.source_listing import Listing
+from kseg.format.record.layout import INT64_MAX
 from kseg.format.storage.process_pool import Pool, map_ordered
 from kseg.report.arrow_table import pa, pc
 from kseg.text import PartitionOffsets, count_of
@@ -67,10 +70,23 @@ def replay(
             one.size for place, found in listing.items() if place[0] == topic for r in found for one in r.segments
         )
         with workers(size) as pool:
-            plans = plans_of_loaded(pipeline, listing, topic, state or TableState(), pool)
-            chosen = [_within(table, plans.get((topic, one.partition)), one) for one in ranges]
-            work = _Replay(table, new_run_id("replay"), state or TableState(), ranges)
+            state = state or TableState()
+            plans = plans_of_loaded(pipeline, listing, topic, state, pool)
+            differs = _differs(listing, topic, state)
+            chosen = [_within(table, plans.get((topic, one.partition)), one, differs) for one in ranges]
+            work = _Replay(table, new_run_id("replay"), state, ranges, differs)
             return work.do(chosen, pool, dry_run)
+
+
+def _differs(listing: Listing, topic: str, state: TableState) -> dict[int, int]:
+    """Return the first offset by partition from which on the log is not the loaded one, but that of a later leader."""
+    found = {}
+    for (name, partition), replicas in listing.items():
+        loaded = state.offsets.get(f"{topic}-{partition}") if name == topic else None
+        one = divergence(replicas, loaded)
+        if one and loaded and one.epoch > (loaded.leader_epoch or 0):
+            found[partition] = one.first
+    return found
 
 
 def _ranges(table: LakeTable, state: TableState, asked: PartitionOffsets) -> list[RowRange]:
@@ -96,14 +112,22 @@ def _ranges(table: LakeTable, state: TableState, asked: PartitionOffsets) -> lis
     return found
 
 
-def _within(table: LakeTable, plan: LoadPlan | None, wanted: RowRange) -> LoadPlan:
-    """Return the part of a plan for a range. Raises UsageError if the segments cannot be read there."""
+def _within(table: LakeTable, plan: LoadPlan | None, wanted: RowRange, differs: Mapping[int, int]) -> LoadPlan:
+    """Return the part of a plan for a range. Raises UsageError if the segments cannot be read there.
+
+    Rows that differ from the log can be removed: so its records must be known up to the end of the range.
+    """
     name = f"{table.settings.topic}-{wanted.partition}"
     if plan is None:
         raise UsageError(f"{name}: the source has no segments of it: its rows stay as they are")
     parts = [one for one in plan.parts if one.first < wanted.end and one.end > wanted.first]
     if plan.failure and (not parts or parts[-1].end < wanted.end):
         raise UsageError(f"{name}: {plan.failure}: its rows stay as they are")
+    if differs.get(wanted.partition, wanted.end) < wanted.end and (not parts or parts[-1].end < wanted.end):
+        if plan.log_end < wanted.end:
+            raise UsageError(f"{name}: the log ends at offset {plan.log_end}: its rows stay as they are")
+        if plan.waiting:
+            raise UsageError(f"{name}: {plan.waiting}: its rows stay as they are")
     clipped = [replace(one, first=max(one.first, wanted.first), end=min(one.end, wanted.end)) for one in parts]
     return replace(plan, first=wanted.first, end=wanted.end, parts=tuple(clipped))
 
@@ -116,6 +140,7 @@ class _Replay:
     run: str
     state: TableState
     ranges: Sequence[RowRange]
+    differs: Mapping[int, int]
     files: list[DataFile] = field(default_factory=list)
     rejected: list[DataFile] = field(default_factory=list)
 
@@ -142,9 +167,9 @@ class _Replay:
             return done
         try:
             self._load(plans, pool)
-            self._check_whole(before, rejected)
+            self._check_whole(plans, before, rejected)
             done.after, done.rejected = (sum(one.rows for one in found) for found in (self.files, self.rejected))
-            self._commit(rejected)
+            self._commit(plans, rejected)
         finally:
             remove_files([*self.files, *self.rejected])
         return done
@@ -163,12 +188,18 @@ class _Replay:
             self.files += found.files
             self.rejected += found.rejected
 
-    def _check_whole(self, *before: dict[int, Any]) -> None:
-        """Raise UsageError if the table or its side table has an offset that the segments no longer give."""
+    def _check_whole(self, plans: Sequence[LoadPlan], *before: dict[int, Any]) -> None:
+        """Raise UsageError if the table or its side table has an offset that the segments no longer give.
+
+        Where a later leader has replaced the log, they need not have it, unless damage can be the reason.
+        """
+        sound = {plan.place[1] for plan in plans if all(part.checked.is_sound for part in plan.parts)}
+        replaced = {partition: first for partition, first in self.differs.items() if partition in sound}
         found = _offsets(batch for one in (*self.files, *self.rejected) for batch in parquet_batches(one.place, _PLACE))
         for offsets in before:
             for partition, known in offsets.items():
                 lost = known.filter(pc.invert(pc.is_in(known, found.get(partition, pa.array([], pa.int64())))))
+                lost = lost.filter(pc.less(lost, replaced.get(partition, INT64_MAX)))
                 if len(lost):
                     raise UsageError(
                         f"{self.table.settings.topic}-{partition}: the segments no longer have the records of "
@@ -176,15 +207,26 @@ class _Replay:
                         "damaged since: its rows stay as they are"
                     )
 
-    def _commit(self, rejected: dict[int, Any]) -> None:
+    def _commit(self, plans: Sequence[LoadPlan], rejected: dict[int, Any]) -> None:
         side = self._side
         if side is not None and self.rejected:
             self._add_missing(side, rejected)
         files, self.files = self.files, []  # a failed commit can have been made: its files stay
-        self.table.replace_rows(files, self.ranges, self.state)
+        self.table.replace_rows(files, self.ranges, self.state, self._after(plans))
         if side is not None and (rejected or self.rejected):
             files, self.rejected = self.rejected, []
-            side.replace_rows(files, self.ranges, side.read_state() or TableState())
+            state = side.read_state() or TableState()
+            side.replace_rows(files, self.ranges, state, state)
+
+    def _after(self, plans: Sequence[LoadPlan]) -> TableState:
+        """Return the state with the leader epochs of the log where all rows that differed from it are replaced."""
+        offsets = dict(self.state.offsets)
+        for plan in plans:
+            loaded, first = offsets[plan.name], self.differs.get(plan.place[1])
+            if first is not None and plan.first <= first and plan.end == loaded.next_offset:
+                segments = [one.listed for one in plan.parts[-1:]]
+                offsets[plan.name] = replace(loaded, leader_epoch=epoch_at(segments, loaded.next_offset - 1))
+        return replace(self.state, offsets=offsets)
 
     def _add_missing(self, side: LakeTable, known: dict[int, Any]) -> None:
         """Add the rejected records that the side table lacks, before their rows leave the table."""

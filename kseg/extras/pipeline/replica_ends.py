@@ -1,15 +1,161 @@
-"""Where the replicas of a partition leave its history: a former leader has records that no consumer got."""
+"""Where the replicas of a partition leave its history, and where a table leaves theirs, by leader epochs.
+
+A former leader has records that no consumer got. If a log was truncated below the loaded offsets, and continued by the next
+leader, the table has such records.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+from kseg.errors import NotASegmentError, UnreadableError, VanishedError
 from kseg.extras.pipeline.checked_segments import CheckedSegment
-from kseg.extras.pipeline.source_listing import SourceReplica
+from kseg.extras.pipeline.source_listing import ListedSegment, SourceReplica
 from kseg.format.log_loader.loaded_files import LeaderEpochCache, truncation_offset
+from kseg.format.record import columns
 from kseg.format.record.layout import INT64_MAX
+from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.sidefiles import index_reader
 from kseg.format.sidefiles.checkpoints import stored_leader_epochs
+from kseg.format.storage.source import open_range
+from kseg.text import inclusive_range
+
+
+class EpochBatch(NamedTuple):
+    """The offsets of a batch, both inclusive, and its leader epoch, -1 for none."""
+
+    base_offset: int
+    last_offset: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The loaded part of a partition: the next offset, and the id of the topic that its rows are from, if known.
+
+    ``leader_epoch`` is that of the batch with the offset before the next one. None: unknown, as in states of older versions.
+    """
+
+    next_offset: int
+    topic_id: str | None = None
+    leader_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The log at the loaded offsets is another one from ``first`` on, of leader epoch ``epoch``."""
+
+    first: int
+    epoch: int
+
+    def reason(self, topic: str, partition: int, loaded: Loaded) -> str:
+        """Return why nothing can be loaded, and what to do."""
+        end, known = loaded.next_offset, loaded.leader_epoch
+        if known is not None and self.epoch < known:
+            return (
+                f"the table has rows of leader epoch {known}, and the segments have leader epoch {self.epoch} at offset "
+                f"{self.first}: they are of a former leader, or an older copy: list the leader's folder in source.paths"
+            )
+        return (
+            f"the table differs from offset {self.first} on: the log was truncated there after the load, and continued with "
+            f"leader epoch {self.epoch}: load {inclusive_range('offset', self.first, end - 1)} again with `kseg pipeline "
+            f"replay --topic {topic} --offsets {partition}:{self.first}:{end}`"
+        )
+
+
+def epoch_at(segments: Sequence[ListedSegment], offset: int) -> int | None:
+    """Return the leader epoch of the batch that contains an offset, None if no segment has it. Raises UnreadableError."""
+    found = _batch_from(segments, offset)
+    return found.epoch if found and found.base_offset <= offset and found.epoch >= 0 else None
+
+
+def divergence(replicas: Sequence[SourceReplica], loaded: Loaded | None) -> Divergence | None:
+    """Return where the log of the latest leader is not the loaded one, None if nothing shows it.
+
+    Of equal leader epochs at an offset all records before it are equal (KIP-101). If a log cleaner has removed the batch of
+    the last loaded offset, the ``leader-epoch-checkpoint`` decides, as for the answer to OffsetsForLeaderEpoch.
+    """
+    if loaded is None or loaded.leader_epoch is None or loaded.next_offset <= 0:
+        return None
+    epochs = _epochs_of(replicas)
+    latest = max((one.latest for one in epochs.values()), default=-1)
+    found = []
+    for replica in replicas:
+        if epochs[replica.folder].latest == latest:
+            with suppress(UnreadableError):
+                found.append(_compared(replica, epochs[replica.folder], loaded.next_offset, loaded.leader_epoch))
+    known = [one for one in found if one]
+    newer = [one for one in known if one.epoch > loaded.leader_epoch]
+    older = [one for one in known if one.epoch < loaded.leader_epoch]
+    if newer:
+        return min(newer, key=lambda one: one.first)
+    return older[0] if older and len(older) == len(known) else None
+
+
+def _compared(replica: SourceReplica, epochs: LeaderEpochCache, end: int, loaded: int) -> Divergence | None:
+    """Return the leader epoch of a replica before ``end``, and the first offset of it if it is later than ``loaded``.
+
+    None if nothing shows the leader epoch.
+    """
+    found = _batch_from(replica.segments, end - 1)
+    if found and 0 <= found.epoch < loaded:
+        return Divergence(found.base_offset, found.epoch)
+    first = (epochs.end_offset_for(loaded) or (loaded, INT64_MAX))[1]
+    if found is None or found.base_offset >= end:
+        later = (one for one in epochs.entries if one.start_offset == first)
+        return Divergence(first, next(later).epoch) if first < end else None
+    if found.epoch <= loaded:
+        return Divergence(end, loaded) if found.epoch == loaded else None
+    return Divergence(first if first < end else _first_later(replica.segments, found, loaded), found.epoch)
+
+
+def _first_later(segments: Sequence[ListedSegment], found: EpochBatch, epoch: int) -> int:
+    """Return the first offset of the batches up to ``found`` that are of a later leader epoch."""
+    first = found.base_offset
+    for segment in reversed([one for one in segments if one.base_offset <= first]):
+        earlier = False
+        for one in _batches(segment, 0):
+            if one.epoch > epoch:
+                first = min(first, one.base_offset)
+                break
+            earlier = True
+        if earlier:
+            break
+    return first
+
+
+def _batch_from(segments: Sequence[ListedSegment], offset: int) -> EpochBatch | None:
+    """Return the first valid batch that ends at an offset or after it, None without one. Raises UnreadableError."""
+    for segment in segments:
+        if segment.until <= offset or segment.unread:
+            continue
+        entry = index_reader.last_entry(segment.path, segment.size, below=offset + 1, before=INT64_MAX)
+        for one in _batches(segment, entry.log_position if entry else 0):
+            if one.last_offset >= offset:
+                return one
+    return None
+
+
+def _batches(segment: ListedSegment, position: int) -> Iterator[EpochBatch]:
+    """Yield the valid batches of a segment from a byte on."""
+    with (
+        suppress(VanishedError, NotASegmentError),
+        SegmentReader(open_range(segment.path, position, segment.size)) as reader,
+    ):
+        for window in reader.windows():
+            found = window.batches
+            for row in range(found.count):
+                if found.crc_state[row] != columns.CRC_BAD:
+                    epoch = found.partition_leader_epoch[row] if found.magic[row] >= 2 else -1
+                    yield EpochBatch(found.base_offset[row], found.last_offset[row], epoch)
+
+
+def _epochs_of(replicas: Sequence[SourceReplica]) -> dict[str, LeaderEpochCache]:
+    """Return the stored leader epochs of replicas by folder."""
+    return {one.folder: LeaderEpochCache(stored_leader_epochs(one.folder) or (), INT64_MAX) for one in replicas}
 
 
 def without_former_leaders(
@@ -23,7 +169,7 @@ def without_former_leaders(
     """
     if len(replicas) < 2:
         return checked
-    epochs = {one.folder: LeaderEpochCache(stored_leader_epochs(one.folder) or (), INT64_MAX) for one in replicas}
+    epochs = _epochs_of(replicas)
     leader = max(epochs.values(), key=lambda one: one.latest)
     found = dict(checked)
     for replica in replicas:
