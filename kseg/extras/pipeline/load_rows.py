@@ -89,24 +89,28 @@ class LoadedParts:
     rejected: list[DataFile] = field(default_factory=list)
 
 
+def split_rows(task: PartsTask) -> Iterator[tuple[LoadPlan, pa.RecordBatch, pa.RecordBatch | None]]:
+    """Yield the rows of parts for the table, and the rejected ones (None without any). Raises KsegError."""
+    for part, plan in task.parts:
+        for batch in part_rows(part, plan, task.rows.needed, task.rows.decoding):
+            if batch.num_rows:
+                yield (plan, *task.rows.split(batch, task.run))
+
+
 def load_parts(task: PartsTask) -> LoadedParts:
     """Load parts into data files. Raises KsegError; then no file is left."""
     found, table = LoadedParts(), task.rows
     files = DataFiles(table.schema, task.new_place, task.file_bytes)
     side = task.rejected.files() if task.rejected else None
     try:
-        for part, plan in task.parts:
-            for batch in part_rows(part, plan, table.needed, table.decoding):
-                if not batch.num_rows:
-                    continue
-                loaded, rejected = table.split(batch, task.run)
-                if rejected is not None and side and task.rejected:
-                    rejected = task.rejected.missing(plan.name, rejected)
-                    if rejected.num_rows:
-                        side.add(rejected)
-                found.rows += loaded.num_rows
-                if loaded.num_rows:
-                    files.add(loaded)
+        for plan, loaded, rejected in split_rows(task):
+            if rejected is not None and side and task.rejected:
+                rejected = task.rejected.missing(plan.name, rejected)
+                if rejected.num_rows:
+                    side.add(rejected)
+            found.rows += loaded.num_rows
+            if loaded.num_rows:
+                files.add(loaded)
         found.rejected = side.take() if side else []
         found.files = files.take()
     except BaseException:

@@ -14,7 +14,7 @@ from typing import Any
 from kseg.errors import UsageError
 from kseg.extras.pipeline.data_files import DataFile
 from kseg.extras.pipeline.lake_table import LakeTable, TableState
-from kseg.extras.pipeline.load_rows import load_parts, remove_files, tasks_of
+from kseg.extras.pipeline.load_rows import PartsTask, load_parts, remove_files, split_rows, tasks_of
 from kseg.extras.pipeline.offset_plan import LoadPlan
 from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline, Workers, new_run_id
 from kseg.extras.pipeline.pipeline_verify import plans_of_loaded
@@ -44,9 +44,10 @@ class ReplayOutcome:
     def lines(self) -> list[str]:
         """The sums for people."""
         rows = count_of(self.before, "row")
-        if not self.done:
-            return [f"would replace {rows} of {self.table} in one commit"]
         found = [f"{self.run}: {rows} of {self.table} replaced by {count_of(self.after, 'row')}"]
+        if not self.done:
+            by = "" if self.after == self.before else f" by {count_of(self.after, 'row')}"
+            found = [f"would replace {rows} of {self.table}{by} in one commit"]
         if self.rejected:
             found.append(f"{count_of(self.rejected, 'record')} without a typed row: {self.table}__rejects")
         return found
@@ -57,7 +58,7 @@ def replay(
 ) -> ReplayOutcome:
     """Replace the rows of a topic's offsets by those of the segments. Raises UsageError if the segments lack some of them.
 
-    With ``dry_run`` nothing is written but the results of checks.
+    With ``dry_run`` the rows are read and checked, and nothing is written but the results of checks.
     """
     table = pipeline.tables.get(topic)
     if table is None:
@@ -95,14 +96,15 @@ def _ranges(table: LakeTable, state: TableState, asked: PartitionOffsets) -> lis
     topic = table.settings.topic
     loaded = {int(name.rpartition("-")[2]): one.next_offset for name, one in state.offsets.items()}
     if partition is not None and partition not in loaded:
-        raise UsageError(f"--offsets: {table.settings.shown} has no rows of {topic}-{partition}: `run` loads them")
+        raise UsageError(f"--offsets: {table.settings.shown} has no rows of {topic}-{partition}: `status` says why")
     found = []
     for number, following in sorted(loaded.items()):
         if partition not in (None, number):
             continue
         if partition is not None and end is not None and end > following:
             raise UsageError(
-                f"--offsets: {table.settings.shown} has {topic}-{number} up to offset {following - 1}: `run` loads the rest"
+                f"--offsets: {table.settings.shown} has {topic}-{number} up to offset {following - 1}, got {end} as the "
+                f"end: expected at most {following}; `status` says why the others are not loaded"
             )
         one = RowRange(number, first or 0, following if end is None else min(end, following))
         if one.first < one.end:
@@ -163,13 +165,11 @@ class _Replay:
             [self._outcome(plan, dry_run) for plan in plans], self.run, _count(before), table=self.table.settings.shown,
             done=not dry_run,
         )  # fmt: skip
-        if dry_run:
-            return done
         try:
-            self._load(plans, pool)
-            self._check_whole(plans, before, rejected)
-            done.after, done.rejected = (sum(one.rows for one in found) for found in (self.files, self.rejected))
-            self._commit(plans, rejected)
+            found = self._read(plans, pool, done) if dry_run else self._load(plans, pool, done)
+            self._check_whole(plans, found, before, rejected)
+            if not dry_run:
+                self._commit(plans, rejected)
         finally:
             remove_files([*self.files, *self.rejected])
         return done
@@ -181,21 +181,33 @@ class _Replay:
             side.create()
             side.remove_orphans(side.read_state() or TableState(), self.run)
 
-    def _load(self, plans: Sequence[LoadPlan], pool: Pool | None) -> None:
+    def _read(self, plans: Sequence[LoadPlan], pool: Pool | None, done: ReplayOutcome) -> dict[int, Any]:
+        """Read the rows of plans without writing them; return their offsets by partition."""
+        places: list[Any] = []
+        for rows, rejected in map_ordered(pool, _read_places, list(tasks_of(self.table, self.run, plans, None))):
+            done.after += sum(one.num_rows for one in rows)
+            done.rejected += sum(one.num_rows for one in rejected)
+            places += [*rows, *rejected]
+        return _offsets(places)
+
+    def _load(self, plans: Sequence[LoadPlan], pool: Pool | None, done: ReplayOutcome) -> dict[int, Any]:
+        """Write the rows of plans into data files; return their offsets by partition."""
         side = self.table.rejected
         place = RejectedPlace(side.schema, side.new_place, side.settings.file_bytes, {}) if side else None
         for found in map_ordered(pool, load_parts, list(tasks_of(self.table, self.run, plans, place))):
             self.files += found.files
             self.rejected += found.rejected
+        done.after, done.rejected = (sum(one.rows for one in found) for found in (self.files, self.rejected))
+        files = (*self.files, *self.rejected)
+        return _offsets(batch for one in files for batch in parquet_batches(one.place, _PLACE))
 
-    def _check_whole(self, plans: Sequence[LoadPlan], *before: dict[int, Any]) -> None:
+    def _check_whole(self, plans: Sequence[LoadPlan], found: dict[int, Any], *before: dict[int, Any]) -> None:
         """Raise UsageError if the table or its side table has an offset that the segments no longer give.
 
         Where a later leader has replaced the log, they need not have it, unless damage can be the reason.
         """
         sound = {plan.place[1] for plan in plans if all(part.checked.is_sound for part in plan.parts)}
         replaced = {partition: first for partition, first in self.differs.items() if partition in sound}
-        found = _offsets(batch for one in (*self.files, *self.rejected) for batch in parquet_batches(one.place, _PLACE))
         for offsets in before:
             for partition, known in offsets.items():
                 lost = known.filter(pc.invert(pc.is_in(known, found.get(partition, pa.array([], pa.int64())))))
@@ -251,6 +263,15 @@ class _Replay:
 
 
 _PLACE = ("partition", "offset")
+
+
+def _read_places(task: PartsTask) -> tuple[list[Any], list[Any]]:
+    """Return the partitions and offsets of the rows of a task, and of its rejected records."""
+    rows, rejected = [], []
+    for _, loaded, wrong in split_rows(task):
+        rows.append(loaded.select(_PLACE))
+        rejected += [] if wrong is None else [wrong.select(_PLACE)]
+    return rows, rejected
 
 
 def _offsets(batches: Iterable[Any]) -> dict[int, Any]:
