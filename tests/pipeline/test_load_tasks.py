@@ -77,4 +77,4 @@ def test_the_inventory_has_the_newest_version_of_each_segment(tmp_path: Path) ->
     ):
         listed = ListedSegment(SegmentFile(path), 0, 1, stamp)
         assert inventory.is_known(listed) == known
-        assert inventory.known(listed) == (replace(checked, path=path, stamp=stamp) if known else None)
+        assert inventory.known([listed]) == ({path: replace(checked, path=path, stamp=stamp)} if known else {})

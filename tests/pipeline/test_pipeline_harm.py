@@ -185,7 +185,7 @@ def test_a_gap_stops_the_load_or_is_listed(tmp_path: Path) -> None:
         segment.unlink()
     done = run(path)
     assert done.returncode == 2
-    assert "offsets 24..35: deleted before it was loaded" in done.stderr
+    assert "offsets 24..35: deleted before the load: set source.gaps" in done.stderr
     assert run(config(tmp_path, more='gaps = "continue"')).returncode == 1
     assert offsets(tmp_path) == [*range(24), *range(36, 48)]
     assert [(row["offset"], row["last_offset"]) for row in quarantined(tmp_path)] == [(24, 35)]

@@ -163,7 +163,7 @@ def check_segment(listed: ListedSegment) -> tuple[CheckedSegment, FileResult]:
     return checked, result
 
 
-def _unread(listed: ListedSegment) -> CheckedSegment:
+def unread_segment(listed: ListedSegment) -> CheckedSegment:
     """Return the result for a segment that could not be listed."""
     base = listed.base_offset
     return CheckedSegment(listed.path, listed.stamp, base, base, 0, 0, 0, 0, 0, unread=listed.unread)
@@ -185,10 +185,6 @@ class Inventory:
         """Return whether this version of a segment was checked."""
         return (listed.path, listed.stamp) in self._rows or self._row_of(listed) is not None
 
-    def known(self, listed: ListedSegment) -> CheckedSegment | None:
-        """Return the result of this version of a segment, None if it was not checked."""
-        return self._known([listed]).get(listed.path)
-
     def _row_of(self, listed: ListedSegment) -> int | None:
         row = self._index.get(hash((listed.path, listed.stamp)))
         if row is None:
@@ -196,8 +192,8 @@ class Inventory:
         found = (self._table.column("path")[row].as_py(), self._table.column("stamp")[row].as_py())
         return row if found == (listed.path, listed.stamp) else None
 
-    def _known(self, listed: Iterable[ListedSegment]) -> dict[str, CheckedSegment]:
-        """Return the results of the known ones of segments by path."""
+    def known(self, listed: Iterable[ListedSegment]) -> dict[str, CheckedSegment]:
+        """Return the results of segments by path, of those whose version was checked."""
         found, stored = {}, []
         for one in listed:
             if (checked := self._rows.get((one.path, one.stamp))) is not None:
@@ -214,7 +210,7 @@ class Inventory:
     ) -> dict[str, CheckedSegment]:
         """Return the results of segments by path. Those of unknown versions are checked; ``seen`` is called with each."""
         listed = list(listed)
-        found = self._known(listed) | {one.path: _unread(one) for one in listed if one.unread}
+        found = self.known(listed) | {one.path: unread_segment(one) for one in listed if one.unread}
         unknown = [one for one in listed if one.path not in found]
         for checked, result in map_ordered(pool, check_segment, unknown):
             seen(result)

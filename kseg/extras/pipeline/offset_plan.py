@@ -312,9 +312,10 @@ class _Walk:
             return
         if first < following and not cleaned:
             text = inclusive_range("offset", first, following - 1)
-            why = "in no segment" if here else "deleted before it was loaded"
+            why = "in no segment" if here else "deleted before the load"
             if self._rules.gaps_stop:
-                self.failure = f"{text}: {why}: wait for the segment, or set source.gaps to continue without it"
+                wait = "wait for a segment that has not arrived yet, or " if here else ""
+                self.failure = f'{text}: {why}: {wait}set source.gaps to "continue", which loads what follows'
                 return
             self.gaps.append((first, following, f"{text}: {why}"))
             self.torn.add(following)

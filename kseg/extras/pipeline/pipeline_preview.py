@@ -1,4 +1,4 @@
-"""The preview of a run, and the state of the tables, without reading segments."""
+"""The preview of a run, and the state of the tables: of segments that were not checked only ends are read."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kseg.errors import UnreadableError
-from kseg.extras.pipeline.checked_segments import Inventory
+from kseg.extras.pipeline.checked_segments import CheckedSegment, Inventory, unread_segment
 from kseg.extras.pipeline.engine_choice import choose_engine
-from kseg.extras.pipeline.offset_plan import LoadPlan, first_offset, needed, plan_without_parts
+from kseg.extras.pipeline.offset_plan import LoadPlan, first_offset, needed, plan_partition
 from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline
 from kseg.extras.pipeline.pipeline_state import MANIFEST
 from kseg.extras.pipeline.replica_ends import Loaded
-from kseg.extras.pipeline.source_listing import Place, SourceReplica, partitions_by_topic
+from kseg.extras.pipeline.source_listing import ListedSegment, Place, SourceReplica, partitions_by_topic
+from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.log_end import last_valid_batch
 from kseg.text import count_of, iso_time, size_text
 
@@ -40,14 +41,12 @@ def plan(pipeline: Pipeline, spark: str | None = None) -> _Found:
                     known_bytes += one.size
                 else:
                     new_segments, new_bytes = new_segments + 1, new_bytes + one.size
-            begun = _begun((topic, partition), replicas, loaded, inventory)
-            first, end = begun.first, max(begun.log_end, begun.first)
-            status = "failed" if begun.failure else "to load" if end > first else "current"
-            sizes = (len(segments), sum(one.size for one in segments)) if status == "to load" else (0, 0)
+            planned = _planned(pipeline, (topic, partition), replicas, loaded, inventory)
+            read = {part.listed.path: part.listed.size for part in planned.parts}
             found.append(
                 PartitionOutcome(
-                    topic, partition, table.settings.shown, first, first if begun.failure else end, begun.log_end, status,
-                    *sizes, reason=begun.failure,
+                    topic, partition, table.settings.shown, planned.first, planned.end, planned.log_end, _status(planned),
+                    len(read), sum(read.values()), reason=planned.failure or planned.waiting,
                 )
             )  # fmt: skip
     lines += _failed(found)
@@ -67,43 +66,48 @@ def status(pipeline: Pipeline) -> _Found:
         state = table.read_state()
         for partition, replicas in partitions.items():
             loaded: Loaded | None = state.offsets.get(f"{topic}-{partition}") if state else None
-            begun = _begun((topic, partition), replicas, loaded, inventory)
-            has, end = begun.first, begun.log_end
+            planned = _planned(pipeline, (topic, partition), replicas, loaded, inventory)
+            has = planned.first
             found.append(
                 PartitionOutcome(
-                    topic, partition, table.settings.shown, min(first_offset(replicas), has), has, end,
-                    "failed" if begun.failure else "to load" if end > has else "current", reason=begun.failure,
+                    topic, partition, table.settings.shown, min(first_offset(replicas), has), has, planned.log_end,
+                    _status(planned), reason=planned.failure or planned.waiting,
                 )
             )  # fmt: skip
     lag = sum(one.lag for one in found)
     return found, [f"{count_of(lag, 'offset')} not loaded", *_failed(found), *_last_run(pipeline)]
 
 
-def _begun(place: Place, replicas: Sequence[SourceReplica], loaded: Loaded | None, inventory: Inventory) -> LoadPlan:
-    """Return the plan of a partition without parts, up to the end of its longest replica.
+def _planned(
+    pipeline: Pipeline, place: Place, replicas: Sequence[SourceReplica], loaded: Loaded | None, inventory: Inventory
+) -> LoadPlan:
+    """Return the plan of the next run for a partition, as far as the inventory and the names of segments show it.
 
-    Its ``failure`` says why a run will fail: another log than the loaded one, or no replica that can be read.
+    Of transactions it is only if all segments were checked: one of the others can have the end of a transaction.
     """
-    ends, unread = [0], []
-    for replica in replicas:
-        end, reason = _end_of(replica, loaded, inventory)
-        ends.append(end)
-        unread += [reason] if reason else []
-    found = plan_without_parts(place, replicas, loaded, max(ends), unknown=bool(unread))
-    return replace(found, failure=unread[0]) if len(unread) == len(replicas) and not found.failure else found
+    segments = needed(replicas, loaded)
+    known = inventory.known(segments)
+    checked = {one.path: known.get(one.path) or _assumed(one) for one in segments}
+    rules = replace(pipeline.rules, committed=pipeline.rules.committed and len(known) == len(checked))
+    return plan_partition(place, replicas, checked, loaded, rules)
 
 
-def _end_of(replica: SourceReplica, loaded: Loaded | None, inventory: Inventory) -> tuple[int, str | None]:
-    """Return the end of a replica, from the inventory or the end of its last segment; and why it cannot be read."""
-    if replica.unlisted:
-        return 0, replica.unlisted
-    last = replica.segments[-1]
-    reason = next((one.unread for one in needed([replica], loaded) if one.unread), None)
+def _assumed(listed: ListedSegment) -> CheckedSegment:
+    """Return the result that the check of a segment has if it is sound: it ends where the next one begins."""
+    if listed.unread:
+        return unread_segment(listed)
     try:
-        known = inventory.known(last)
-        return known.next_offset if known else last_valid_batch(last.path, last.size).offset, reason
+        newest = listed.until == INT64_MAX
+        end = last_valid_batch(listed.path, listed.size).offset if newest else listed.until
     except UnreadableError as error:
-        return last.base_offset, reason or str(error)
+        return unread_segment(replace(listed, unread=str(error)))
+    return CheckedSegment(listed.path, listed.stamp, listed.base_offset, end, listed.size, listed.size, 0, 0, 0)
+
+
+def _status(plan: LoadPlan) -> str:
+    if plan.failure:
+        return "failed"
+    return "to load" if plan.end > plan.first else "waiting" if plan.waiting else "current"
 
 
 def _failed(found: Sequence[PartitionOutcome]) -> list[str]:
