@@ -101,3 +101,23 @@ def test_the_end_of_a_former_leader_is_not_loaded(tmp_path: Path, rolled: bool) 
     loaded = rows(tmp_path, "parquet")
     assert [row[1] for row in loaded] == list(range(20))
     assert [b"new leader" in row for row in loaded] == 16 * [False] + 4 * [True]
+
+
+@pytest.mark.parametrize("checkpoints", [False, True])
+@pytest.mark.parametrize("later", [False, True])
+def test_a_table_of_another_replica_is_not_continued(tmp_path: Path, later: bool, checkpoints: bool) -> None:
+    """Loaded from the next leader and continued from the former one, or the reverse: exit code 2, and no row is added."""
+    write_replica(tmp_path, 0, {}, (BATCHES,))
+    write_replica(tmp_path, 1, {}, (4,))
+    old, new = (tmp_path / "source" / f"broker-{broker}" / "orders-0" for broker in range(2))
+    records = [PlainRecord(16 + n, b"k", b"new leader", 1_700_000_009_000) for n in range(12 if later else 4)]
+    (new / f"{16:020}.log").write_bytes(build_batch(records, base_offset=16, partition_leader_epoch=1))
+    if checkpoints:
+        (old / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+        (new / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 16\n")
+    assert run_here(config(tmp_path, source=str((old if later else new).parent))).code == 0
+    before = rows(tmp_path, "parquet")
+    outcome = run_here(config(tmp_path, source="source/broker-*" if later else str(old.parent)))
+    assert (outcome.code, rows(tmp_path, "parquet")) == (2, before)
+    what = "differs from offset 16 on" if later else "has rows of leader epoch 1, and the segments have leader epoch 0"
+    assert what in outcome.failures[0]
