@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.damage import entries, flip, get
-from tests.support.pipelines import config, rows, run_here
+from tests.support.pipelines import config, rows, run_here, statuses
 from tests.support.transactional_logs import RandomLog, write_log
 
 pytestmark = pytest.mark.slow
@@ -44,8 +44,14 @@ def divide(folder: Path, chance: random.Random) -> None:
 
 
 def loaded(home: Path, log: RandomLog, gaps: str = "continue") -> list[int]:
-    """Load a source, and return the offsets in the table. Each that is left out before its end is in the report."""
-    outcome = run_here(config(home, more=f'gaps = "{gaps}"'))
+    """Load a source, and return the offsets in the table. Each that is left out before its end is in the report.
+
+    The previews have the statuses of the next run, and exit with 2 if it does.
+    """
+    path = config(home, more=f'gaps = "{gaps}"')
+    outcome = run_here(path)
+    shown = [statuses(path, action) for action in ("status", "plan", "run")]
+    assert len({(code == 2, *found) for code, found in shown}) == 1, shown
     got = [row[1] for row in rows(home, "parquet")] if any((home / "lake").rglob("*.parquet")) else []
     ended = {one.offset for one in log.records if one.state in (None, "committed") and not one.control}
     assert not set(got) - ended, "records of aborted or open transactions"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 from kseg.format.writer.records_builder import PlainRecord, build_batch
-from tests.support.pipelines import config, rows, run_in_process
+from tests.support.pipelines import config, rows, run_in_process, statuses
 
 pytestmark = pytest.mark.slow
 
@@ -72,13 +71,6 @@ class Log:
         if checkpoint:
             lines = [f"{epoch} {first}" for epoch, first in self.epochs.items()]
             (self.folder / "leader-epoch-checkpoint").write_text("\n".join(["0", str(len(lines)), *lines, ""]))
-
-
-def statuses(path: Path, action: str) -> tuple[int, list[str]]:
-    """Return the exit code of an action, and the statuses of the partitions."""
-    done = run_in_process(path, action, "--format", "jsonl")
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    return done.returncode, [row["status"] for row in found if row.get("kind") == "pipeline"]
 
 
 def in_table(home: Path) -> dict[int, bytes]:

@@ -58,6 +58,13 @@ def run_in_process(path: Path, action: str = "run", *options: str) -> subprocess
     return subprocess.CompletedProcess([], done.exit_code, done.stdout, done.stderr)
 
 
+def statuses(path: Path, action: str) -> tuple[int, list[str]]:
+    """Return the exit code of an action, and the statuses of the partitions."""
+    done = run_in_process(path, action, "--format", "jsonl")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    return done.returncode, [row["status"] for row in found if row.get("kind") == "pipeline"]
+
+
 def run_here(path: Path) -> RunOutcome:
     """Run a pipeline in this process."""
     settings = read_settings(str(path))
