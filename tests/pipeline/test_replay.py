@@ -107,7 +107,7 @@ def test_a_replay_that_would_lose_rows_is_refused(tmp_path: Path) -> None:
     assert run_here(path).code == 0
     before = rows(tmp_path, "parquet")
     log = folder / f"{0:020}.log"
-    whole = log.read_bytes()
+    whole, text = log.read_bytes(), path.read_text()
     damaged = bytearray(whole)
     damaged[-5] ^= 1
     for change, asked, line in (
@@ -122,7 +122,15 @@ def test_a_replay_that_would_lose_rows_is_refused(tmp_path: Path) -> None:
             "0:5:40",
             "has orders-0 up to offset 23, got 40 as the end: expected at most 24",
         ),
-        (lambda: None, "1:5:40", "has no rows of orders-1"),
+        (lambda: None, "1:5:40", "has no rows of orders-1: `status` says why"),
+        (
+            lambda: path.write_text(
+                text + 'evolve = "stop"\ncolumns = ["partition", "offset", "timestamp", "partition_leader_epoch"]\n'
+            ),
+            "0:20",
+            'set evolve = "add", or columns',
+        ),
+        (lambda: path.write_text(text), "1:5:40", "has no rows of orders-1"),
         (lambda: None, "x:5:40", "expected [P:]A:B"),
     ):
         change()

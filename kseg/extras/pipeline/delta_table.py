@@ -134,8 +134,12 @@ class DeltaLakeTable(LakeTable):
         if partitioned != [one.name for one in day]:
             shown = ", ".join(partitioned) or "none"
             raise UsageError(f"table {settings.shown} is partitioned by {shown}: set partition, or give another folder")
-        if check_evolution(self._stored(), self.schema, settings.evolve, settings.shown):
+        if self.lacks_columns():
             self._add_fields(day)
+
+    def lacks_columns(self) -> bool:
+        settings = self.settings
+        return self._table is not None and check_evolution(self._stored(), self.schema, settings.evolve, settings.shown)
 
     def _stored(self) -> Any:
         return pa.schema(self._table.schema().to_arrow())

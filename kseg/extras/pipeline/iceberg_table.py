@@ -104,15 +104,20 @@ class IcebergTable(LakeTable):
 
     def _evolve(self) -> None:
         """Add the fields that the table lacks, also in structs. Raises UsageError if the configuration forbids it."""
-        settings, wanted = self.settings, self.rows.schema
-        if not check_evolution(self._table.schema().as_arrow(), wanted, settings.evolve, settings.name):
+        if not self.lacks_columns():
             return
         try:
             with self._table.update_schema() as update:
-                update.union_by_name(wanted)
+                update.union_by_name(self.rows.schema)
         except Exception as error:
-            raise KsegError(f"table {settings.name}: {_line(error)}") from error
+            raise KsegError(f"table {self.settings.name}: {_line(error)}") from error
         self._load()
+
+    def lacks_columns(self) -> bool:
+        settings, table = self.settings, self._table
+        return table is not None and check_evolution(
+            table.schema().as_arrow(), self.rows.schema, settings.evolve, settings.name
+        )
 
     def _create(self) -> None:
         catalog, name = self._connected(), self.settings.name

@@ -72,6 +72,10 @@ class LakeTable(ABC):
     def create(self) -> None:
         """Create the table if it does not exist. Raises UsageError if it has other columns."""
 
+    @abstractmethod
+    def lacks_columns(self) -> bool:
+        """Return whether the table, as it was last read, lacks columns. Raises UsageError if they cannot be added."""
+
     @property
     def new_place(self) -> NewPlace:
         """Returns the path or URL of a new data file."""
@@ -166,10 +170,15 @@ class ParquetTable(LakeTable):
 
     def create(self) -> None:
         self._check_own()
-        if files := self.files():
-            with local_files.open_file(files[-1], named=False) as raw:
-                stored = parquet.read_schema(pa.PythonFile(raw, mode="r"))
-            check_evolution(stored, self.schema, self.settings.evolve, self.settings.shown)
+        self.lacks_columns()  # each data file has the columns that it was written with
+
+    def lacks_columns(self) -> bool:
+        files = self.files()
+        if not files:
+            return False
+        with local_files.open_file(files[-1], named=False) as raw:
+            stored = parquet.read_schema(pa.PythonFile(raw, mode="r"))
+        return check_evolution(stored, self.schema, self.settings.evolve, self.settings.shown)
 
     def _check_own(self) -> None:
         """Raise UsageError if the folder has something in it that no pipeline has written."""

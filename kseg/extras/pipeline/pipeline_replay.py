@@ -153,6 +153,8 @@ class _Replay:
 
     def do(self, plans: Sequence[LoadPlan], pool: Pool | None, dry_run: bool) -> ReplayOutcome:
         if dry_run:
+            for one in filter(None, (self.table, self._side)):
+                one.lacks_columns()
             return self._replaced(plans, pool, dry_run)
         with self.table.leased():
             self._prepare()
