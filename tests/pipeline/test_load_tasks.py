@@ -12,10 +12,11 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 from kseg.extras.pipeline import load_rows
 from kseg.extras.pipeline.checked_segments import CheckedSegment, Inventory
-from kseg.extras.pipeline.lake_table import open_table
+from kseg.extras.pipeline.lake_table import TableState, open_table
 from kseg.extras.pipeline.offset_plan import LoadPlan, Part, PlanRules, plan_partition
 from kseg.extras.pipeline.pipeline_settings import read_settings
 from kseg.extras.pipeline.pipeline_state import PipelineState
+from kseg.extras.pipeline.replica_ends import Loaded
 from kseg.extras.pipeline.source_listing import ListedSegment, SourceReplica
 from kseg.format.storage.segment_files import SegmentFile
 from tests.support.pipelines import config
@@ -78,3 +79,10 @@ def test_the_inventory_has_the_newest_version_of_each_segment(tmp_path: Path) ->
         listed = ListedSegment(SegmentFile(path), 0, 1, stamp)
         assert inventory.is_known(listed) == known
         assert inventory.known([listed]) == ({path: replace(checked, path=path, stamp=stamp)} if known else {})
+
+
+def test_a_state_of_an_older_version_has_no_leader_epoch() -> None:
+    """Tables that were loaded before it was kept are continued; the next load adds it."""
+    state = TableState.of_json('{"run":"r","rows":3,"offsets":{"a-0":[5,"id"],"a-1":[7,null,2]}}')
+    assert state.offsets == {"a-0": Loaded(5, "id", None), "a-1": Loaded(7, None, 2)}
+    assert TableState.of_json(state.to_json()) == state
