@@ -98,11 +98,12 @@ def test_a_life_of_appends_truncations_and_deletions(seed: int, tmp_path: Path) 
         again = "failed" if wrong else "current"
         assert [statuses(path, action) for action in ("status", "plan", "run")] == 3 * [(code, [again])], step
         if wrong and differs and log.end >= end >= log.cuts[0]:
-            asked = ("--topic", "orders", "--offsets", f"0:{log.kept}:{end}")
+            start = log.kept if checkpoint else max(log.kept, log.cuts[0])  # what was deleted shows no leader epoch
+            asked = ("--topic", "orders", "--offsets", f"0:{start}:{end}")
             assert f"--offsets {asked[-1]}`" in run_in_process(path, "status").stdout.replace("\n", " "), step
             assert [run_in_process(path, "replay", *asked, *more).returncode for more in (["--dry-run"], [])] == [0, 0]
             assert statuses(path, "run")[0] == 0, step
-            table, wrong = {at: value for at, value in table.items() if at < log.kept}, False
+            table, wrong = {at: value for at, value in table.items() if at < start}, False
         if not wrong:
             table, end, log.kept = table | now, log.end, log.end
         assert in_table(tmp_path) == {at: table[at] for at in sorted(table)}, step

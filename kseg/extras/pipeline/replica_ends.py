@@ -46,10 +46,14 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The log at the loaded offsets is another one from ``first`` on, of leader epoch ``epoch``."""
+    """The log at the loaded offsets is another one from ``first`` on, of leader epoch ``epoch``.
+
+    ``at_start``: nothing shows whether offsets before ``first`` differ, too, which the log no longer has.
+    """
 
     first: int
     epoch: int
+    at_start: bool = False
 
     def reason(self, topic: str, partition: int, loaded: Loaded) -> str:
         """Return why nothing can be loaded, and what to do."""
@@ -59,9 +63,10 @@ class Divergence:
                 f"the table has rows of leader epoch {known}, and the segments have leader epoch {self.epoch} at offset "
                 f"{self.first}: they are of a former leader, or an older copy: list the leader's folder in source.paths"
             )
+        earlier = ", or from an earlier one on that the log no longer has" if self.at_start else ""
         return (
-            f"the table differs from offset {self.first} on: the log was truncated there after the load, and continued with "
-            f"leader epoch {self.epoch}: load {inclusive_range('offset', self.first, end - 1)} again with `kseg pipeline "
+            f"the table differs from offset {self.first} on{earlier}: the log was truncated after the load, and continued "
+            f"with leader epoch {self.epoch}: load {inclusive_range('offset', self.first, end - 1)} again with `kseg pipeline "
             f"replay --topic {topic} --offsets {partition}:{self.first}:{end}`"
         )
 
@@ -109,7 +114,10 @@ def _compared(replica: SourceReplica, epochs: LeaderEpochCache, end: int, loaded
         return Divergence(first, next(later).epoch) if first < end else None
     if found.epoch <= loaded:
         return Divergence(end, loaded) if found.epoch == loaded else None
-    return Divergence(first if first < end else _first_later(replica.segments, found, loaded), found.epoch)
+    if first < end:
+        return Divergence(first, found.epoch)
+    first = _first_later(replica.segments, found, loaded)
+    return Divergence(first, found.epoch, 0 < first == replica.segments[0].base_offset)
 
 
 def _first_later(segments: Sequence[ListedSegment], found: EpochBatch, epoch: int) -> int:
