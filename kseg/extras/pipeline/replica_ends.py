@@ -66,8 +66,8 @@ class Divergence:
         earlier = ", or from an earlier one on that the log no longer has" if self.at_start else ""
         return (
             f"the table differs from offset {self.first} on{earlier}: the log was truncated after the load, and continued "
-            f"with leader epoch {self.epoch}: load {inclusive_range('offset', self.first, end - 1)} again with `kseg pipeline "
-            f"replay --topic {topic} --offsets {partition}:{self.first}:{end}`"
+            f"with leader epoch {self.epoch}: load {inclusive_range('offset', self.first, end - 1)} again with `kseg "
+            f"pipeline replay --topic {topic} --offsets {partition}:{self.first}:{end}`"
         )
 
 
