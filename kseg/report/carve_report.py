@@ -68,10 +68,10 @@ _COPY = (
     Column("last_offset", "count", "last offset"),
 )
 _TORN = (
-    Column("kind", "text", "a header whose batch is not there as a whole", values=("torn",)),
+    Column("kind", "text", "a batch that is not there as a whole: its header, or the rest of it", values=("torn",)),
     *_PLACE,
-    Column("size", "count", "bytes that the batch should have"),
-    Column("first_offset", "count", "its first offset; of messages, counted from the start of their set"),
+    Column("size", "count", "bytes that the batch should have; 0 if unknown"),
+    Column("first_offset", "count", "its first offset, 0 if unknown; of messages, counted from the start of their set"),
     Column("messages", "count", "messages that can be of a compressed v1 set whose header is missing; 0 for a header"),
 )
 _NAME = (
@@ -88,7 +88,7 @@ _SUMMARY = (
     Column("records", "count", "their records"),
     Column("size", "count", "their bytes"),
     Column("torn_joined", "count", "torn batches that are joined"),
-    Column("torn_left", "count", "headers whose batch is not there as a whole"),
+    Column("torn_left", "count", "batches that are not there as a whole"),
     Column("copies", "count", "runs that are copies"),
     Column("guesses", "count", "guesses that are not used"),
     Column("image_bytes", "count", "bytes of the images"),

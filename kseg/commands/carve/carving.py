@@ -21,7 +21,7 @@ from kseg.commands.carve.links import (
 )
 from kseg.commands.carve.runs import CarvedRun
 from kseg.commands.carve.torn_batches import TornBatches
-from kseg.format.record.layout import timestamp_or_none
+from kseg.format.record.layout import LOG_OVERHEAD, timestamp_or_none
 from kseg.format.storage.file_access import Progress
 
 #: The sizes of blocks of file systems, the default first.
@@ -92,7 +92,7 @@ class CarvedGroup:
 class Carving:
     """What images have. ``unused`` are guesses and contradicted links.
 
-    ``torn`` are headers without their batch, and messages without the header of their set.
+    ``torn`` are headers without their batch, batches without their first bytes, and messages without their set's header.
     """
 
     images: list[Image]
@@ -133,7 +133,8 @@ def carve_images(images: list[Image], block: int, progress: Progress, *, guess: 
     links = [link for link in links if link.before not in copies.of and link.after not in copies.of]
     torn_ends = {(image.number, head.position) for image, head in torn}
     links += [*index_links(images, own, block), *sequence_links(own, block, torn_ends), *copies.links]
-    torn += [(image, head) for image in images for head in image.inner]
+    for image, joints in zip(images, found, strict=True):
+        torn += [(image, head) for head in (*joints.left_rests, *image.inner)]
     carving = Carving(images, block, runs, torn, copies)
     used = [link for link in links if not link.is_guess]
     guesses = [link for link in links if link.is_guess]
@@ -193,10 +194,13 @@ def _join_runs(
 def _torn_link(run: CarvedRun, batch: CarvedRun) -> Link:
     """Return the link of a torn batch, which is the start of ``run`` or of another run that is joined to it."""
     front, rest = batch.pieces[:2]
-    why = (
-        f"offsets {batch.first:,} to {batch.lasts[0]:,}: the CRC is valid for {front.size:,} bytes at {front.position:,} "
-        f"and {rest.size:,} bytes at {rest.position:,}"
-    )
+    why = f"offsets {batch.first:,} to {batch.lasts[0]:,}: the CRC is valid for "
+    if front.size < LOG_OVERHEAD:
+        why += (
+            f"{rest.size:,} bytes at {rest.position:,}, and {front.size:,} bytes at {front.position:,} fit its offset"
+        )
+    else:
+        why += f"{front.size:,} bytes at {front.position:,} and {rest.size:,} bytes at {rest.position:,}"
     return Link(TORN, run, run, why, (front, rest))
 
 

@@ -16,7 +16,7 @@ from kseg.errors import UsageError
 from kseg.findings import Finding
 from kseg.format.record import framing
 from kseg.format.record.columns import BatchColumns
-from kseg.format.record.layout import CRC_AT, INT32_MAX, LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, SIZE_AT
+from kseg.format.record.layout import CRC_AT, INT32_MAX, LEGACY_CRC_AT, LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, SIZE_AT
 from kseg.format.record.offset_evidence import is_wrapper
 from kseg.format.segment.batch_evidence import BatchChain, LogBefore
 from kseg.format.segment.inner_messages import first_own
@@ -31,6 +31,8 @@ from kseg.format.storage.source import STDIN, Source
 MOST_BATCH = 100 * 1024 * 1024
 #: The bytes of a header up to the end of its CRC.
 CRC_END = CRC_AT + 4
+#: Only offsets below 2**48 are searched.
+ZEROS_IN_OFFSET = 2
 _WINDOW = 2 * 1024 * 1024
 _ROWS = 4096
 # Two entries of an offset index: offset after the base, position. Then first bytes of a folder and of partition.metadata.
@@ -44,6 +46,25 @@ _TOPIC_ID = re.compile(rb"version: 0\ntopic_id: ([A-Za-z0-9_-]{22})")
 _UNKNOWN_SIZE = 32 * 1024
 # Damage of any kind makes fewer.
 _MOST_NAMES, _MOST_HEADS = 10_000, 1_000_000
+
+
+def _without_first(lost: int) -> bytes:
+    """Return an expression for headers of each version without their first bytes, up to the number of offsets or a key."""
+    # A size is below 128 MiB, and a key below 64 KiB. Neither a size nor a CRC is 0.
+    offset = b"".join([rb"\0", rb"\0", *[b"."] * 6][lost:])
+    start = offset + (rb"(?!\0{4})[\0-\7]..." if lost <= SIZE_AT else b"." * (LOG_OVERHEAD - lost))
+    key = rb"(?:\xff{4}|\0\0..)"
+    versions = (
+        rb".{4}\x02.{4}\0[\0-\x7f][\0-\x7f]",
+        rb"(?!\0{4}).{4}\x01[\0-\x0f].{8}" + key,
+        rb"(?!\0{4}).{4}\0[\0-\3]" + key,
+    )
+    return start + b"(?:" + b"|".join(versions) + b")"
+
+
+#: Expressions for the start of a block in which a batch continues, by the number of its bytes before the block.
+REST_AFTER = {lost: re.compile(b"(?s)" + _without_first(lost)) for lost in range(1, LOG_OVERHEAD)}
+_REST = re.compile(b"(?s)" + b"|".join(map(_without_first, REST_AFTER)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +95,10 @@ class FoundName:
 class Image:
     """What one image has. ``index_places`` are positions at which an offset index can begin.
 
-    ``inner`` are messages that can be of a compressed v1 set whose header is not before them.
+    ``inner`` are messages that can be of a compressed v1 set whose header is not before them. ``cut`` are runs that begin
+    shortly before a block, so that their base offset can be of two files: each is one batch, with the run that continues it.
+    ``continued`` has the runs which these would continue. ``rest_places`` are blocks that can begin with a batch without its
+    first bytes.
     """
 
     path: str
@@ -84,7 +108,10 @@ class Image:
     runs: list[CarvedRun] = field(default_factory=list)
     heads: list[Head] = field(default_factory=list)
     inner: list[Head] = field(default_factory=list)
+    cut: dict[CarvedRun, CarvedRun | None] = field(default_factory=dict)
+    continued: dict[CarvedRun, CarvedRun] = field(default_factory=dict)
     index_places: list[int] = field(default_factory=list)
+    rest_places: list[int] = field(default_factory=list)
     names: list[FoundName] = field(default_factory=list)
     errors: list[Finding] = field(default_factory=list)
 
@@ -182,8 +209,9 @@ class _Scan:
                 buffer.data, buffer.start, size - LOG_OVERHEAD, buffer.data[buffer.start + 16], batches, 0
             )
             follows = self._run is not None and position == self._run.end
-            if len(self._image.heads) < _MOST_HEADS and (follows or _is_producers(batches)):
+            if len(self._image.heads) < _MOST_HEADS and (follows or is_producers(batches)):
                 self._image.heads.append(Head(position, size, batches.base_offset[0], batches.last_offset[0]))
+            self._look_at_blocks(buffer.start, buffer.start + 1)
             buffer.skip_to(position + 1)
             return
         for row in range(self._skip_inner(good), good):
@@ -210,8 +238,6 @@ class _Scan:
         if run is not None and run.end // self._block == begin // self._block and not continues:
             lost, before = begin - run.end, LogBefore(following=run.last + 1 if run.is_bare else None)
         first = first_own(buffer, BatchChain(places, end, closed=False, bare=bare), lost, before, self._budget)
-        if bare and -begin % self._block < SIZE_AT:
-            first = max(first, 1)  # its offset, which no CRC covers, can be of two files
         if first and len(image.inner) < _MOST_HEADS:
             size = sum(batches.size[:first])
             image.inner.append(Head(begin, size, places[0][1], places[first - 1][2], messages=first))
@@ -234,14 +260,36 @@ class _Scan:
         buffer.skip_to(end)
 
     def _append(self, row: int) -> None:
-        batches, run = self._batches, self._run
+        batches, run, image = self._batches, self._run, self._image
         position, size = batches.position[row], batches.size[row]
-        if run is None or position != run.end or not self._continues(run, row):
-            run = self._run = CarvedRun([Piece(self._image.number, position, 0)], batches.base_offset[row])
-            self._image.runs.append(run)
+        before = run if run is not None and position == run.end and self._continues(run, row) else None
+        is_cut = self._is_cut(row, before)
+        if run is None or before is None or is_cut or before in image.cut:
+            run = self._run = CarvedRun([Piece(image.number, position, 0)], batches.base_offset[row])
+            image.runs.append(run)
+            if before in image.cut:
+                image.cut[before] = run
+            if is_cut:
+                image.cut[run] = None
+                if before is not None:
+                    image.continued[run] = before
         piece = run.pieces[0]
         run.pieces[0] = Piece(piece.image, piece.position, piece.size + size)
         run.append(batches, row)
+
+    def _is_cut(self, row: int, before: CarvedRun | None) -> bool:
+        """Return whether a batch begins shortly before a block, so that its base offset can be of two files.
+
+        A message of v0 or v1 continues the run ``before``, unless zeros between two files can be the bytes before the block.
+        """
+        batches, in_block = self._batches, -self._batches.position[row] % self._block
+        if before is None:
+            return ZEROS_IN_OFFSET < in_block < (CRC_END if batches.magic[row] == 2 else LEGACY_CRC_AT + 4)
+        return (
+            ZEROS_IN_OFFSET < in_block < LOG_OVERHEAD
+            and before.last + 1 < batches.base_offset[row] < offsets_after_zeros(in_block)
+            and not is_wrapper(batches, row)
+        )
 
     def _continues(self, run: CarvedRun, row: int) -> bool:
         """Return whether a batch directly after a run is of the same file.
@@ -279,9 +327,11 @@ class _Scan:
                         image.names.append(FoundName(image.number, at + shift + found.start(2), "folder", name))
             elif first == 0x76657273 and (name_at := _TOPIC_ID.match(data, at)) and len(image.names) < _MOST_NAMES:
                 image.names.append(FoundName(image.number, at + shift, "topic id", name_at[1].decode()))
+            elif _REST.match(data, at) and len(image.rest_places) < _MOST_HEADS:
+                image.rest_places.append(at + shift)
 
 
-def _is_producers(batches: BatchColumns) -> bool:
+def is_producers(batches: BatchColumns) -> bool:
     """Return whether the header in the first row has fields as a producer fills them: other structures look like batches."""
     least = min(
         batches.partition_leader_epoch[0], batches.base_timestamp[0], batches.max_timestamp[0], batches.producer_id[0],
@@ -295,6 +345,11 @@ def _is_producers(batches: BatchColumns) -> bool:
         and without_id == (batches.producer_epoch[0] < 0)
         and (not without_id or batches.base_sequence[0] < 0)
     )
+
+
+def offsets_after_zeros(size: int) -> int:
+    """Return how many base offsets begin with ``size`` zeros; 1 if all bytes are zeros."""
+    return 1 << 8 * max(SIZE_AT - size, 0)
 
 
 def entries_of(data: bytes) -> list[tuple[int, int]]:

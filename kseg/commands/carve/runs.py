@@ -55,7 +55,8 @@ class CarvedRun:
     Per batch: ``lasts`` has the last offset, ``starts`` the first byte in the run, and ``marks`` a hash of base offset, CRC
     and size, by which copies are found. ``joined`` counts batches that were torn. ``unsequenced`` counts batches without a
     producer's sequence, control batches, too. ``codecs`` and ``magics`` have a bit per codec and version. ``is_bare`` is
-    whether the last batch is an uncompressed v0 or v1 message.
+    whether the last batch is an uncompressed v0 or v1 message, and ``begins_with_set`` whether the first one is a compressed
+    set, whose header has only its last offset.
     """
 
     pieces: list[Piece]
@@ -71,6 +72,7 @@ class CarvedRun:
     codecs: int = 0
     magics: int = 0
     is_bare: bool = False
+    begins_with_set: bool = False
     first_epoch: int = -1
     last_epoch: int = -1
     first_time: int = -1
@@ -114,6 +116,7 @@ class CarvedRun:
         self.magics |= 1 << batches.magic[row]
         self.records += batches.record_count[row]
         if len(self.lasts) == 1:
+            self.begins_with_set = is_set
             self.first_epoch, self.first_time = batches.partition_leader_epoch[row], batches.base_timestamp[row]
         self.last_epoch = max(self.last_epoch, batches.partition_leader_epoch[row])
         self.last_time = max(self.last_time, batches.max_timestamp[row])
@@ -131,7 +134,8 @@ class CarvedRun:
     def extend(self, other: CarvedRun) -> None:
         """Append the batches of another run."""
         self.pieces += other.pieces
-        between = [(0, other.first - self.last - 1)] if other.first > self.last + 1 else []
+        is_gap = other.first > self.last + 1 and not other.begins_with_set
+        between = [(0, other.first - self.last - 1)] if is_gap else []
         self.gaps += [(len(self.lasts) + at, size) for at, size in (*between, *other.gaps)]
         self.lasts += other.lasts
         self.starts.extend(start + self.size for start in other.starts)
