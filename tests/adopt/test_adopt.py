@@ -324,6 +324,7 @@ def test_each_folder_that_stays_out_is_named(disks: list[Path]) -> None:
     assert adopt(*nodes(disks[:1])).exit_code == 1
 
 
+@pytest.mark.slow
 def test_a_kill_leaves_nothing_that_starts(tmp_path: Path, disks: list[Path]) -> None:
     """Half a cluster would elect leaders and truncate. Four kills at random moments."""
     for n in range(30):

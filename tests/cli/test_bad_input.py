@@ -116,6 +116,7 @@ def partly_readable(tmp_path: Path) -> Iterator[Path]:
     unlisted.chmod(0o755)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["validate", "dump", "stats", "transactions", "recovery"])
 def test_a_folder_without_permission(partly_readable: Path, command: str) -> None:
     """The folders after it are read, it is named, and the exit code says that something was not read."""

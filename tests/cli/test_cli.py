@@ -336,6 +336,7 @@ def test_rules_as_rows() -> None:
     assert "kseg validate" in row["example"]["command"]
 
 
+@pytest.mark.slow
 def test_rules_are_listed_and_explained() -> None:
     """The list of rules is complete."""
     listed = kseg("rules").stdout.splitlines()[2:-1]

@@ -166,6 +166,7 @@ def test_several_folders_of_one_partition(brokers: list[Path]) -> None:
     assert summary["partitions"] == 1
 
 
+@pytest.mark.slow
 def test_wrong_arguments(brokers: list[Path], tmp_path: Path) -> None:
     """A log directory and a partition cannot be compared, and a folder of several log directories is ambiguous."""
     assert "two partitions or log directories" in kseg("diff", brokers[0], brokers[0] / "orders-0").stderr

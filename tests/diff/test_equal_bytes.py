@@ -74,6 +74,7 @@ DAMAGES: list[Callable[[bytes, random.Random], bytes]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.fuzz
 @pytest.mark.parametrize("seed", range(fuzzing.cases(60)))
 def test_the_outcome_is_that_of_checking_both(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

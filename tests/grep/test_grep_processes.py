@@ -64,6 +64,7 @@ def test_processes_find_what_one_process_finds(segment: Path, options: tuple[str
     assert out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_an_expression_that_does_not_end_is_one_line(segment: Path, jobs: str) -> None:
     """Python's matcher tries 2**60 ways. The message says how to avoid it; no process is left over."""

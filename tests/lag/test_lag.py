@@ -61,6 +61,7 @@ def test_a_commit_of_an_unknown_version_is_not_missing_without_a_word(tmp_path: 
         assert "group newer: the commit of orders-0 is left out: version 77 is unknown to Kafka 4.3" in run.stderr
 
 
+@pytest.mark.slow
 def test_commits_that_kafka_cannot_load_are_not_missing_without_a_word(tmp_path: Path) -> None:
     """Bytes after a key or a value are no reason to leave out a commit: brokers ignore them. A cut key is reported."""
     write_log(tmp_path / "orders-0", 0, 10)
@@ -85,6 +86,7 @@ def test_commits_that_kafka_cannot_load_are_not_missing_without_a_word(tmp_path:
     assert reported == [str(log)] * 2
 
 
+@pytest.mark.slow
 def test_commits_of_both_versions_of_a_key(tmp_path: Path) -> None:
     """The offset of a group that last committed to Kafka before 0.9 is not missing, and has no second row."""
     write_log(tmp_path / "orders-0", 0, 10)
@@ -99,6 +101,7 @@ def test_commits_of_both_versions_of_a_key(tmp_path: Path) -> None:
     assert [row["committed_offset"] for row in lag(tmp_path).values()] == [9]
 
 
+@pytest.mark.slow
 def test_the_latest_leader_epoch_decides_which_replica_is_used(tmp_path: Path) -> None:
     """A former leader truncates the records that only it has. Epochs are those of batches, or of the checkpoint."""
     commits: list[Commits] = [{("g", "orders", 0): commit_value(offset)} for offset in (1, 5, 99, 98)]
@@ -132,6 +135,7 @@ def test_an_empty_newest_segment_hides_no_leader_epoch(tmp_path: Path) -> None:
     assert (row["log_end_offset"], row["replica"]) == (10, str(led))
 
 
+@pytest.mark.slow
 def test_an_expired_commit_is_one_at_that_time(tmp_path: Path) -> None:
     """--at before the expiry: it is in the lines for a reset. After it: it is not, also if its partition is missing."""
     write_log(tmp_path / "orders-0", 0, 10)
@@ -159,6 +163,7 @@ def test_an_expired_commit_is_one_at_that_time(tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.slow
 def test_a_commit_that_may_be_of_another_time_is_not_reset(tmp_path: Path) -> None:
     """The cleaner may have removed the commit of that time: the status says so, also if the partition is missing."""
     write_log(tmp_path / "orders-0", 0, 10)

@@ -143,6 +143,7 @@ CONDITIONS: dict[str, Callable[[Any, int, datetime], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_a_filter_returns_the_matching_rows(tmp_path: Path, name: str) -> None:
     """The limits that a filter implies never exclude a row that matches it."""
@@ -257,6 +258,7 @@ def test_wrong_arguments_are_named(arguments: dict[str, Any], message: str) -> N
         kseg.scan(ROLLED / "missing")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", ["records", "batches", "segments", "findings", "transactions"])
 def test_a_read_error_in_the_middle_of_a_file_is_never_fewer_rows(view: str, tmp_path: Path) -> None:
     """The stream ends with an error, or tells which file was not read to its end; ``kseg sql`` has exit code 2."""

@@ -51,6 +51,7 @@ def configured(home: Path, place: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_server_gets_the_start_and_the_end(tmp_path: Path) -> None:
     """Both have the same run, the source and the table with its rows."""
     shutil.copytree(pipelines.TRANSACTIONS, tmp_path / "source" / "orders-0")
@@ -88,6 +89,7 @@ def test_a_file_has_the_events_of_a_run_that_failed(tmp_path: Path) -> None:
     assert "damaged > 0 segments" in end["run"]["facets"]["errorMessage"]["message"]
 
 
+@pytest.mark.slow
 def test_a_server_that_fails_is_one_line(tmp_path: Path) -> None:
     """The rows are loaded; the exit code says that a report is missing."""
     shutil.copytree(pipelines.TRANSACTIONS, tmp_path / "source" / "orders-0")

@@ -39,6 +39,7 @@ def check_table(home: Path, kind: str, topic: Topic) -> None:
 RECORD = ("topic", "partition", "offset", "timestamp", "key", "timestamp_day")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", KINDS)
 def test_a_table_has_the_fields_of_the_schema(tmp_path: Path, values: str) -> None:
     """Without columns: a column for each field; records that cannot be decoded are in the side table with their bytes."""
@@ -143,6 +144,7 @@ def test_errors_in_a_column_or_as_the_end_of_the_load(tmp_path: Path) -> None:
     assert "orders-0: offset 7: no schema id, and undecoded is stop" in done.stderr
 
 
+@pytest.mark.slow
 def test_errors_in_a_column_of_a_table_by_the_schema(tmp_path: Path, kind: str) -> None:
     """The page says: a table with a column for each field has ``value_error``, too. A newer schema adds its fields, and a
     replay with it replaces the rows with a reason; a record that can never be decoded keeps its reason.

@@ -121,6 +121,7 @@ def test_the_action_annotates_and_fails(workspace: Path, installed: Path) -> Non
     assert '"K201"' in (workspace / "kseg.sarif").read_text()
 
 
+@pytest.mark.slow
 def test_the_action_reads_unusual_names_and_line_ends(workspace: Path, installed: Path) -> None:
     """Each line is one path, also with a space or a hyphen, and also if an editor has written CR LF."""
     everything = "orders 0\r\n-clicks-1\r\n./-\r\n"

@@ -40,6 +40,7 @@ KINDS = [kind for kind in vars(formats).values() if isinstance(kind, formats.Res
 ALL_FORMATS = sorted({name for kind in KINDS for name in kind.writers})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format_name", ALL_FORMATS)
 @pytest.mark.parametrize("kind", ROW_KINDS)
 def test_every_format_writes_every_kind_of_rows_or_rejects_it_by_name(

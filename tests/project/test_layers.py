@@ -143,6 +143,7 @@ def test_a_room_imports_only_rooms_below_it() -> None:
 CORE = {"validate", "dump", "convert", "repair", "recovery", "diff", "stats", "transactions"}
 
 
+@pytest.mark.slow
 def test_the_core_imports_no_extras() -> None:
     """Who repairs a broker at night installs and reads the core: no schemas, archives, SQL, Spark or pages."""
     for module in MODULES:
@@ -151,6 +152,7 @@ def test_the_core_imports_no_extras() -> None:
             assert {used for used in own_imports(module) if used.split(".")[0] in ("extras", "spark")} == set(), module
 
 
+@pytest.mark.slow
 def test_no_imports_form_a_circle() -> None:
     """Modules can be understood, and imported, one after the other."""
     remaining = {module: own_imports(module) - {module} for module in MODULES}

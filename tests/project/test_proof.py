@@ -49,6 +49,7 @@ def test_a_figure_replaces_that_of_its_row(tmp_path: Path, monkeypatch: pytest.M
         write_figure("unknown", "1 of 1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["many-batches", "one-record-count", "lz4-zeros"])
 def test_a_hostile_file_is_small_and_its_check_cheap(name: str, tmp_path: Path) -> None:
     """Files below 1 MB cost at most 300 MB and 10 s of CPU."""

@@ -71,6 +71,7 @@ def test_a_topic_that_was_created_again_and_a_partition_that_does_not_exist(log_
     assert _strays(log_dir) == {"orders-1", "orders-9"}
 
 
+@pytest.mark.slow
 def test_folders_of_another_log_directory_and_names_before_that_of_the_metadata(log_dir: Path, tmp_path: Path) -> None:
     """validate finds them if it checks both log directories; a page without names does not show them."""
     more = _log_dir(tmp_path / "more", 2)

@@ -84,6 +84,7 @@ def _check(folder: Path, own: dict[int, Batches], where: object) -> None:
     assert named == lost or (unknown and named < lost and max(lost) == BASES[-1] - 1), where
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [512, BLOCK])
 @pytest.mark.parametrize("exchanged", [False, True])
 def test_a_block_of_the_file_itself_costs_only_what_it_covers(exchanged: bool, block: int, tmp_path: Path) -> None:
@@ -113,6 +114,7 @@ def test_a_block_of_the_file_itself_costs_only_what_it_covers(exchanged: bool, b
         assert kept <= written or (exchanged and abs(places[0] - places[1]) < 4), (seed, places)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", [0, 1000])
 @pytest.mark.parametrize("cut", [0, 6, 7, 8])
 @pytest.mark.parametrize("magic", [1, 2])
@@ -166,6 +168,7 @@ def test_own_batches_stay_and_foreign_ones_go(magic: int, foreign: int, place: s
         _check(folder, own, (seed, base))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reach", range(1, 8))
 @pytest.mark.parametrize("magic", [1, 2])
 def test_lost_bytes_that_end_in_an_offset_cost_no_batch_after_it(magic: int, reach: int, tmp_path: Path) -> None:

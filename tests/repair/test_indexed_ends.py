@@ -102,6 +102,7 @@ def test_a_last_entry_of_the_time_index_proves_lost_zeros(tmp_path: Path) -> Non
     assert "time-index-mismatch" in {row["rule"] for row in rows}
 
 
+@pytest.mark.slow
 def test_a_damaged_index_is_no_loss_of_records(tmp_path: Path) -> None:
     """No offset is invented: whichever bit of an index is wrong, a sound log has lost nothing."""
     folder, dice = tmp_path / "orders-0", random.Random("indexes")

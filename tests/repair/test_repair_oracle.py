@@ -232,6 +232,7 @@ ONCE_WRONG = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", ONCE_WRONG)
 def test_damage_that_once_went_wrong(seed: int, tmp_path: Path) -> None:
     """Damage that repair once answered with lost or invented batches is repaired."""

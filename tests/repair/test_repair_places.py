@@ -349,6 +349,7 @@ def test_the_only_valid_batch_of_a_damaged_segment_renames_it_not(partition: Pat
     assert set(written) == set(originals()) - {log(24)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [24, 25, 29, 96, 150])
 @pytest.mark.parametrize("first", [22, 24, 25])
 @pytest.mark.parametrize("count", [1, 4])

@@ -169,6 +169,7 @@ def test_a_redacted_report_has_no_text_of_a_file(tmp_path: Path, form: str) -> N
         assert "2s/.*/$(tail -n +3 /path-" in html.unescape(text)
 
 
+@pytest.mark.slow
 def test_names_in_an_archive_and_in_failures_are_redacted(tmp_path: Path) -> None:
     """The folders of an archive, and why nothing was written."""
     _write_secrets(tmp_path / "SECRET", "c1", "SECRETTOPIC")

@@ -193,6 +193,7 @@ def test_the_schema_finds_faults(home: Path) -> None:
     assert faults("lag", [row])
 
 
+@pytest.mark.slow
 def test_the_schema_is_valid() -> None:
     for command in (*COMMANDS, None):
         jsonschema.Draft202012Validator.check_schema(row_schema(command))

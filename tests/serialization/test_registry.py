@@ -52,6 +52,7 @@ def test_schemas_come_from_the_registry(topic: str, url: str, registry: Registry
     assert len(registry.requests) == len(set(registry.requests))
 
 
+@pytest.mark.slow
 def test_credentials_are_sent(registry: Registry, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the URL, or in the environment, where the list of processes does not show them."""
     registry.user = "ann:p@ss"
@@ -63,6 +64,7 @@ def test_credentials_are_sent(registry: Registry, url: str, monkeypatch: pytest.
     assert dump("orders", url)[0]["value_error"] is None
 
 
+@pytest.mark.slow
 def test_an_unknown_id_is_a_reason(registry: Registry, url: str) -> None:
     """The registry is there, and does not know the id."""
     registry.schemas = []
@@ -77,6 +79,7 @@ def test_a_registry_that_is_not_there_is_asked_once() -> None:
     assert {row["value_error"] for row in rows[:-1]} == {f"registry http://127.0.0.1:{port}: Connection refused"}
 
 
+@pytest.mark.slow
 def test_an_error_of_one_schema_is_not_one_of_others(registry: Registry, url: str) -> None:
     """A registry that cannot read one schema, or has no time for it, is asked for the next one, but not for ever."""
     paths = [f"/schemas/ids/{number}" for number in range(100, 106)]
@@ -95,6 +98,7 @@ def test_an_error_of_one_schema_is_not_one_of_others(registry: Registry, url: st
     assert len(registry.requests) == 6
 
 
+@pytest.mark.slow
 def test_a_silent_registry_has_a_limit(registry: Registry, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that accepts and does not answer does not hold up the run."""
     registry.delay = 1
@@ -102,6 +106,7 @@ def test_a_silent_registry_has_a_limit(registry: Registry, url: str, monkeypatch
     assert "no answer within" in str(dump("orders", url)[0]["value_error"])
 
 
+@pytest.mark.slow
 def test_large_answers_have_a_limit(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory of an answer is bounded."""
     monkeypatch.setattr(client, "_MOST_BYTES", 50)
@@ -109,6 +114,7 @@ def test_large_answers_have_a_limit(url: str, monkeypatch: pytest.MonkeyPatch) -
         client.Registry(url).by_id(2, "")
 
 
+@pytest.mark.slow
 def test_answers_that_are_not_schemas(registry: Registry, url: str) -> None:
     """Something else that speaks HTTP at this address."""
     registry.schemas = [{"id": 2, "schema": 7}]

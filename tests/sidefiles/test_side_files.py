@@ -329,6 +329,7 @@ def test_every_kind_is_dumped_in_every_format(kind: str, name: str) -> None:
         assert [json.loads(line)["kind"] for line in done.stdout.splitlines()] == [kind] * len(entries)
 
 
+@pytest.mark.slow
 def test_a_dump_of_several_kinds() -> None:
     """JSON Lines mix kinds; CSV and Parquet have one set of columns, and filters select from segments."""
     segment, index = SMALL["offset_index_entry"].with_suffix(".log"), SMALL["offset_index_entry"]

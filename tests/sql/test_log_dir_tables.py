@@ -132,6 +132,7 @@ def test_a_log_directory_without_them_has_no_rows(table: str, tmp_path: Path) ->
     assert run("sql", f"select count(*) as n from {table}", tmp_path) == [{"n": int(table in ("topics", "files"))}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["delete", "future", "stray"])
 def test_records_are_those_that_clients_can_read(state: str, tmp_path: Path) -> None:
     """A folder that is deleted or copied has another partition's name: its records would count twice, or again."""

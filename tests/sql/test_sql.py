@@ -220,6 +220,7 @@ def test_exit_codes(tmp_path: Path) -> None:
     assert "standard input is empty: nothing was read" in sql("select count(*) from records", "-").stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("expression", "text"),
     [

@@ -336,6 +336,7 @@ def test_zeros_at_the_end_of_a_sealed_segment_are_named(tmp_path: Path) -> None:
     assert "zero-tail at byte 1071: 500 bytes of zeros" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_total_comes_first(tmp_path: Path) -> None:
     """The total and what stands out come before the rows; healthy segments of several partitions have none."""
     shutil.copytree(SEGMENTS / "4.3.0-v2-none-segments", tmp_path / "orders-0")

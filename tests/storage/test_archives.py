@@ -219,6 +219,7 @@ def test_an_incomplete_archive_is_not_taken_for_a_whole_one(brokers: Path) -> No
     assert (code, rows[-1]["files"] > 5) == (2, True), stderr
 
 
+@pytest.mark.slow
 def test_compressed_archives_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few bytes that expand to many terabytes end with one line."""
     monkeypatch.setattr("kseg.extras.archive_formats.MOST_EXPANDED", 1 << 20)

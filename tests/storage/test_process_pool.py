@@ -145,6 +145,7 @@ def test_no_collection_in_a_worker_meets_objects_of_its_parent() -> None:
     assert gc.isenabled()
 
 
+@pytest.mark.slow
 @posix
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_worker_outlives_its_parent(ending: signal.Signals, tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ def test_the_number_of_attempts_is_bounded(connections: list[socket.socket], mon
     assert len(connections) == remote_files.S3_ATTEMPTS * remote_files.S3_ROUNDS == 8
 
 
+@pytest.mark.slow
 def test_the_users_number_of_attempts_is_kept(
     connections: list[socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:

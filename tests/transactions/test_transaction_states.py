@@ -123,6 +123,7 @@ def test_a_range_has_the_states_of_the_whole_log(logs: tuple[Path, dict[str, Ran
     assert by_log(found, *FIELDS)[name] == [row for row in truth(known, control=True)[name] if first <= row[0] < end]
 
 
+@pytest.mark.slow
 def test_a_named_segment_has_the_states_of_its_log(logs: tuple[Path, dict[str, RandomLog]], tmp_path: Path) -> None:
     """In its folder the next segments have the markers. Alone, what they would say is unknown, and never guessed."""
     log_dir, known = logs

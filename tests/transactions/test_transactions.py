@@ -176,6 +176,7 @@ def test_kafka_finds_the_same_ones_hanging_and_aborts_them_by_our_line(tmp_path:
     assert (78, 4) in [(row["first_offset"], row["producer_id"]) for row in of(after, "aborted")]
 
 
+@pytest.mark.slow
 def test_hanging_transactions_come_first(tmp_path: Path) -> None:
     """The first table has what blocks consumers, then the commands; aborted transactions are one row, which -v unfolds."""
     for name in ("orders-3", "orders-4"):

@@ -42,6 +42,7 @@ def test_known_damage_does_not_fail_a_run(logs: Path, tmp_path: Path) -> None:
     assert table.stdout.splitlines()[-1].startswith("damaged: ")
 
 
+@pytest.mark.slow
 def test_new_damage_fails_a_run(logs: Path, tmp_path: Path) -> None:
     """New damage in a file with known damage counts, too."""
     known = tmp_path / "known.json"
@@ -102,6 +103,7 @@ def test_a_side_file_without_damage_was_read(tmp_path: Path) -> None:
     assert f"; {count} no longer occur\n" in run.stderr
 
 
+@pytest.mark.slow
 def test_more_findings_than_are_listed_are_compared(tmp_path: Path) -> None:
     """The limit of listed findings must not let new damage pass as known."""
     folder = tmp_path / "orders-0"
@@ -117,6 +119,7 @@ def test_more_findings_than_are_listed_are_compared(tmp_path: Path) -> None:
     assert kseg("validate", folder, "--baseline", known, "--limit", "2").returncode == 1
 
 
+@pytest.mark.slow
 def test_new_findings_have_their_range(tmp_path: Path) -> None:
     """Known findings are not in the range of the new ones, and a limit of listed findings does not cut it."""
     folder = tmp_path / "orders-0"
@@ -136,6 +139,7 @@ def test_new_findings_have_their_range(tmp_path: Path) -> None:
     assert f"{3 * len(content)}..{29 * len(content) + size - 1}" in page.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"kseg_baseline": 9, "findings": []}', '{"kseg_baseline": 1}'])
 def test_anything_else_is_no_baseline(content: str, tmp_path: Path) -> None:
     """A wrong file is one clear line with exit code 2."""

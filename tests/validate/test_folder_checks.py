@@ -156,6 +156,7 @@ def test_an_abort_without_an_index_is_reported_for_the_log(tmp_path: Path) -> No
     assert rules(folder) == {f"{17:020}.log": ["txn-index-mismatch"] * 2}
 
 
+@pytest.mark.slow
 def test_an_abort_of_records_in_earlier_segments_is_missed_too(tmp_path: Path) -> None:
     """The index next to the marker's segment has it, wherever its records are;
 
@@ -310,6 +311,7 @@ def marker(offset: int, producer_id: int, *, abort: bool) -> bytes:
     return build_batch([record], producer_id=producer_id, producer_epoch=0, transactional=True, control=True)
 
 
+@pytest.mark.slow
 def test_below_the_log_start_only_the_beginning_of_a_transaction_is_forgotten(tmp_path: Path) -> None:
     """A broker that starts after a deletion of records sees the rest of a transaction: its index entry begins there.
 

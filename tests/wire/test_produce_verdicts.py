@@ -84,6 +84,7 @@ def test_kafka_4_closes_the_connection_of_an_old_client(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=cases(100))
 @given(st.data())
 def test_any_bytes_have_a_verdict(data: st.DataObject) -> None:

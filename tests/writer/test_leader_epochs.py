@@ -56,6 +56,7 @@ def test_a_converted_folder_is_in_order(name: str, tmp_path: Path) -> None:
     assert set(found) == set(own) | {found[0]}
 
 
+@pytest.mark.slow
 def test_the_number_of_processes_changes_no_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A range after one with epochs begins with batches without one."""
     monkeypatch.setattr(split_points, "RANGE_SIZE", 4096)

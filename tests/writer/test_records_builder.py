@@ -24,6 +24,7 @@ from tests.support.fixtures import add_batch_fields
 from tests.support.records import CODECS, LEGACY_CODECS, NOW, plain, read, record_lists
 
 
+@pytest.mark.slow
 @given(record_lists(), st.sampled_from(CODECS))
 def test_batch_reads_back(records: list[PlainRecord], codec: str) -> None:
     """A written v2 batch has the given records."""
@@ -35,6 +36,7 @@ def test_batch_reads_back(records: list[PlainRecord], codec: str) -> None:
     assert (batch.compression, batch.record_count, batch.crc_valid) == (codec, len(records), True)
 
 
+@pytest.mark.slow
 @given(record_lists(), st.sampled_from(CODECS), st.integers(0, NOW))
 def test_batch_with_append_time(records: list[PlainRecord], codec: str, moment: int) -> None:
     """With LogAppendTime all records have the batch's timestamp."""
