@@ -124,7 +124,7 @@ def _note_markers(segments: Sequence[Conversion], source: str) -> None:
 
 
 def _note_gaps(segments: Sequence[Conversion], target: str) -> None:
-    """Say that validate reports the offsets of control records: older versions have no batch without a record for them."""
+    """Say that validate reports the offsets of control records: older versions lack batches without records."""
     count = sum(one.lost["control-records"].count for one in segments if "control-records" in one.lost)
     if count:
         known = shlex.join(["kseg", "validate", "--write-baseline", "FILE", target])

@@ -58,8 +58,8 @@ _METADATA_REMEDY = (
 class PartitionSteps:
     """What to do about one partition or log directory.
 
-    ``commands`` are lines for a shell, without the stop and the start of the broker. ``decisions`` are what a person has to
-    do before the start. ``left`` are the findings that no command corrects, with the reasons; they don't need one before
+    ``commands`` are lines for a shell, without the stop and the start of the broker. ``decisions`` are for a person,
+    before the start. ``left`` are the findings that no command corrects, with the reasons; they don't need one before
     the start. ``replaced``: another replica, if one is in sync, is better than the result of the repair. ``new_folders``
     are made before. ``left_out`` names records that can be read and that the repair leaves out.
     """
@@ -86,7 +86,7 @@ class FolderTask(NamedTuple):
 
 
 def decisions_of(steps: Iterable[PartitionSteps]) -> list[FolderTask]:
-    """Return what a person has to do before the start, first about log directories: it concerns all partitions in them."""
+    """Return the decisions before the start, first those about log directories: they concern all partitions in them."""
     found = [FolderTask(one.folder, text) for one in steps for text in one.decisions]
     return sorted(found, key=lambda one: _partition_at(one.folder) is not None)
 
@@ -112,7 +112,7 @@ class TriedRepair(NamedTuple):
     left_out: Mapping[str, str] = MappingProxyType({})
 
 
-#: Returns what a repair of a folder would do. The second parameter: whether it keeps records of damaged batches.
+#: Tries the repair of a folder. The second parameter: whether it keeps records of damaged batches.
 TryRepair = Callable[[str, bool], TriedRepair]
 
 
@@ -382,15 +382,15 @@ def _identified_partitions(log_dir: str, state: int) -> dict[str, list[str]]:
 def in_order(steps: Sequence[PartitionSteps], *, all_of_them: bool, explained: bool = True) -> list[str]:
     """Return the commands in their order: stop, make folders, repair and put in place, validate, start.
 
-    Without ``all_of_them`` there is no start: recovery would truncate the other partitions. ``explained``: with a sentence
-    about exit code 1, which looks like a failure of the last command.
+    Without ``all_of_them`` the start is left out: recovery would truncate the other partitions. ``explained``: with a
+    sentence about exit code 1, which looks like a failure of the last command.
     """
     commands = dict.fromkeys(line for one in steps for line in one.commands)
     if not commands:
         return []
     swaps = [line for line in commands if line.startswith(do.SWAP)]
     unclean = [line for line in commands if _is_unclean(line)]
-    # Without the result of a repair, recovery would truncate what it keeps.
+    # Without the result of a repair, recovery would truncate its batches.
     last = [line for line in unclean if not any(swap.endswith(f"&& {line}") for swap in swaps)]
     folders = dict.fromkeys(path for one in steps for path in one.new_folders)
     made = [" ".join(["mkdir", *map(_argument, folders)])] if folders else []

@@ -26,7 +26,7 @@ from kseg.text import count_of, escape_controls, shortened, size_text
 #: The lines of a screen, and the most partitions whose commands are tried on it.
 _SCREEN = 24
 _MOST_STEPS = 8
-#: The length of the first sentence of a task whose reasons have no room.
+#: The length of the first sentence of a task if its reasons do not fit.
 _MOST_CHARACTERS = 120
 
 
@@ -118,7 +118,7 @@ def answers(found: Diagnosis) -> Iterator[tuple[str, str]]:
 
 
 def _losses(found: Diagnosis) -> Iterator[str]:
-    """Yield what the repairs of the next steps leave out, and what a start loses without them."""
+    """Yield the records that the repairs of the next steps leave out, and those that a start loses without them."""
     harmed = [one for one in found.steps if one.left_out]
     if harmed:
         more = f", and of {count_of(len(harmed) - 1, 'other partition')}" if len(harmed) > 1 else ""
@@ -193,7 +193,7 @@ def write_table(found: Diagnosis, out: TextIO, *, detail: int = 0) -> None:
 def _steps_text(steps: Sequence[PartitionSteps], shown: Sequence[PartitionSteps], out: TextIO, *, most: int) -> str:
     """Return the tasks and the commands of the partitions ``shown``, in their order; ``most`` tasks have their reasons.
 
-    With ``most`` -1 the commands have no explanation.
+    With ``most`` -1 the commands are not explained.
     """
     todo = sum(bool(one.commands) for one in steps)
     decisions = decisions_of(steps)

@@ -326,7 +326,7 @@ def _content_text(content: CellContent | None, kind: str, encoding: str) -> str:
         return str(int.from_bytes(data, "big", signed=True))
     if encoding == "utf8" or _is_text(content):
         text = escape_controls(str(data, "utf-8", "ignore" if rest else "replace")) + rest
-        # Converters of Kafka Connect write the text null: not what a tombstone has.
+        # Converters of Kafka Connect write the text null, which is not the value of a tombstone.
         return f'"{text}"' if text in (_NULL, _EMPTY) else text
     return _hex(content)
 

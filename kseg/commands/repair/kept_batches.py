@@ -317,7 +317,7 @@ class KeptBatches:
         low = self._next_offset
         first, kept = ranges[0].offset if ranges else None, self._last_record
         if first is not None and kept is not None and kept < first < low:
-            low = first  # the kept batch has no record at the offsets that its header shares with this one
+            low = first  # the kept batch lacks records at the offsets that its header shares with this one
         high = None if next_offset is None else next_offset - 1
         lost = lost_offsets(ranges, low, high)
         for finding, offsets in zip(ranges, lost, strict=True):

@@ -40,7 +40,7 @@ class SalvagedRecords:
                 self._floor = max(self._floor, batches.last_offset[row])
 
     def repacked(self, chunk: Chunk, row: int) -> RepackedBatch | None:
-        """Return the records to keep of a selected batch as a new batch; None if it has no record to leave out."""
+        """Return the records to keep of a selected batch as a new batch; None if all of its records are kept."""
         if not self._findings.leaves_readable_records(chunk.batches.position[row]):
             return None
         rows, checked = chunk.rows(row), _INNER_CRC in self._rules(chunk.batches, row)

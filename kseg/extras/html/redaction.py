@@ -55,7 +55,7 @@ _QUOTED_IN_TABLE = r'(?<!sed -i )(?P<table>")(?:.|\n {4,})*"'
 _QUOTED = {"{": re.compile(_QUOTED_IN_JSON), "<": re.compile(_QUOTED_IN_PAGE)}
 _QUOTED_ELSEWHERE = re.compile(_QUOTED_IN_TABLE)
 
-#: What was skipped, before the names of files and folders, which can be any text.
+#: The start of a message about skipped files, before the names of files and folders, which can be any text.
 _SKIPPED = re.compile(r"(\bskipped [^:]*): .*")
 
 _OFFSET_CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS)

@@ -49,9 +49,9 @@ REMEDIES: Mapping[str, str] = {
     "unchecked": "After a clean shutdown the broker does not check its segments. `kseg recovery --unclean PATH` predicts "
     "its start without .kafka_cleanshutdown.",
 }
-#: What a start does that no finding says, and that commands for the files of a folder leave as it is.
+#: Causes of harm that are not in a finding, and that commands for the files of a folder do not remove.
 NOT_OF_A_FILE = (LOSE_METADATA, EMPTIED)
-#: Causes of harm -> what a person has to know before the start, whatever else is found in the folder.
+#: Causes of harm -> the warning before the start, whatever else is found in the folder.
 DANGERS: Mapping[str, str] = {
     **{cause: REMEDIES[cause] for cause in (*NOT_OF_A_FILE, FORGET)},
     "records": "Copy the folder before the start, which truncates records that can be read. If another broker leads the "
