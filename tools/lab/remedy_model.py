@@ -156,6 +156,10 @@ def _checkpoint(path: Path) -> list[str]:
     return path.read_text().splitlines()[2:] if path.exists() else []
 
 
+# Seconds that only a hang uses up: after a start of the broker, a busy machine needed more than 60.
+_PATIENCE = 300
+
+
 class ModelWriter:
     """The producers of the model, which live as long as it is written: to each of some partitions the same."""
 
@@ -175,7 +179,7 @@ class ModelWriter:
 
     def first_epoch(self) -> None:
         finished, _ = self._transactional
-        finished.init_transactions(60)
+        finished.init_transactions(_PATIENCE)
         self._batches(20)
         self._transaction(finished, commit=False)
         self._batches(2)
@@ -187,7 +191,7 @@ class ModelWriter:
         self._batches(4)
         self._transaction(finished, commit=False)
         self._batches(3)
-        unfinished.init_transactions(60)
+        unfinished.init_transactions(_PATIENCE)
         unfinished.begin_transaction()
         self.hidden |= self._batch(unfinished)
         self._batches(5)
@@ -202,9 +206,9 @@ class ModelWriter:
         producer.begin_transaction()
         keys = self._batch(producer)
         if commit:
-            producer.commit_transaction(60)
+            producer.commit_transaction(_PATIENCE)
         else:
-            producer.abort_transaction(60)
+            producer.abort_transaction(_PATIENCE)
             self.hidden |= keys
 
     def _batches(self, count: int) -> None:
@@ -218,7 +222,7 @@ class ModelWriter:
             for number in self._partitions:
                 producer.produce(self._topic, b"value of " + key + b" " * 12, key, partition=number)
         self._number += RECORDS_PER_BATCH
-        if producer.flush(60):
+        if producer.flush(_PATIENCE):
             raise RuntimeError("not delivered")
         # Each batch has another timestamp, which a look-up by time finds.
         time.sleep(0.003)
