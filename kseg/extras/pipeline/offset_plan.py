@@ -111,7 +111,7 @@ def first_offset(replicas: Iterable[SourceReplica]) -> int:
     return min((one.segments[0].base_offset for one in replicas if one.segments), default=0)
 
 
-def plan_without_parts(
+def _without_parts(
     place: Place, replicas: Sequence[SourceReplica], loaded: Loaded | None, log_end: int, *, unknown: bool
 ) -> LoadPlan:
     """Return a plan that loads nothing yet. Its ``failure`` says why nothing can be loaded, such as for another log.
@@ -150,7 +150,7 @@ def plan_partition(
     listed = [segment for replica in replicas for segment in replica.segments if segment.path in checked]
     log_end = max((checked[one.path].next_offset for one in listed), default=0)
     unknown = any(checked[one.path].unread for one in listed)
-    empty = plan_without_parts(place, replicas, loaded, log_end, unknown=unknown)
+    empty = _without_parts(place, replicas, loaded, log_end, unknown=unknown)
     if empty.failure:
         return empty
     walk = _Walk(empty.first, listed, checked, rules)

@@ -6,9 +6,10 @@ leader, the table has such records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import NamedTuple
 
 from kseg.errors import NotASegmentError, UnreadableError, VanishedError
@@ -85,13 +86,14 @@ def divergence(replicas: Sequence[SourceReplica], loaded: Loaded | None) -> Dive
     """
     if loaded is None or loaded.leader_epoch is None or loaded.next_offset <= 0:
         return None
-    epochs = _epochs_of(replicas)
-    latest = max((one.latest for one in epochs.values()), default=-1)
+    stored = cache(_stored_epochs)  # often the batch is enough, and nobody reads the checkpoint of a single replica
+    if len(replicas) > 1:
+        latest = max(stored(one.folder).latest for one in replicas)
+        replicas = [one for one in replicas if stored(one.folder).latest == latest]
     found = []
     for replica in replicas:
-        if epochs[replica.folder].latest == latest:
-            with suppress(UnreadableError):
-                found.append(_compared(replica, epochs[replica.folder], loaded.next_offset, loaded.leader_epoch))
+        with suppress(UnreadableError):
+            found.append(_compared(replica, stored, loaded.next_offset, loaded.leader_epoch))
     known = [one for one in found if one]
     newer = [one for one in known if one.epoch > loaded.leader_epoch]
     older = [one for one in known if one.epoch < loaded.leader_epoch]
@@ -100,20 +102,23 @@ def divergence(replicas: Sequence[SourceReplica], loaded: Loaded | None) -> Dive
     return older[0] if older and len(older) == len(known) else None
 
 
-def _compared(replica: SourceReplica, epochs: LeaderEpochCache, end: int, loaded: int) -> Divergence | None:
+def _compared(
+    replica: SourceReplica, stored: Callable[[str], LeaderEpochCache], end: int, loaded: int
+) -> Divergence | None:
     """Return the leader epoch of a replica before ``end``, and the first offset of it if it is later than ``loaded``.
 
-    None if nothing shows the leader epoch.
+    None if nothing shows the leader epoch. ``stored`` returns the leader epochs of a folder.
     """
     found = _batch_from(replica.segments, end - 1)
     if found and 0 <= found.epoch < loaded:
         return Divergence(found.base_offset, found.epoch)
+    if found and found.base_offset < end and found.epoch <= loaded:
+        return Divergence(end, loaded) if found.epoch == loaded else None
+    epochs = stored(replica.folder)
     first = (epochs.end_offset_for(loaded) or (loaded, INT64_MAX))[1]
     if found is None or found.base_offset >= end:
         later = (one for one in epochs.entries if one.start_offset == first)
         return Divergence(first, next(later).epoch) if first < end else None
-    if found.epoch <= loaded:
-        return Divergence(end, loaded) if found.epoch == loaded else None
     if first < end:
         return Divergence(first, found.epoch)
     first = _first_later(replica.segments, found, loaded)
@@ -161,9 +166,9 @@ def _batches(segment: ListedSegment, position: int) -> Iterator[EpochBatch]:
                     yield EpochBatch(found.base_offset[row], found.last_offset[row], epoch)
 
 
-def _epochs_of(replicas: Sequence[SourceReplica]) -> dict[str, LeaderEpochCache]:
-    """Return the stored leader epochs of replicas by folder."""
-    return {one.folder: LeaderEpochCache(stored_leader_epochs(one.folder) or (), INT64_MAX) for one in replicas}
+def _stored_epochs(folder: str) -> LeaderEpochCache:
+    """Return the stored leader epochs of a replica's folder."""
+    return LeaderEpochCache(stored_leader_epochs(folder) or (), INT64_MAX)
 
 
 def without_former_leaders(
@@ -177,7 +182,7 @@ def without_former_leaders(
     """
     if len(replicas) < 2:
         return checked
-    epochs = _epochs_of(replicas)
+    epochs = {one.folder: _stored_epochs(one.folder) for one in replicas}
     leader = max(epochs.values(), key=lambda one: one.latest)
     found = dict(checked)
     for replica in replicas:
