@@ -228,12 +228,10 @@ def _sizes(image: Image, at: int, header: bytearray, lost: int) -> Sequence[int]
         return [size] if RECORD_BATCH_OVERHEAD <= size <= MOST_TORN else []
     batches = BatchColumns(1)
     framing.read_header(header, 0, 0, 2, batches, 0)
+    if not is_producers(batches):
+        return []
     step = 1 << 8 * (LOG_OVERHEAD - lost)
-    return (
-        []
-        if not is_producers(batches)
-        else range(size if size >= RECORD_BATCH_OVERHEAD else size + step, LOOK_AHEAD, step)
-    )
+    return range(size if size >= RECORD_BATCH_OVERHEAD else size + step, LOOK_AHEAD, step)
 
 
 def _message_size(image: Image, at: int, header: bytearray, lost: int) -> int:
