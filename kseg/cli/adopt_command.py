@@ -17,7 +17,7 @@ from kseg.commands.adopt.adoption_plan import AdoptionPlan, plan_of
 from kseg.commands.adopt.disks import disks_of, replicas_of
 from kseg.commands.adopt.old_metadata import OldMetadata, newest_metadata, read_metadata
 from kseg.errors import UsageError
-from kseg.format.log_loader.log_dir_identity import several_clusters
+from kseg.format.log_loader.log_dir_start import several_clusters
 from kseg.format.storage.naming import is_url
 from kseg.format.writer.output_guards import target_path
 from kseg.report.adopt_report import Adoption

@@ -19,7 +19,7 @@ from kseg.commands.grep import matches
 from kseg.engine import imported, lazy
 from kseg.format.internal_topics import decode
 from kseg.format.record.layout import INT32_MAX
-from kseg.format.segment import split_points
+from kseg.format.segment import several_processes
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import ID, has_manifests, is_url, tiered_view
 from kseg.format.storage.process_pool import map_ordered, process_pool, progress_to
@@ -320,7 +320,7 @@ def parallel_map(jobs: int, parts: int, size: int, progress: Progress) -> Iterat
     One process is enough for a single part, and for a few bytes: ``parts`` with ``size`` bytes in all. ``progress`` is
     called with the bytes that the calls pass to ``add_progress``.
     """
-    if jobs == 1 or parts < 2 or size < 4 * split_points.RANGE_SIZE:
+    if jobs == 1 or parts < 2 or size < 4 * several_processes.RANGE_SIZE:
         with progress_to(progress):
             yield map
         return

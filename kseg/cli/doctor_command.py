@@ -14,8 +14,8 @@ from typing import TextIO
 
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, fail_after, note_output, redacted_messages
+from kseg.cli.outcome import this_run
 from kseg.cli.progress import progress_bar
-from kseg.cli.this_run import this_run
 from kseg.cli.typed_command import TableOptions, command
 from kseg.cli.validate_command import files_of
 from kseg.commands.next_steps import TriedRepair, steps_of

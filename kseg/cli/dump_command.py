@@ -19,9 +19,8 @@ from kseg.cli.typed_command import SparkOptions, command
 from kseg.commands.dump import dump_ranges, follow
 from kseg.commands.dump.dump_items import Item, at_position, first_rows
 from kseg.commands.dump.dump_ranges import Output
-from kseg.commands.dump.dumped_rows import dump_side_file
+from kseg.commands.dump.dumped_rows import DumpRequest, dump_side_file
 from kseg.commands.dump.last_rows import last_rows, without_first
-from kseg.commands.dump.request import DumpRequest
 from kseg.errors import UsageError
 from kseg.extras.serialization import record_decoder
 from kseg.format.checks.run_checks import side_file_of

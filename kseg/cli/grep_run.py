@@ -25,7 +25,7 @@ from kseg.commands.grep.text_patterns import MatchClock, limited
 from kseg.errors import KsegError, UsageError
 from kseg.extras.views.grep_request import GrepRequest
 from kseg.findings import Finding, Report, do_nothing
-from kseg.format.segment import split_points
+from kseg.format.segment import several_processes
 from kseg.format.segment.several_processes import Job, Parts, parts_of_files, sampled_jobs
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import Stamp, check_same, local_size, stamp_of
@@ -172,7 +172,7 @@ class GrepRun:
         if not self.request.has_neighbours:  # the records before and after a match can be in other ranges
             try:
                 first, stop = byte_range(file.path, size, self.request.limits)
-                starts = split_points.range_starts(file.path, size, pool.jobs)
+                starts = several_processes.range_starts(file.path, size, pool.jobs)
             except KsegError:
                 first, stop, starts = 0, size, [0]  # the reader reports it
         for start, end in pairwise([first, *(start for start in starts if first < start < stop), stop]):
@@ -246,7 +246,7 @@ def _best_jobs(files: Sequence[SegmentFile], sizes: Sequence[int], request: Grep
     decoding = request.decoding
     if decoding and (decoding.registry or decoding.function):
         return 1
-    if sum(sizes) < 2 * split_points.RANGE_SIZE or (request.has_neighbours and len(files) == 1):
+    if sum(sizes) < 2 * several_processes.RANGE_SIZE or (request.has_neighbours and len(files) == 1):
         return 1
     return sampled_jobs(files, sizes, jobs, lambda file, end: search_range(_Range(request, file, 0, end, end, None)))
 

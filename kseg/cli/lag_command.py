@@ -10,9 +10,8 @@ from typing import Any
 from kseg.cli import common
 from kseg.cli.common import parallel_map
 from kseg.cli.messages import FAILED, FOUND, fail, fail_after, note, note_after, note_output
-from kseg.cli.outcome import FindingNotes
+from kseg.cli.outcome import FindingNotes, this_run
 from kseg.cli.progress import progress_bar
-from kseg.cli.this_run import this_run
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.lag.committed_offsets import (
     OUTSIDE,

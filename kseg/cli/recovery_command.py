@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from kseg.cli import common
 from kseg.cli.common import parallel_map
 from kseg.cli.messages import FAILED, FOUND, fail_after, note_output
+from kseg.cli.outcome import this_run
 from kseg.cli.progress import progress_bar
-from kseg.cli.this_run import this_run
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.recovery import RecoveryRequest, plans_of
 from kseg.errors import KsegError, UsageError

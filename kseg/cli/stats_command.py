@@ -9,9 +9,8 @@ import click
 
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, fail_after, note_output
-from kseg.cli.outcome import FindingNotes
+from kseg.cli.outcome import FindingNotes, this_run
 from kseg.cli.progress import progress_bar
-from kseg.cli.this_run import this_run
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.stats.counted_file import SegmentStats
 from kseg.commands.stats.levels import levels, sorted_by_folder, stats_of

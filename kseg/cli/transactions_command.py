@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, fail_after, note_output
-from kseg.cli.outcome import FindingNotes
-from kseg.cli.this_run import this_run
+from kseg.cli.outcome import FindingNotes, this_run
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.transactions import items_of
 from kseg.errors import KsegError

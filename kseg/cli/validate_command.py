@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kseg.cli import common, spark_session, this_run
+from kseg.cli import common, outcome, spark_session
 from kseg.cli.messages import FAILED, FOUND, fail_after, note, note_after, note_output
 from kseg.cli.progress import index_sizes, progress_bar
 from kseg.cli.typed_command import SparkOptions, TableOptions, command
@@ -255,7 +255,7 @@ class _Reports:
 
     def run(self) -> Run:
         """Return the description of this run for the reports."""
-        return replace(this_run.this_run(self._started), labels=self._asked.label, help_uri=self._asked.help_uri)
+        return replace(outcome.this_run(self._started), labels=self._asked.label, help_uri=self._asked.help_uri)
 
     def new(self, total: Summary) -> Summary:
         """Return the counts that decide the exit code: those of all findings that are not known."""

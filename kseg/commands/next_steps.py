@@ -20,7 +20,7 @@ from typing import NamedTuple
 from kseg import remedies as do
 from kseg.consequences import Consequence
 from kseg.findings import RULES
-from kseg.format.log_loader.log_dir_identity import IN_ANOTHER
+from kseg.format.log_loader.log_dir_start import IN_ANOTHER
 from kseg.format.log_loader.plan import FORGET, MARK_STRAY
 from kseg.format.log_loader.start_harm import DANGERS, NOT_OF_A_FILE, REMEDIES, Harm
 from kseg.format.storage import local_files

@@ -13,9 +13,16 @@ from pathlib import Path
 
 from kseg.errors import KsegError, UnreadableError
 from kseg.format.internal_topics.metadata_replay import Replayed, names_topics
-from kseg.format.log_loader.broker_starts import CHECKPOINTS, starts_of
 from kseg.format.log_loader.loaded_files import OfflineError, RefusedError
-from kseg.format.log_loader.log_dir_identity import conflicts, owner_of, read_identity
+from kseg.format.log_loader.log_dir_start import (
+    CHECKPOINTS,
+    conflicts,
+    metadata_beside,
+    owner_of,
+    read_identity,
+    starts_of,
+    stray_folders,
+)
 from kseg.format.log_loader.log_segment import INDEX_BYTES
 from kseg.format.log_loader.plan import (
     EMPTIED,
@@ -29,7 +36,6 @@ from kseg.format.log_loader.plan import (
     Step,
 )
 from kseg.format.log_loader.recovery_plan import BrokerStart, plan_partition
-from kseg.format.log_loader.stray_folders import metadata_beside, stray_folders
 from kseg.format.sidefiles.checkpoints import checkpoint_offset
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
 from kseg.format.sidefiles.metadata_files import MetaProperties

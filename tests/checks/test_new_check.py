@@ -42,11 +42,12 @@ run_checks.RECORD_CHECKS += (run_checks.RecordCheck(check_key),)
 
 from kseg.commands.validate import validate_ranges
 from kseg.cli.main import main
-from kseg.format.segment import several_processes, split_points
+from kseg.format.segment import several_processes
+from kseg.format.segment import several_processes
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.results import Settings
-split_points.RANGE_SIZE, split_points.SEARCH_REACH = 10_000, 8_000
+several_processes.RANGE_SIZE, several_processes.SEARCH_REACH = 10_000, 8_000
 several_processes.BEGIN_ALONE = False
 
 folder = Path(sys.argv[1])

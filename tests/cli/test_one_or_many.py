@@ -25,7 +25,7 @@ from kseg.commands.validate.folder_checks import check_folders
 from kseg.errors import KsegError
 from kseg.findings import Finding, Policy, do_nothing
 from kseg.format.checks.run_checks import policy_for
-from kseg.format.segment import several_processes, split_points
+from kseg.format.segment import several_processes
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.several_processes import Meter
@@ -49,8 +49,8 @@ def _pool_of(jobs: int, progress: Progress = do_nothing) -> Iterator[ImmediatePo
 @pytest.fixture(autouse=True)
 def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranges have megabytes; smaller ones let a small file have several."""
-    monkeypatch.setattr(split_points, "RANGE_SIZE", 3_000)
-    monkeypatch.setattr(split_points, "SEARCH_REACH", 16_000)
+    monkeypatch.setattr(several_processes, "RANGE_SIZE", 3_000)
+    monkeypatch.setattr(several_processes, "SEARCH_REACH", 16_000)
 
 
 def partition(folder: Path, seed: int) -> list[SegmentFile]:
@@ -120,7 +120,7 @@ def test_validate(chunk: int, tmp_path: Path) -> None:
             assert validated(files, settings, jobs) == one, seed
         split += [
             any(
-                len(split_points.range_starts(file.path, os.path.getsize(file.path), 5)) > 1
+                len(several_processes.range_starts(file.path, os.path.getsize(file.path), 5)) > 1
                 for file in files
                 if file.path.endswith(".log")
             )
@@ -338,7 +338,7 @@ def test_commands(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """stdout, stderr and the exit code of the commands with --jobs, over a log dir."""
     monkeypatch.setattr("kseg.format.storage.process_pool.process_pool", _pool_of)
     monkeypatch.setattr("kseg.cli.common.process_pool", _pool_of)
-    monkeypatch.setattr("kseg.format.segment.split_points.RANGE_SIZE", 1000)
+    monkeypatch.setattr("kseg.format.segment.several_processes.RANGE_SIZE", 1000)
     starts = Random(chunk)
 
     def take_over(meter: Meter, position: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 from kseg.commands.convert.conversion import convert
 from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.errors import UsageError
-from kseg.format.segment import split_points
+from kseg.format.segment import several_processes
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message
 from tests.support.cli import invoke, kseg
 from tests.support.fuzzing import cases
@@ -103,8 +103,8 @@ def test_only_committed_records_remain(tmp_path: Path, monkeypatch: pytest.Monke
     No removed record or marker seems lost, also if records without a key show that the topic is not compacted. Any number
     of processes writes the same, and a single segment knows the markers of later ones.
     """
-    monkeypatch.setattr(split_points, "RANGE_SIZE", 3_000)
-    monkeypatch.setattr(split_points, "SEARCH_REACH", 3_000)
+    monkeypatch.setattr(several_processes, "RANGE_SIZE", 3_000)
+    monkeypatch.setattr(several_processes, "SEARCH_REACH", 3_000)
     removed = 0
     for case in range(cases(15)):
         random = Random(case)

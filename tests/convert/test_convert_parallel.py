@@ -20,7 +20,7 @@ from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.convert.transcode import Conversion
 from kseg.errors import KsegError
 from kseg.findings import Finding
-from kseg.format.segment import split_points
+from kseg.format.segment import several_processes
 from kseg.format.writer.records_builder import PlainRecord, build_message, build_wrapper
 from tests.support.interrupted import PROGRAM, EndedRuns, digest, write_log
 from tests.support.records import NOW
@@ -44,8 +44,8 @@ def entry(number: int, codec: str, magic: int = 1) -> bytes:
 @pytest.fixture
 def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranges have megabytes; smaller ones let a small file have several."""
-    monkeypatch.setattr(split_points, "RANGE_SIZE", 6_000)
-    monkeypatch.setattr(split_points, "SEARCH_REACH", 6_000)
+    monkeypatch.setattr(several_processes, "RANGE_SIZE", 6_000)
+    monkeypatch.setattr(several_processes, "SEARCH_REACH", 6_000)
 
 
 Outcome = tuple[list[bytes], list[Finding], Conversion | str]
@@ -96,12 +96,12 @@ def test_ranges_change_nothing(fault: str, codec: str, tmp_path: Path) -> None:
     if fault == "zeros":
         # A split point where batches were: it is not the end of the file.
         data = bytearray(source.read_bytes())
-        seam = split_points.range_starts(str(source), len(data), 2)[2]
+        seam = several_processes.range_starts(str(source), len(data), 2)[2]
         ends = list(accumulate(map(len, entries)))
         begin = max(end for end in ends if end < seam - 2000)
         data[begin:seam] = bytes(seam - begin)
         source.write_bytes(data)
-    assert len(split_points.range_starts(str(source), source.stat().st_size, 2)) > 3
+    assert len(several_processes.range_starts(str(source), source.stat().st_size, 2)) > 3
     for skip in (False, True):
         one, two = (outcome(source, tmp_path / f"{skip}-{jobs}", jobs, "v1-to-v2", skip) for jobs in (1, 2))
         assert one == two

@@ -16,7 +16,7 @@ from kseg.commands.convert.transcode import Conversion
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.errors import KsegError, LimitError
-from kseg.format.segment import split_points
+from kseg.format.segment import several_processes
 from kseg.format.sidefiles.indexes import AbortedTxn
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 from tests.support import damage
@@ -120,8 +120,8 @@ def errors_of(path: Path) -> list[str]:
 @pytest.mark.fuzz
 def test_random_transactions_have_the_index_that_repair_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sources without transaction indexes, with right and with damaged ones, are converted to the same index."""
-    monkeypatch.setattr(split_points, "RANGE_SIZE", 3_000)
-    monkeypatch.setattr(split_points, "SEARCH_REACH", 3_000)
+    monkeypatch.setattr(several_processes, "RANGE_SIZE", 3_000)
+    monkeypatch.setattr(several_processes, "SEARCH_REACH", 3_000)
     aborted = 0
     for case in range(cases(25)):
         random, home = Random(case), tmp_path / str(case)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kseg.format.segment import split_points
+from kseg.format.segment import several_processes
 from tests.support import fleet
 from tests.support.cli import invoke, kseg
 
@@ -35,7 +35,7 @@ def test_partitions_have_the_verdicts_of_single_comparisons(
     jobs: int, brokers: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The comparison of log directories adds the matching of partitions and nothing else."""
-    monkeypatch.setattr(split_points, "RANGE_SIZE", 1)
+    monkeypatch.setattr(several_processes, "RANGE_SIZE", 1)
     for other in brokers[1:]:
         code, outcomes, summary = diff(brokers[0], other, "--jobs", jobs)
         for name, row in outcomes.items():
@@ -77,7 +77,7 @@ def several(*log_dirs: Path, jobs: int = 1) -> tuple[int, list[tuple[str, str, s
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_several_log_directories(jobs: int, brokers: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each replica is compared until one with the same content is found, whichever is damaged or stale."""
-    monkeypatch.setattr(split_points, "RANGE_SIZE", 1)
+    monkeypatch.setattr(several_processes, "RANGE_SIZE", 1)
     one, two, three = brokers
     shutil.rmtree(two / "clicks-2")
     shutil.copytree(one / "clicks-2", two / "alone-0")

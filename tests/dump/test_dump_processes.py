@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kseg.commands.dump import dump_ranges
-from kseg.commands.dump.request import DumpRequest
+from kseg.commands.dump.dumped_rows import DumpRequest
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.process_pool import KILLED
 from kseg.format.storage.segment_files import SegmentFile
@@ -26,10 +26,11 @@ pytestmark = pytest.mark.skipif(not dump_ranges.can_share_memory(), reason="proc
 EAGER = """
 from kseg.cli import dump_command
 from kseg.commands.dump import dump_ranges
-from kseg.commands.dump.request import DumpRequest
+from kseg.commands.dump.dumped_rows import DumpRequest
 from kseg.format.segment.row_filter import RowFilter
-from kseg.format.segment import several_processes, split_points
-split_points.RANGE_SIZE = 20_000
+from kseg.format.segment import several_processes
+from kseg.format.segment import several_processes
+several_processes.RANGE_SIZE = 20_000
 dump_command._FEW_BYTES = 0
 several_processes.BEGIN_ALONE = False
 dump_ranges.FIRST_RANGE, dump_ranges.LARGEST_RANGE = 20_000, 40_000

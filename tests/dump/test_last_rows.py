@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from kseg.commands.dump.dump_items import BatchItem, Item, RecordsItem
+from kseg.commands.dump.dumped_rows import DumpRequest
 from kseg.commands.dump.last_rows import FIRST_REACH, GROWTH, LastRows, last_rows
-from kseg.commands.dump.request import DumpRequest
 from kseg.findings import do_nothing
 from kseg.format.segment.row_filter import KeyIsOneOf, RowFilter
 from kseg.format.storage.segment_files import SegmentFile

@@ -19,8 +19,9 @@ from tests.support.processes import wait_for_end, workers_of
 
 #: Starts processes for small files.
 EAGER = """
-from kseg.format.segment import several_processes, split_points
-split_points.RANGE_SIZE = 20_000
+from kseg.format.segment import several_processes
+from kseg.format.segment import several_processes
+several_processes.RANGE_SIZE = 20_000
 several_processes.BEGIN_ALONE = False
 """
 #: Limits the search of a text to a hundredth of the usual time.

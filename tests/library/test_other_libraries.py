@@ -13,9 +13,10 @@ PROGRAM = """
 import os, sys
 import duckdb, polars, pyarrow, pyarrow.compute
 import kseg
-from kseg.format.segment import several_processes, split_points
+from kseg.format.segment import several_processes
+from kseg.format.segment import several_processes
 several_processes.BEGIN_ALONE = False
-split_points.RANGE_SIZE = 20_000
+several_processes.RANGE_SIZE = 20_000
 forks = []
 os.register_at_fork(after_in_parent=lambda: forks.append(1))
 expected = kseg.validate(sys.argv[1]).summary

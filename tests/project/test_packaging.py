@@ -59,9 +59,10 @@ if os.path.isdir("/proc/self/fd"):
 multiprocessing.get_all_start_methods = lambda: ["spawn"]
 from kseg.cli.main import main
 from kseg.format.storage import process_pool
-from kseg.format.segment import several_processes, split_points
+from kseg.format.segment import several_processes
+from kseg.format.segment import several_processes
 several_processes.BEGIN_ALONE = False
-split_points.RANGE_SIZE, executor = 256, process_pool.start_executor
+several_processes.RANGE_SIZE, executor = 256, process_pool.start_executor
 def noted(*arguments):
     print("process pool", file=sys.stderr)
     return executor(*arguments)

@@ -25,7 +25,7 @@ from kseg.format.log_loader.loaded_files import (
     read_offsets,
     truncation_offset,
 )
-from kseg.format.log_loader.log_dir_identity import read_identity
+from kseg.format.log_loader.log_dir_start import read_identity
 from kseg.format.log_loader.partition_files import File
 from kseg.format.record.layout import INT32_MAX, INT64_MAX, LOG_APPEND_TIME
 from kseg.format.segment.segment_reader import SegmentReader

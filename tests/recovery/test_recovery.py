@@ -26,7 +26,7 @@ from kseg.format.log_loader.plan import (
 )
 from kseg.format.log_loader.recovered_rows import count_records
 from kseg.format.log_loader.recovery_plan import BrokerStart, plan_partition
-from kseg.format.segment import split_points
+from kseg.format.segment import several_processes
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.producer_snapshot import packed
 from kseg.format.storage.source import open_source
@@ -538,7 +538,7 @@ def test_folders_to_be_deleted_or_moved(tmp_path: Path) -> None:
 
 def test_processes_make_the_same_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes plan partitions in parallel and return them in order."""
-    monkeypatch.setattr(split_points, "RANGE_SIZE", 1)
+    monkeypatch.setattr(several_processes, "RANGE_SIZE", 1)
     for number, scene in enumerate(SCENES[:12]):
         folder = tmp_path / f"topic-{number}"
         folder.mkdir()

@@ -12,7 +12,7 @@ import pytest
 import kseg
 from kseg.commands.validate.validate import validate_segment
 from kseg.commands.validate.validate_ranges import validate_files
-from kseg.format.segment import several_processes, split_points
+from kseg.format.segment import several_processes
 from kseg.format.segment.outline import Outline, OutlineCounter, joined
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.segment_files import SegmentFile
@@ -100,8 +100,8 @@ def test_validation_has_outlines_only_on_request(
     """Counting for plots takes time that other reports must not pay. One process and several return the same."""
     path, batches = segment
     assert validate_segment(str(path)).outline is None
-    monkeypatch.setattr(split_points, "RANGE_SIZE", 100_000)
-    monkeypatch.setattr(split_points, "SEARCH_REACH", 80_000)
+    monkeypatch.setattr(several_processes, "RANGE_SIZE", 100_000)
+    monkeypatch.setattr(several_processes, "SEARCH_REACH", 80_000)
     monkeypatch.setattr(several_processes, "BEGIN_ALONE", False)
     file, settings = SegmentFile(str(path)), Settings(outline=True)
     (one,) = validate_files([file], settings, 1)

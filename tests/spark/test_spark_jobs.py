@@ -65,13 +65,13 @@ def test_a_run_keeps_its_state_and_its_rate(tmp_path: Path) -> None:
 
 def test_a_big_segment_is_split_where_there_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A single segment does not leave a cluster idle; its ranges are joined as those of processes are."""
-    from kseg.format.segment import split_points
+    from kseg.format.segment import several_processes
     from kseg.format.writer.records_builder import PlainRecord, build_batch
 
-    monkeypatch.setattr(split_points, "RANGE_SIZE", 4096)
+    monkeypatch.setattr(several_processes, "RANGE_SIZE", 4096)
     log = tmp_path / "00000000000000000000.log"
     log.write_bytes(b"".join(build_batch([PlainRecord(i, b"k", bytes(500), i)]) for i in range(100)))
-    assert len(split_points.range_starts(str(log), log.stat().st_size, 2)) > 4
+    assert len(several_processes.range_starts(str(log), log.stat().st_size, 2)) > 4
     assert_same("validate", "--format", "jsonl", log)
 
 

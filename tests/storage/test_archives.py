@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from kseg.format.segment import split_points
+from kseg.format.segment import several_processes
 from tests.support import fleet, fuzzing
 from tests.support.cli import SEGMENTS, invoke, kseg
 
@@ -97,7 +97,7 @@ def validate(*arguments: object, stdin: bytes = b"") -> tuple[int, list[dict[str
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_an_archive_has_the_rows_of_its_folder(name: str, brokers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every command sees the same files in an archive as on the disk, with the archive's path before their names."""
-    monkeypatch.setattr(split_points, "RANGE_SIZE", 1)
+    monkeypatch.setattr(several_processes, "RANGE_SIZE", 1)
     archive = ARCHIVES[name](brokers, brokers.parent / name)
     for command in COMMANDS:
         paths = [folder / "broker-2" for folder in (brokers, archive / brokers.name)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kseg.findings import Severity
-from kseg.format.segment import several_processes, split_points
+from kseg.format.segment import several_processes
 from kseg.format.sidefiles.indexes import ABORTED_TXN, TIME_ENTRY
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.library import validate
@@ -202,7 +202,7 @@ def test_damage_of_a_log_is_not_reported_for_its_side_files(tmp_path: Path) -> N
 
 def test_ranges_of_a_file_say_the_same_of_its_indexes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Splitting a segment does not change its index findings."""
-    monkeypatch.setattr(split_points, "RANGE_SIZE", 2 * 1024)
+    monkeypatch.setattr(several_processes, "RANGE_SIZE", 2 * 1024)
     monkeypatch.setattr(several_processes, "BEGIN_ALONE", False)
     folder = copied("4.3.0-v2-none", tmp_path)
     index = folder / f"{0:020}.index"
@@ -223,7 +223,7 @@ def test_logs_without_side_files_are_valid(tmp_path: Path) -> None:
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_checks_continue_across_segments(tmp_path: Path, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Epochs and sequences are followed from one segment to the next, with any number of processes."""
-    monkeypatch.setattr(split_points, "RANGE_SIZE", 256)
+    monkeypatch.setattr(several_processes, "RANGE_SIZE", 256)
     monkeypatch.setattr(several_processes, "BEGIN_ALONE", False)
     data = (SEGMENTS / "4.3.0-v2-none-idempotent" / f"{0:020}.log").read_bytes()
     places = damage.entries(data)

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from kseg.format.segment import several_processes, split_points
+from kseg.format.segment import several_processes
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_wrapper
 from kseg.library import validate
 from tests.support.fuzzing import cases
@@ -50,8 +50,8 @@ def test_missing_message_sets_are_found_as_missing_batches_are(
     magic: int, codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same records as v2 batches have the same findings, also at the start, and with ranges of the file."""
-    monkeypatch.setattr(split_points, "RANGE_SIZE", 500)
-    monkeypatch.setattr(split_points, "SEARCH_REACH", 4_000)
+    monkeypatch.setattr(several_processes, "RANGE_SIZE", 500)
+    monkeypatch.setattr(several_processes, "SEARCH_REACH", 4_000)
     monkeypatch.setattr(several_processes, "BEGIN_ALONE", False)
     some = 0
     for seed in range(cases(40)):

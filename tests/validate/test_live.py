@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.format.segment import several_processes, split_points
+from kseg.format.segment import several_processes
 from tests.support.cli import invoke
 
 pytestmark = pytest.mark.kafka
@@ -47,13 +47,13 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, float
 def test_a_live_log_dir_has_no_false_findings(live: tuple[Path, float], monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments grow, roll, are swapped and deleted during each command, also in ranges and with processes."""
     folder, until = live
-    whole = split_points.RANGE_SIZE
+    whole = several_processes.RANGE_SIZE
     seen: set[str] = set()
     runs = 0
     while time.monotonic() < until or runs < len(COMMANDS):
         command = COMMANDS[runs % len(COMMANDS)]
         in_ranges = runs // len(COMMANDS) % 2 == 1
-        monkeypatch.setattr(split_points, "RANGE_SIZE", 64 * 1024 if in_ranges else whole)
+        monkeypatch.setattr(several_processes, "RANGE_SIZE", 64 * 1024 if in_ranges else whole)
         monkeypatch.setattr(several_processes, "BEGIN_ALONE", not in_ranges)
         done = invoke(*command, folder)
         rows = [json.loads(line) for line in done.stdout.splitlines()]

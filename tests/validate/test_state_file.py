@@ -17,7 +17,7 @@ from click.testing import Result
 from kseg.commands.validate.result_store import ResultStore
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.findings import Policy, Severity
-from kseg.format.segment import several_processes, split_points
+from kseg.format.segment import several_processes
 from kseg.format.sidefiles.registry import find_files
 from kseg.format.storage.file_access import parse_rate
 from kseg.format.writer.records_builder import PlainRecord, build_batch
@@ -187,7 +187,7 @@ def test_an_interrupted_run_continues(tmp_path: Path, by: signal.Signals) -> Non
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_the_rate_holds_for_all_processes_together(tmp_path: Path, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """--max-rate limits the sum of all processes."""
-    monkeypatch.setattr(split_points, "RANGE_SIZE", 1000)
+    monkeypatch.setattr(several_processes, "RANGE_SIZE", 1000)
     monkeypatch.setattr(several_processes, "BEGIN_ALONE", False)
     logs = tmp_path / "t-0"
     size = sum(path.stat().st_size for path in partition(logs, 40))

@@ -9,7 +9,7 @@ import pytest
 
 from kseg.commands.validate import validate_ranges
 from kseg.findings import Finding, Policy
-from kseg.format.segment import several_processes, split_points
+from kseg.format.segment import several_processes
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import open_range, open_split
@@ -32,8 +32,8 @@ def batch(number: int, sequence: int | None = None) -> bytes:
 @pytest.fixture(autouse=True)
 def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranges have megabytes; smaller ones let a small file have several."""
-    monkeypatch.setattr(split_points, "RANGE_SIZE", 10_000)
-    monkeypatch.setattr(split_points, "SEARCH_REACH", 8_000)
+    monkeypatch.setattr(several_processes, "RANGE_SIZE", 10_000)
+    monkeypatch.setattr(several_processes, "SEARCH_REACH", 8_000)
     monkeypatch.setattr(several_processes, "BEGIN_ALONE", False)
 
 
@@ -54,7 +54,7 @@ def test_a_file_is_split_where_entries_begin(tmp_path: Path) -> None:
     """A split point inside a batch would lose it."""
     batches = [batch(number) for number in range(BATCHES)]
     path = write(tmp_path, batches)
-    starts = split_points.range_starts(str(path), path.stat().st_size, 2)
+    starts = several_processes.range_starts(str(path), path.stat().st_size, 2)
     boundaries = {sum(map(len, islice(batches, count))) for count in range(BATCHES)}
     assert len(starts) > 3
     assert set(starts) <= boundaries
@@ -64,12 +64,12 @@ def test_ranges_become_smaller_towards_the_end(tmp_path: Path) -> None:
     """Processes that end at different times wait for each other. Files with many bytes after them need no ranges."""
     path = write(tmp_path, [batch(number) for number in range(BATCHES)])
     size = path.stat().st_size
-    starts = split_points.range_starts(str(path), size, 2)
+    starts = several_processes.range_starts(str(path), size, 2)
     ranges = [last - first for first, last in pairwise([*starts, size])]
     assert ranges[0] > 2 * ranges[-2]
-    assert min(ranges) > split_points.RANGE_SIZE * 0.9
-    assert len(split_points.range_starts(str(path), size, 2, size)) < len(starts)
-    assert split_points.range_starts(str(path), size, 2, 20 * size) == [0]
+    assert min(ranges) > several_processes.RANGE_SIZE * 0.9
+    assert len(several_processes.range_starts(str(path), size, 2, size)) < len(starts)
+    assert several_processes.range_starts(str(path), size, 2, 20 * size) == [0]
 
 
 @pytest.mark.slow
@@ -107,12 +107,12 @@ def zeros_before_a_split(folder: Path) -> tuple[Path, int, int]:
     """Return a segment with zeros in place of the batches before a split point, and their range."""
     batches = [batch(number) for number in range(BATCHES)]
     path = write(folder, batches)
-    seam = split_points.range_starts(str(path), path.stat().st_size, 2)[2]
+    seam = several_processes.range_starts(str(path), path.stat().st_size, 2)[2]
     begin = sum(map(len, batches[: next(n for n in range(BATCHES) if sum(map(len, batches[:n])) == seam) - 5]))
     data = bytearray(path.read_bytes())
     data[begin:seam] = bytes(seam - begin)
     path.write_bytes(data)
-    assert seam in split_points.range_starts(str(path), path.stat().st_size, 2)
+    assert seam in several_processes.range_starts(str(path), path.stat().st_size, 2)
     return path, begin, seam
 
 

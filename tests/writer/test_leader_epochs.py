@@ -15,7 +15,7 @@ from kseg.commands.convert.conversion import convert
 from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repaired_segment import RepairPlan as RepairPlan
-from kseg.format.segment import split_points
+from kseg.format.segment import several_processes
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.checkpoints import LeaderEpoch
 from kseg.format.storage.source import open_source
@@ -59,7 +59,7 @@ def test_a_converted_folder_is_in_order(name: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_number_of_processes_changes_no_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A range after one with epochs begins with batches without one."""
-    monkeypatch.setattr(split_points, "RANGE_SIZE", 4096)
+    monkeypatch.setattr(several_processes, "RANGE_SIZE", 4096)
     upgraded = b"".join(messages(n, 10, 1) for n in range(0, 200, 10)) + b"".join(
         batch(n, 10, 3) for n in range(200, 400, 10)
     )

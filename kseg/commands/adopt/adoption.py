@@ -19,7 +19,7 @@ from kseg.commands.adopt.old_metadata import ELR, METADATA_VERSION, OldMetadata,
 from kseg.errors import UsageError
 from kseg.findings import do_nothing
 from kseg.format.internal_topics.decode import TRANSACTION_STATE
-from kseg.format.log_loader.broker_starts import CHECKPOINTS
+from kseg.format.log_loader.log_dir_start import CHECKPOINTS
 from kseg.format.storage import local_files
 from kseg.format.storage.atomic_write import NewFile, sync_folder, whole_folder, writing
 from kseg.format.storage.file_access import Progress

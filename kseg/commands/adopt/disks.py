@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kseg.errors import NotASegmentError, UnreadableError, UsageError
-from kseg.format.log_loader.broker_starts import starts_of
 from kseg.format.log_loader.loaded_files import RefusedError
-from kseg.format.log_loader.log_dir_identity import read_identity
+from kseg.format.log_loader.log_dir_start import read_identity, starts_of
 from kseg.format.log_loader.plan import FAILURES, PartitionPlan
 from kseg.format.log_loader.recovery_plan import plan_partition
 from kseg.format.record.layout import INT64_MAX

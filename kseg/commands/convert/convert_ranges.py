@@ -30,7 +30,7 @@ from kseg.errors import KsegError
 from kseg.findings import RULES, Finding, Severity
 from kseg.format.checks.batch_checks import CheckState
 from kseg.format.checks.run_checks import join_states
-from kseg.format.segment import split_points
+from kseg.format.segment import several_processes
 from kseg.format.segment.several_processes import Job, Parts, parts_of_files
 from kseg.format.storage.atomic_write import scratch_folder, writing
 from kseg.format.storage.file_access import Progress
@@ -48,7 +48,7 @@ def convert_segments(
 ) -> Iterator[Conversion]:
     """Convert segments with at most ``jobs`` processes; results and findings are in the order of the segments."""
     sizes = [local_size(source) or 0 for source, _ in pairs]
-    if jobs < 2 or sum(sizes) < 2 * split_points.RANGE_SIZE:
+    if jobs < 2 or sum(sizes) < 2 * several_processes.RANGE_SIZE:
         for source, target in pairs:
             yield convert_segment(source, target, plan, report, progress)
     elif len(pairs) == 1:
@@ -112,7 +112,7 @@ def _fill(
 ) -> Conversion:
     """Convert like ``rewrite``. ``rebatch`` uses one process, because the batches would depend on the ranges."""
     stamp, size = stamp_of(source), local_size(source) or 0
-    starts = [0] if plan.rebatch else split_points.range_starts(source, size, jobs)
+    starts = [0] if plan.rebatch else several_processes.range_starts(source, size, jobs)
     if len(starts) > 1:
         done = 0
 

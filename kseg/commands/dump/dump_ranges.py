@@ -17,13 +17,12 @@ from itertools import chain, cycle
 from typing import TYPE_CHECKING, Any, cast
 
 from kseg.commands.dump.dump_items import FileStart, Item, from_position, row_count
-from kseg.commands.dump.dumped_rows import byte_range, checks_of
-from kseg.commands.dump.request import DumpRequest
+from kseg.commands.dump.dumped_rows import DumpRequest, byte_range, checks_of
 from kseg.errors import KsegError, UsageError
 from kseg.findings import Finding, Report, is_noted
 from kseg.format.checks.batch_checks import CheckState
 from kseg.format.checks.run_checks import boundary_findings, check_settings, policy_for
-from kseg.format.segment import split_points
+from kseg.format.segment import several_processes
 from kseg.format.segment.input_buffer import borrowed
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.several_processes import Job, Parts, parts_of_files, sampled_jobs
@@ -156,10 +155,10 @@ class ParallelDump:
         at = start + int(self._range_size)
         try:
             while at + SMALLEST_RANGE < stop and at < start + 2 * LARGEST_RANGE:
-                found = split_points.batch_near(path, at, stop)
+                found = several_processes.batch_near(path, at, stop)
                 if found is not None:
                     return found
-                at += split_points.SEARCH_REACH
+                at += several_processes.SEARCH_REACH
         except KsegError:
             pass  # the reader of the range reports it
         return stop

@@ -1,11 +1,12 @@
 """``kseg dump`` as a library: the filtered rows of segments, shallow (one per batch) or deep (one per record).
 
-Side files have one row per entry.
+Side files have one row per entry. A ``DumpRequest`` is the same for each file of a run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kseg.commands.dump.dump_items import (
@@ -13,9 +14,11 @@ from kseg.commands.dump.dump_items import (
     DamagedBytes,
     EmptyFile,
     FileStart,
+    Item,
     RecordsItem,
     SegmentItem,
     SideFileItem,
+    with_decoder,
 )
 from kseg.errors import UsageError
 from kseg.findings import Finding, Report, do_nothing
@@ -28,14 +31,19 @@ from kseg.format.segment.records_chunk import Chunk, record_batch
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.sidefiles import index_reader
+from kseg.format.sidefiles.transaction_states import TransactionLogs
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import open_range, open_source, stored_size
 from kseg.results import Settings
 
 if TYPE_CHECKING:
     from kseg.commands.dump.neighbours import Neighbours
+    from kseg.extras.serialization.record_decoder import RecordDecoder
     from kseg.format.checks.record_set_checks import RecordSetChecks
+    from kseg.format.checks.run_checks import SegmentChecks
+    from kseg.format.segment.input_buffer import Buffers
+    from kseg.format.segment.segment_reader import SegmentReader
     from kseg.format.sidefiles.registry import Recognised
-
 
 #: The latest findings that are kept to explain damaged bytes.
 MAX_FINDINGS_KEPT = 1000
@@ -233,3 +241,71 @@ def with_damaged_bytes(
             end = item.batch.position + item.batch.size
         yield item
     yield from gap(reader.position)
+
+
+@dataclass(frozen=True, slots=True)
+class DumpRequest:
+    """Which rows of segments are dumped. The fields but the last three are arguments of ``dump_segment``.
+
+    ``decode_as`` is that of ``internal_topic``. ``decoder`` decodes keys and values. ``logs`` has the transactions.
+    """
+
+    deep: bool
+    keep: RowFilter
+    headings: bool = False
+    verify_crc: bool = True
+    damaged: bool = False
+    decode_as: str | None = None
+    decoder: RecordDecoder | None = None
+    logs: TransactionLogs = field(default_factory=TransactionLogs)
+
+    def items(self, file: SegmentFile, report: Report, start: int = 0, end: int | None = None) -> Iterator[Item]:
+        """Yield the items of ``dump_segment`` with the checks of ``kseg validate``."""
+        dumped = dump_segment(
+            file.path,
+            deep=self.deep,
+            headings=self.headings,
+            keep=self._keep_of(file),
+            verify_crc=self.verify_crc,
+            report=report,
+            start=start,
+            end=end,
+            listed=file.listed,
+            topic=internal_topic(file.path, self.decode_as),
+            check=True,
+            damaged=self.damaged and end is None,
+        )
+        return with_decoder(dumped, self.decoder)
+
+    def counted_items(self, file: SegmentFile, start: int, end: int | None) -> Iterator[Item]:
+        """Yield items with the same rows as ``items``, without messages and checks, to count them."""
+        return dump_segment(
+            file.path,
+            deep=self.deep,
+            keep=self._keep_of(file),
+            verify_crc=self.verify_crc,
+            start=start,
+            end=end,
+            listed=file.listed,
+        )
+
+    def items_of_reader(
+        self, file: SegmentFile, reader: SegmentReader, report: Report, checks: SegmentChecks, buffers: Buffers
+    ) -> Iterator[Item]:
+        """Yield the items of ``dump_reader`` for a reader of a range of a segment."""
+        dumped = dump_reader(
+            reader.name,
+            reader,
+            report,
+            self._keep_of(file),
+            deep=self.deep,
+            headings=self.headings,
+            topic=internal_topic(reader.name, self.decode_as),
+            checks=checks,
+            buffers=buffers,
+        )
+        return with_decoder(dumped, self.decoder)
+
+    def _keep_of(self, file: SegmentFile) -> RowFilter:
+        """Return the filter of the rows of a segment."""
+        return self.keep.of_segment(file.path, self.logs.of(file.path, listed=file.listed), self.decoder)

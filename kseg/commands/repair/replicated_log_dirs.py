@@ -13,7 +13,7 @@ from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.repair.several_replicas import ONE_COPY, MergeResult, check_settings, repair_replicas
 from kseg.errors import KsegError
 from kseg.findings import do_nothing
-from kseg.format.log_loader.log_dir_identity import several_clusters
+from kseg.format.log_loader.log_dir_start import several_clusters
 from kseg.format.storage import file_access
 from kseg.format.storage.atomic_write import check_absent
 from kseg.format.storage.file_access import Progress

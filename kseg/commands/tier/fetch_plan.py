@@ -12,8 +12,15 @@ from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
-from kseg.commands.tier.epoch_lineage import EpochStart, epochs_within, newest_lineage, ranges_in
-from kseg.commands.tier.remote_segments import LOG, RemoteSegment, remote_segments
+from kseg.commands.tier.remote_segments import (
+    LOG,
+    EpochStart,
+    RemoteSegment,
+    epochs_within,
+    newest_lineage,
+    ranges_in,
+    remote_segments,
+)
 from kseg.errors import UnreadableError, UsageError
 from kseg.format.record.columns import CRC_BAD
 from kseg.format.segment.segment_reader import SegmentReader

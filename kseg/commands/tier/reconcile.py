@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from kseg.commands.tier.epoch_lineage import NO_END, epochs_within, ranges_in
 from kseg.commands.tier.remote_metadata import (
     COPY_FINISHED,
     COPY_STARTED,
@@ -22,7 +21,7 @@ from kseg.commands.tier.remote_metadata import (
     read_cluster_metadata,
     read_local_logs,
 )
-from kseg.commands.tier.remote_segments import LOG, RemoteSegment, remote_segments
+from kseg.commands.tier.remote_segments import LOG, NO_END, RemoteSegment, epochs_within, ranges_in, remote_segments
 from kseg.errors import KsegError, UnreadableError
 from kseg.extras.tiered_view import read_manifest
 from kseg.findings import Finding

@@ -25,7 +25,7 @@ from kseg.format.log_loader.log_segment import DEFAULT_LIMITS, complete_swaps, d
 from kseg.format.log_loader.partition_files import Files
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.checkpoints import HARMLESS, checkpoint_offsets, walk_offset_checkpoint
-from kseg.format.sidefiles.indexed_ends import indexed_end
+from kseg.format.sidefiles.log_end import indexed_end
 from kseg.format.sidefiles.registry import belongs_to_partition
 from kseg.format.sidefiles.side_file_reading import positioned_entries_of
 from kseg.format.storage import local_files

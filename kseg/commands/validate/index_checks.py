@@ -24,8 +24,8 @@ from kseg.format.record.offset_evidence import LIMIT
 from kseg.format.segment.segment_reader import Window
 from kseg.format.sidefiles.index_columns import Columns
 from kseg.format.sidefiles.index_walks import IndexRun, offset_runs, time_runs
-from kseg.format.sidefiles.indexed_ends import has_zeros_at
 from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, StaleEntries, TimeEntry
+from kseg.format.sidefiles.log_end import has_zeros_at
 from kseg.format.sidefiles.side_file_reading import with_read_error
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.segment_files import SegmentFile

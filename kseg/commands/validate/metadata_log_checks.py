@@ -11,8 +11,7 @@ from kseg.format.internal_topics.cluster_image import ClusterImage
 from kseg.format.internal_topics.effective_state import state_files
 from kseg.format.internal_topics.metadata_replay import ReplayFault, replayed
 from kseg.format.log_loader.loaded_files import RefusedError
-from kseg.format.log_loader.log_dir_identity import owner_of, read_identity
-from kseg.format.log_loader.stray_folders import stray_folders
+from kseg.format.log_loader.log_dir_start import owner_of, read_identity, stray_folders
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import CLUSTER_METADATA, PARTITION_METADATA, base_offset_of, partition_of, snapshot_id
 from kseg.text import count_of

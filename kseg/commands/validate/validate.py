@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from kseg.commands.validate import file_stamps, index_checks
+from kseg.commands.validate import index_checks, result_store
 from kseg.errors import KsegError, NotASegmentError, UnreadableError, VanishedError
 from kseg.findings import Finding, do_nothing
 from kseg.format.checks.batch_checks import CheckState
@@ -53,17 +53,17 @@ def validate_segment(
     file = SegmentFile(file) if isinstance(file, str) else file
     if not file.listed:
         return _validate_once(file, settings, progress, watch)
-    before = file_stamps.stamps_of(file)
+    before = result_store.stamps_of(file)
     result = _validate_once(file, settings, progress, watch)
     for _ in range(MAX_RETRIES):
         if not result.suspicious:
             break
         # A truncation deletes later segments, and the file has become the newest; a roll adds one.
         active = is_newest(file.path)
-        if active == file.active and file_stamps.unchanged(file, before):
+        if active == file.active and result_store.unchanged(file, before):
             break
-        file = replace(file, indexes=file_stamps.indexes_of(file), active=active)
-        before = file_stamps.stamps_of(file)
+        file = replace(file, indexes=result_store.indexes_of(file), active=active)
+        before = result_store.stamps_of(file)
         result = _validate_once(file, settings, progress, watch)
     return result
 

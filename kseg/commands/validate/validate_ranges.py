@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from kseg.commands.validate import file_stamps
+from kseg.commands.validate import result_store
 from kseg.commands.validate.validate import SegmentWithIndexes, validate_segment, with_record_facts
 from kseg.errors import KsegError
 from kseg.findings import do_nothing
@@ -29,7 +29,7 @@ from kseg.format.checks.run_checks import (
     new_collector,
     run_checks,
 )
-from kseg.format.segment import outline, several_processes, split_points
+from kseg.format.segment import outline, several_processes
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.segment_files import SegmentFile, size_of
@@ -107,7 +107,7 @@ def _results(
     listed: list[SegmentFile], settings: Settings, jobs: int, progress: Progress, pool: Pool | None
 ) -> Iterator[FileResult]:
     sizes = [size_of(file) for file in listed]
-    if pool is None and (jobs == 1 or sum(size or 0 for size in sizes) < split_points.RANGE_SIZE // 8):
+    if pool is None and (jobs == 1 or sum(size or 0 for size in sizes) < several_processes.RANGE_SIZE // 8):
         for file in listed:  # for a few bytes, the module is not loaded
             yield validate_segment(file, settings, progress)
         return
@@ -118,11 +118,11 @@ def _results(
         # A pool with many submitted files is busy without ranges, and does not wait for the search of their starts.
         split = processes.ahead <= 4 * processes.jobs or len(listed) < 2 * processes.jobs
         left -= size or 0
-        stamps = file_stamps.stamps_of(file)
+        stamps = result_store.stamps_of(file)
         if size is None or file.framing or not split:
             starts = [0]
         else:
-            starts = split_points.range_starts(file.path, size, processes.jobs, left)
+            starts = several_processes.range_starts(file.path, size, processes.jobs, left)
         if len(starts) == 1:
             yield _Part(file, settings)
             return
@@ -135,7 +135,7 @@ def _results(
         plan,
         _work,
         lambda file, meter: validate_segment(file, settings, meter.progress, meter.watch),
-        2 * split_points.RANGE_SIZE,
+        2 * several_processes.RANGE_SIZE,
     )
     with several_processes.parts_of_files(listed, sizes, jobs, job, pool=pool) as by_file:
         for file, parts in by_file:
@@ -172,7 +172,7 @@ def _joined(
             return result
     else:
         joined = _joined_ranges(file, ranges, indexes, settings)
-        if joined and not (file.listed and joined.suspicious and not file_stamps.unchanged(file, ranges[0][0].stamps)):
+        if joined and not (file.listed and joined.suspicious and not result_store.unchanged(file, ranges[0][0].stamps)):
             return joined
     results.close()
     progress(-sum(result.result.summary.bytes for _, result in ranges))

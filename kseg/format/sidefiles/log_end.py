@@ -1,21 +1,27 @@
-"""Find the position up to which a growing segment can be read: the end of its last complete batch with a valid CRC.
+"""Find the end of a segment: the end of its last complete batch with a valid CRC, and the end that its indexes prove.
 
-The batch after it can be half written or damaged: the bytes written later show which. Indexes avoid reading from the
-segment's start.
+A growing segment can be read up to that batch. The one after it can be half written or damaged: the bytes written later show
+which. Indexes avoid reading from the segment's start. They can have entries for batches that the log has lost: a broker
+appends a batch before its index entries, and the cleaner writes new indexes.
 """
 
 from __future__ import annotations
 
+import os
+import struct
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from kseg.errors import NotASegmentError, VanishedError
+from kseg.errors import KsegError, NotASegmentError, VanishedError
 from kseg.format.record import columns
 from kseg.format.record.layout import INT64_MAX
-from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.segment.segment_reader import SegmentReader, batch_at, read_range
 from kseg.format.sidefiles import index_reader
+from kseg.format.sidefiles.index_reader import may_hold, offset_entries, time_entries
+from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, StaleEntries
 from kseg.format.storage.naming import base_offset_of
-from kseg.format.storage.source import open_range
+from kseg.format.storage.source import open_range, stored_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +79,69 @@ def _read_batches(path: str, size: int, mark: LogEnd, below: int, before: int, b
                 epoch = batches.partition_leader_epoch[row] if batches.magic[row] >= 2 else -1
                 mark = LogEnd(max(mark.offset, last + 1), end, epoch)
     return mark
+
+
+# Bytes that show whether zeros follow the last batch.
+_ZEROS = 64
+
+
+def indexed_end(path: str, base: int) -> int:
+    """Return the log end that the indexes of a segment prove, ``base`` for none. Raises UnreadableError.
+
+    In a log with bytes, entries prove an end if no batch is where they point. A time index has no positions: an offset
+    index, or zeros at the end of the log, must agree that the log has lost its end.
+    """
+    size = stored_size(path) or 0
+    offsets, times = offset_entries(path), time_entries(path)
+    if size:
+        offsets = _without_batch(path, size, offsets)
+        cut = bool(offsets) or has_zeros_at(path, max(0, size - _ZEROS), size)
+        times = times if cut and _is_trimmed(path, TIME_ENTRY, len(times)) else []
+    return max([base, *(entry.offset + 1 for entry in offsets), *(entry.offset + 1 for entry in times)])
+
+
+def _without_batch(path: str, size: int, entries: list[OffsetEntry]) -> list[OffsetEntry]:
+    """Return the last entry of an offset index if it fits the log, but no batch is where the entry points.
+
+    After a truncation a broker leaves stale entries in an index that is preallocated (``StaleEntries``), but no zeros where
+    these point. So of such an index only an entry counts that points to zeros.
+    """
+    trimmed = _is_trimmed(path, OFFSET_ENTRY, len(entries))
+    last = [entry for entry in entries if trimmed or entry.log_position < size][-1:]
+    if not last or batch_at(path, last[0].log_position, size) or not _fits_log(path, size, entries):
+        return []
+    return last if trimmed or has_zeros_at(path, last[0].log_position, size) else []
+
+
+def _fits_log(path: str, size: int, entries: Sequence[OffsetEntry]) -> bool:
+    """Return whether an offset index is of this log. Entries ever farther from its end are compared up to one that fits.
+
+    One that fits is needed if the log has bytes other than zeros where they point. Followers before 2025 wrote one entry
+    for a whole append, with its last offset, so the batch at an entry's position can end before its offset.
+    """
+    inside = [entry for entry in entries if entry.log_position < size]
+    back, lost = 1, True
+    while back <= len(inside):
+        entry = inside[-back]
+        if may_hold(path, size, entry):
+            return True
+        batches = batch_at(path, entry.log_position, size)
+        if batches is not None and batches.last_offset[0] >= entry.offset:
+            return False
+        lost = lost and has_zeros_at(path, entry.log_position, size)
+        back *= 2
+    return lost
+
+
+def _is_trimmed(path: str, layout: struct.Struct, count: int) -> bool:
+    """Return whether an index has only its ``count`` valid entries: it is not preallocated, and not damaged."""
+    index = os.path.splitext(path)[0] + (".index" if layout is OFFSET_ENTRY else ".timeindex")
+    return stored_size(index) == count * layout.size and not StaleEntries(index, path, layout, 0).is_preallocated()
+
+
+def has_zeros_at(path: str, position: int, size: int) -> bool:
+    """Return whether the first bytes from ``position`` on are zeros, in a file of ``size`` bytes that can be read."""
+    try:
+        return position < size and not any(read_range(path, position, min(size, position + _ZEROS)))
+    except (OSError, KsegError):
+        return False

@@ -34,7 +34,7 @@ from kseg.commands.convert.convert_ranges import BoundedFindings, Pair
 from kseg.commands.convert.converted_segment import Report, convert_segment
 from kseg.commands.convert.transcode import Conversion
 from kseg.commands.dump.dump_items import BatchItem, Item, RecordsItem
-from kseg.commands.dump.request import DumpRequest
+from kseg.commands.dump.dumped_rows import DumpRequest
 from kseg.errors import UsageError
 from kseg.findings import Finding, do_nothing, fail_on_read_error
 from kseg.format.internal_topics.decode import internal_topic
