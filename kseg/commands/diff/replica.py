@@ -16,7 +16,8 @@ from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.log_loader.loaded_files import LeaderEpochCache
 from kseg.format.record import columns, framing
 from kseg.format.record.columns import BatchColumns, RecordColumns
-from kseg.format.record.layout import CODEC_MASK, LOG_OVERHEAD
+from kseg.format.record.layout import LOG_OVERHEAD
+from kseg.format.record.offset_evidence import is_wrapper
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader, Window
@@ -144,7 +145,7 @@ class Replica:
     @property
     def is_message_set(self) -> bool:
         """Whether the current batch is a compressed message set of v0 or v1."""
-        return self.batches.magic[self.row] < 2 and bool(self.batches.attributes[self.row] & CODEC_MASK)
+        return is_wrapper(self.batches, self.row)
 
     @property
     def low(self) -> int:

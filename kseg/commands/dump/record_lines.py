@@ -24,6 +24,7 @@ from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.record.encoder import headers_end
 from kseg.format.record.framing import increment_sequence
 from kseg.format.record.layout import CODEC_MASK, CONTROL
+from kseg.format.record.offset_evidence import is_wrapper
 from kseg.format.segment import records_chunk
 from kseg.format.segment.records_chunk import timestamp_type
 from kseg.text import encoded, to_json
@@ -336,7 +337,7 @@ def text_lines(run: RecordsItem, kept: Sequence[int]) -> list[str]:
     chunk, batch = run.chunk, run.batch
     lists, data = chunk.lists, chunk.payload(run.row)
     if batch.control or batch.magic < 2 or run.topic or run.decoder:
-        wrapped = batch.magic < 2 and chunk.batches.attributes[run.row] & CODEC_MASK
+        wrapped = is_wrapper(chunk.batches, run.row)
         return [
             dump_log_lines.record_line(
                 chunk.record(i),

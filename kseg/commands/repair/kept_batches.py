@@ -55,6 +55,7 @@ from kseg.format.record.layout import (
     SIZE_AT,
     V1_TIMESTAMP_AT,
 )
+from kseg.format.record.offset_evidence import is_wrapper
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.atomic_write import sync, writing
@@ -220,7 +221,7 @@ class KeptBatches:
         if not tally.kept:
             tally.intact_start = not begin
         if begin > self._covered:
-            wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
+            wrapper = is_wrapper(batches, row)
             self._drop_batch(begin, batches.first_record_offset[row] if wrapper else batches.base_offset[row])
         data: Any = window.view[batches.at[row] : batches.at[row] + end - begin]
         if begin in self.repacked:
@@ -287,7 +288,7 @@ class KeptBatches:
         return repacked.data
 
     def _report_corrected(self, finding: Finding, batches: BatchColumns, row: int) -> None:
-        wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
+        wrapper = is_wrapper(batches, row)
         first = None if wrapper else batches.base_offset[row]
         begin, end = batches.position[row], batches.position[row] + batches.size[row]
         why = message(finding)

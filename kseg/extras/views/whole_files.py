@@ -27,6 +27,7 @@ from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.compress.codecs import codec_name
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK, DELETE_HORIZON, NO_TIMESTAMP
+from kseg.format.record.offset_evidence import is_wrapper
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.storage.process_pool import add_progress
 from kseg.format.storage.segment_files import SegmentFile
@@ -74,7 +75,7 @@ class _SummaryFacts:
         if batches.position[row] not in self.claimed:
             if not self.any:
                 self.any = True
-                self.first_offset = None if magic < 2 and attributes & CODEC_MASK else batches.base_offset[row]
+                self.first_offset = None if is_wrapper(batches, row) else batches.base_offset[row]
             self.last_offset = last if self.last_offset is None else max(last, self.last_offset)
         shown = [batches.max_timestamp[row]]
         if not (magic >= 2 and attributes & DELETE_HORIZON):

@@ -15,7 +15,8 @@ from typing import Any
 from kseg.errors import UsageError
 from kseg.extras.views.planned_transactions import SegmentEvents
 from kseg.format.record.columns import BatchColumns
-from kseg.format.record.layout import CODEC_MASK, LOG_APPEND_TIME, NO_TIMESTAMP
+from kseg.format.record.layout import LOG_APPEND_TIME, NO_TIMESTAMP
+from kseg.format.record.offset_evidence import is_wrapper
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage import local_files
@@ -94,7 +95,7 @@ class ZoneCollector:
 
     def _begin_batch(self, batches: BatchColumns, row: int) -> None:
         position, last = batches.position[row], batches.last_offset[row]
-        wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
+        wrapper = is_wrapper(batches, row)
         first = self._next_offset if wrapper else batches.base_offset[row]  # that of a wrapper is in its payload
         self.certain &= self._next_offset <= first <= last
         if not self.zones or position >= self.zones[-1][0] + ZONE_BYTES:

@@ -9,6 +9,7 @@ from kseg.findings import Finding, Report
 from kseg.format.compress import codecs
 from kseg.format.record import default_records, layout
 from kseg.format.record.columns import BatchColumns
+from kseg.format.record.offset_evidence import is_wrapper
 from kseg.text import count_of
 
 _QUIRKS = {
@@ -86,7 +87,7 @@ def report_faults(faults: list[tuple[str, int, int, Any]], batches: BatchColumns
         if rule == "wrapper-offset-mismatch" and row in broken:
             continue  # the messages at its end are missing, so the last inner offset is unknown
         codec = codecs.codec_name(batches.attributes[row] & layout.CODEC_MASK)
-        wrapper = batches.magic[row] < 2 and batches.attributes[row] & layout.CODEC_MASK
+        wrapper = is_wrapper(batches, row)
         if rule not in _HARMLESS:
             batches.intact[row] = 0
             if rule != "inner-crc-mismatch":

@@ -16,6 +16,7 @@ from kseg.format.record import columns
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME
 from kseg.format.record.memory import ByteClasses, Needle, records_with
+from kseg.format.record.offset_evidence import is_wrapper
 from kseg.format.segment.records_chunk import Chunk
 
 
@@ -250,7 +251,7 @@ class RowFilter:
         first = self.first_offset
         if first is not None and batches.last_offset[row] < first and batches.crc_state[row] != columns.CRC_BAD:
             return False
-        wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
+        wrapper = is_wrapper(batches, row)
         if self.end_offset is not None and not wrapper and batches.base_offset[row] >= self.end_offset:
             return False
         if self.since is not None and batches.max_timestamp[row] < self.since:

@@ -16,7 +16,7 @@ from functools import cached_property
 
 from kseg.errors import KsegError, UnreadableError
 from kseg.format.record.columns import BatchColumns
-from kseg.format.record.layout import CODEC_MASK
+from kseg.format.record.offset_evidence import is_wrapper
 from kseg.format.segment.segment_reader import SegmentReader, batch_at, read_range
 from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, TimeEntry
 from kseg.format.storage.naming import base_offset_of
@@ -124,7 +124,7 @@ def _begins_after(path: str, size: int, end_offset: int, entry: tuple[int, int],
     batches = _batch_of(path, size, OffsetEntry(*following))
     if batches is None or following <= entry or following[1] <= entry[1]:
         return False
-    wrapper = batches.magic[0] < 2 and batches.attributes[0] & CODEC_MASK
+    wrapper = is_wrapper(batches, 0)
     return may_hold(path, size, OffsetEntry(*entry)) if wrapper else bool(batches.base_offset[0] >= end_offset)
 
 
@@ -288,6 +288,6 @@ def _batch_of(path: str, size: int, entry: OffsetEntry) -> BatchColumns | None:
     batches = batch_at(path, entry.log_position, size)
     if batches is None:
         return None
-    wrapper = batches.magic[0] < 2 and batches.attributes[0] & CODEC_MASK
+    wrapper = is_wrapper(batches, 0)
     first = 0 if wrapper else batches.base_offset[0]  # only the last offset of a wrapper is known
     return batches if first <= entry.offset <= batches.last_offset[0] else None
