@@ -36,7 +36,7 @@ from kseg.format.storage.replica_folders import (
     partition_replicas,
     replicas_of_one,
 )
-from kseg.format.storage.segment_files import check_exists
+from kseg.format.storage.segment_files import SegmentFile, check_exists
 from kseg.format.storage.source import STDIN, is_metadata_log, local_size
 from kseg.format.writer.output_guards import folder_of_results
 from kseg.report.diff_keys_report import KeyDiffTotal
@@ -161,6 +161,7 @@ def _diff_replicas(a: str, b: str, asked: DiffOptions, export: ExportPlace | Non
 
     notes = FindingNotes(each=asked.verbose)
     left, right = Replica(a, notes), Replica(b, notes)
+    notes.weigh([*left.files, *right.files])
     sizes = [local_size(file.path) for file in (*left.files, *right.files)]
     known = None if None in sizes else sum(size or 0 for size in sizes)
     with destination(asked.output) as out, progress_bar(known) as progress:
@@ -190,8 +191,10 @@ def _diff_metadata(paths: Sequence[str], asked: DiffOptions) -> int:
 def _diff_several(
     log_dirs: list[str], partitions: Sequence[PartitionReplicas], asked: DiffOptions, export: ExportPlace | None = None
 ) -> int:
-    size = sum(_size(_compared(one)) for one in partitions)
+    files = _files(folder for one in partitions for folder in _compared(one))
+    size = _size(files)
     notes, total = FindingNotes(each=asked.verbose), LogDirDiffTotal(log_dirs)
+    notes.weigh(files)
     different = False
     exported: list[ExportedRecords] = []
 
@@ -237,11 +240,17 @@ def _compared(replicas: PartitionReplicas) -> list[str]:
     return [folder for other in others for folder in (first, other)]
 
 
-def _size(paths: Iterable[str]) -> int:
-    """Return the bytes of segments, 0 if a folder cannot be listed."""
-    with suppress(KsegError):
-        return sum(local_size(file.path) or 0 for path in paths for file in files_of(path))
-    return 0
+def _files(paths: Iterable[str]) -> list[SegmentFile]:
+    """Return the segments that will be read, without those of folders that cannot be listed."""
+    found: list[SegmentFile] = []
+    for path in paths:
+        with suppress(KsegError):
+            found += files_of(path)
+    return found
+
+
+def _size(files: Iterable[SegmentFile]) -> int:
+    return sum(local_size(file.path) or 0 for file in files)
 
 
 def diff_by_key(paths: tuple[str, ...], asked: DiffOptions, *, log_dirs: bool) -> int:
@@ -253,6 +262,8 @@ def diff_by_key(paths: tuple[str, ...], asked: DiffOptions, *, log_dirs: bool) -
             raise UsageError(f"{path}: --by-key reads local files only")
     pairs, missing = _pairs(paths) if log_dirs else ([(paths[0], paths[1])], [])
     notes, total = FindingNotes(each=asked.verbose), KeyDiffTotal()
+    files = _files(path for pair in pairs for path in pair)
+    notes.weigh(files)
     failed = False
 
     def noted(found: Iterable[KeyComparison]) -> Iterator[KeyComparison]:
@@ -265,7 +276,7 @@ def diff_by_key(paths: tuple[str, ...], asked: DiffOptions, *, log_dirs: bool) -
             else:
                 yield one
 
-    size = sum(map(_size, pairs))
+    size = _size(files)
     with (
         destination(asked.output) as out,
         progress_bar(size) as progress,

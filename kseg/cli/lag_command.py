@@ -34,7 +34,7 @@ from kseg.format.internal_topics.effective_state import Moment
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.storage.naming import is_url
-from kseg.format.storage.segment_files import check_exists, find_segments, is_folder, once_each
+from kseg.format.storage.segment_files import SegmentFile, check_exists, find_segments, is_folder, once_each
 from kseg.format.storage.source import local_size
 from kseg.report.formats import LAG, LAG_HISTORY, destination, write
 from kseg.report.lag_history_report import answer
@@ -92,8 +92,9 @@ def lag(asked: LagOptions) -> int:
     if not replicas:
         raise UsageError(f"no partition of {CONSUMER_OFFSETS} found: give the log directories of all brokers")
     if asked.history is not None:
-        return show_history(asked, asked.history, found, replicas)
+        return _HistoryRun(asked, asked.history, files, found).show(replicas)
     notes, total = FindingNotes(each=asked.verbose), LagTotal()
+    notes.weigh(files)
     failed = False
     for file in files:
         if is_folder(file.path):
@@ -172,30 +173,32 @@ def _note_left_out(total: LagTotal, notes: FindingNotes) -> None:
         note(f"{CONSUMER_OFFSETS} is damaged: where the last commit is lost, an earlier one is written")
 
 
-def show_history(asked: LagOptions, group: str, found: LogDirs, replicas: list[PartitionReplica]) -> int:
-    """Write the history of a group; return the exit code. ``replicas`` are the partitions of ``__consumer_offsets``."""
-    run = _HistoryRun(asked, group, found)
-    with destination(asked.output) as out:
-        events = run.read_events(replicas)
-        if events is None:
-            raise UsageError(
-                f"group {group}: nothing found in {count_of(len(replicas), 'partition')} of {CONSUMER_OFFSETS}"
-            )
-        history = run.read_logs(events)
-        write(LAG_HISTORY, asked.format, out, history, detail=asked.detail, columns=asked.columns, run=this_run)
-    note_output(asked.output, answer(history)[0])
-    return run.exit_code(history)
-
-
 class _HistoryRun:
-    def __init__(self, asked: LagOptions, group: str, found: LogDirs) -> None:
+    """Shows the history of a group, from the ``files`` of all log directories."""
+
+    def __init__(self, asked: LagOptions, group: str, files: list[SegmentFile], found: LogDirs) -> None:
         self._asked = asked
         self._group = group
         self._found = found
         self._notes = FindingNotes(each=asked.verbose)
+        self._notes.weigh(files)
         self._failed = False
 
-    def read_events(self, replicas: list[PartitionReplica]) -> GroupEvents | None:
+    def show(self, replicas: list[PartitionReplica]) -> int:
+        """Write the history; return the exit code. ``replicas`` are the partitions of ``__consumer_offsets``."""
+        asked = self._asked
+        with destination(asked.output) as out:
+            events = self._read_events(replicas)
+            if events is None:
+                raise UsageError(
+                    f"group {self._group}: nothing found in {count_of(len(replicas), 'partition')} of {CONSUMER_OFFSETS}"
+                )
+            history = self._read_logs(events)
+            write(LAG_HISTORY, asked.format, out, history, detail=asked.detail, columns=asked.columns, run=this_run)
+        note_output(asked.output, answer(history)[0])
+        return self._exit_code(history)
+
+    def _read_events(self, replicas: list[PartitionReplica]) -> GroupEvents | None:
         """Return what the group wrote, None if nothing was found."""
         events = self._newest(CONSUMER_OFFSETS, replicas, {})
         if events is not None and events.protocol != "share":
@@ -226,7 +229,7 @@ class _HistoryRun:
                 note_after(f"{events.folder}: left out, because Kafka 4.3 does not know their type: {what}")
         return max(found, key=lambda one: max(line.last_time for line in one.timelines()), default=None)
 
-    def read_logs(self, events: GroupEvents) -> GroupHistory:
+    def _read_logs(self, events: GroupEvents) -> GroupHistory:
         """Return the history with the logs of the group's partitions."""
         asked, found = self._asked, self._found
         since, until, now = asked.since or 0, INT64_MAX if asked.until is None else asked.until, now_ms()
@@ -249,7 +252,7 @@ class _HistoryRun:
                 self._failed = bool(fail_after(one.unread))
         return results
 
-    def exit_code(self, history: GroupHistory) -> int:
+    def _exit_code(self, history: GroupHistory) -> int:
         """Print which logs are missing, and return the exit code."""
         missing = [one for one in history.partitions if one.status == "missing-partition"]
         if missing:

@@ -65,15 +65,23 @@ class FindingNotes:
         self.rules: set[str] = set()
         self._places: Counter[str] = Counter()
         self._printed: Counter[tuple[str, str]] = Counter()
+        self._files: dict[str, SegmentFile] = {}
         if context := click.get_current_context(silent=True):
             context.call_on_close(self._end)
 
+    def weigh(self, files: Iterable[SegmentFile]) -> None:
+        """Weigh the findings of these files as ``kseg validate`` does: a broker may be writing the end of an active one."""
+        self._files |= {file.path: file for file in files}
+
     def __call__(self, path: str, finding: Finding) -> None:
-        if not is_noted(finding, self.policy):
+        policy = self.policy
+        if policy is None and path in self._files:
+            policy = run_checks.policy_for(self._files[path], Settings())
+        if not is_noted(finding, policy):
             return
         rule = RULES[finding.rule]
         self.rules.add(rule.name)
-        severity = self.policy.severity(rule) if self.policy else rule.severity
+        severity = policy.severity(rule) if policy else rule.severity
         self.errors += severity >= Severity.ERROR
         self._places[path] += 1
         if not (self._each or self._at_once or len(self._lines) < _MOST_LINES):

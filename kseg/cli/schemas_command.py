@@ -56,6 +56,7 @@ def schemas(asked: SchemasOptions) -> int:
     common.check_outputs()
     notes = FindingNotes()
     files = once_each(file for path in asked.used_by for file in find_segments(path))
+    notes.weigh([*files, *(file for path in asked.paths for file in find_segments(path))])
     state = RegistryState()
     records = applied_records(asked.paths, state, lambda path: _report(notes, path))
     if asked.export_records:

@@ -54,6 +54,7 @@ def transactions(asked: TransactionsOptions) -> int:
         except KsegError as error:
             failed = bool(fail_after(str(error)))
     files = once_each(files)
+    notes.weigh(files)
 
     def unread(why: KsegError) -> None:
         nonlocal failed

@@ -86,8 +86,8 @@ def summary_text(summary: Summary) -> str:
     if summary.side_files:
         files.append(count_of(summary.side_files, "side file"))
     if summary.unread:
-        nothing = f"nothing to read in {count_of(summary.unread, 'path')}"
-        files[0] += f" ({f'{summary.unread:,} unreadable' if summary.files + summary.side_files else nothing})"
+        nothing = f"nothing read in {count_of(summary.unread, 'path')}"
+        files[-1] += f" ({f'{summary.unread:,} unreadable' if summary.files + summary.side_files else nothing})"
     records = "records not counted" if summary.shallow else count_of(summary.records, "record")
     content = (count_of(summary.batches, "batch"), records, count_of(summary.bytes, "byte"))
     found = (

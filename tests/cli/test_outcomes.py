@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import DAMAGED, PLAIN, kseg
+from tests.support.cli import DAMAGED, PLAIN, ROOT, SEGMENTS, kseg
 from tests.support.interrupted import write_log
 from tests.support.repairing import FIRST
 
@@ -297,7 +297,7 @@ def test_nothing_on_standard_input_is_not_sound(command: str, name: str) -> None
     done = kseg(*command.split(), "-", stdin=NOTHING[name])
     assert (done.returncode, "nothing was read" in done.stderr) == (2, True), done.stderr
     if command == "validate":
-        assert done.stdout.startswith("undetermined: 0 files (nothing to read in 1 path)")
+        assert done.stdout.startswith("undetermined: 0 files (nothing read in 1 path)")
 
 
 @pytest.mark.slow
@@ -350,3 +350,35 @@ def test_a_partition_without_its_segments_is_no_success(verb: str, tmp_path: Pat
     log_dir.mkdir()
     (log_dir / "recovery-point-offset-checkpoint").write_text("0\n0\n")
     assert kseg(verb, log_dir).returncode == 0
+
+
+#: Commands whose exit code tells of damage -> the partition that they read, under the name that they know.
+TRANSACTIONS = SEGMENTS / "4.3.0-v2-none-transactions"
+READERS = {
+    "validate": (TRANSACTIONS, "orders-0"),
+    "dump --deep": (TRANSACTIONS, "orders-0"),
+    "stats": (TRANSACTIONS, "orders-0"),
+    "transactions": (SEGMENTS / "4.3.0-v2-none", "orders-0"),
+    "lag": (SEGMENTS / "4.3.0-v2-none-consumer-offsets", "__consumer_offsets-0"),
+    "lag --history kseg-consumer": (SEGMENTS / "4.3.0-v2-none-consumer-offsets", "__consumer_offsets-0"),
+    "schemas": (ROOT / "fixtures" / "serialized" / "_schemas-0", "_schemas-0"),
+    "diff --by-key {folder}": (TRANSACTIONS, "orders-0"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", READERS)
+def test_a_batch_that_a_broker_may_be_writing_is_not_damage(command: str, tmp_path: Path) -> None:
+    """A nightly job on a running broker stays green; in a segment that has a next one the same bytes are damage."""
+    source, name = READERS[command]
+    folder = Path(shutil.copytree(source, tmp_path / name))
+    arguments = command.format(folder=source).split()
+    log = max(folder.glob("*.log"))
+    content = log.read_bytes()
+    assert kseg(*arguments, folder).returncode == 0
+    log.write_bytes(content + content[:70])
+    done = kseg(*arguments, folder)
+    assert done.returncode == 0, done.stderr
+    assert "truncated-tail" in done.stdout + done.stderr
+    (folder / "00000000000000100000.log").touch()
+    assert kseg(*arguments, folder).returncode == 1
