@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +28,9 @@ from kseg.format.segment.framed_files import FRAMINGS
 from kseg.format.segment.records_chunk import Header, Record
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.sidefiles.registry import find_files, recognise
-from kseg.format.storage.segment_files import SegmentFile, is_folder
-from kseg.format.storage.source import open_source
+from kseg.format.storage.naming import is_url
+from kseg.format.storage.segment_files import SegmentFile, check_exists, is_folder
+from kseg.format.storage.source import STDIN, open_source
 from kseg.report import arrow_table
 from kseg.report.arrow_table import pa
 from kseg.results import FileResult, Settings, Summary
@@ -78,6 +79,8 @@ def validate(path: str | os.PathLike[str], *, settings: Settings | None = None, 
     """
     name = os.fspath(path)
     settings = settings or Settings()
+    if name != STDIN and not is_url(name):
+        check_exists(name)
     folder = is_folder(name)
     files = list(find_files(name, do_nothing))
     found = validate_files(files, settings, jobs)
@@ -157,8 +160,7 @@ class Schemas:
 
         Raises UsageError for another ``side``, and if a library is missing.
         """
-        if side not in self._decoders:
-            raise UsageError(unknown_name("side", side, self._decoders))
+        check_name("side", side, self._decoders)
         if data is None:
             return NOT_DECODED
         return self._decoders[side].decode(topic, data, [(one.key, one.value) for one in headers])
@@ -177,7 +179,7 @@ def scan(
     path: Path | Sequence[Path],
     view: str = "records",
     *,
-    columns: Sequence[str] = (),
+    columns: str | Sequence[str] = (),
     text: bool = False,
     offsets: str | tuple[int | None, int | None] | None = None,
     since: Time | None = None,
@@ -220,18 +222,15 @@ def scan(
 
     Raises UsageError for wrong arguments or if pyarrow is not installed, and UnreadableError for a missing path.
     """
-    if view not in view_table.VIEWS:
-        raise UsageError(unknown_name("view", view, view_table.VIEWS))
-    if isolation not in ISOLATIONS:
-        raise UsageError(unknown_name("isolation", isolation, ISOLATIONS))
+    check_name("view", view, view_table.VIEWS)
+    check_name("isolation", isolation, ISOLATIONS)
     first, end = offset_range(offsets)
     paths = tuple(paths_of(path))
     decoding = decode_settings(schemas, key_as, value_as)
     decoder = None
     if decoding is not None:  # raises UsageError for names and sources that are wrong
         decoding, decoder = record_decoder.typed_decoder(decoding, lambda: planning.topics_in(paths))
-    names = [columns] if isinstance(columns, str) else columns
-    wanted = view_table.columns_of(view, names, contents=decoding.columns if decoding else ())
+    wanted = view_table.columns_of(view, texts(columns), contents=decoding.columns if decoding else ())
     asked = planning.Request(
         paths,
         view,
@@ -262,6 +261,17 @@ def raise_unreadable(line: str) -> None:
 def paths_of(path: Path | Sequence[Path]) -> list[str]:
     """Return one path or several as texts."""
     return [os.fspath(one) for one in ([path] if isinstance(path, (str, os.PathLike)) else path)]
+
+
+def texts(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Return one text or several as a tuple: a single name is not the names of its letters."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def check_name(what: str, given: str, known: Iterable[str]) -> None:
+    """Raise UsageError if the value of an argument is none of the known ones."""
+    if given not in known:
+        raise UsageError(unknown_name(what, given, known))
 
 
 def decode_settings(
@@ -300,8 +310,7 @@ def framed_rows(
     ``requests`` is the file with the requests that the responses in ``path`` answer. Raises UsageError for an unknown
     framing, UnreadableError and NotASegmentError.
     """
-    if framing not in FRAMINGS:
-        raise UsageError(unknown_name("framing", framing, FRAMINGS))
+    check_name("framing", framing, FRAMINGS)
     requested = None if requests is None else os.fspath(requests)
     file = SegmentFile(os.fspath(path), framing=framing, requests=requested)
     return framed_dump.framed_rows(file, report, deep=True, verify_crc=verify_crc)

@@ -24,7 +24,7 @@ from kseg.findings import READ_ERROR, Finding, do_nothing, unreadable
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS
 from kseg.format.internal_topics.effective_state import Moment
 from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
-from kseg.format.record.layout import READ_COMMITTED, READ_UNCOMMITTED
+from kseg.format.record.layout import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED
 from kseg.format.segment.records_chunk import Record
 from kseg.format.segment.row_filter import HasHeader, KeyIsOneOf, RecordCondition, RowFilter
 from kseg.format.sidefiles.transaction_states import TransactionLogs
@@ -32,7 +32,7 @@ from kseg.format.storage.naming import is_url
 from kseg.format.storage.replica_folders import is_log_dir, partition_replicas, replicas_of_one
 from kseg.format.storage.segment_files import SegmentFile, check_exists, find_segments, once_each
 from kseg.format.storage.source import STDIN, topic_partition
-from kseg.library import Path, Schemas, decode_settings, offset_range, paths_of, raise_unreadable
+from kseg.library import Path, Schemas, check_name, decode_settings, offset_range, paths_of, raise_unreadable, texts
 from kseg.results import Settings
 from kseg.text import Time, epoch_time, stored_bytes
 
@@ -52,8 +52,8 @@ def grep(
     ignore_case: bool = False,
     whole: bool = False,
     invert: bool = False,
-    fields: Sequence[str] = (),
-    json_paths: Sequence[str] = (),
+    fields: str | Sequence[str] = (),
+    json_paths: str | Sequence[str] = (),
     key: bytes | str | None = None,
     headers: Mapping[str, str | bytes] | None = None,
     where: str | None = None,
@@ -85,6 +85,12 @@ def grep(
 
     Raises UsageError for wrong arguments and UnreadableError for a missing path.
     """
+    fields, json_paths = texts(fields), texts(json_paths)
+    for field in fields:
+        check_name("field", field, FIELDS)
+    check_name("isolation", isolation, ISOLATIONS)
+    if limit is not None and limit < 0:
+        raise UsageError(f"limit {limit}: expected 0 or more")
     decoding = decode_settings(schemas, key_as, value_as)
     own: list[RecordCondition] = [KeyIsOneOf((_bytes(key),))] if key is not None else []
     own += (HasHeader(_bytes(name), _bytes(value)) for name, value in (headers or {}).items())
@@ -102,7 +108,7 @@ def grep(
         ignore_case,
         whole,
         invert,
-        tuple(fields) or (("value",) if json_paths else FIELDS),
+        fields or (("value",) if json_paths else FIELDS),
         tuple(map(parse_json_path, json_paths)),
         limits.conditions,
     )
@@ -140,7 +146,7 @@ def _found(
 def lag(
     path: Path | Sequence[Path],
     *,
-    groups: Collection[str] = (),
+    groups: str | Collection[str] = (),
     at: Time | None = None,
     report: ReportFinding = do_nothing,
     unread: ReportUnread | None = None,
@@ -158,6 +164,7 @@ def lag(
     for one in paths_of(path):
         if is_url(one):
             raise UsageError(f"{one}: lag reads local log directories only: give a folder")
+    groups = texts(groups)
     found, tell = LogDirs(_files(path)), unread or raise_unreadable
     moment = None if at is None else Moment(timestamp=epoch_time("at", at))
     commits = []
@@ -236,6 +243,8 @@ def diff(a: Path, b: Path, *others: Path, deep: bool = True, limit: int = 100) -
     one of two replicas cannot be read; of log directories, such a pair has the verdict ``unread``.
     """
     paths = [os.fspath(one) for one in (a, b, *others)]
+    for one in paths:
+        check_exists(one)
     log_dirs = [one for one in paths if is_log_dir(one)]
     if len(log_dirs) == len(paths):
         partitions = partition_replicas(paths)
@@ -261,11 +270,13 @@ def recovery(
         clean: whether the last shutdown was clean, None if the log directory decides it.
         unread: as in ``kseg.scan``.
 
-    Raises UsageError for URLs.
+    Raises UsageError for URLs, and UnreadableError for a missing path.
     """
     paths = paths_of(path)
-    for one in filter(is_url, paths):
-        raise UsageError(f"{one}: recovery reads local log directories only: give a folder")
+    for one in paths:
+        if is_url(one):
+            raise UsageError(f"{one}: recovery reads local log directories only: give a folder")
+        check_exists(one)
     return recovery_plans.plans_of(paths, recovery_plans.RecoveryRequest(clean), unread or raise_unreadable)
 
 

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import BinaryIO
+from typing import IO
 from weakref import WeakSet
 
 from kseg.commands.dump.dump_items import BatchItem, RecordsItem, SegmentItem
@@ -19,8 +19,8 @@ from kseg.format.segment.records_chunk import Chunk, Record, RecordBatch
 from kseg.format.segment.row_filter import KeyIsOneOf, RowFilter
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.sidefiles.transaction_states import TransactionLogs
-from kseg.format.storage.naming import base_offset_of, end_offsets, is_snapshot
-from kseg.format.storage.segment_files import find_segments
+from kseg.format.storage.naming import base_offset_of, end_offsets, is_snapshot, is_url
+from kseg.format.storage.segment_files import check_exists, find_segments
 from kseg.format.storage.source import Source, local_size, open_range, open_source, topic_partition
 from kseg.report import parquet
 from kseg.report.arrow_table import pa
@@ -113,7 +113,7 @@ class Segment(Log):
 
     def __init__(
         self,
-        path: str | BinaryIO,
+        path: str | IO[bytes],
         options: _ReadOptions,
         *,
         listed: bool = False,
@@ -243,7 +243,7 @@ def _limits(
 
 
 def open_segment(
-    path: str | os.PathLike[str] | BinaryIO,
+    path: str | os.PathLike[str] | IO[bytes],
     *,
     report: Report = do_nothing,
     verify_crc: bool = True,
@@ -292,6 +292,8 @@ def open_log_dir(
     """
     options = _ReadOptions(report, verify_crc, decompression_limit)
     name = os.fspath(path)
+    if not is_url(name):
+        check_exists(name)
     folders: dict[str, list[str]] = {}
     for file in find_segments(name):
         if not is_snapshot(file.path):

@@ -10,7 +10,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from json import encoder as json_encoder
 from json.encoder import JSONEncoder, encode_basestring
 from typing import TYPE_CHECKING, Any
@@ -316,16 +316,19 @@ def parse_time_or_word(text: str) -> int:
     return parse_time(text, time.time_ns() // 1_000_000)
 
 
-#: A time in the library: epoch milliseconds, a datetime (UTC without a zone), or a text for ``parse_time_or_word``.
-Time = int | str | datetime
+#: A time in the library: epoch milliseconds, a datetime (UTC without a zone), a date, or a text for ``parse_time_or_word``.
+Time = int | str | date
 
 
 def epoch_time(name: str, given: Time | None) -> int | None:
     """Return the epoch milliseconds of a time. ``name`` is that of the argument. Raises UsageError."""
     if given is None or isinstance(given, int):
         return given
+    text = given.isoformat() if isinstance(given, date) else given
+    if not isinstance(text, str):
+        raise UsageError(f"{name}: expected epoch milliseconds as an int, a datetime or a text, not {given!r}")
     try:
-        return parse_time_or_word(given.isoformat() if isinstance(given, datetime) else given)
+        return parse_time_or_word(text)
     except ValueError as error:
         raise UsageError(f"{name}: {error}") from None
 

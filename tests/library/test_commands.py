@@ -92,7 +92,13 @@ def test_grep_finds_what_kafka_wrote(tmp_path: Path) -> None:
         row["offset"] for row in rows("grep", "--json-path", "$.user=user-0", "--offsets", "10:100", ROLLED)
     ]
     assert of_user
-    for wrong in ({"offsets": "x"}, {"json_paths": ["x"]}, {"key_as": "x"}, {"since": "x"}):
+    found = list(kseg.grep(ROLLED, "e", fields=["value"]))
+    assert found == list(kseg.grep(ROLLED, "e", fields="value"))  # one name is not the names of its letters
+    wrongs: list[dict[str, Any]] = [
+        {"isolation": "read-committed"}, {"fields": ["values"]}, {"json_paths": ["x"]}, {"key_as": "x"}, {"offsets": "x"},
+        {"since": "x"}, {"until": 1.7e9}, {"limit": -1},
+    ]  # fmt: skip
+    for wrong in wrongs:
         with pytest.raises(kseg.UsageError):
             kseg.grep(ROLLED, **wrong)
     with pytest.raises(kseg.UsageError, match="not a regular expression"):
@@ -138,6 +144,8 @@ def test_lag(tmp_path: Path) -> None:
         ("h", 1, 8, "ok"),
     ]
     assert [one.commit.group for one in kseg.lag(tmp_path, groups=["h"])] == ["h"]
+    assert not list(kseg.lag(tmp_path, groups="h, not h"))  # one name is not a text with names
+    assert [one.commit.group for one in kseg.lag(tmp_path, groups="h")] == ["h"]
     with pytest.raises(kseg.UsageError, match="local log directories only"):
         kseg.lag("s3://bucket/logs")
 

@@ -7,6 +7,8 @@ import shutil
 import struct
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -164,10 +166,35 @@ def test_a_file_can_be_read_again_and_a_stream_cannot() -> None:
             list(segment.records())
 
 
+def test_a_stream_without_a_name_is_read_like_another() -> None:
+    """The name of a pipe is its descriptor, and that of a temporary file can be None: neither is a path."""
+    path = logs(SEVERAL)[0]
+    wanted = [record.offset for record in kseg.open_segment(path).records()]
+    with subprocess.Popen(["cat", path], stdout=subprocess.PIPE) as running, tempfile.SpooledTemporaryFile() as file:
+        file.write(path.read_bytes())
+        file.seek(0)
+        assert running.stdout
+        for stream in (running.stdout, file):
+            with kseg.open_segment(stream) as segment:
+                assert (segment.name, [record.offset for record in segment.records()]) == ("<stream>", wanted)
+
+
 def test_errors_are_exceptions_of_kseg(tmp_path: Path) -> None:
-    """A caller handles KsegError; damage does not raise."""
-    with pytest.raises(kseg.UnreadableError):
-        kseg.open_segment(tmp_path / "missing.log")
+    """A caller handles KsegError; damage does not raise. What does not exist can be told from what cannot be read."""
+    functions: tuple[Callable[[Path], object], ...] = (
+        kseg.open_segment, kseg.open_partition, kseg.open_log_dir, kseg.validate, kseg.scan, kseg.grep, kseg.lag,
+        kseg.transactions, kseg.stats, kseg.recovery, lambda path: kseg.diff(path, SEVERAL),
+    )  # fmt: skip
+    for function in functions:
+        with pytest.raises(kseg.VanishedError):
+            function(tmp_path / "missing.log")
+    with pytest.raises(kseg.UsageError):
+        kseg.Settings(max_message_bytes=-1)
+    with pytest.raises(kseg.UsageError):
+        kseg.Settings(timestamp_after_max_ms=-1)
+    for rate in (0, -1, 1e-9, float("nan")):
+        with pytest.raises(kseg.UsageError), kseg.file_access(max_rate=rate):
+            pass
     with pytest.raises(kseg.UnreadableError, match="no segment found"):
         kseg.open_log_dir(tmp_path)
     (tmp_path / "text.txt").write_bytes(b"some words " * 100)

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
 
+from kseg.errors import UsageError
+
 #: Called with the bytes read since the last call.
 Progress = Callable[[int], None]
 
@@ -85,7 +87,11 @@ def file_access(
     with a line about files that are skipped because they are FIFOs, sockets or devices, and about parts of objects that
     cannot be decoded. ``keys`` are paths of private keys (PEM) for encrypted objects in tiered storage. None and () keep the
     current value.
+
+    Raises UsageError for a rate below 1.
     """
+    if max_rate is not None and not max_rate >= 1:
+        raise UsageError(f"max_rate {max_rate}: expected bytes per second, 1 or more")
     before = current()
     here = FileAccess(
         before.limit if max_rate is None else RateLimit(max_rate), warn or before.warn, keys or before.keys

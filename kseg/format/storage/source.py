@@ -12,7 +12,7 @@ import stat
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from kseg.errors import UnreadableError, VanishedError
 from kseg.format.compress import gzip_streams
@@ -214,14 +214,16 @@ class _Pieces:
         return count
 
 
-def open_source(path: str | os.PathLike[str] | BinaryIO, *, listed: bool = False) -> Source:
+def open_source(path: str | os.PathLike[str] | IO[bytes], *, listed: bool = False) -> Source:
     """Open a local path, ``-`` (standard input), an fsspec URL, or a binary file object for reading.
 
     ``listed``: the path was found in a folder or derived from another one. It must then be a regular file; a named path
     can also be a pipe or another special file with an end (``local_files.open_file``). Raises UnreadableError.
     """
     if not isinstance(path, (str, os.PathLike)):
-        return Source(getattr(path, "name", "<stream>"), path, None)
+        # A pipe or a temporary file without a name has a descriptor there, or None.
+        name = getattr(path, "name", None)
+        return Source(name if isinstance(name, str) else "<stream>", path, None)
     source = _open(os.fspath(path), listed=listed)
     source._needs_bytes = not listed and base_offset_of(source.name) is None and not is_snapshot(source.name)
     return source
