@@ -244,19 +244,22 @@ def test_a_signal_that_compiled_code_hides_is_no_internal_error(monkeypatch: pyt
     assert (done.exit_code, done.stderr) == (130, "kseg: interrupted\n")
 
 
+@pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("error", [UsageError("exists"), interrupts.Interrupted(signal.SIGTERM)], ids=["full", "ended"])
-def test_the_message_says_which_partitions_are_complete(tmp_path: Path, error: BaseException) -> None:
-    """The partitions before the failed one stay: the message must not say that nothing was written."""
+def test_the_message_says_which_partitions_are_complete(tmp_path: Path, error: BaseException, named: bool) -> None:
+    """Partitions that have their names stay, also that of a signal right after it: the message must not say else."""
     source, target = tmp_path / "data", tmp_path / "out"
     for name in ("a-0", "b-0", "c-0"):
         (source / name).mkdir(parents=True)
         (source / name / FIRST).write_bytes(b"")
 
     def work(_: PartitionFolder, folder: Path) -> None:
-        if folder.name == "c-0":
+        if folder.name == "b-0" and not named:
             raise error
         folder.mkdir()
+        if folder.name == "b-0":
+            raise error
 
-    with pytest.raises(type(error), match=f"; {target} has 2 of 3 partitions, complete$"):
+    with pytest.raises(type(error), match=f"; {target} has {1 + named} of 3 partitions, complete$"):
         each_partition(PartitionFolder(source), target, work)
-    assert sorted(path.name for path in target.iterdir()) == ["a-0", "b-0"]
+    assert sorted(path.name for path in target.iterdir()) == ["a-0", "b-0"][: 1 + named]

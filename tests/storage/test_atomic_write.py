@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from kseg.cli.main import main
 from kseg.errors import KsegError, UsageError
-from kseg.format.storage.atomic_write import hidden_prefix, publish, whole_file, whole_folder
+from kseg.format.storage.atomic_write import hidden_prefix, publish, whole_file, whole_files, whole_folder
 from kseg.format.writer.records_builder import PlainRecord, build_message
 
 
@@ -200,6 +200,16 @@ def test_a_log_directory_with_the_longest_topic_names(command: list[str], tmp_pa
     done = CliRunner().invoke(main, [*command, str(source), str(target)])
     assert done.exit_code == 0, done.output
     assert sorted(path.name for path in target.iterdir()) == names
+
+
+def test_a_disk_that_is_full_at_a_small_file_is_named_too(tmp_path: Path) -> None:
+    """Whatever is written into the new folder: the line says of which target nothing was written."""
+    for whole, name in ((whole_folder, "t-0"), (whole_files, "x.log")):
+        target = tmp_path / name
+        match = rf"^{target}: No space left on device; nothing was written there$"
+        with pytest.raises(KsegError, match=match), whole(target, replace=False):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_partition_that_cannot_be_written_leaves_the_others(tmp_path: Path) -> None:

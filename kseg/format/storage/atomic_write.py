@@ -86,6 +86,8 @@ def writing(target: Path) -> Iterator[None]:
     """Turn an OSError (full disk, quota, failing disk) into a KsegError that names the target."""
     try:
         yield
+    except BrokenPipeError:
+        raise  # of a reader of the output, such as head
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not target.parent.is_dir():
             raise KsegError(f"{target}: the folder {target.parent} does not exist: create it first") from error
@@ -165,7 +167,8 @@ def _staging_folder(target: Path, shown: Path) -> Iterator[Path]:
     """Yield a scratch folder. Errors name ``shown`` in its place, because it is unknown to the user and is removed."""
     with scratch_folder(target) as folder:
         try:
-            yield folder
+            with writing(target):
+                yield folder
         except KsegError as error:
             error.args = (str(error).replace(str(folder), str(shown)),)
             raise

@@ -174,7 +174,9 @@ def each_partition(
                 if isinstance(error, KsegError) and not isinstance(error, UsageError):
                     failed.append(str(error))
                     continue
-                whole = done - sum(not (target / one).is_dir() for one in list(partitions)[:done]) if write else 0
+                # A signal can come after the folder of this partition got its name; with force it may have been there before.
+                begun = list(partitions)[: done + (not force)] if write else []
+                whole = sum((target / one).is_dir() for one in begun)
                 if whole:  # they are not removed: an hour's work can be in them
                     error.args = (
                         f"{error}; {target} has {whole:,} of {count_of(len(partitions), 'partition')}, complete",
