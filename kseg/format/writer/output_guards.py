@@ -174,7 +174,7 @@ def each_partition(
                 if isinstance(error, KsegError) and not isinstance(error, UsageError):
                     failed.append(str(error))
                     continue
-                # A signal can come after the folder of this partition got its name; with force it may have been there before.
+                # A signal can come after this partition got its name; with force it may have had it before.
                 begun = list(partitions)[: done + (not force)] if write else []
                 whole = sum((target / one).is_dir() for one in begun)
                 if whole:  # they are not removed: an hour's work can be in them
