@@ -179,7 +179,7 @@ def scan(
     path: Path | Sequence[Path],
     view: str = "records",
     *,
-    columns: str | Sequence[str] = (),
+    columns: Sequence[str] = (),
     text: bool = False,
     offsets: str | tuple[int | None, int | None] | None = None,
     since: Time | None = None,

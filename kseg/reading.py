@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import IO
+from typing import BinaryIO
 from weakref import WeakSet
 
 from kseg.commands.dump.dump_items import BatchItem, RecordsItem, SegmentItem
@@ -113,7 +113,7 @@ class Segment(Log):
 
     def __init__(
         self,
-        path: str | IO[bytes],
+        path: str | BinaryIO,
         options: _ReadOptions,
         *,
         listed: bool = False,
@@ -243,7 +243,7 @@ def _limits(
 
 
 def open_segment(
-    path: str | os.PathLike[str] | IO[bytes],
+    path: str | os.PathLike[str] | BinaryIO,
     *,
     report: Report = do_nothing,
     verify_crc: bool = True,

@@ -12,7 +12,7 @@ import stat
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 from kseg.errors import UnreadableError, VanishedError
 from kseg.format.compress import gzip_streams
@@ -214,7 +214,7 @@ class _Pieces:
         return count
 
 
-def open_source(path: str | os.PathLike[str] | IO[bytes], *, listed: bool = False) -> Source:
+def open_source(path: str | os.PathLike[str] | BinaryIO, *, listed: bool = False) -> Source:
     """Open a local path, ``-`` (standard input), an fsspec URL, or a binary file object for reading.
 
     ``listed``: the path was found in a folder or derived from another one. It must then be a regular file; a named path
