@@ -17,7 +17,7 @@ from kseg.format.storage import source
 from kseg.format.storage.source import Stamp
 from tests.support.damage import flip
 from tests.support.growing_logs import batch, write
-from tests.support.pipelines import config, rows, run_here, run_in_process
+from tests.support.pipelines import config, rows, run_here, run_in_process, statuses
 from tests.support.read_faults import local_faults
 
 
@@ -91,6 +91,45 @@ def test_a_folder_that_cannot_be_listed_costs_its_partition(home: Path) -> None:
     with local_faults(home / "source" / "users-0", "EACCES", range(10**6)):
         assert run_here(config(home)).code == 0
     assert counts(home) == {0: 24, 1: 24}
+
+
+@pytest.mark.parametrize("lost", ["segments", "folder", "all"])
+def test_a_loaded_partition_without_segments_fails(home: Path, lost: str) -> None:
+    """It is not current: the table has rows that no segment has, as on a disk that is not mounted. It can be given up."""
+    path = config(home)
+    folder = home / "source" / "orders-1"
+    (folder / "leader-epoch-checkpoint").write_text("0\n0\n")
+    assert run_here(path).code == 0
+    shutil.rmtree(folder)
+    if lost == "segments":
+        folder.mkdir()
+        (folder / "leader-epoch-checkpoint").write_text("0\n0\n")
+    if lost == "all":
+        shutil.rmtree(home / "source" / "orders-0")
+        for action in ("run", "plan", "status", "verify"):
+            assert run_in_process(path, action).returncode == 2, action
+        return
+    for action in ("run", "plan", "status"):
+        assert statuses(path, action) == (2, ["current", "failed"]), action
+    assert statuses(path, "verify") == (1, ["same", "different"])
+    assert 'set source.ended = ["orders-1"]' in run_in_process(path).stderr
+    replayed = run_in_process(path, "replay", "--topic", "orders", "--offsets", "1:0:8")
+    assert (replayed.returncode, "no segment of it in the source" in replayed.stderr) == (2, True)
+    ended = config(home, more='ended = ["orders-1"]')
+    for action in ("run", "plan", "status", "verify"):
+        assert statuses(ended, action) == (0, ["same" if action == "verify" else "current"]), action
+    assert counts(home) == {0: 24, 1: 24}
+
+
+def test_a_partition_whose_records_were_all_deleted_is_current(home: Path) -> None:
+    """Retention leaves an empty active segment at the log end."""
+    path = config(home)
+    assert run_here(path).code == 0
+    for segment in (home / "source" / "orders-1").iterdir():
+        segment.unlink()
+    (home / "source" / "orders-1" / f"{24:020}.log").touch()
+    for action in ("run", "plan", "status"):
+        assert statuses(path, action) == (0, ["current"] * 2), action
 
 
 def test_a_folder_of_unknown_partitions_fails_the_run(home: Path) -> None:

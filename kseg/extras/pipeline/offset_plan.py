@@ -124,6 +124,9 @@ def _without_parts(
     every = [segment for replica in replicas for segment in replica.segments]
     log_end = max([log_end, *(one.base_offset for one in every)], default=first)
     empty = LoadPlan(place, first, first, log_end, topic_id=topic_id)
+    if not replicas:
+        why = "no segment of it in the source, and the table has it: mount its disk, or list its folder in source.paths"
+        return replace(empty, failure=f'{why}; if its log is gone for good, set source.ended = ["{empty.name}"]')
     if len(ids) > 1:
         return replace(
             empty,

@@ -28,9 +28,9 @@ def plan(pipeline: Pipeline, spark: str | None = None) -> _Found:
     inventory = Inventory(pipeline.state)
     found, lines = [], []
     known_bytes = new_bytes = new_segments = 0
-    for topic, partitions in partitions_by_topic(pipeline.listed()).items():
-        table = pipeline.tables[topic]
-        state = table.read_state()
+    states = pipeline.states()
+    for topic, partitions in partitions_by_topic(pipeline.listed(states)).items():
+        table, state = pipeline.tables[topic], states[topic]
         if state is None:
             lines.append(f"would create {table.describe()}")
         for partition, replicas in partitions.items():
@@ -61,9 +61,9 @@ def status(pipeline: Pipeline) -> _Found:
     """Return the loaded and the missing offsets by partition, and lines about the last run."""
     inventory = Inventory(pipeline.state)
     found = []
-    for topic, partitions in partitions_by_topic(pipeline.listed()).items():
-        table = pipeline.tables[topic]
-        state = table.read_state()
+    states = pipeline.states()
+    for topic, partitions in partitions_by_topic(pipeline.listed(states)).items():
+        table, state = pipeline.tables[topic], states[topic]
         for partition, replicas in partitions.items():
             loaded: Loaded | None = state.offsets.get(f"{topic}-{partition}") if state else None
             planned = _planned(pipeline, (topic, partition), replicas, loaded, inventory)

@@ -66,7 +66,7 @@ def replay(
     with pipeline.state.leased():
         state = table.read_state()
         ranges = _ranges(table, state or TableState(), asked)
-        listing = pipeline.listed()
+        listing = pipeline.listed({topic: state})
         size = sum(
             one.size for place, found in listing.items() if place[0] == topic for r in found for one in r.segments
         )

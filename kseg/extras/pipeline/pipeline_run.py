@@ -108,8 +108,15 @@ class Pipeline:
         self.rules = PlanRules(settings.isolation == "read_committed", settings.gaps_stop, settings.hold_segments)
         self._note = note
 
-    def listed(self) -> Listing:
-        """List the source. Raises UsageError if it has none of the topics."""
+    def states(self) -> dict[str, TableState | None]:
+        """Return the states of the tables by topic, None for a table that does not exist."""
+        return {topic: table.read_state() for topic, table in self.tables.items()}
+
+    def listed(self, states: Mapping[str, TableState | None]) -> Listing:
+        """List the source. Loaded partitions that it lacks are without replicas. Raises UsageError if it has no topic.
+
+        ``states`` were read before the listing: a partition that another run loads meanwhile is not missing.
+        """
         listing = list_source(self.settings)
         there = {topic for topic, _ in listing}
         for topic in self.tables:
@@ -117,7 +124,9 @@ class Pipeline:
                 self._note(f"topic {topic}: no partition in {', '.join(self.settings.paths)}")
         if not there:
             raise UsageError(f"{self.settings.path}: no partition of {', '.join(self.tables)} in the source")
-        return listing
+        loaded = ((topic, name) for topic, state in states.items() if state for name in state.offsets)
+        lost = {(topic, int(name.rpartition("-")[2])): () for topic, name in loaded if name not in self.settings.ended}
+        return dict(sorted({**lost, **listing}.items()))
 
     def run(
         self, report: Callable[[RunOutcome], object], workers: Workers = lambda _: nullcontext(), until: str = "report"
@@ -160,10 +169,11 @@ class _Run:
         self._pipeline.state.write(MANIFEST, self._manifest)
 
     def do(self, report: Callable[[RunOutcome], object], until: str) -> RunOutcome:
-        self._listing = listing = self._pipeline.listed()
+        states = self._pipeline.states()
+        self._listing = listing = self._pipeline.listed(states)
         sizes = [one.size for replicas in listing.values() for replica in replicas for one in replica.segments]
         by_topic = partitions_by_topic(listing)
-        self._work.states = {topic: self._pipeline.tables[topic].read_state() or TableState() for topic in by_topic}
+        self._work.states = {topic: states[topic] or TableState() for topic in by_topic}
         self._record("LISTED", segments=len(sizes), bytes=sum(sizes))
         if until == "LISTED":
             return self._outcome([], met=False)

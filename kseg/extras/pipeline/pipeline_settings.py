@@ -142,7 +142,8 @@ class PipelineSettings:
     """A checked configuration. ``settle`` is in seconds: segments written within that time wait.
 
     ``gaps_stop``: offsets that are in no segment stop the load of their partition before them. ``hold_segments``: a
-    damaged segment is not loaded at all. ``catalogs`` has the properties of catalogs by name. ``schemas`` are the schema
+    damaged segment is not loaded at all. ``ended`` are the partitions that the source may lack after a load, such as
+    ``orders-0``. ``catalogs`` has the properties of catalogs by name. ``schemas`` are the schema
     files, the paths of the registry's topic, and the URL of a registry, as in DecodeSettings. ``spark`` is the master of
     the Spark that checks and loads; None for processes of this machine. With engine AUTO it is that of runs which read more
     than ``spark_above`` bytes.
@@ -157,6 +158,7 @@ class PipelineSettings:
     isolation: str = "read_committed"
     settle: float = 0.0
     gaps_stop: bool = True
+    ended: tuple[str, ...] = ()
     fail_if: FailIf | None = None
     quarantine: str | None = None
     hold_segments: bool = False
@@ -186,7 +188,7 @@ def read_settings(path: str) -> PipelineSettings:
     validate, quarantine = root.section("validate"), root.section("quarantine")
     report = root.section("report")
     catalogs = {
-        name: {key: _catalog_value(value, home) for key, value in values.items()}
+        name: {key: str(value).replace("{here}", home) for key, value in values.items()}
         for name, values in root.tables("catalog").items()
     }
     schemas = tuple(tuple(_schema_place(one, home) for one in source.texts(key)) for key in ("schema_files", "schemas"))
@@ -217,6 +219,7 @@ def read_settings(path: str) -> PipelineSettings:
         isolation=source.choice("isolation", ISOLATIONS),
         settle=source.amount("settle", _SECONDS, "10 min", 0.0),
         gaps_stop=source.choice("gaps", ("stop", "continue")) == "stop",
+        ended=tuple(source.texts("ended")),
         fail_if=_fail_if(validate),
         quarantine=_place(to, home) if (to := quarantine.text("to", "")) else None,
         hold_segments=quarantine.choice("unit", ("batch", "segment")) == "segment",
@@ -258,10 +261,6 @@ def _schema_place(text: str, home: str) -> str:
     """Return a path, with the id or the subject before ``=`` as it is."""
     name, separator, place = text.rpartition("=")
     return f"{name}{separator}{_place(place, home)}"
-
-
-def _catalog_value(value: Any, home: str) -> str:
-    return str(value).replace("{here}", home)
 
 
 def _fail_if(section: SettingsSection) -> FailIf | None:

@@ -58,10 +58,11 @@ def verify(pipeline: Pipeline, pool: Pool | None = None) -> tuple[list[Partition
 
     Only offsets are compared that the segments still have.
     """
-    listing = pipeline.listed()
+    states = pipeline.states()
+    listing = pipeline.listed(states)
     found: list[PartitionOutcome] = []
     for topic, table in pipeline.tables.items():
-        plans = plans_of_loaded(pipeline, listing, topic, table.read_state() or TableState(), pool)
+        plans = plans_of_loaded(pipeline, listing, topic, states[topic] or TableState(), pool)
         stored = _of_table(table, {place: plan.first for place, plan in plans.items()})
         for place, plan in plans.items():
             why = plan.failure or stored[place[1]].difference(_of_segments(table, plan))
