@@ -31,6 +31,7 @@ LIBRARIES = {
     "zstandard": {"format.compress"},
     "crc32c": {"format.record"},
     "fsspec": {"format.storage"},
+    "aiobotocore": {"format.storage"},
     "botocore": {"format.storage"},
     "cryptography": {"extras"},
     "fastavro": {"extras.serialization"},

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kseg.format.storage import remote_files
+from kseg.format.storage.file_access import file_access
 from kseg.format.storage.remote_listing import ListedFolders, Stored, folders_below
 from kseg.format.storage.segment_files import find_segments
 
@@ -21,21 +23,28 @@ FOLDERS: dict[str, list[tuple[str, int | None]]] = {
 
 
 class Folders:
-    """The calls of a file system that a listing uses. ``errors`` are raised for folders."""
+    """The calls of a file system that a listing uses. ``errors`` are raised for folders, the first ``times`` times.
+
+    Folders in ``deleted`` are named only by the first listing of the folder above.
+    """
 
     async_impl = True
 
-    def __init__(self, errors: dict[str, Exception] | None = None) -> None:
-        self.errors, self.asked = errors or {}, 0
+    def __init__(
+        self, errors: dict[str, Exception] | None = None, times: int = 99, deleted: Container[str] = ()
+    ) -> None:
+        self.errors, self.asked, self.times, self.deleted = errors or {}, 0, times, deleted
 
     def ls(self, path: str, detail: bool) -> list[dict[str, Any]]:
         assert detail
         self.asked += 1
-        if path in self.errors:
+        if path in self.errors and self.times:
+            self.times -= 1
             raise self.errors[path]
         return [
             {"name": name, "size": size or 0, "ETag": name, "type": "directory" if size is None else "file"}
             for name, size in FOLDERS[path]
+            if self.asked == 1 or name not in self.deleted
         ]
 
     def find(self, path: str, detail: bool) -> dict[str, dict[str, Any]]:
@@ -43,7 +52,7 @@ class Folders:
         below = {f"{path}//0.log": 8, f"{path}/1.log": 9, f"{path}/old/0.log": 5}
         return {name: {"name": name, "size": size, "ETag": name, "type": "file"} for name, size in below.items()}
 
-    def invalidate_cache(self) -> None:
+    def invalidate_cache(self, path: str | None = None) -> None:
         pass
 
 
@@ -67,11 +76,22 @@ def test_a_folder_that_cannot_be_listed_ends_the_listing() -> None:
 
 def test_a_folder_that_was_deleted_meanwhile_is_empty() -> None:
     """A topic is deleted while its bucket is listed. The folder that was asked for must exist."""
-    found = dict(folders_below(Folders({"b/orders-2": FileNotFoundError()}), "b"))
+    warnings: list[str] = []
+    with file_access(warn=warnings.append):
+        found = dict(folders_below(Folders({"b/orders-2": FileNotFoundError()}, deleted=["b/orders-2"]), "b"))
+    assert warnings == ["skipped b/orders-2: it was deleted during the listing"]
     assert found["b/orders-2"] == {}
     assert "0.log" in found["b/orders-1"]
     with pytest.raises(FileNotFoundError):
         list(folders_below(Folders({"b": FileNotFoundError()}), "b"))
+
+
+def test_a_folder_that_is_only_empty_for_a_store_that_fails_is_no_empty_one() -> None:
+    """The folder above has it, so it has an object: without one the listing failed, and its segments would be missing."""
+    store = Folders({"b/orders-1/old": FileNotFoundError()}, times=1)
+    assert dict(folders_below(store, "b"))["b/orders-1/old"] == {"0.log": Stored(5, "b/orders-1/old/0.log")}
+    with pytest.raises(OSError, match=r"b/orders-1/old: the folder above lists it, but it was not found"):
+        list(folders_below(Folders({"b/orders-1/old": FileNotFoundError()}), "b"))
 
 
 def test_links_to_files_further_below_are_in_their_folders(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -269,8 +269,13 @@ def test_a_503_of_the_server_is_not_damage(server: S3Server, logs: Path, view: s
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "throttled"])
 @pytest.mark.parametrize("times", [1, 1 << 30], ids=["once", "always"])
 def test_a_wrong_answer_of_the_store_is_not_damage(server: S3Server, fault: str, times: int) -> None:
-    """A request fails, once or from then on: the answer is that of a whole read, or an error with exit code 2."""
-    url = server.put_folder(SOURCE, "odd/orders-1")
+    """A request fails, once or from then on: the answer is that of a whole read, or an error with exit code 2.
+
+    No partition is missing because the listing of its folder fails. An object that is missing was deleted meanwhile.
+    """
+    for number in range(2):
+        server.put_folder(SOURCE, f"odd/orders-{number}")
+    url = "s3://backup/odd"
     commands = (("validate", "--jobs", "1", "--format", "jsonl", url), ("dump", "--format", "jsonl", url))
     server.fault = fault
     try:
@@ -280,10 +285,18 @@ def test_a_wrong_answer_of_the_store_is_not_damage(server: S3Server, fault: str,
             assert sound.exit_code == 0
             for number in range(0, requests, 1 + requests // 8):
                 left = iter(range(number))
-                server.fails = failing(lambda method, path, left=left: next(left, None) is None, times)  # type: ignore[misc]
+                server.fails = failing(
+                    lambda method, path, left=left: (  # type: ignore[misc]
+                        next(left, None) is None and (fault != "missing" or path == "/backup")
+                    ),
+                    times,
+                )
                 done = invoke(*command)
                 assert done.exit_code == 2 or (done.exit_code, done.stdout) == (0, sound.stdout), (number, done.output)
                 assert "Traceback" not in done.output
+        if fault in ("empty", "page"):  # also of the bucket itself, and of a second page
+            server.fails = failing(lambda method, path: method == "GET", 1 << 30)
+            assert "the answer to a listing is not one of S3" in invoke("validate", "s3://backup").stderr
     finally:
         server.fails, server.fault = lambda method, path: False, "throttled"
 

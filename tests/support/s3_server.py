@@ -25,6 +25,9 @@ FAULTS: dict[str, tuple[str, bytes | None]] = {
         b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>",
     ),
     "denied": ("403 Forbidden", b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"),
+    "missing": ("404 Not Found", b"<Error><Code>NoSuchKey</Code><Message>No such key.</Message></Error>"),
+    "empty": ("200 OK", b""),
+    "page": ("200 OK", b"<html>Please sign in.</html>"),
     "page of a proxy": ("200 OK", b"<html><body>Please sign in.</body></html>" * 20),
     "whole object": ("200 OK", None),
 }

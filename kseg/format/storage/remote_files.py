@@ -308,7 +308,20 @@ def filesystem_of(url: str) -> tuple[Any, str]:
     fsspec.get_filesystem_class(known)  # its error names s3fs
     filesystem, path = fsspec.url_to_fs(url, config_kwargs=_with_attempts(fsspec.config.conf.get(known, {})))
     filesystem.retries = min(filesystem.retries, S3_ROUNDS)
+    if filesystem.session is None:
+        from aiobotocore.session import AioSession  # a dependency of s3fs
+
+        filesystem.session = AioSession(**filesystem.kwargs)
+        filesystem.session.register("before-parse.s3.ListObjectsV2", _check_listing)
     return filesystem, path
+
+
+def _check_listing(response_dict: Mapping[str, Any], **_: Any) -> None:
+    """Raise an error, after which s3fs asks again, for an answer that is no listing: botocore reads it as an empty one."""
+    if response_dict["status_code"] == 200 and b"ListBucketResult" not in response_dict["body"]:
+        from botocore.parsers import ResponseParserError  # a dependency of s3fs
+
+        raise ResponseParserError("the answer to a listing is not one of S3: a proxy can have sent it")
 
 
 def _with_attempts(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
+from kseg.format.storage import file_access
+
 #: Requests for listings at a time: a store answers each after 30 to 100 ms, with at most 1,000 objects.
 AT_ONCE = 16
 
@@ -82,6 +84,7 @@ def _unpacked(packed: bytes) -> Entries:
 def folders_below(filesystem: Any, path: str) -> Iterator[tuple[str, Entries]]:
     """Yield a folder and all folders below it, each with its entries. Raises the errors of the file system.
 
+    A folder that was deleted since the folder above was listed has no entries, and is reported as a warning.
     The file system keeps no listing. Its own search for all files would return all of them at once, a kilobyte for each.
     """
     waiting = deque([path])
@@ -91,26 +94,52 @@ def folders_below(filesystem: Any, path: str) -> Iterator[tuple[str, Entries]]:
         while waiting:
             some = [waiting.popleft() for _ in range(min(threads, len(waiting)))]
             for folder, found in zip(some, pool.map(partial(_listed, filesystem, path), some), strict=True):
+                if found is None:
+                    file_access.current().warn(f"skipped {folder}: it was deleted during the listing")
+                    found = []
                 waiting += [info["name"] for info in found if is_folder(info)]
                 yield from _by_folder(folder, found)
             filesystem.invalidate_cache()
 
 
-def _listed(filesystem: Any, root: str, folder: str) -> list[Any]:
-    """Return the properties of the entries of a folder: none if it was deleted since the folder above was listed.
+def _listed(filesystem: Any, root: str, folder: str) -> list[Any] | None:
+    """Return the properties of the entries of a folder, None if it was deleted since the folder above was listed.
+
+    A folder of an object store has at least one object. If the folder above still has it, or cannot be found either, the
+    answer is that of a proxy, or of a store that fails: raises OSError.
+    """
+    try:
+        return _entries(filesystem, folder)
+    except FileNotFoundError:
+        if folder == root:
+            raise
+    try:
+        return _entries(filesystem, folder) if _is_named(filesystem, folder) else None
+    except FileNotFoundError as error:
+        raise OSError(f"{folder}: the folder above lists it, but it was not found") from error
+
+
+def _entries(filesystem: Any, folder: str) -> list[Any]:
+    """Return the properties of the entries of a folder. Raises the errors of the file system.
 
     An object ``a/b/`` is listed as a folder, as consoles of stores make them: one with the folder's own name, or a folder
     with an empty name, as in ``a/b//c``, which only a search finds.
     """
-    try:
-        found = list(filesystem.ls(folder, detail=True))
-        if any(is_folder(info) and info["name"].rstrip("/") == folder.rstrip("/") for info in found):
-            found = list(filesystem.find(folder, detail=True).values())
-        return [info for info in found if is_folder(info) or info["name"].rstrip("/") != folder.rstrip("/")]
-    except FileNotFoundError:
-        if folder == root:
-            raise
-        return []
+    found = list(filesystem.ls(folder, detail=True))
+    if _has_folder(found, folder):
+        found = list(filesystem.find(folder, detail=True).values())
+    return [info for info in found if is_folder(info) or info["name"].rstrip("/") != folder.rstrip("/")]
+
+
+def _is_named(filesystem: Any, folder: str) -> bool:
+    """Return whether the folder above now has a folder. Raises the errors of the file system."""
+    parent = folder.rstrip("/").rpartition("/")[0]
+    filesystem.invalidate_cache(parent)
+    return _has_folder(filesystem.ls(parent, detail=True), folder)
+
+
+def _has_folder(found: Iterable[Mapping[str, Any]], folder: str) -> bool:
+    return any(is_folder(info) and info["name"].rstrip("/") == folder.rstrip("/") for info in found)
 
 
 def _by_folder(listed: str, found: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Entries]]:
