@@ -33,6 +33,10 @@ LEAST_CHUNK = 1 << 10
 _ZSTD = 4
 
 
+class ManifestError(UnreadableError):
+    """The content of an object is not that of a manifest. The object itself was read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Chunks:
     """The pieces of a file of ``size`` bytes, each stored alone in an object.
@@ -66,13 +70,13 @@ class Manifest:
 
 
 def parse_manifest(data: bytes, where: str) -> Manifest:
-    """Return the manifest in the bytes of its object. Raises UnreadableError with ``where``, its path."""
+    """Return the manifest in the bytes of its object. Raises ManifestError with ``where``, its path."""
     try:
         return _parse(json.loads(data))
     except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise UnreadableError(f"{where}: not a manifest of a segment: {error!r}") from error
+        raise ManifestError(f"{where}: not a manifest of a segment: {error!r}") from error
     except (ValueError, RecursionError, codecs.CodecError) as error:  # ValueError: JSON, base64, UTF-8
-        raise UnreadableError(f"{where}: not a manifest of a segment: {error}") from error
+        raise ManifestError(f"{where}: not a manifest of a segment: {error}") from error
 
 
 def _parse(fields: Any) -> Manifest:

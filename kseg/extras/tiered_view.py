@@ -15,7 +15,7 @@ from typing import Any
 from kseg.errors import KsegError, UnreadableError, VanishedError
 from kseg.extras.archive_formats import PositionedFile, Status
 from kseg.extras.tiered_keys import Cipher, data_key
-from kseg.extras.tiered_manifest import MOST_MANIFEST, Chunks, Manifest, parse_manifest
+from kseg.extras.tiered_manifest import MOST_MANIFEST, Chunks, Manifest, ManifestError, parse_manifest
 from kseg.format.compress import codecs
 from kseg.format.storage import file_access, local_files
 from kseg.format.storage.naming import MANIFEST, is_remote_log, tiered_view
@@ -281,7 +281,7 @@ def _add_segment(view: TieredView, folder: str, stem: str, names: set[str]) -> N
 
 
 def read_manifest(path: str) -> Manifest:
-    """Return the manifest at a path or URL. Raises UnreadableError."""
+    """Return the manifest at a path or URL. Raises UnreadableError, and ManifestError if its content is another one."""
     try:
         size = local_files.status(path).st_size
     except FileNotFoundError as error:
@@ -289,5 +289,5 @@ def read_manifest(path: str) -> Manifest:
     except OSError as error:
         raise UnreadableError(f"{path}: {error.strerror or error}") from error
     if size > MOST_MANIFEST:
-        raise UnreadableError(f"{path}: not a manifest of a segment: {size:,} bytes")
+        raise ManifestError(f"{path}: not a manifest of a segment: {size:,} bytes")
     return parse_manifest(local_files.read_file(path), path)

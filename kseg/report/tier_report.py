@@ -177,7 +177,8 @@ def _problem_cells(group: Sequence[TierProblem]) -> list[str]:
 def summary_line(found: TierCheck) -> str:
     """Return the answer in one line."""
     counts = Counter(one.problem for one in found.problems)
-    problems = ", ".join(f"{counts[name]:,} {name}" for name in PROBLEMS if counts[name]) or "no problem"
+    none = "no problem in what was read" if found.faults else "no problem"
+    problems = ", ".join(f"{counts[name]:,} {name}" for name in PROBLEMS if counts[name]) or none
     stored = f"{count_of(found.segments, 'segment')} in the metadata, {found.stored:,} in the bucket"
     free = f"; deletions would free {count_of(found.free, 'byte')}" if found.free else ""
     recent = f"; {count_of(found.recent, 'upload')} in progress" if found.recent else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,9 @@ from kseg.commands.tier.remote_metadata import (
     RemotePlace,
     read_cluster_metadata,
 )
+from kseg.commands.tier.remote_segments import remote_segments
 from tests.support.cli import SEGMENTS, invoke
+from tests.support.read_faults import local_faults
 from tests.support.tiered_objects import REFERENCE, TOPIC_ID, pack
 
 (FOLDER,) = (REFERENCE / "bucket").iterdir()
@@ -232,6 +235,81 @@ def test_damaged_metadata_is_a_failure_not_a_clean_bucket(tier: Tier) -> None:
     log.write_bytes(data)
     done = invoke("tier", "check", tier.bucket, tier.logs)
     assert (done.exit_code, "its records are missing" in done.stderr) == (2, True), done.output
+
+
+@pytest.mark.parametrize("lost", ["object", "folder"])
+def test_a_listing_that_lacks_objects_once_is_not_a_loss(
+    lost: str, tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bucket is listed again before an object is reported as lost."""
+    whole = list(remote_segments(str(tier.bucket), decoded=False))
+    short = [replace(one, files={".index": one.files[".index"]}) if lost == "object" else one for one in whole[:1]]
+    answers = [short + whole[1:] if lost == "object" else [], whole]
+    monkeypatch.setattr("kseg.commands.tier.reconcile.remote_segments", lambda path, decoded: answers.pop(0))
+    found = tier.check()
+    assert (found.problems, answers) == ([], [])
+    assert len(found.faults) == (1 if lost == "object" else 2)
+    assert all("a second listing has it" in line for line in found.faults)
+
+
+def test_an_empty_bucket_is_a_wrong_one(tier: Tier) -> None:
+    """Whether all is lost or the URL is wrong cannot be told."""
+    delete(*tier.folder.iterdir())
+    done = invoke("tier", "check", tier.bucket, tier.logs)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"{tier.bucket}: no segment of tiered storage found, but the metadata has 2 segments" in done.stderr
+
+
+def test_an_object_that_cannot_be_read_is_not_damaged(tier: Tier) -> None:
+    """Its content is unknown: it is one line, and the exit code is 2. Segments that are being deleted are not looked at."""
+    path = tier.object(10, ".leader_epoch_checkpoint")
+    with local_faults(path, "EIO", range(2, 10**6)):  # from its open on
+        done = invoke("tier", "check", tier.bucket, tier.logs, "--format", "jsonl")
+    summary = json.loads(done.stdout)
+    assert (done.exit_code, summary["problems"]) == (2, {})
+    assert summary["faults"] == [f"{path}: Input/output error"]
+    assert f"{path}: Input/output error" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["throttled", "denied", "missing", "empty", "page", "page of a proxy"])
+@pytest.mark.parametrize("times", [1, 1 << 30], ids=["once", "always"])
+def test_a_store_that_fails_is_not_a_problem_of_its_objects(fault: str, times: int, tmp_path: Path) -> None:
+    """A request fails, once or from then on: the answer is that of a whole check, or there is no problem and exit code 2.
+
+    An upload that is in progress has its age in its manifest.
+    """
+    pytest.importorskip("s3fs", reason="s3fs is not installed")
+    pytest.importorskip("flask_cors", reason="moto's server is not installed")
+    from tests.support.s3_server import s3_server
+
+    objects = tmp_path / "upload" / f"tiered-{FIRST.place.topic_id}" / "0"
+    objects.mkdir(parents=True)
+    source = REFERENCE / "before" / "tiered-0"
+    packed = pack(source, tmp_path / "packed", zstd=False, encrypted=False, topic="tiered")
+    for path in packed.glob(f"{0:020}*"):
+        shutil.copyfile(path, objects / path.name)
+    (manifest,) = objects.glob("*.rsm-manifest")
+    fields = json.loads(manifest.read_text())
+    fields["remoteLogSegmentMetadata"] = {"eventTimestampMs": int(time.time() * 1000)}
+    manifest.write_text(json.dumps(fields))
+    with s3_server() as server:
+        server.put_folder(REFERENCE / "bucket", "tier")
+        url = server.put_folder(tmp_path / "upload", "tier")
+        command = ("tier", "check", url, REFERENCE / "logs", "--format", "jsonl")
+        sound, _, requests = server.count(lambda: invoke(*command))
+        assert (sound.exit_code, json.loads(sound.stdout)["recent"]) == (0, 1)
+        server.fault = fault
+        for number in range(requests):
+            left, failing = iter(range(number)), iter(range(times))
+            server.fails = lambda method, path, left=left, failing=failing: (  # type: ignore[misc]
+                next(left, None) is None and next(failing, None) is not None
+            )
+            done = invoke(*command)
+            if done.exit_code == 2:
+                assert ("tier_problem" in done.stdout, done.stderr != "") == (False, True), (number, done.output)
+            else:
+                assert (done.exit_code, done.stdout) == (0, sound.stdout), (number, done.output)
 
 
 def test_exit_codes_and_rows(tier: Tier) -> None:

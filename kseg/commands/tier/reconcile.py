@@ -22,19 +22,21 @@ from kseg.commands.tier.remote_metadata import (
     read_local_logs,
 )
 from kseg.commands.tier.remote_segments import LOG, NO_END, RemoteSegment, epochs_within, ranges_in, remote_segments
-from kseg.errors import KsegError, UnreadableError
+from kseg.errors import UnreadableError
+from kseg.extras.tiered_manifest import ManifestError
 from kseg.extras.tiered_view import read_manifest
 from kseg.findings import Finding
 from kseg.format.sidefiles.checkpoints import REMOTE_LEADER_EPOCHS, walk_leader_epochs
 from kseg.format.storage import local_files, remote_files
 from kseg.format.storage.naming import MANIFEST, is_url
 from kseg.format.storage.source import open_source
+from kseg.text import count_of
 
 #: Problem -> its meaning, the worst first.
 PROBLEMS = {
     "lost-object": "the metadata says that the segment can be read, but its log or its manifest is missing",
     "hole": "offsets before the first local segment are in no readable segment of their leader epoch",
-    "unreadable": "the manifest or the epochs of the segment cannot be read",
+    "unreadable": "the content of the segment's manifest or of its epochs is damaged",
     "missing-file": "an index, the producer snapshot or the epochs of the segment are missing",
     "size-mismatch": "the object, its manifest or the metadata has another size",
     "offset-mismatch": "the object or its manifest has other offsets than the metadata",
@@ -48,6 +50,8 @@ PROBLEMS = {
 DAY_MS = 24 * 3600 * 1000
 _OF_REFERENCE = (".index", ".timeindex", ".snapshot", REMOTE_LEADER_EPOCHS)
 _INDEXES = ".indexes"
+#: The most lines about objects that cannot be read.
+_MOST_UNREAD = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,8 @@ class TierCheck:
 def check_bucket(bucket: str, metadata: str, log_dirs: Sequence[str], now_ms: float) -> TierCheck:
     """Compare the objects of a bucket with the metadata in a folder, and with the local logs if any are given.
 
-    Raises UnreadableError if the bucket or the metadata cannot be read.
+    Objects that cannot be read are ``faults``. Raises UnreadableError if the bucket cannot be listed, or has no segment
+    although the metadata has some, and if the metadata cannot be read.
     """
     # A running broker uploads a segment before it deletes the local one, and it marks a segment before it deletes objects.
     # In this order its work is never reported as a loss.
@@ -108,30 +113,37 @@ def check_bucket(bucket: str, metadata: str, log_dirs: Sequence[str], now_ms: fl
     known = read_cluster_metadata(metadata)
     found = TierCheck(faults=faults + known.faults, segments=len(known.segments))
     dead = _DeadTopics(known, now_ms)
-    missing = dict(known.segments)
+    missing, unread = dict(known.segments), dict[str, str]()
     for segment in remote_segments(bucket, decoded=False):
         stored = _stored(segment)
         found.stored += 1
         found.size += stored.size
-        entry = known.segments.get(segment.segment_id)
         if dead.has(segment):
             dead.add(stored)
             continue  # under another topic id no broker finds it
         missing.pop(segment.segment_id, None)
-        if entry is None:
-            changed = _changed_ms(stored)
-            if changed is not None and now_ms - changed < DAY_MS:
-                found.recent += 1
-            else:
-                found.problems.append(_orphan(stored, changed, now_ms))
-        else:
-            found.problems += _compared(entry, stored, now_ms)
+        entry = known.segments.get(segment.segment_id)
+        try:
+            problems = list(_compared(entry, stored, now_ms) if entry else _orphans(stored, now_ms))
+        except UnreadableError as error:
+            unread[segment.segment_id] = str(error)
+            continue
+        found.problems += problems
+        found.recent += not entry and not problems
     for entry in missing.values():
         if not dead.has_place(entry.place):
             found.problems += _without_objects(entry, now_ms)
-    if any(one.segment_id in known.segments for one in found.problems):
+    unread |= _found_again(bucket, found.problems, dead)
+    if unread or any(one.segment_id in known.segments for one in found.problems):
         later = read_cluster_metadata(metadata).segments
-        found.problems = [one for one in found.problems if not _has_changed(one, known.segments, later)]
+        gone = {name for name, entry in known.segments.items() if _has_changed(entry, later)}
+        found.problems = [one for one in found.problems if one.segment_id not in gone | unread.keys()]
+        found.faults += _reasons(bucket, [reason for name, reason in unread.items() if name not in gone])
+    if not found.stored and (lost := sum(one.problem == "lost-object" for one in found.problems)):
+        raise UnreadableError(
+            f"{bucket}: no segment of tiered storage found, but the metadata has {count_of(lost, 'segment')}: "
+            "expected the bucket or the prefix of its objects"
+        )
     found.problems += dead.problems()
     found.problems += _all_holes(known, logs)
     order = {name: n for n, name in enumerate(PROBLEMS)}
@@ -139,10 +151,27 @@ def check_bucket(bucket: str, metadata: str, log_dirs: Sequence[str], now_ms: fl
     return found
 
 
-def _has_changed(problem: TierProblem, known: dict[str, KnownSegment], later: dict[str, KnownSegment]) -> bool:
-    """Return whether the state of the problem's segment has changed since: it is being deleted."""
-    before, after = known.get(problem.segment_id or ""), later.get(problem.segment_id or "")
-    return before is not None and (after is None or after.state != before.state)
+def _found_again(bucket: str, problems: Iterable[TierProblem], dead: _DeadTopics) -> dict[str, str]:
+    """Return a reason for each segment with lost objects that another listing of the bucket has, by segment id."""
+    lost = {one.segment_id for one in problems if one.problem == "lost-object"}
+    return {
+        one.segment_id: f"{one.path(LOG)}: a second listing has it, the first one did not: run again"
+        for one in (remote_segments(bucket, decoded=False) if lost else ())
+        if one.segment_id in lost and not _lost_files(one) and not dead.has(one)
+    }
+
+
+def _reasons(bucket: str, reasons: Sequence[str]) -> list[str]:
+    """Return the first reasons, and a line about the others."""
+    more = len(reasons) - _MOST_UNREAD
+    rest = [f"{bucket}: {count_of(more, 'more segment')} cannot be read"] if more > 0 else []
+    return [*reasons[:_MOST_UNREAD], *rest]
+
+
+def _has_changed(known: KnownSegment, later: dict[str, KnownSegment]) -> bool:
+    """Return whether the state of a segment has changed since: it is being deleted."""
+    after = later.get(known.segment_id)
+    return after is None or after.state != known.state
 
 
 def _stored(segment: RemoteSegment) -> StoredObject:
@@ -195,28 +224,27 @@ class _DeadTopics:
 
 
 def _changed_ms(stored: StoredObject) -> float | None:
-    """Return when the objects were written; in a store that lists no times, when the upload began, by the manifest."""
+    """Return when the objects were written; in a store that lists no times, when the upload began, by the manifest.
+
+    Raises UnreadableError.
+    """
     if stored.changed_ms is None and MANIFEST in stored.segment.files:
-        with suppress(UnreadableError):
+        with suppress(ManifestError):
             began = read_manifest(stored.segment.path(MANIFEST)).metadata.get("eventTimestampMs")
             return float(began) if isinstance(began, int) else None
     return stored.changed_ms
 
 
-def _orphan(stored: StoredObject, changed_ms: float | None, now_ms: float) -> TierProblem:
-    segment = stored.segment
+def _orphans(stored: StoredObject, now_ms: float) -> Iterator[TierProblem]:
+    """Yield the problem of objects without metadata, unless they are recent. Raises UnreadableError."""
+    segment, changed_ms = stored.segment, _changed_ms(stored)
+    if changed_ms is not None and now_ms - changed_ms < DAY_MS:
+        return
     age = "" if changed_ms is None else f", written {(now_ms - changed_ms) / DAY_MS:,.0f} days ago"
-    return TierProblem(
-        "orphan",
-        segment.topic,
-        RemotePlace(segment.topic_id, segment.partition),
-        segment.segment_id,
-        segment.base,
-        None,
-        stored.size,
-        f"{segment.folder}/{min(segment.files.values())}",
-        f"the metadata has no such segment{age}",
-    )
+    yield TierProblem(
+        "orphan", segment.topic, RemotePlace(segment.topic_id, segment.partition), segment.segment_id, segment.base, None,
+        stored.size, f"{segment.folder}/{min(segment.files.values())}", f"the metadata has no such segment{age}",
+    )  # fmt: skip
 
 
 def _problem(kind: str, known: KnownSegment, message: str, path: str | None = None, size: int = 0) -> TierProblem:
@@ -239,18 +267,28 @@ def _stuck(known: KnownSegment, now_ms: float, path: str | None, size: int) -> I
         yield _problem(kind, known, f"{known.state} for {age:,.0f} days", path, size)
 
 
+def _is_transformed(segment: RemoteSegment) -> bool:
+    """Return whether the objects are those of Aiven's plugin."""
+    return MANIFEST in segment.files or _INDEXES in segment.files
+
+
+def _lost_files(segment: RemoteSegment) -> list[str]:
+    """Return the suffixes of the missing objects without which the segment cannot be read."""
+    needed = (LOG, MANIFEST) if _is_transformed(segment) else (LOG,)
+    return [suffix for suffix in needed if suffix not in segment.files]
+
+
 def _compared(known: KnownSegment, stored: StoredObject, now_ms: float) -> Iterator[TierProblem]:
-    """Yield the differences of a segment and its objects."""
+    """Yield the differences of a segment and its objects. Raises UnreadableError."""
     segment = stored.segment
     path = f"{segment.folder}/{segment.files.get(LOG) or min(segment.files.values())}"
     if known.state != COPY_FINISHED:
         yield from _stuck(known, now_ms, path, stored.size)
         return
-    is_transformed = MANIFEST in segment.files or _INDEXES in segment.files
-    needed = (LOG, MANIFEST) if is_transformed else (LOG,)
-    if lost := [suffix for suffix in needed if suffix not in segment.files]:
+    if lost := _lost_files(segment):
         yield _problem("lost-object", known, f"its {' and '.join(lost)} is missing", path)
         return
+    is_transformed = _is_transformed(segment)
     absent = [one for one in ((_INDEXES,) if is_transformed else _OF_REFERENCE) if one not in segment.files]
     if absent:
         yield _problem("missing-file", known, f"missing: {', '.join(absent)}", path)
@@ -258,7 +296,7 @@ def _compared(known: KnownSegment, stored: StoredObject, now_ms: float) -> Itera
         yield _problem("offset-mismatch", known, f"starts at {segment.base:,}, the metadata has {known.start:,}", path)
     try:
         yield from (_transformed if is_transformed else _plain)(known, stored, path)
-    except KsegError as error:
+    except ManifestError as error:
         yield _problem("unreadable", known, str(error), path)
 
 
