@@ -93,13 +93,14 @@ def adopt(asked: AdoptOptions) -> int:
 def _planned(asked: AdoptOptions, homes: dict[str, int], target: Path | None) -> Adoption:
     disks = disks_of(asked.paths, homes)
     old = _old_metadata(asked, [disk.path for disk in disks])
-    unread: list[tuple[str, str]] = []
-    found = [replica for disk in disks for replica in replicas_of(disk, unread, deleted=asked.deleted)]
+    left_out, unread = list[tuple[str, str]](), list[tuple[str, str]]()
+    found = [replica for disk in disks for replica in replicas_of(disk, left_out, unread, deleted=asked.deleted)]
     if not found:
-        hint = f": {unread[0][0]}: {unread[0][1]}" if unread else ""
+        hint = "".join(f": {path}: {why}" for path, why in (*unread, *left_out)[:1])
         raise UsageError(f"no folder of a partition in {', '.join(disk.path for disk in disks)}{hint}")
     plan: AdoptionPlan = plan_of(disks, found, old)
-    plan.left_out += unread
+    plan.left_out += left_out
+    plan.blocked += unread
     if plan.new_ids:
         count = count_of(len(plan.new_ids), "topic")
         note(f"{count} without a readable partition.metadata: a new topic id for {some_text(plan.new_ids)}")

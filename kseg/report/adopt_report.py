@@ -77,7 +77,10 @@ _TOPIC = (
 )
 _FOLDER = (
     Column(
-        "kind", "text", "left_out: not in the new cluster; blocked: no broker loads it", values=("left_out", "blocked")
+        "kind",
+        "text",
+        "left_out: not in the new cluster; blocked: the cluster cannot be made with it",
+        values=("left_out", "blocked"),
     ),
     Column("folder", "text", "the folder"),
     Column("why", "text", "the reason"),
@@ -179,7 +182,7 @@ def summary_line(made: Adoption) -> str:
 def _problems(made: Adoption) -> Iterator[tuple[str, int, list[str]]]:
     """Yield what is not in the new cluster, the worst first: a word, how many there are, and lines."""
     blocked, losses, left_out = made.plan.blocked, made.losses, made.plan.left_out
-    yield "no broker loads", len(blocked), [f"{folder}: {why}" for folder, why in blocked]
+    yield "blocked", len(blocked), [f"{folder}: {why}" for folder, why in blocked]
     yield "lost", len(losses), losses
     yield "empty", len(made.empty), [f"{names_text(made.empty)}: no disk has a folder of it"] if made.empty else []
     yield "old metadata", len(made.old.faults), [f"{made.old.path}: {why}" for why in made.old.faults]

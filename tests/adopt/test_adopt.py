@@ -20,6 +20,7 @@ from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.damage import flip
 from tests.support.interrupted import EndedRuns
 from tests.support.metadata_logs import Change, broker, folder_for, write_log
+from tests.support.read_faults import local_faults
 
 ID, OTHER_ID = "AAAAAAAAAAAAAAAAAAAAXQ", "BBBBBBBBBBBBBBBBBBBBXQ"
 
@@ -302,6 +303,23 @@ def test_what_no_broker_loads_is_not_written(tmp_path: Path, disks: list[Path]) 
     rows = plan(*nodes(disks[:2]), "-o", tmp_path / "new")
     assert [row["leader"] for row in of_kind(rows, "partition")] == [2]
     assert len(of_kind(rows, "left_out")) == 1
+
+
+@pytest.mark.parametrize("name", ["leader-epoch-checkpoint", "partition.metadata"])
+def test_a_replica_with_a_read_error_is_not_left_out(name: str, tmp_path: Path, disks: list[Path]) -> None:
+    """It can be the one that must lead, and without its topic id it would become another topic."""
+    for disk in disks[:2]:
+        folder = replica(disk, "orders-0", 3)
+        (folder / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    with local_faults(disks[0] / "orders-0" / name, "EIO", range(10**6)):
+        done = adopt(*nodes(disks[:2]), "-o", tmp_path / "new")
+        assert (done.exit_code, "orders-0: Input/output error: run again" in done.stderr) == (2, True), done.output
+        planned = adopt(*nodes(disks[:2]), "--format", "jsonl")
+    assert planned.exit_code == 2
+    (blocked,) = of_kind([json.loads(line) for line in planned.stdout.splitlines()], "blocked")
+    assert blocked["folder"] == str(disks[0] / "orders-0")
+    assert not (tmp_path / "new").exists()
+    assert adopt(*nodes(disks[:2]), "-o", tmp_path / "new").exit_code == 0
 
 
 def test_two_names_of_one_topic_id_are_no_cluster(tmp_path: Path, disks: list[Path]) -> None:

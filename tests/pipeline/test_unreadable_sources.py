@@ -56,7 +56,7 @@ def test_a_link_to_nothing_costs_its_partition(home: Path) -> None:
     assert counts(home) == {0: 24, 1: 8}
     assert not (home / "quarantine").exists()
     assert list((home / "reports").iterdir())
-    for action in ("plan", "status"):
+    for action in ("plan", "status", "verify"):
         done = run_in_process(path, action, "--format", "jsonl")
         assert (done.returncode, reason in done.stdout) == (2, True), action
     segment.unlink()
@@ -176,6 +176,17 @@ def test_a_segment_deleted_meanwhile_costs_its_partition(
     segment.write_bytes(content)
     assert run_here(path).code == 0
     assert counts(home) == {0: 24, 1: 24}
+
+
+def test_an_unreadable_topic_id_costs_its_partition(home: Path) -> None:
+    """The rows can be those of a topic that was created again under the same name."""
+    metadata = home / "source" / "orders-1" / "partition.metadata"
+    metadata.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n")
+    with local_faults(metadata, "EIO", range(10**6)):
+        outcome = run_here(config(home))
+    assert (outcome.code, outcome.failures) == (2, (f"orders-1: {metadata}: Input/output error",))
+    assert counts(home) == {0: 24}
+    assert run_here(config(home)).code == 0
 
 
 def test_what_an_unreadable_replica_can_have_is_not_lost(tmp_path: Path) -> None:

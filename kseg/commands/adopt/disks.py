@@ -22,7 +22,7 @@ from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles import index_reader
 from kseg.format.sidefiles.log_end import last_valid_batch
-from kseg.format.sidefiles.metadata_files import MetaProperties, topic_id_of
+from kseg.format.sidefiles.metadata_files import MetaProperties, stored_topic_id
 from kseg.format.sidefiles.producer_snapshot import walk_snapshot
 from kseg.format.sidefiles.side_file_reading import entries_of
 from kseg.format.storage import local_files
@@ -225,10 +225,13 @@ def _check_different(disks: Sequence[Disk]) -> None:
                 raise UsageError(f"{disk.path} and {other} have the same {what}: give one of them")
 
 
-def replicas_of(disk: Disk, unread: list[tuple[str, str]], *, deleted: bool) -> Iterator[AdoptedReplica]:
+def replicas_of(
+    disk: Disk, left_out: list[tuple[str, str]], unread: list[tuple[str, str]], *, deleted: bool
+) -> Iterator[AdoptedReplica]:
     """Yield the replicas on a disk, with ``deleted`` those in folders of deleted topics and strays, too.
 
-    ``unread`` gets the folders that are no replica, with the reason. Raises UnreadableError if the disk cannot be read.
+    ``left_out`` gets the folders that are no replica, with the reason. ``unread`` gets those with a read error: such a
+    replica can be the one that must lead. Raises UnreadableError if the disk cannot be read.
     """
     starts = starts_of(disk.path, [])
     for name in sorted(name for name, kind in local_files.entries(disk.path) if kind == "folder"):
@@ -236,26 +239,28 @@ def replicas_of(disk: Disk, unread: list[tuple[str, str]], *, deleted: bool) -> 
         path = os.path.join(disk.path, name)
         if partition is None:
             if name != _LOST_AND_FOUND and not name.startswith("."):
-                unread.append((path, "its name is not that of a partition: TOPIC-NUMBER"))
+                left_out.append((path, "its name is not that of a partition: TOPIC-NUMBER"))
             continue
         if partition.topic == CLUSTER_METADATA:
             continue
         if not is_topic_name(partition.topic):
-            unread.append((path, "Kafka has no topic of this name: letters, digits, dots, _ and -, at most 249"))
+            left_out.append((path, "Kafka has no topic of this name: letters, digits, dots, _ and -, at most 249"))
             continue
         if partition.state == "-future":
-            unread.append((path, "a copy for another disk that was not complete"))
+            left_out.append((path, "a copy for another disk that was not complete"))
             continue
         if partition.state in DELETED_STATES and not deleted:
             what = "its topic was deleted" if partition.state == "-delete" else "no topic had its id"
-            unread.append((path, f"{what}: --deleted brings it back"))
+            left_out.append((path, f"{what}: --deleted brings it back"))
             continue
         try:
             plan = plan_partition(path, starts.of(partition), adopted=True)
+            topic_id = stored_topic_id(path)
         except UnreadableError as error:
-            unread.append((path, str(error)))
+            why = str(error).removeprefix(path).lstrip("/: ")
+            unread.append((path, f"{why}: run again, or leave its folder out"))
             continue
         if not plan.has_segments and partition.state:
-            unread.append((path, "its segments are deleted already"))
+            left_out.append((path, "its segments are deleted already"))
             continue
-        yield AdoptedReplica(disk, name, partition, topic_id_of(path), plan)
+        yield AdoptedReplica(disk, name, partition, topic_id, plan)

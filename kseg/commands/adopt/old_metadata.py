@@ -75,6 +75,8 @@ def read_metadata(path: str) -> OldMetadata:
 
     try:
         state = effective(CLUSTER_METADATA, files, lambda _: report)
+    except UnreadableError as error:
+        raise UnreadableError(f"{error}: run again, or --no-metadata ignores it") from error
     except KsegError as error:
         found.faults.append(str(error))
         return found

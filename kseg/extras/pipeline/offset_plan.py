@@ -132,8 +132,8 @@ def _without_parts(
             empty,
             failure=f"{' and '.join(ids.values())} are of topics with the same name: list one of them in source.paths",
         )
-    if unlisted := [one.unlisted for one in replicas if one.unlisted]:
-        return replace(empty, failure=unlisted[0])
+    if unread := [one.unread for one in replicas if one.unread]:
+        return replace(empty, failure=unread[0])
     unknown = unknown or any(one.young for one in every)
     failure = _is_another(empty, loaded, unknown=unknown)
     if failure is None and loaded and (found := divergence(replicas, loaded)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -56,7 +56,7 @@ class Digest:
 def verify(pipeline: Pipeline, pool: Pool | None = None) -> tuple[list[PartitionOutcome], list[str]]:
     """Compare the loaded offsets of all partitions, and return them with status ``same`` or ``different``.
 
-    Only offsets are compared that the segments still have.
+    Only offsets are compared that the segments still have. ``failed``: some of them cannot be read.
     """
     states = pipeline.states()
     listing = pipeline.listed(states)
@@ -66,9 +66,12 @@ def verify(pipeline: Pipeline, pool: Pool | None = None) -> tuple[list[Partition
         stored = _of_table(table, {place: plan.first for place, plan in plans.items()})
         for place, plan in plans.items():
             why = plan.failure or stored[place[1]].difference(_of_segments(table, plan))
-            found.append(_outcome(table, place, plan, why))
-    different = sum(one.status == "different" for one in found)
-    return found, [f"{count_of(len(found), 'partition')} compared, {different:,} different"]
+            unread = plan.failure is not None and bool(listing[place])
+            status = "failed" if unread else "different" if why else "same"
+            found.append(_outcome(table, place, plan, status, why))
+    counts = Counter(one.status for one in found)
+    lines = [f"{count_of(len(found) - counts['failed'], 'partition')} compared, {counts['different']:,} different"]
+    return found, lines + [f"{count_of(counts['failed'], 'partition')} cannot be read"] * bool(counts["failed"])
 
 
 def plans_of_loaded(
@@ -95,8 +98,7 @@ def _until(plan: LoadPlan, loaded: Loaded) -> LoadPlan:
     return replace(plan, parts=parts, end=end)
 
 
-def _outcome(table: LakeTable, place: Place, plan: LoadPlan, why: str | None) -> PartitionOutcome:
-    status = "different" if why else "same"
+def _outcome(table: LakeTable, place: Place, plan: LoadPlan, status: str, why: str | None) -> PartitionOutcome:
     size = sum(one.checked.bytes for one in plan.parts)
     return PartitionOutcome(
         *place, table.settings.shown, plan.first, plan.end, max(plan.log_end, plan.end), status, len(plan.parts), size,

@@ -15,7 +15,7 @@ from kseg.errors import UnreadableError
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings
 from kseg.findings import do_nothing
 from kseg.format.record.layout import INT64_MAX
-from kseg.format.sidefiles.metadata_files import topic_id_of
+from kseg.format.sidefiles.metadata_files import stored_topic_id
 from kseg.format.sidefiles.registry import find_files
 from kseg.format.storage import local_files, remote_files
 from kseg.format.storage.naming import (
@@ -60,7 +60,7 @@ class ListedSegment:
 class SourceReplica:
     """The segments of a partition's folder, by offset. ``topic_id`` is None if no file of the folder has it.
 
-    ``unlisted``: why the folder could not be listed; its segments are then unknown.
+    ``unread``: why the folder or its topic id could not be read; its segments are then unknown.
     """
 
     folder: str
@@ -68,7 +68,7 @@ class SourceReplica:
     partition: int
     segments: tuple[ListedSegment, ...]
     topic_id: str | None
-    unlisted: str | None = None
+    unread: str | None = None
 
 
 #: The replicas of each partition.
@@ -103,8 +103,12 @@ def list_source(settings: PipelineSettings) -> Listing:
         if partition.state or partition.topic not in settings.tables:
             continue
         segments = _bounded(_listed(file, settings.settle) for file in files)
-        topic_id = topic_id_of(folder) or remote_topic_id_of(os.path.basename(folder))
-        replica = SourceReplica(folder, partition.topic, partition.partition, segments, topic_id)
+        replica = SourceReplica(folder, partition.topic, partition.partition, segments, None)
+        try:
+            topic_id = stored_topic_id(folder) or remote_topic_id_of(os.path.basename(folder))
+            replica = replace(replica, topic_id=topic_id)
+        except UnreadableError as error:  # the segments can be those of a topic that was created again
+            replica = replace(replica, segments=(), unread=str(error))
         by_place[partition.topic, partition.partition].append(replica)
     for replica in _unlisted(dict.fromkeys(unlisted), log_dirs, settings):
         by_place[replica.topic, replica.partition].append(replica)

@@ -16,9 +16,10 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-from kseg.errors import KsegError
+from kseg.errors import KsegError, VanishedError
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.sidefiles.side_file_reading import read_small_file
 from kseg.format.storage.naming import PARTITION_METADATA
@@ -90,13 +91,18 @@ def walk_partition_metadata(source: Source, report: Report = do_nothing) -> Iter
     yield from _walk(source, parse, report)
 
 
+def stored_topic_id(folder: str) -> str | None:
+    """Return the topic id of a partition folder, None without a valid ``partition.metadata``. Raises UnreadableError."""
+    with suppress(VanishedError), open_source(os.path.join(folder, PARTITION_METADATA), listed=True) as source:
+        return next((found.topic_id.rstrip("=") for _, found in walk_partition_metadata(source)), None)
+    return None
+
+
 def topic_id_of(folder: str) -> str | None:
-    """Return the topic id of a partition folder, None without a readable ``partition.metadata``."""
-    try:
-        with open_source(os.path.join(folder, PARTITION_METADATA), listed=True) as source:
-            return next((found.topic_id.rstrip("=") for _, found in walk_partition_metadata(source)), None)
-    except KsegError:
-        return None
+    """Return the topic id of a partition folder, None also if its ``partition.metadata`` cannot be read."""
+    with suppress(KsegError):
+        return stored_topic_id(folder)
+    return None
 
 
 def walk_meta_properties(
