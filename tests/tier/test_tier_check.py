@@ -294,8 +294,8 @@ def test_a_store_that_fails_is_not_a_problem_of_its_objects(fault: str, times: i
     fields["remoteLogSegmentMetadata"] = {"eventTimestampMs": int(time.time() * 1000)}
     manifest.write_text(json.dumps(fields))
     with s3_server() as server:
-        server.put_folder(REFERENCE / "bucket", "tier")
-        url = server.put_folder(tmp_path / "upload", "tier")
+        server.put_folder(REFERENCE / "bucket", "checked")
+        url = server.put_folder(tmp_path / "upload", "checked")
         command = ("tier", "check", url, REFERENCE / "logs", "--format", "jsonl")
         sound, _, requests = server.count(lambda: invoke(*command))
         assert (sound.exit_code, json.loads(sound.stdout)["recent"]) == (0, 1)
