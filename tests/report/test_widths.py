@@ -170,7 +170,7 @@ ANSWERS = {
     ),
     "fetched partitions": (f"tier fetch {TIERED}/bucket -o NEW-$$", "partition,offsets,missing offsets"),
     "problems of tiered storage": (
-        f"tier check kafka-logs {TIERED}/logs {TIERED}/logs",
+        f"tier check {TIERED.parent}/aiven {TIERED}/logs {TIERED}/logs",
         "problem,partition,offsets,bytes to free",
     ),
     "carved images": ("carve kafka-logs/orders-0/00000000000000000000.log", "group,offsets,batches"),
