@@ -163,9 +163,8 @@ def _found_again(bucket: str, problems: Iterable[TierProblem], dead: _DeadTopics
 
 def _reasons(bucket: str, reasons: Sequence[str]) -> list[str]:
     """Return the first reasons, and a line about the others."""
-    more = len(reasons) - _MOST_UNREAD
-    rest = [f"{bucket}: {count_of(more, 'more segment')} cannot be read"] if more > 0 else []
-    return [*reasons[:_MOST_UNREAD], *rest]
+    more = count_of(len(reasons) - _MOST_UNREAD, "more segment")
+    return [*reasons[:_MOST_UNREAD], *[f"{bucket}: {more} cannot be read"] * (len(reasons) > _MOST_UNREAD)]
 
 
 def _has_changed(known: KnownSegment, later: dict[str, KnownSegment]) -> bool:
