@@ -66,11 +66,12 @@ def to_json(value: object) -> str:
 
 
 def to_unicode_json(value: object) -> str:
-    """Return a value as one line of JSON in which lone surrogates are U+FFFD.
+    """Return a value as one line of JSON in which lone surrogates are U+FFFD: DuckDB does not parse their escapes."""
+    return unicode_text(to_json(value))
 
-    JSON can have them as escapes, but a text of Arrow cannot, and DuckDB does not parse JSON with their escapes.
-    """
-    text = to_json(value)
+
+def unicode_text(text: str) -> str:
+    """Return a text in which lone surrogates are U+FFFD: JSON can have them as escapes, but a text of Arrow cannot."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

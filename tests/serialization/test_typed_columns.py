@@ -94,7 +94,7 @@ def test_numbers_at_their_limits() -> None:
         ("int", [2**63 - 1, 3.0], [2**63, 1e300, float("inf")]),
         ("decimal(5,2)", ["999.99", "-0.01", "0", "1E+2"], ["1000", "0.001", "NaN", "x", 1.5]),
         ("float", [1, 0.5], ["NaN", True, 10**400]),
-        ("bool", [True], [1, "yes"]),
+        ("bool", [True], [1, "yes", "true", "false"]),
         ("date", ["2024-02-29"], ["2023-02-29", 19_000_000]),
         ("timestamp", ["0001-01-01T00:00:00.000Z"], [253402300800000, "x"]),
     ):
@@ -104,6 +104,40 @@ def test_numbers_at_their_limits() -> None:
         for value in bad:
             with pytest.raises(ValueError, match=r"."):
                 convert(value)
+
+
+def test_half_of_a_surrogate_pair_is_the_replacement_character(tmp_path: Path) -> None:
+    """JSON can have such texts as escapes, in values, map values and keys; a text of Arrow cannot, also not as a name."""
+    one, half = chr(0xFFFD), r"\ud83d"
+    fields = {"c": {"type": "string"}, "m": {"type": "object", "additionalProperties": {"type": "string"}}}
+    named = {"type": "object", "properties": {f"x{chr(0xD83D)}": {"type": "integer"}}}
+    schema = {"type": "object", "properties": {**fields, "n": named}}
+    write_schemas(tmp_path / "_schemas-0", "JSON", [json.dumps(schema)], "t-value")
+    values = [
+        f'{{"c":"{half}","m":{{"{half}":"{half}"}},"n":{{"x{half}":1}}}}',
+        rf'{{"m":{{"{half}":"1","\ud83e":"2"}}}}',
+    ]
+    write_log(tmp_path / "t-0", [framed(1, value.encode()) for value in values])
+    options = ["--schemas", tmp_path / "_schemas-0", "--value-as", "struct", "--format", "jsonl"]
+    rows = invoke("sql", "select value_decoded as v, value_error as e from records", tmp_path / "t-0", *options)
+    assert [json.loads(line) for line in rows.stdout.splitlines()] == [
+        {"v": {"c": one, "m": {one: one}, "n": f'{{"x{one}":1}}'}, "e": None},
+        {"v": None, "e": "field m: two entries of a map have the same name"},
+    ]
+    table = library.scan(tmp_path / "t-0", schemas=tmp_path / "_schemas-0", value_as="struct").to_table()
+    assert table.column("value_decoded").to_pylist()[0]["c"] == one
+
+
+def test_the_keys_of_a_map_are_texts_of_their_type() -> None:
+    """Protobuf's JSON has booleans and numbers as texts there, and nowhere else."""
+    from kseg.extras.serialization.struct_values import converter
+
+    for kind, keys in (("bool", {"true": 1, "false": 0}), ("int", {"1": 1, "-2": 0})):
+        of_map = Column("x", "map_of", "", of=(Column("key", kind, ""), Column("element", "int", "")))
+        found = converter(of_map, texts=False)(keys)
+        assert found == [(json.loads(key), value) for key, value in keys.items()]
+        with pytest.raises(ValueError, match="expected"):
+            converter(of_map, texts=False)({"yes": 1})
 
 
 def test_versions_unite_to_types_that_hold_both() -> None:

@@ -16,7 +16,7 @@ from kseg.extras.serialization import avro, protobuf, protobuf_values
 from kseg.extras.serialization.json_values import parse_json
 from kseg.extras.serialization.schema_set import AVRO, JSON, PROTOBUF, Schema, SchemaError, SchemaSource, referenced
 from kseg.schema import Column
-from kseg.text import count_of, to_json
+from kseg.text import count_of, to_json, unicode_text
 
 ANY = "object"
 #: The fields of a table at most, with those in structs: a short schema can name a type a million times.
@@ -100,7 +100,9 @@ class _Fields:
                 )
             found.append(field)
         self.open.pop()
-        return _column("struct", *found) if found else _column(ANY)
+        # A name of JSON can have half of a surrogate pair, and a name of Arrow cannot.
+        named = found and all(unicode_text(field.name) == field.name for field in found)
+        return _column("struct", *found) if named else _column(ANY)
 
 
 def _avro(schema: Schema, references: _References, message: str) -> Column:

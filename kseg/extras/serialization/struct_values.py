@@ -11,8 +11,9 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from kseg.extras.serialization.decoding import DecodedValue, Decoder, Headers
+from kseg.extras.serialization.json_values import SameNameError
 from kseg.schema import Column
-from kseg.text import to_json, to_unicode_json
+from kseg.text import to_json, to_unicode_json, unicode_text
 
 Convert = Callable[[Any], Any]
 _WHOLE = re.compile(r"-?\d{1,20}")
@@ -44,7 +45,7 @@ class TypedDecoder:
 def converter(column: Column, *, texts: bool) -> Convert:
     """Return the function for the values of a column. It raises ValueError with the field and the reason.
 
-    With ``texts``, numbers can be texts, as in Protobuf's JSON.
+    With ``texts``, numbers can be texts, as in Protobuf's JSON, and so can the booleans that are keys of a map.
     """
     kind = column.type
     if kind == "struct":
@@ -59,7 +60,9 @@ def converter(column: Column, *, texts: bool) -> Convert:
         return _whole(_BITS[kind], texts=texts)
     if kind in ("float", "float32"):
         return _float(texts=texts)
-    return (_of_any_text if texts else _text) if kind == "text" else _SCALARS[kind]
+    if kind in _OF_TEXTS:
+        return _OF_TEXTS[kind][texts]
+    return _SCALARS[kind]
 
 
 def _struct(column: Column, *, texts: bool) -> Convert:
@@ -115,7 +118,10 @@ def _list(convert: Convert) -> Convert:
 def _map(of_key: Convert, of_value: Convert) -> Convert:
     def of_pairs(value: Any) -> Any:
         found = _check(value, dict, "an object")
-        return [(of_key(key), None if one is None else of_value(one)) for key, one in found.items()]
+        pairs = [(of_key(key), None if one is None else of_value(one)) for key, one in found.items()]
+        if len({key for key, _ in pairs}) < len(pairs):
+            raise SameNameError
+        return pairs
 
     return of_pairs
 
@@ -178,8 +184,7 @@ def _decimal(precision: int, scale: int) -> Convert:
 
 
 def _text(value: Any) -> Any:
-    text: str = _check(value, str, "a text")
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+    return unicode_text(_check(value, str, "a text"))
 
 
 def _of_any_text(value: Any) -> Any:
@@ -188,9 +193,11 @@ def _of_any_text(value: Any) -> Any:
 
 
 def _bool(value: Any) -> Any:
-    if type(value) is str and value in ("true", "false"):  # a key of a map
-        return value == "true"
     return _check(value, bool, "true or false")
+
+
+def _bool_or_text(value: Any) -> Any:
+    return value == "true" if value in ("true", "false") else _bool(value)
 
 
 def _bytes(value: Any) -> Any:
@@ -213,8 +220,9 @@ def _any(value: Any) -> Any:
 
 
 _BITS = {"int32": 32, "int": 64}
+#: Type -> its function without and with ``texts``.
+_OF_TEXTS: Mapping[str, tuple[Convert, Convert]] = {"bool": (_bool, _bool_or_text), "text": (_text, _of_any_text)}
 _SCALARS: Mapping[str, Convert] = {
-    "bool": _bool,
     "bytes": _bytes,
     "timestamp": _time,
     "timestamp_ntz": _time,
