@@ -83,6 +83,14 @@ class _Headers:
         state = self.stored("crc_state")
         return self.where(pc.not_equal(state, batch_columns.CRC_UNCHECKED), pc.equal(state, batch_columns.CRC_GOOD))
 
+    def base_offset(self) -> Any:
+        return self.where(pc.or_(self.is_modern, pc.equal(self.codec, 0)), self.stored("base_offset"))
+
+    def first_offset(self) -> Any:
+        """Return the first offsets, of compressed v0 and v1 messages those of their first records, which were read."""
+        opened = self.where(pc.greater(self.stored("record_sum"), 0), self.stored("first_record_offset"))
+        return pc.coalesce(self.base_offset(), opened)
+
     def timestamp_type(self) -> Any:
         names = pa.array([timestamp_type(magic, bit) for magic in range(3) for bit in (0, LOG_APPEND_TIME)])
         later = pc.cast(self.has(LOG_APPEND_TIME), pa.int64())
@@ -97,9 +105,8 @@ _COLUMNS: Mapping[str, Callable[[_Headers], Any]] = {
     "file": lambda headers: headers.constant(headers.place.file, pa.string()),
     **{name: lambda headers, name=name: headers.stored(name) for name in _NUMBERS},  # type: ignore[misc]
     **{name: lambda headers, name=name: headers.modern(name) for name in _OF_VERSION_2},  # type: ignore[misc]
-    "base_offset": lambda headers: headers.where(
-        pc.or_(headers.is_modern, pc.equal(headers.codec, 0)), headers.stored("base_offset")
-    ),
+    "base_offset": _Headers.base_offset,
+    "first_offset": _Headers.first_offset,
     "compression": lambda headers: pa.array([codec_name(codec) for codec in range(CODEC_MASK + 1)]).take(headers.codec),
     "timestamp_type": _Headers.timestamp_type,
     "base_timestamp": lambda headers: headers.base_timestamp,
@@ -115,9 +122,10 @@ _COLUMNS: Mapping[str, Callable[[_Headers], Any]] = {
 def batch_rows(
     columns: Sequence[Column], place: ColumnPlace, batches: BatchColumns, rows: Sequence[int] | None = None
 ) -> pa.RecordBatch:
-    """Return batches as an Arrow record batch of widened columns of BATCH_TABLE, and of ``damage``, which is null.
+    """Return batches as an Arrow record batch of widened columns of BATCH_TABLE, and of those on request.
 
-    ``rows`` are those of the batches, None for all.
+    ``damage`` is null. ``first_offset`` needs the records of compressed v0 and v1 messages. ``rows`` are those of the
+    batches, None for all.
     """
     headers = _Headers(place, batches, rows)
     arrays = []

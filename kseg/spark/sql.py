@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions
 
 from kseg.extras.sql.statement import MARKERS, RECORDS, TABLES, tables_in
-from kseg.extras.views.view_table import DAMAGE, FINDINGS, ON_REQUEST, UNREAD, VIEWS
+from kseg.extras.views.view_table import DAMAGE, FINDINGS, FIRST_OFFSET, ON_REQUEST, UNREAD, VIEWS
 from kseg.findings import do_nothing
-from kseg.schema import DECODED
+from kseg.schema import DECODED, Column
 from kseg.spark.jobs.pool import one_line_errors
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ _WITHOUT_RESULT = {FINDINGS: "if(rule is null, message, null)", "segments": "unr
 #: Bytes as text: UTF-8 as it is, other bytes in base64.
 _TEXT = "coalesce(try_validate_utf8(cast({0} as string)), base64({0}))"
 _ENCODING = "if({0} is not null and try_validate_utf8(cast({0} as string)) is null, 'base64', null)"
+#: The columns for which more bytes are read.
+_OPENED = (DECODED, FIRST_OFFSET)
 #: The columns of records that are not those of the view. Others are read if they are requested.
 _OF_RECORDS = {
     "key": _TEXT.format("key"),
@@ -66,7 +68,7 @@ def _query(
         if table == MARKERS:
             options.pop("isolation", None)
         own = _OF_RECORDS if view == RECORDS else {}
-        columns = [column.name for column in TABLES[table] if column != DECODED or _reads_decoded(statement)]
+        columns = [column.name for column in TABLES[table] if column not in _OPENED or _reads(statement, column)]
         if DAMAGE in ON_REQUEST.get(view, ()):
             known = {*own, *(column.name for column in VIEWS[view].columns)}
             options["columns"] = ",".join(("*", DAMAGE.name, *(name for name in columns if name not in known)))
@@ -86,9 +88,9 @@ def _query(
     return spark.sql(statement), damage
 
 
-def _reads_decoded(statement: str) -> bool:
-    """Return whether a statement can read the column: Spark has the reader make all columns of a table."""
-    return DECODED.name in statement.lower() or "*" in statement
+def _reads(statement: str, column: Column) -> bool:
+    """Return whether a statement can read a column: Spark has the reader make all columns of a table."""
+    return column.name in statement.lower() or "*" in statement.replace("(*)", "")
 
 
 def run_on_spark(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+import kseg as library
 from kseg.extras.sql.recipes import RECIPES
-from kseg.format.writer.records_builder import PlainRecord, build_batch
+from kseg.format.writer.records_builder import PlainRecord, build_batch, build_wrapper
 from tests.support.cli import MIXED, SEGMENTS, invoke
 from tests.support.cli import kseg_here as kseg
 from tests.support.fuzzing import cases
@@ -38,6 +40,12 @@ def recipe(name: str, *paths: object, code: int = 0) -> list[Row]:
 def batch(offset: int, count: int, value: bytes = b"v", **header: Any) -> bytes:
     records = [PlainRecord(offset + i, b"k%d" % (offset + i), value, 1_000) for i in range(count)]
     return build_batch(records, **header)
+
+
+def message_set(offset: int, count: int) -> bytes:
+    """Return a compressed set of v1, whose header has only its last offset."""
+    records = [PlainRecord(offset + i, b"k%d" % (offset + i), b"v", 1_000) for i in range(count)]
+    return build_wrapper(records, magic=1, compression="gzip")
 
 
 def marker(offset: int, **header: Any) -> bytes:
@@ -75,6 +83,39 @@ def test_gaps_and_overlaps(tmp_path: Path) -> None:
     assert overlap == {**place, "file": str(second), "next_file": str(third), "first_offset": 25, "last_offset": 29}
     assert recipe("gaps", SEGMENTS / "4.3.0-v2-none-segments") == []
     assert recipe("overlaps", SEGMENTS / "4.3.0-v2-none-segments") == []
+
+
+def test_compressed_sets_of_old_versions_are_opened(tmp_path: Path) -> None:
+    """Their headers lack the first offset, and a lower bound such as the file's name would hide gaps and overlaps."""
+    segment(tmp_path / "gap-0", 0, [message_set(0, 2)])
+    segment(tmp_path / "gap-0", 2, [message_set(20, 2), message_set(22, 3)])
+    assert [(row["first_offset"], row["last_offset"]) for row in recipe("gaps", tmp_path)] == [(2, 19)]
+    assert recipe("overlaps", tmp_path) == recipe("duplicates", tmp_path) == []
+    folder = tmp_path / "again-0"
+    segment(folder, 0, [message_set(0, 5)])
+    segment(folder, 3, [message_set(3, 4)])
+    (overlap,) = recipe("overlaps", folder, code=1)
+    (repeated,) = recipe("duplicates", folder, code=1)
+    assert (overlap["first_offset"], overlap["last_offset"]) == (3, 4)
+    assert (repeated["first_offset"], repeated["last_offset"], repeated["earlier_offset"]) == (3, 6, 4)
+
+
+def test_the_first_offset_of_a_batch_is_that_of_its_first_record() -> None:
+    """Of each version, compressed or not; ``batches.base_offset`` is null for compressed sets of v0 and v1."""
+    names = [path for path in SEGMENTS.iterdir() if path.is_dir() and "v2" not in path.name] + [MIXED]
+    done = run(
+        """
+        select file, position, base_offset, first_offset, min(records.offset) as read
+        from batches join records using (file, position)
+        group by all
+        """,
+        *names,
+        "--format",
+        "jsonl",
+    )
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {row["base_offset"] is None for row in rows} == {True, False}
+    assert all(row["first_offset"] == row["read"] for row in rows)
 
 
 def test_duplicates_of_offsets_and_of_sequences(tmp_path: Path) -> None:
@@ -193,6 +234,62 @@ def test_what_the_cleaner_would_drop(tmp_path: Path) -> None:
     first = len(put(0, (b"a", b"1"), (b"b", b"1"), (b"c", b"1")))
     dirty = sum(sizes[:2]) - first - len(put(3, (b"x", None), last_offset=4, delete_horizon=past))
     assert {row["most_dirty_ratio"] for row in rows if row["topic"] == "users"} == {round(dirty / sum(sizes[:2]), 3)}
+
+
+def test_records_without_a_key_are_dropped_by_the_cleaner(tmp_path: Path) -> None:
+    """Source: ``Cleaner.shouldRetainRecord``; the rule null-key says so, too. Equal texts of keys are not equal keys."""
+
+    def put(offset: int, *pairs: tuple[bytes | None, bytes | None]) -> bytes:
+        return build_batch([PlainRecord(offset + i, *pair, 10**12) for i, pair in enumerate(pairs)])
+
+    folder = tmp_path / "users-0"
+    segment(folder, 0, [put(0, (None, b"aa"), (None, None))])
+    segment(folder, 2, [put(2, (b"\xff", b"1"), (b"/w==", b"2"), (None, b"bbb"))])  # "/w==" is the base64 of b"\xff"
+    segment(folder, 5, [put(5, (b"\xff", b"3"))])
+    segment(folder, 6, [put(6, (None, b"active"))])
+    names = ("records", "without_key", "superseded", "droppable_bytes", "stays_because")
+    assert [tuple(row[name] for name in names) for row in recipe("cleaner", folder)] == [
+        (2, 2, 0, 2, None),
+        (3, 1, 1, 2 + 3, None),
+        (1, 0, 0, 0, "nothing to drop"),
+        (None, None, None, None, "active segment"),
+    ]
+    keys = [(row["key"], row["key_encoding"], row["records"], row["bytes"]) for row in recipe("top-keys", folder)]
+    assert keys == [(None, None, 4, 11), ("/w==", None, 1, 5), ("/w==", "base64", 2, 4)]
+
+
+@pytest.mark.kafka
+def test_the_cleaner_drops_what_is_predicted(tmp_path: Path) -> None:
+    """Kafka's own Cleaner is the judge: the records and the bytes that it removes, of each kind of key."""
+    from kseg.format.log_loader.recovery_plan import BrokerStart
+    from tools.lab.load_log import LoadLog
+
+    keys, compacted = (None, b"", b"a", b"b", b"\xff", b"/w=="), {"cleanup.policy": "compact"}
+    with LoadLog() as kafka:
+        for seed in range(10):
+            choose = random.Random(seed)
+            folder = tmp_path / f"t{seed}-0"
+            for base in (0, 12, 24):
+                records = [
+                    PlainRecord(base + i, choose.choice(keys), choose.choice((None, bytes(i))), 10**12)
+                    for i in range(12)
+                ]
+                segment(folder, base, [build_batch(records[:5]), build_batch(records[5:])])
+            before = _content(folder)
+            found = [row for row in recipe("cleaner", folder) if row["records"] is not None]
+            assert "failure" not in kafka.load(folder, BrokerStart(clean=True), keep=True, config=compacted)
+            for step in ("clean", "tasks", "close"):
+                now = {"now": int(time.time() * 1000), "first_dirty": 0}
+                assert "error" not in kafka.answer({"dir": str(folder), "do": step, **now})
+            after = _content(folder)
+            assert sum(row["droppable_bytes"] for row in found) == before[1] - after[1], seed
+            assert sum(row["without_key"] + row["superseded"] for row in found) == before[0] - after[0] > 0, seed
+
+
+def _content(folder: Path) -> tuple[int, int]:
+    """Return the number of records of a folder, and the bytes of their keys and values."""
+    sizes = library.scan(folder, columns=["key_size", "value_size"]).to_table().to_pylist()
+    return len(sizes), sum((row["key_size"] or 0) + (row["value_size"] or 0) for row in sizes)
 
 
 def test_formats_and_refusals(tmp_path: Path) -> None:

@@ -25,12 +25,11 @@ def _recipe(purpose: str, *parts: str, problem: bool = False) -> Recipe:
 # Batches with a wrong CRC are not used: their fields can be wrong. KRaft snapshots repeat offsets of the log.
 _VALID = "crc_valid is not false and file not like '%.checkpoint'"
 
-# The first offset of a compressed v0 or v1 message is unknown before it is opened: the file's name has a lower bound.
+# A batch that cannot be opened has at least its last offset.
 _SEGMENTS = f"""
 with segment as (
     select topic, partition, file, regexp_replace(file, '[^/]*$', '') as folder,
-        min(coalesce(base_offset, try_cast(regexp_extract(file, '([0-9]{{20}})[^/]*$', 1) as bigint))) as first_offset,
-        max(last_offset) as last_offset
+        min(coalesce(first_offset, last_offset)) as first_offset, max(last_offset) as last_offset
     from batches
     where {_VALID}
     group by topic, partition, file
@@ -49,7 +48,7 @@ RECIPES: Mapping[str, Recipe] = {
         # the topic's name is unknown, a marker before such a batch shows it.
         f"""
         with batch as (
-            select topic, partition, file, position, coalesce(base_offset, last_offset) as first_offset, last_offset,
+            select topic, partition, file, position, coalesce(first_offset, last_offset) as first_offset, last_offset,
                 producer_id, producer_epoch, base_sequence, control, regexp_replace(file, '[^/]*$', '') as folder
             from batches
             where {_VALID}
@@ -147,12 +146,12 @@ RECIPES: Mapping[str, Recipe] = {
     "top-keys": _recipe(
         "List the 20 keys with the most bytes in keys and values, by topic.",
         """
-        select topic, key, cast(sum(coalesce(key_size, 0) + coalesce(value_size, 0)) as bigint) as bytes,
+        select topic, key, key_encoding, cast(sum(coalesce(key_size, 0) + coalesce(value_size, 0)) as bigint) as bytes,
             count(*) as records, count(*) - count(value_size) as tombstones
         from records
         where control is null and file not like '%.checkpoint'
-        group by topic, key
-        order by bytes desc, topic nulls first, key nulls first
+        group by topic, key, key_encoding
+        order by bytes desc, topic nulls first, key nulls first, key_encoding nulls first
         limit 20
         """,
     ),
@@ -164,7 +163,7 @@ RECIPES: Mapping[str, Recipe] = {
         with settings as (
             select 0.5 as min_cleanable_dirty_ratio, current_timestamp - interval '0' second as compacted_before
         ), batch as (
-            select topic, partition, file, position, size, magic, record_count, base_offset, last_offset,
+            select topic, partition, file, position, size, magic, record_count, base_offset, first_offset, last_offset,
                 max_timestamp, delete_horizon, regexp_replace(file, '[^/]*$', '') as folder
             from batches
             where {_VALID}
@@ -173,7 +172,7 @@ RECIPES: Mapping[str, Recipe] = {
         ), cleaned as (
             select folder, max(case
                 when magic >= 2 and record_count < last_offset - base_offset + 1 then last_offset + 1
-                when base_offset > earlier_offset + 1 then base_offset
+                when first_offset > earlier_offset + 1 then first_offset
             end) as first_dirty_offset
             from ordered
             group by folder
@@ -197,39 +196,42 @@ RECIPES: Mapping[str, Recipe] = {
                 join uncleanable on batch.folder = uncleanable.folder
             where file < first_file
             group by batch.folder
-        ), keyed as (
-            select records.file, records.offset, records.key, uncleanable.folder,
+        ), data as (
+            select records.file, records.offset, records.key_bytes, uncleanable.folder,
                 coalesce(key_size, 0) + coalesce(value_size, 0) as bytes, value_size is null as is_tombstone,
                 coalesce(transaction_state, '') = 'aborted' as is_aborted,
                 coalesce(batch.delete_horizon < current_timestamp, false) as is_expired
             from records join batch on records.file = batch.file and records.position = batch.position
                 join uncleanable on batch.folder = uncleanable.folder
-            where control is null and key_size is not null and records.file < first_file
+            where control is null and records.file < first_file
         ), latest as (
-            select folder, key, max(offset) as offset from keyed where not is_aborted group by folder, key
+            select folder, key_bytes, max(offset) as offset from data where not is_aborted group by folder, key_bytes
         ), decided as (
-            select keyed.*, is_aborted or keyed.offset < latest.offset as is_old,
-                is_tombstone and not is_aborted and keyed.offset = latest.offset as is_last_tombstone
-            from keyed left join latest on keyed.folder = latest.folder and keyed.key = latest.key
+            select data.*, data.key_bytes is null as is_keyless, is_aborted or data.offset < latest.offset as is_old,
+                is_tombstone and not is_aborted and data.offset = latest.offset as is_last_tombstone
+            from data left join latest on data.folder = latest.folder and data.key_bytes = latest.key_bytes
         ), counted as (
-            select file, count(*) as records, count(case when is_old then 1 end) as superseded,
+            select file, count(*) as records, count(case when is_keyless then 1 end) as without_key,
+                count(case when is_old and not is_keyless then 1 end) as superseded,
                 count(case when is_last_tombstone and is_expired then 1 end) as expired_tombstones,
                 count(case when is_last_tombstone and not is_expired then 1 end) as waiting_tombstones,
-                cast(sum(case when is_old or is_last_tombstone and is_expired then bytes else 0 end) as bigint)
-                    as droppable_bytes
+                cast(sum(case
+                    when is_keyless or is_old or is_last_tombstone and is_expired then bytes else 0
+                end) as bigint) as droppable_bytes
             from decided
             group by file
         )
-        select topic, partition, judged.file, judged.bytes, records, superseded, expired_tombstones, waiting_tombstones,
-            droppable_bytes, round(dirty_ratio, 3) as most_dirty_ratio,
+        select topic, partition, judged.file, judged.bytes, records, without_key, superseded, expired_tombstones,
+            waiting_tombstones, droppable_bytes, round(dirty_ratio, 3) as most_dirty_ratio,
             case
                 when is_active then 'active segment'
                 when is_recent then 'min.compaction.lag.ms'
                 when is_open then 'open transaction'
                 when judged.file > first_file then 'after a segment that stays'
-                when records is null then 'no record with a key'
-                when superseded + expired_tombstones = 0 and waiting_tombstones > 0 then 'delete.retention.ms'
-                when superseded + expired_tombstones = 0 then 'nothing to drop'
+                when records is null then 'no record'
+                when without_key + superseded + expired_tombstones = 0 then case
+                    when waiting_tombstones > 0 then 'delete.retention.ms' else 'nothing to drop'
+                end
                 when dirty_ratio < min_cleanable_dirty_ratio then 'min.cleanable.dirty.ratio'
             end as stays_because
         from judged cross join settings join uncleanable on judged.folder = uncleanable.folder

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kseg import schema
 from kseg.engine import lazy, without_pip
 from kseg.errors import UsageError
-from kseg.extras.views.view_table import OF_CONTENTS, VIEWS, as_text
+from kseg.extras.views.view_table import FIRST_OFFSET, OF_CONTENTS, VIEWS, as_text
 from kseg.report.arrow_table import pa
 from kseg.schema import Column
 from kseg.text import unknown_name
@@ -39,12 +39,13 @@ def import_libraries(use: str = "kseg sql") -> None:
             raise UsageError(without_pip(f"{use} needs {name}: pip install {name.lower()}")) from None
 
 
-RECORDS, MARKERS = "records", "markers"
+RECORDS, MARKERS, BATCHES = "records", "markers", "batches"
 #: Table -> its columns. The rows of ``records`` are data, those of ``markers`` control records.
 TABLES: Mapping[str, tuple[Column, ...]] = {
     **{name: as_text(view.columns) for name, view in VIEWS.items()},
     RECORDS: as_text((*VIEWS[RECORDS].columns, *OF_CONTENTS, schema.DECODED)),
     MARKERS: as_text((*VIEWS[RECORDS].columns, *OF_CONTENTS)),
+    BATCHES: as_text((*VIEWS[BATCHES].columns, FIRST_OFFSET)),
 }
 #: The types of columns in DuckDB.
 TYPES: Mapping[str, str] = {

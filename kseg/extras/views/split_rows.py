@@ -17,10 +17,11 @@ from kseg.errors import KsegError, LimitError, NotASegmentError, UnreadableError
 from kseg.extras.serialization import record_decoder
 from kseg.extras.views.planning import Request, reads_committed
 from kseg.extras.views.splits import SegmentRange, Split
-from kseg.extras.views.view_table import DAMAGE, FINDINGS, UNREAD, VIEWS
+from kseg.extras.views.view_table import DAMAGE, FINDINGS, FIRST_OFFSET, UNREAD, VIEWS
 from kseg.findings import READ_ERROR, RULES, Finding, Severity, Verdict, do_nothing, unreadable
 from kseg.format.checks.run_checks import policy_for
 from kseg.format.internal_topics.decode import internal_topic
+from kseg.format.record.offset_evidence import is_wrapper
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.segment.segment_reader import SegmentReader, Window
@@ -291,14 +292,27 @@ def _batch_rows(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
     keep = task.limits.of_rows
     for piece in task.pieces(split):
         damage, place = DamagePolicy(piece, task), ColumnPlace.of(piece.file.path)
+        opener = DeepIterator(damage) if FIRST_OFFSET in task.request.columns else None
         with damage.kept():
             for window in _windows(piece, task, damage):
+                if opener:
+                    _open_sets(window, opener)
                 rows = None
                 if keep != RowFilter():
                     rows = [row for row in range(window.batches.count) if keep.accepts_batch(window.batches, row)]
                 if rows is None or rows:
                     yield batch_rows(task.request.columns, place, window.batches, rows)
         yield from damage.reported(task)
+
+
+def _open_sets(window: Window, opener: DeepIterator) -> None:
+    """Read the records of the compressed v0 and v1 messages of a window: their headers lack the first offset."""
+    batches = window.batches
+    for row in range(batches.count):
+        batches.record_sum[row] = 0
+        batches.selected[row] = batches.selected[row] and is_wrapper(batches, row)
+    for _ in opener.chunks(window):
+        pass  # the facts of the batches stay
 
 
 def read_framed(task: Task, split: Split) -> Iterator[pa.RecordBatch]:

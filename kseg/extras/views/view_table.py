@@ -33,6 +33,10 @@ OF_CONTENTS = (
     Column("value_bytes", "bytes", "the bytes of the value"),
     Column("headers_bytes", "headers", "the headers with the bytes of their values"),
 )
+#: Only returned if requested by name, and in the tables of ``kseg sql``: compressed v0 and v1 messages are opened for it.
+FIRST_OFFSET = Column(
+    "first_offset", "int", "first offset, also of a compressed v0 or v1 message; null if that cannot be opened"
+)
 _BYTES = "_bytes"
 
 
@@ -97,7 +101,7 @@ _TEXT_TYPES = {"bytes": "text", "headers": "text_headers"}
 #: View -> the columns that are only returned if requested by name.
 ON_REQUEST: Mapping[str, tuple[Column, ...]] = {
     "records": (DAMAGE, *OF_CONTENTS, schema.DECODED),
-    "batches": (DAMAGE,),
+    "batches": (DAMAGE, FIRST_OFFSET),
     **dict.fromkeys((TRANSACTIONS, "groups", "schemas"), (DAMAGE,)),
 }
 
