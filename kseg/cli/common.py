@@ -38,7 +38,10 @@ MAX_JOBS = 1024
 
 
 class Choice(click.Choice[str]):
-    """A choice of names that suggests the nearest one for a wrong name."""
+    """A choice of names that suggests the nearest one for a wrong name. The metavar has the names: an error is one line."""
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        return ""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:

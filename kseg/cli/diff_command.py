@@ -94,12 +94,14 @@ def diff(asked: DiffOptions) -> int:
     paths = asked.paths
     if len(paths) < 2:
         raise UsageError(f"expected two replicas or log directories, got one: {paths[0]}")
+    if asked.by_key and len(paths) > 2:
+        raise UsageError(f"--by-key compares two backups, got {len(paths)}")
     if paths.count(STDIN) > 1:
         raise UsageError("standard input can be only one of the replicas")
     for path in paths:
         check_no_url_folder(path)
         check_exists(path)
-    for a, b in combinations(paths, 2):
+    for a, b in dict.fromkeys(combinations(paths, 2)):
         if STDIN not in (a, b) and os.path.realpath(a) == os.path.realpath(b):
             note(f"{a} and {b} are the same files: they are compared with themselves")
     common.check_outputs()
@@ -255,8 +257,6 @@ def _size(files: Iterable[SegmentFile]) -> int:
 
 def diff_by_key(paths: tuple[str, ...], asked: DiffOptions, *, log_dirs: bool) -> int:
     """Compare two partitions or log directories by key; return the exit code."""
-    if len(paths) > 2:
-        raise UsageError("--by-key compares two backups")
     for path in paths:
         if path == STDIN or is_url(path):
             raise UsageError(f"{path}: --by-key reads local files only")

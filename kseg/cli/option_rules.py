@@ -48,6 +48,7 @@ RULES: tuple[Excludes | Needs, ...] = (
     Excludes("--columns --template --position --last " + _DECODING, "--as", "it is for segments"),
     Excludes("--spark --follow --decode --group --txn --where", "--as", "it is for segments", "dump"),
     Excludes("--as", "--inventory --cache"),
+    Needs("--compression-type", "--as=requests", "it is for batches that clients send"),
     Excludes("--template", "--columns", "the template has the columns"),
     Excludes("--template", "--format=jsonl,csv,hex,parquet", "it writes lines of its own"),
     Excludes("--template", "--format=text", "it writes lines of its own", "dump"),
@@ -167,8 +168,9 @@ def _holding(terms: str, asked: object, given: Collection[str]) -> Iterator[str]
             continue
         value: object = getattr(asked, field)
         if values:
-            if value in values.split(","):
-                yield f"{name} {value}"
+            chosen = value if isinstance(value, tuple) else (value,)
+            if found := [one for one in values.split(",") if one in chosen]:
+                yield f"{name} {found[0]}"
         elif ROWS[field].is_flag:
             if value is positive or (name == "--deep" and getattr(asked, "reads_records", False)):
                 yield name

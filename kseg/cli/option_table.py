@@ -152,7 +152,8 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "timestamp_after_max_ms": OptionRow("--timestamp-after-max-ms", "Report timestamps farther ahead as errors. "
             "Default: warn at one hour.", "N", _number(0)),
         "compression_type": OptionRow("--compression-type", "Codec of the topic, for --as requests. Default: producer.",
-            type=lambda: Choice(["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]), default="producer"),
+            type=lambda: Choice(["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]), default="producer",
+            neutral=("producer",)),
         "by_key": OptionRow("--by-key", "Compare the last value of each key: for backups of compacted topics."),
         "clean": OptionRow("--clean/--unclean", "Assume this shutdown. Default: .kafka_cleanshutdown."),
         "allow": OptionRow("--allow", "Accept this difference. Repeatable.",

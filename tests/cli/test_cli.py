@@ -69,6 +69,8 @@ def test_a_command_alone_says_what_it_expects(command: str, tmp_path: Path, monk
     assert run.returncode == 2
     expected = {"validate": f"no PATH: checking the current folder, {tmp_path}", "sql": "no PATH: expected kseg sql"}
     assert expected.get(command, "Error: Missing argument '") in run.stderr
+    if command not in expected:
+        assert run.stderr.rpartition("\n\n")[2].count("\n") == 1, "the reason is one line"
 
 
 @pytest.mark.slow

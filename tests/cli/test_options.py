@@ -132,6 +132,7 @@ def _words(name: str, command: TypedCommand) -> list[str]:
         return [option]
     samples = {"offsets": "1:2", "columns": "offset", "json_paths": "$.a", "jobs": "2", "decode": "__consumer_offsets"}
     samples |= {"headers": "name=value", "where": "offset = 1", "spark_conf": "spark.ui.enabled=false"}
+    samples |= {"compression_type": "gzip"}
     choices = list(found.type.choices) if isinstance(found.type, click.Choice) else []
     known = [value for value in values.split(",") if value in choices]
     value = known[0] if known else samples.get(field) or (choices[0] if choices else "1")

@@ -148,6 +148,9 @@ def test_damage_of_the_topic_with_schemas_is_reported(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["--value-as", "arvo"], "unknown deserializer 'arvo': did you mean avro"),
+        (["--value-as", "avro"], "--value-as avro needs --schemas, --schema-file or --registry"),
+        (["--key-as", "time-windowed:protobuf:M"], "--key-as time-windowed:protobuf:M needs --schemas"),
+        (["--value-as", "struct", "--decoder", "json:loads"], "--value-as struct needs --schemas"),
         (["--value-as", "json", "--shallow"], "cannot be combined with --shallow"),
         (
             ["--value-as", "json", "--format", "hex"],

@@ -44,6 +44,12 @@ _LARGEST_LIKELY_ID = 0xFFFFFF
 _MOST_READERS = 10_000
 
 
+def needs_schemas(name: str) -> bool:
+    """Return whether a deserializer of NAMES decodes nothing without a source of schemas, also in a wrapper."""
+    kind, _, argument = name.partition(":")
+    return needs_schemas(argument) if kind in WRAPPERS else kind == STRUCT or kind in _BY_SCHEMA
+
+
 class DecodedValue(NamedTuple):
     """A decoded key or value. ``value`` is what JSON has; ``kind`` is the deserializer, None if nothing was decoded.
 

@@ -25,6 +25,7 @@ from kseg.extras.serialization.decoding import (
     FieldDecoder,
     Headers,
     check_schema,
+    needs_schemas,
 )
 from kseg.extras.serialization.envelopes import unwrapped
 from kseg.extras.serialization.json_values import json_value
@@ -121,6 +122,7 @@ class DecodeSettings:
     FunctionDecoder), or as AUTO if a source of schemas is given. With ``unwrap`` the content of ENVELOPES is the value.
 
     ``key_type`` and ``value_type`` are the columns of keys and values that are decoded as STRUCT (see ``with_types``).
+    Raises UsageError for a deserializer that decodes nothing without a source of schemas.
     """
 
     key_as: str | None = None
@@ -133,6 +135,11 @@ class DecodeSettings:
     unwrap: bool = False
     key_type: Column | None = None
     value_type: Column | None = None
+
+    def __post_init__(self) -> None:
+        for side, name in (("key", self.key_as), ("value", self.value_as)):
+            if name is not None and needs_schemas(name) and not self.has_schemas:
+                raise UsageError(f"--{side}-as {name} needs --schemas, --schema-file or --registry")
 
     @property
     def columns(self) -> tuple[Column, ...]:
