@@ -96,7 +96,7 @@ def _parse(fields: Any) -> Manifest:
         {suffix: _part(part, least) for suffix, part in parts.items()},
         key,
         _bytes_of(encryption["aad"]) if encryption else b"",
-        fields.get("remoteLogSegmentMetadata") or {},
+        copied if isinstance(copied := fields.get("remoteLogSegmentMetadata"), dict) else {},
     )
 
 

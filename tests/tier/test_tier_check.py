@@ -26,7 +26,7 @@ from kseg.commands.tier.remote_metadata import (
 from kseg.commands.tier.remote_segments import remote_segments
 from tests.support.cli import SEGMENTS, invoke
 from tests.support.read_faults import local_faults
-from tests.support.tiered_objects import REFERENCE, TOPIC_ID, pack
+from tests.support.tiered_objects import AIVEN, REFERENCE, TOPIC_ID, pack
 
 (FOLDER,) = (REFERENCE / "bucket").iterdir()
 METADATA = read_cluster_metadata(str(REFERENCE / "logs"))
@@ -333,6 +333,40 @@ def test_what_a_running_broker_deletes_is_no_loss(tier: Tier, monkeypatch: pytes
     answers = [METADATA, later]
     monkeypatch.setattr("kseg.commands.tier.reconcile.read_cluster_metadata", lambda path: answers.pop(0))
     assert tier.check(local=False).problems == []
+
+
+@pytest.mark.parametrize(
+    ("copied", "problems"),
+    [
+        ({"endOffset": 1998, "segmentLeaderEpochs": {"0": 0}}, []),
+        ({}, []),
+        ({"endOffset": 1997}, ["offset-mismatch"]),
+        ({"segmentLeaderEpochs": {"1": 0}}, ["epoch-mismatch"]),
+        ({"segmentLeaderEpochs": {"x": 0}}, ["unreadable"]),
+        ({"segmentLeaderEpochs": {"0": None}}, ["unreadable"]),
+        ({"segmentLeaderEpochs": [0]}, ["unreadable"]),
+        ({"endOffset": "x"}, ["unreadable"]),
+        ([0], []),
+    ],
+)
+def test_the_copy_of_the_metadata_in_a_manifest(
+    copied: object, problems: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is compared with the metadata, and a damaged one is a problem of its object."""
+    bucket = Path(shutil.copytree(AIVEN, tmp_path / "bucket"))
+    next(bucket.glob("tiered-*")).rename(bucket / f"tiered-{FIRST.place.topic_id}")
+    manifest = min(bucket.rglob("*.rsm-manifest"))
+    fields = json.loads(manifest.read_bytes())
+    size = fields["chunkIndex"]["originalFileSize"]
+    manifest.write_text(json.dumps({**fields, "remoteLogSegmentMetadata": copied}))
+    first = min(remote_segments(str(bucket), decoded=False), key=lambda one: one.base)
+    known = replace(
+        FIRST, topic=first.topic, segment_id=first.segment_id, start=0, end=1998, size=size, epochs=((0, 0),)
+    )
+    metadata = replace(METADATA, segments={first.segment_id: known})
+    monkeypatch.setattr("kseg.commands.tier.reconcile.read_cluster_metadata", lambda path: metadata)
+    found = check_bucket(str(bucket), "", [], known.changed_ms)
+    assert [one.problem for one in found.problems if one.segment_id == first.segment_id] == problems
 
 
 def test_deleted_offsets_are_no_hole() -> None:

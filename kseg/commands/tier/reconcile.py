@@ -5,10 +5,10 @@ Source: KIP-405; ``RemoteLogMetadataCache`` and ``RemoteLogLeaderEpochState`` de
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kseg.commands.tier.remote_metadata import (
     COPY_FINISHED,
@@ -308,15 +308,25 @@ def _transformed(known: KnownSegment, stored: StoredObject, path: str) -> Iterat
     if stored.log_size != manifest.log.starts[-1]:
         message = f"the object has {stored.log_size:,} bytes, the manifest {manifest.log.starts[-1]:,}"
         yield _problem("size-mismatch", known, message, path)
-    end = manifest.metadata.get("endOffset", known.end)
-    if end != known.end:
+    end, epochs = _copied(manifest.metadata)
+    if end not in (None, known.end):
         yield _problem("offset-mismatch", known, f"the manifest ends at {end:,}, the metadata at {known.end:,}", path)
-    epochs = manifest.metadata.get("segmentLeaderEpochs")
-    if isinstance(epochs, dict) and sorted((int(epoch), first) for epoch, first in epochs.items()) != sorted(
-        known.epochs
-    ):
-        message = f"the manifest has {_epochs_text(epochs.items())}, the metadata {_epochs_text(known.epochs)}"
+    if epochs not in (None, sorted(known.epochs)):
+        message = f"the manifest has {_epochs_text(epochs or ())}, the metadata {_epochs_text(known.epochs)}"
         yield _problem("epoch-mismatch", known, message, path)
+
+
+def _copied(metadata: Mapping[str, Any]) -> tuple[int | None, list[tuple[int, int]] | None]:
+    """Return the last offset and the leader epochs in a manifest's copy of the metadata, None for what it lacks.
+
+    Raises ManifestError.
+    """
+    try:
+        end, epochs = metadata.get("endOffset"), metadata.get("segmentLeaderEpochs")
+        pairs = None if epochs is None else sorted((int(epoch), int(first)) for epoch, first in epochs.items())
+        return None if end is None else int(end), pairs
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ManifestError(f"its copy of the segment's metadata is damaged: {error}") from error
 
 
 def _plain(known: KnownSegment, stored: StoredObject, path: str) -> Iterator[TierProblem]:
