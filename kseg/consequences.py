@@ -60,6 +60,8 @@ _STARTS: Mapping[str, Callable[[Finding], bool]] = {
     # LogSegment.recover splits a segment for a last offset beyond its index, and cannot for one below its name.
     "file-name-mismatch": lambda one: one.facts.get("last", -1) >= one.facts.get("name", 0),
     "non-monotonic-offset": lambda one: "name" not in one.facts,
+    # The messages of a v0 set have their own offsets, which brokers and consumers use (AbstractLegacyRecordBatch).
+    "wrapper-offset-mismatch": lambda one: one.facts.get("magic") == 0,
 }
 
 

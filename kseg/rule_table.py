@@ -137,7 +137,7 @@ _TABLE = (
     Rule("K206", "reserved-attribute-bits", _W, "reserved attribute bits {bits:#x} are set{where}",
          "Ignores them. A later Kafka version may define them.",
          "Find the producer or proxy that sets them: `kseg dump` shows its producer id. Kafka's own clients never do."),
-    Rule("K207", "invalid-offset-range", _E, "last offset delta {delta}: {why}",
+    Rule("K207", "invalid-offset-range", _E, "{why}",
          "Recovery splits or truncates the segment where an offset does not fit a 32-bit relative offset.", *do.RESTORE),
     Rule("K208", "last-offset-mismatch", _I, "last offset: {last} in the header, {record} in the records",
          "Nothing: compaction keeps the header's last offset when it removes the last record.", *do.NOTHING),
@@ -150,7 +150,7 @@ _TABLE = (
     Rule("K211", "invalid-timestamp", _E, "negative timestamp {timestamp}: only -1 (no timestamp) is allowed",
          "Rejects it when it is produced (since 0.11). Serves a stored one.",
          "Let the producer send timestamps of 0 or above, or set message.timestamp.type=LogAppendTime."),
-    Rule("K212", "leader-epoch-regression", _E, "leader epoch {epoch} is below the previous epoch {previous}",
+    Rule("K212", "leader-epoch-regression", _E, "leader epoch {epoch} {why}",
          "Recovery rebuilds the epoch cache from batches, and no CRC covers their epochs: followers truncate at a wrong "
          "offset.",
          *do.CORRECT),

@@ -77,7 +77,7 @@ def test_parts_of_a_file_join_at_their_bounds() -> None:
 
     wrappers = {(5, 5): False, (5, 6): True, (5, -1): True, (0, 0): False, (-1, 0): True, (7, 6): False}
     for (last, first), joined in wrappers.items():
-        assert wrapper_offsets_join(state(last_opened=last), state(first_opened=first)) == joined, (last, first)
+        assert wrapper_offsets_join(state(last_offset=last), state(first_opened=first)) == joined, (last, first)
     most = 2**31 - 1
     ranges = {(0, 0, most + 1): True, (0, 9, most): True, (0, 9, most + 1): False, (9, 0, most + 9): True}
     for (base, other, highest), joined in ranges.items():
@@ -92,9 +92,9 @@ def findings_of(parts: Sequence[bytes], **settings: Any) -> list[Finding]:
     with SegmentReader(Source("records", io.BytesIO(data), len(data)), report=reported.append) as reader:
         opener = DeepIterator(reported.append)
         for window in reader.windows():
-            checks.check_batches(window)
             for chunk in opener.chunks(window) if limits.deep else ():
                 checks.check_records(chunk)
+            checks.check_batches(window)
     return reported
 
 

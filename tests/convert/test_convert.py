@@ -419,7 +419,7 @@ def test_offsets_that_no_index_can_hold_are_refused(magic: int, last: int, fits:
     if not fits:
         # An offset too far from the segment's own first offset is damage; otherwise the target's name excludes it.
         refused = (
-            f"the header claims last offset {last}"
+            f"the header claims {'last ' if magic else ''}offset {last}"
             if last > 100
             else f"offset {last} does not fit a segment that starts"
         )

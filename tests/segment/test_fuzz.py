@@ -64,13 +64,13 @@ def read(data: bytes, *, verify_crc: bool = True) -> list[Finding]:
                 assert batch.position >= end, "entries don't overlap"
                 end = batch.position + batch.size
                 assert end <= len(data)
-            for check in BATCH_CHECKS:
-                check.run(batches, limits, history, found.append)
             for chunk in opener.chunks(window):
                 for record_check in RECORD_CHECKS:
                     record_check.run(chunk, limits, found.append)
                 for i in range(chunk.records.count):
                     chunk.record(i)
+            for check in BATCH_CHECKS:
+                check.run(batches, limits, history, found.append)
         assert reader.position == len(data)
         assert 0 <= reader.lost_bytes <= len(data)
     except NotASegmentError:

@@ -151,9 +151,9 @@ def dump_reader(
     silent = DeepIterator(limit=decompression_limit)  # the finding about the CRC is reported already
     opener = DeepIterator(report, limit=decompression_limit, buffers=buffers)
     for window in reader.windows():
-        if checks:
-            checks.check_batches(window)
         if not deep:
+            if checks:
+                checks.check_batches(window)
             yield from _shallow(path, window, wanted)
             continue
         # The reader returns such a batch in a separate window.
@@ -164,6 +164,8 @@ def dump_reader(
             if checks and not damaged:
                 checks.check_records(chunk)
             yield from near.items(path, chunk, wanted) if near else _deep(path, chunk, wanted, headings, topic)
+        if checks:
+            checks.check_batches(window)
     if checks:
         checks.finish(reader.position)
 

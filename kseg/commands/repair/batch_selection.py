@@ -19,7 +19,7 @@ from kseg.commands.repair.repaired_checkpoints import NO_EVIDENCE, EpochCorrecto
 from kseg.commands.repair.segment_places import SegmentPlace
 from kseg.findings import RULES, Policy, Severity, do_nothing
 from kseg.format.checks.batch_checks import CheckSettings, CheckState
-from kseg.format.checks.record_checks import check_wrapper_order, update_compaction_evidence
+from kseg.format.checks.record_checks import update_compaction_evidence
 from kseg.format.checks.run_checks import BATCH_CHECKS, RECORD_CHECKS
 from kseg.format.record import framing
 from kseg.format.record.columns import BatchColumns
@@ -100,7 +100,6 @@ class SegmentSalvage:
         self._kept.finish(reader.position, order.end)
         self._tally.bytes_before = reader.position
         self._tally.keyless, self._tally.thinned = self._history.keyless, self._history.thinned
-        # The gap before a wrapper is known when it is decompressed, before those of the headers.
         self._tally.gaps = sorted(
             (source_ranges(order.pieces, position, position)[0][0], first, last)
             for position, first, last in self._tally.gaps
@@ -137,9 +136,6 @@ class SegmentSalvage:
                 tally.records += batches.record_sum[row]
             row += 1
         update_compaction_evidence(chunk, self._history)
-        errors = Errors(findings)
-        check_wrapper_order(chunk, self._history, errors)  # ``order`` has decided about the order
-        self._add_gaps(errors)
         if tally.first_offset is None and not chunk.resumed:
             self._begin(chunk)
 

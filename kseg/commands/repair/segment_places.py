@@ -118,11 +118,11 @@ class _Survey:
         if order is None:
             return []
         with SegmentReader(order.arranged(_open(self.folder, self.name, self.name))) as reader:
-            shifted = ((batch, order.corrected.get(batch.position, 0)) for batch in batches_of(reader))
             return [
                 (batch.low + by, batch.high + by, batch.crc, batch.end - batch.position)
-                for batch, by in shifted
+                for batch in batches_of(reader)
                 if batch.position not in without
+                for by in (order.corrected[batch.position].by if batch.position in order.corrected else 0,)
             ]
 
     def key(self) -> tuple[int, bool, str]:
@@ -156,9 +156,9 @@ def _is_copy(folder: Path, name: str, order: OffsetOrder, names: Sequence[str]) 
 
     If the names of both differ in one bit, so do the offsets: of a segment that another one's copy replaced.
     """
-    if order.head != order.tail or order.head is None or not (by := order.corrected.get(order.head.position)):
+    if order.head != order.tail or order.head is None or not (corrected := order.corrected.get(order.head.position)):
         return False
-    stored = order.head.beginning_at(order.head.low - by)
+    stored = order.head.beginning_at(order.head.low - corrected.by)
     others = [one for one in names if one != name and (base_offset_of(one) or 0) <= stored.low]
     if not others:
         return False

@@ -15,10 +15,12 @@ from kseg.commands.validate.partition_side_files import PartitionSideFiles
 from kseg.commands.validate.partition_state import MAX_SPANS, Extent, Gap, MissingOffsets, PartitionState
 from kseg.commands.validate.segment_facts import SegmentFacts
 from kseg.findings import Finding, Report
+from kseg.format.checks.batch_checks import epoch_regression, too_high_epoch
 from kseg.format.checks.compaction_evidence import CompactionEvidence
 from kseg.format.checks.offset_checks import expected_offset_note
 from kseg.format.record.framing import increment_sequence
 from kseg.format.record.layout import LARGE_JUMP
+from kseg.format.sidefiles.checkpoints import stored_leader_epochs
 from kseg.format.sidefiles.indexes import ABORTED_TXN
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
@@ -93,6 +95,8 @@ class PartitionChecks:
         if is_remote_log(name) and self._is_uploaded_again(name, base, facts, report):
             return
         self._check_tail(base)
+        if facts is not None:
+            self._check_epochs(facts, report)
         clean = facts is not None and not (facts.disorder or facts.damaged or grown)
         self._tail = facts.tail if facts and clean and facts.tail[0] >= 0 else None
         if facts is not None:
@@ -178,10 +182,6 @@ class PartitionChecks:
     def _check_order(self, name: str, base: int, facts: SegmentFacts, report: Report) -> None:
         history = self._history
         end, first = history.end, facts.first_offset
-        if facts.epochs and history.epochs and facts.epochs[0][0] < history.epochs[-1][0]:
-            epoch, offset, _ = facts.epochs[0]
-            reported = {"epoch": epoch, "previous": history.epochs[-1][0]}
-            report(Finding("leader-epoch-regression", offset=offset, facts=reported))
         if end is None:
             return
         begin = base if first is None else min(base, first)
@@ -199,6 +199,37 @@ class PartitionChecks:
         elif begin > end:
             self.missing.add(Gap(name, "segment-gap", 0, end, begin - 1, history.name, history.zeros))
             history.holes = True
+
+    def _check_epochs(self, facts: SegmentFacts, report: Report) -> None:
+        """Report a first leader epoch below that of the segment before, at the last batch of that one if it is wrong."""
+        runs = self._history.epochs
+        if not facts.epochs or not runs or facts.epochs[0][0] >= runs[-1][0]:
+            return
+        epoch, offset, _ = facts.epochs[0]
+        previous, first, last = runs[-1]
+        if self._tail and self._tail[1:3] == (first, last) and self._is_disproved(facts):
+            earlier = runs[-2][0] if len(runs) > 1 else -1
+            reported = {"epoch": previous, "previous": earlier, "why": too_high_epoch(epoch)}
+            place = self._tail[0], None, first, last
+            self._report_for(self._history.name)(Finding("leader-epoch-regression", *place, reported))
+            runs.pop()
+            return
+        reported = {"epoch": epoch, "previous": previous, "why": epoch_regression(previous)}
+        report(Finding("leader-epoch-regression", offset=offset, facts=reported))
+
+    def _is_disproved(self, facts: SegmentFacts) -> bool:
+        """Return whether all epochs but the last one so far are not above those of the next segment, as repair decides.
+
+        The checkpoint must lack the last one (``EpochEvidence.disproves``). Without entries, it takes two later batches.
+        """
+        runs = self._history.epochs
+        epoch, _, last = runs[-1]
+        earlier = runs[-2][0] if len(runs) > 1 else -1
+        stored = [entry.epoch for entry in stored_leader_epochs(self._folder) or () if entry.start_offset <= last]
+        following = [run[0] for run in facts.epochs[:2]]
+        several = facts.first_offset != facts.tail[1]
+        below = all(earlier <= each < epoch for each in following)
+        return epoch not in stored and below and (bool(stored) or several)
 
     def _check_tail(self, base: int) -> None:
         """Report the last batch of the previous segment if it has a wrong base offset.

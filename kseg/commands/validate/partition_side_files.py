@@ -115,7 +115,7 @@ class PartitionSideFiles:
             return  # a broker removes the epochs below the log start
         begin = entries[0].start_offset if entries else self._state.end
         lacking: list[EpochRun] = []
-        for run in reversed(self._state.epochs):
+        for run in reversed(self._state.epochs_in_order):
             # A broker clears the checkpoint when it appends v0 or v1 batches, which leave offsets without an epoch.
             if entries and run[2] >= entries[0].start_offset:
                 continue
@@ -246,7 +246,7 @@ class PartitionSideFiles:
                 why = f"it starts at offset {entry.start_offset}, but the log ends at {end}"
                 _report_epoch(report, at, entry.epoch, entry.start_offset, why)
                 return
-        for run in self._state.epochs:
+        for run in self._state.epochs_in_order:
             contradiction = _epoch_contradiction([entry for _, entry in entries], run)
             if contradiction and run[2] >= self._log_start:
                 at = next((at for at, entry in entries if entry.epoch == run[0]), 0)

@@ -78,6 +78,13 @@ class PartitionState:
             else:
                 self.crowded = True
 
+    @property
+    def epochs_in_order(self) -> list[EpochRun]:
+        """The runs of leader epochs without those of which one must be wrong, which ``leader-epoch-regression`` reports."""
+        steps = [one[0] > other[0] for one, other in pairwise(self.epochs)]
+        falls = zip(self.epochs, [False, *steps], [*steps, False], strict=True) if self.epochs else ()
+        return [run for run, after_fall, before_fall in falls if not (after_fall or before_fall)]
+
 
 MAX_GAPS = 1_000
 

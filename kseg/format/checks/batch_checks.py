@@ -7,6 +7,7 @@ versions, with the limits of Kafka's ``LogValidator`` and ``UnifiedLog``. A chec
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,7 @@ class CheckSettings:
     ``now`` is epoch milliseconds. ``name_offset`` is the base offset in the file's name. ``deep`` is whether batches are
     decoded, too: then their records are counted, and the header checks skip the record count. ``oldest`` is the smallest
     timestamp that is allowed, ``future_ms`` how far a timestamp may be ahead. ``gaps`` is whether to report offset gaps.
+    ``stored_epochs`` returns (leader epoch, start offset) of each entry in the partition's leader-epoch-checkpoint.
     """
 
     now: int
@@ -45,6 +47,7 @@ class CheckSettings:
     oldest: int | None = None
     future_ms: int = FUTURE_TOLERANCE_MS
     gaps: bool = True
+    stored_epochs: Callable[[], Sequence[tuple[int, int]]] = tuple
 
 
 class CheckState:
@@ -63,12 +66,7 @@ class CheckState:
         # And of those whose base offset only their header claims: see ``offset_evidence.too_far_by_one_bit``.
         self.claimed: set[int] = set()
         self.misnamed = False
-        # The last offset of the decoded batches so far, and the first offset of a wrapper that is the first batch.
-        self.last_opened = -1
-        self.first_opened = -1
-        # The highest offset and the end position of the decoded batches so far.
-        self.highest_opened = -1
-        self.opened_end = -1
+        self.first_opened = -1  # the first offset of a decoded wrapper that is the first batch
         # The number of gaps before wrappers, whose headers do not show them, and the first ones: (position, first, last).
         self.wrapper_gaps = 0
         self.before_wrappers: list[tuple[int, int, int]] = []
@@ -76,7 +74,12 @@ class CheckState:
         # Counted by check_producers, because one loop is a window ahead of the other.
         self.gaps = 0
         self.next_offset = 0
+        # The last leader epoch, the one before it, and whether only one batch has the last one: then also its place.
         self.leader_epoch = -1
+        self.earlier_epoch = -1
+        self.is_lone_epoch = False
+        self.epoch_position = self.epoch_end = self.epoch_first = self.epoch_last = -1
+        self.epochs_fall = False
         self.magic = -1
         self.first_magic = -1
         # The append time and leader epoch (-1 in v1) of the last batch that has an append time, and of the first.
@@ -152,11 +155,12 @@ def check_counts(batches: BatchColumns, settings: CheckSettings, state: CheckSta
                     batches,
                     row,
                     delta=delta,
-                    why=f"the base offset {base} is negative",
+                    why=f"last offset delta {delta}: the base offset {base} is negative",
                 )
             )
         elif delta < 0:
-            report(batch_finding("invalid-offset-range", batches, row, delta=delta, why="it cannot be negative"))
+            why = f"last offset delta {delta}: it cannot be negative"
+            report(batch_finding("invalid-offset-range", batches, row, delta=delta, why=why))
         elif deep:
             continue
         elif count < 0:
@@ -206,7 +210,8 @@ def unit_of(timestamp: int) -> str:
 def check_leader_epochs(batches: BatchColumns, settings: CheckSettings, state: CheckState, report: Report) -> None:
     """Report ``leader-epoch-regression``, ``leader-epoch-jump`` and ``negative-leader-epoch``.
 
-    Versions 0 and 1 lack epochs.
+    Versions 0 and 1 lack epochs. If an epoch is lower than that of the batch before, but not than those before that batch,
+    the batch before has a wrong one, unless the checkpoint has its epoch: ``EpochCorrector`` of repair decides like that.
     """
     for row in range(batches.count):
         epoch = batches.partition_leader_epoch[row]
@@ -215,16 +220,50 @@ def check_leader_epochs(batches: BatchColumns, settings: CheckSettings, state: C
         if epoch < 0:
             report(batch_finding("negative-leader-epoch", batches, row, epoch=epoch))
             continue
+        if epoch == state.leader_epoch:
+            state.is_lone_epoch = False
+            continue
         if epoch < state.leader_epoch:
-            facts = {"epoch": epoch, "previous": state.leader_epoch}
-            report(batch_finding("leader-epoch-regression", batches, row, **facts))
-        elif epoch > EPOCH_STEP and epoch - max(state.leader_epoch, 0) > EPOCH_STEP:
+            state.epochs_fall = True
+            if state.is_lone_epoch and epoch >= state.earlier_epoch and not _has_stored_epoch(settings, state):
+                report(_too_high_epoch(state, epoch))
+                state.is_lone_epoch = epoch > state.earlier_epoch
+            else:
+                facts = {"epoch": epoch, "previous": state.leader_epoch, "why": epoch_regression(state.leader_epoch)}
+                report(batch_finding("leader-epoch-regression", batches, row, **facts))
+                state.earlier_epoch, state.is_lone_epoch = -1, False
+        else:
+            state.earlier_epoch, state.is_lone_epoch = state.leader_epoch, True
+        if epoch > state.leader_epoch and epoch > EPOCH_STEP and epoch - max(state.leader_epoch, 0) > EPOCH_STEP:
             report(
                 batch_finding("leader-epoch-jump", batches, row, epoch=epoch, step=epoch - max(state.leader_epoch, 0))
             )
         if state.first_leader_epoch < 0:
             state.first_leader_epoch = epoch
         state.leader_epoch = epoch
+        state.epoch_position, state.epoch_end = batches.position[row], batches.position[row] + batches.size[row]
+        state.epoch_first, state.epoch_last = batches.base_offset[row], batches.last_offset[row]
+
+
+def _has_stored_epoch(settings: CheckSettings, state: CheckState) -> bool:
+    """Return whether the checkpoint has the epoch of the last batch, from its first offset or a lower one on."""
+    return any(epoch == state.leader_epoch and start <= state.epoch_first for epoch, start in settings.stored_epochs())
+
+
+def _too_high_epoch(state: CheckState, following: int) -> Finding:
+    facts = {"epoch": state.leader_epoch, "previous": state.earlier_epoch, "why": too_high_epoch(following)}
+    place = state.epoch_position, state.epoch_end, state.epoch_first, state.epoch_last
+    return Finding("leader-epoch-regression", *place, facts)
+
+
+def epoch_regression(previous: int) -> str:
+    """Return the ``why`` of ``leader-epoch-regression`` for a batch with an epoch below ``previous``."""
+    return f"is below the previous epoch {previous}"
+
+
+def too_high_epoch(following: int) -> str:
+    """Return the ``why`` for a single batch with an epoch above ``following``, the next one."""
+    return f"is above the next epoch {following}; without it, the epochs do not decrease"
 
 
 def check_append_times(batches: BatchColumns, settings: CheckSettings, state: CheckState, report: Report) -> None:
@@ -258,7 +297,7 @@ def check_magic_order(batches: BatchColumns, settings: CheckSettings, state: Che
 def leader_epochs_join(before: CheckState, after: CheckState) -> bool:
     """Return whether the leader epochs of the later part follow those of the earlier part."""
     first = after.first_leader_epoch
-    return first < 0 or (before.leader_epoch <= first <= LARGEST_EPOCH_STEP)
+    return first < 0 or (before.leader_epoch <= first <= LARGEST_EPOCH_STEP and not after.epochs_fall)
 
 
 def append_times_join(before: CheckState, after: CheckState) -> bool:

@@ -2,7 +2,7 @@ cimport cython
 from kseg.format.checks.batch_checks cimport CheckState
 from kseg.format.record.columns cimport BatchColumns
 from kseg.format.record.framing cimport clamped
-from kseg.format.record.offset_evidence cimport base_offset_proved_wrong
+from kseg.format.record.offset_evidence cimport base_offset_proved_wrong, is_wrapper, span_of
 from kseg.format.record.offset_evidence cimport BoundedMap
 from kseg.format.record.framing cimport clamped, increment_sequence
 
@@ -12,9 +12,12 @@ cdef long long CODEC, REACH, JUMP
 
 @cython.locals(
     row=cython.Py_ssize_t, wrapper=cython.bint, first=cython.longlong, last=cython.longlong, previous=cython.longlong,
-    name=cython.longlong,
+    name=cython.longlong, span=cython.longlong, deep=cython.bint,
 )
 cpdef check_offsets(BatchColumns batches, settings, CheckState state, report)
+
+@cython.locals(last=cython.longlong)
+cdef bint _is_disproved_within(BatchColumns batches, Py_ssize_t row, long long previous) except -1
 
 @cython.locals(following=cython.longlong)
 cdef bint _is_left_out(

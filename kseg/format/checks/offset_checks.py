@@ -14,7 +14,15 @@ from kseg.format.checks.batch_checks import CheckSettings, CheckState, batch_fin
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.framing import clamped, increment_sequence
 from kseg.format.record.layout import CODEC_MASK, CONTROL, INT32_MAX, INT64_MAX, LARGE_JUMP, TRANSACTIONAL
-from kseg.format.record.offset_evidence import LIMIT, base_offset_proved_wrong, out_of_reach, too_far_by_one_bit
+from kseg.format.record.offset_evidence import (
+    LIMIT,
+    base_offset_proved_wrong,
+    is_wrapper,
+    one_bit_apart,
+    out_of_reach,
+    span_of,
+    too_far_by_one_bit,
+)
 
 #: The possible reasons of an offset gap, if only its segment is known.
 UNEXPLAINED_GAP = "compaction, transaction markers or lost batches"
@@ -34,40 +42,48 @@ def check_offsets(batches: BatchColumns, settings: CheckSettings, state: CheckSt
     """Report ``non-monotonic-offset`` and ``offset-gap``, compared with the batch right before.
 
     After a damaged range, a gap is not reported. A batch that is farther from the one before than a segment can reach is
-    ``invalid-offset-range``, and shows nothing about other offsets.
+    ``invalid-offset-range``, and shows nothing about other offsets. Only with ``deep`` wrappers have their first offset:
+    then call it after the batches are decoded.
     """
     state.misplaced = set()
     state.claimed = set()
     name = -1 if settings.name_offset is None else clamped(settings.name_offset)
+    deep = settings.deep
     for row in range(batches.count):
         if not batches.selected[row]:
             continue
-        wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC
         first = clamped(batches.base_offset[row])
         last = first if batches.magic[row] < 2 else batches.last_offset[row]
+        span = last - first
+        wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC
+        if wrapper:
+            span = span_of(batches, row, deep)
+            if deep and not batches.magic[row] and _is_disproved_within(batches, row, state.last_offset):
+                # The finding is ``wrapper-offset-mismatch``.
+                first, last = batches.first_record_offset[row], batches.last_record_offset[row]
+                span = last - first
+                state.misplaced.add(batches.position[row])
+            elif span >= 0:
+                first = last - span if last else batches.first_record_offset[row]
         previous = state.last_offset
         if not state.begun:
             state.begun = True
-            if (
-                name >= 0
-                and batches.position[row] == 0
-                and base_offset_proved_wrong(batches, row, batches, row + 1, name - 1)
-            ):
+            if wrapper and span >= 0:
+                state.first_opened = first
+            if name >= 0 and batches.position[row] == 0 and base_offset_proved_wrong(batches, row, name - 1, deep):
                 witness = "the file name and the next batch"
-                report(misplaced_offset_finding(batches, row, name - 1, witness, name_offset=name))
+                first, last = name, name + span
+                report(misplaced_offset_finding(batches, row, name - 1, last, witness, name_offset=name))
                 state.misplaced.add(batches.position[row])
-                last, first = last + name - first, name
             elif name >= 0 and first > name + JUMP and _is_left_out(batches, row, first, name - 1, state, report):
                 state.last_offset = state.highest_offset = name - 1
                 state.end = -1
                 continue
         elif first != previous + 1:
-            if batches.position[row] == state.end and base_offset_proved_wrong(
-                batches, row, batches, row + 1, previous
-            ):
-                report(misplaced_offset_finding(batches, row, previous, name_offset=name))
+            if batches.position[row] == state.end and base_offset_proved_wrong(batches, row, previous, deep):
+                first, last = previous + 1, previous + 1 + span
+                report(misplaced_offset_finding(batches, row, previous, last, name_offset=name))
                 state.misplaced.add(batches.position[row])
-                last, first = last + previous + 1 - first, previous + 1
             elif first > previous + REACH and last >= first:
                 report(offset_range_finding(batches, row, previous + REACH + 1))
                 state.misplaced.add(batches.position[row])
@@ -77,14 +93,16 @@ def check_offsets(batches: BatchColumns, settings: CheckSettings, state: CheckSt
                 state.end = -1
                 continue
             elif first <= previous:
-                report(_decrease(batches, row, first, previous))
+                report(_decrease(batches, row, last if wrapper and last <= previous else first, previous))
             elif (
                 (settings.gaps or batches.position[row] in state.claimed)
-                and not wrapper
                 and first != state.highest_offset + 1
                 and batches.position[row] == state.end
             ):
-                report(_gap(batches.position[row], previous + 1, first - 1))
+                if not wrapper:
+                    report(_gap(batches.position[row], previous + 1, first - 1))
+                elif span >= 0 and previous == state.highest_offset:
+                    report(wrapper_gap(state, batches.position[row], previous + 1, first - 1))
         state.last_offset = last
         if last > state.highest_offset:
             state.highest_offset = last
@@ -110,8 +128,21 @@ def _is_left_out(batches: BatchColumns, row: int, first: int, previous: int, sta
     return False
 
 
+def _is_disproved_within(batches: BatchColumns, row: int, previous: int) -> bool:
+    """Return whether one bit in the header of a v0 wrapper is wrong: the offsets in it, under its CRC, follow ``previous``.
+
+    The wrapper must be decoded.
+    """
+    last = batches.last_record_offset[row]
+    if batches.record_sum[row] <= 0 or last == batches.last_offset[row]:
+        return False
+    return previous < batches.first_record_offset[row] <= last and one_bit_apart(last, batches.last_offset[row])
+
+
 def _decrease(batches: BatchColumns, row: int, first: int, previous: int) -> Finding:
-    found = batch_finding("non-monotonic-offset", batches, row, offset=first, previous=previous, note=MUST_INCREASE)
+    inner = is_wrapper(batches, row) and first != clamped(batches.base_offset[row])
+    note = f" (of the first message in a compressed message set){MUST_INCREASE}" if inner else MUST_INCREASE
+    found = batch_finding("non-monotonic-offset", batches, row, offset=first, previous=previous, note=note)
     if first >= 0:
         return found
     facts = {**found.facts, "note": ": the header claims it, but offsets are not negative"}
@@ -130,33 +161,38 @@ def misplaced_offset_finding(
     batches: BatchColumns,
     row: int,
     previous: int,
+    last: int,
     witness: str = "the batches around it",
     *,
     proved: bool = False,
     name_offset: int = -1,
 ) -> Finding:
-    """Return ``non-monotonic-offset`` for a batch that fits only at the offset after ``previous``.
+    """Return ``non-monotonic-offset`` for a batch that fits only at the offsets after ``previous``, up to ``last``.
 
-    The finding has the offsets that fit, and the offset of the file name if the last one that is claimed is below it.
+    The finding has the offsets that fit, and the offset of the file name if the last one that is claimed is below it. A
+    wrapper's header has its last offset.
     """
-    stored, expected = batches.base_offset[row], previous + 1
-    note = expected_offset_note(stored, expected, witness, proved=proved)
+    stored = batches.base_offset[row]
+    wrapper = is_wrapper(batches, row)
+    expected, field = (last, "last offset") if wrapper else (previous + 1, "base offset")
+    note = expected_offset_note(stored, expected, witness, proved=proved, field=field)
     facts = {"offset": stored, "previous": previous, "expected": expected, "note": note}
     if batches.last_offset[row] < name_offset:
         facts["name"] = name_offset
-    length = batches.last_offset[row] - clamped(stored) if batches.magic[row] >= 2 else 0
     found = batch_finding("non-monotonic-offset", batches, row, **facts)
-    return found._replace(offset=None if found.offset is None else expected, last_offset=expected + length)
+    return found._replace(offset=previous + 1, last_offset=last)
 
 
-def expected_offset_note(stored: int, expected: int, witness: str, *, proved: bool = False) -> str:
-    """Return the ``note`` for a base offset that should be ``expected``: that is proved, or only fits.
+def expected_offset_note(
+    stored: int, expected: int, witness: str, *, proved: bool = False, field: str = "base offset"
+) -> str:
+    """Return the ``note`` for a ``field`` that should be ``expected``: that is proved, or only fits.
 
     It is proved under the condition that repair has, too (``BaseOffsetProof``): a batch within the reach of its segment can
     have been moved there, and only the whole partition shows that.
     """
     proved = proved or out_of_reach(stored, expected)
-    fits = f"prove that its base offset is {expected}" if proved else f"fit base offset {expected}"
+    fits = f"prove that its {field} is {expected}" if proved else f"fit {field} {expected}"
     return f": the header claims it, but {witness} {fits}"
 
 
@@ -214,8 +250,12 @@ def offset_range_finding(batches: BatchColumns, row: int, ceiling: int) -> Findi
     The finding lacks offsets, because those of the batch are not reliable.
     """
     begin, last = batches.position[row], batches.last_offset[row]
-    delta = last - clamped(batches.base_offset[row]) if batches.magic[row] >= 2 else 0
-    facts = {"delta": delta, "why": f"the header claims last offset {last}, but its segment ends before {ceiling}"}
+    if batches.magic[row] < 2:
+        facts: dict[str, Any] = {"why": f"the header claims offset {last}, but its segment ends before {ceiling}"}
+    else:
+        delta = last - clamped(batches.base_offset[row])
+        why = f"the header claims last offset {last}, but its segment ends before {ceiling}"
+        facts = {"delta": delta, "why": f"last offset delta {delta}: {why}"}
     return Finding("invalid-offset-range", begin, begin + batches.size[row], facts=facts)
 
 
@@ -249,16 +289,16 @@ def check_file_name(batches: BatchColumns, settings: CheckSettings, state: Check
 
 def wrapper_offsets_join(before: CheckState, after: CheckState) -> bool:
     """Return whether the first wrapper of the later part begins after the last batch of the earlier part."""
-    return not 0 <= after.first_opened <= before.last_opened
+    return not 0 <= after.first_opened <= before.last_offset
 
 
 def gap_before_part(before: CheckState, after: CheckState, position: int) -> Finding | None:
     """Return ``offset-gap`` for the offsets before the later part, if it begins at ``position`` with a wrapper."""
-    if before.last_opened < 0 or before.last_opened != before.highest_opened:
+    if before.last_offset < 0 or before.last_offset != before.highest_offset:
         return None
-    if after.first_opened <= before.last_opened + 1:
+    if after.first_opened <= before.last_offset + 1:
         return None
-    return wrapper_gap(after, position, before.last_opened + 1, after.first_opened - 1)
+    return wrapper_gap(after, position, before.last_offset + 1, after.first_opened - 1)
 
 
 def offset_ranges_join(before: CheckState, after: CheckState) -> bool:

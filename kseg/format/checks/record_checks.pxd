@@ -40,9 +40,3 @@ cdef bint is_marker(
 
 @cython.locals(batches=BatchColumns, row=cython.Py_ssize_t)
 cpdef check_header_keys(chunk, settings, report)
-
-@cython.locals(
-    batches=BatchColumns, offsets="long long[::1]", row=cython.Py_ssize_t, previous=cython.longlong,
-    last=cython.longlong, first=cython.longlong, position=cython.longlong, follows=cython.bint,
-)
-cpdef check_wrapper_order(chunk, CheckState state, report)

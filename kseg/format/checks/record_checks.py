@@ -11,7 +11,6 @@ from typing import Any
 
 from kseg.findings import Report
 from kseg.format.checks.batch_checks import CheckSettings, CheckState, batch_finding
-from kseg.format.checks.offset_checks import MUST_INCREASE, wrapper_gap
 from kseg.format.record import control_records
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.default_records import skip_headers
@@ -80,38 +79,6 @@ def _report_disorder(chunk: Chunk, row: int, report: Report) -> None:
     for i, facts in _limited(chunk, found):
         why = f"is not above the previous offset {before if i == rows[0] else offsets[i - 1]}"
         report(record_finding("record-offset-mismatch", chunk, i, why=why, **facts))
-
-
-def check_wrapper_order(chunk: Chunk, state: CheckState, report: Report) -> None:
-    """Report ``non-monotonic-offset`` for wrappers that begin before the previous batch ends, and ``offset-gap``.
-
-    Their headers lack the first offset.
-    """
-    if chunk.resumed:
-        return
-    batches = chunk.batches
-    for row in range(chunk.first, chunk.stop):
-        if not batches.selected[row]:
-            continue
-        previous, last = state.last_opened, clamped(batches.last_offset[row])
-        position = batches.position[row]
-        follows = position == state.opened_end and previous == state.highest_opened
-        state.last_opened = last
-        state.opened_end = position + batches.size[row]
-        if last > state.highest_opened:
-            state.highest_opened = last
-        if batches.magic[row] >= 2 or not batches.attributes[row] & CODEC:
-            continue
-        if not batches.record_total[row] or not batches.intact[row]:
-            continue
-        first = clamped(batches.first_record_offset[row])
-        if previous < 0:
-            state.first_opened = first
-        elif first <= previous < last:
-            note = f" (of the first message in a compressed message set){MUST_INCREASE}"
-            report(batch_finding("non-monotonic-offset", batches, row, offset=first, previous=previous, note=note))
-        elif follows and first > previous + 1 and position not in state.misplaced:
-            report(wrapper_gap(state, position, previous + 1, first - 1))
 
 
 def update_compaction_evidence(chunk: Chunk, state: CheckState) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kseg.errors import KsegError
@@ -20,7 +21,7 @@ from kseg.findings import Finding, Policy, Report, Severity, do_nothing
 from kseg.format.checks import batch_checks, offset_checks, record_checks
 from kseg.format.checks.batch_checks import FUTURE_TOLERANCE_MS, CheckSettings, CheckState
 from kseg.format.checks.offset_checks import check_offsets, gap_before_part
-from kseg.format.checks.record_checks import check_wrapper_order, update_compaction_evidence
+from kseg.format.checks.record_checks import update_compaction_evidence
 from kseg.format.internal_topics import decode
 from kseg.format.record import columns, framing
 from kseg.format.record.columns import BatchColumns
@@ -30,7 +31,7 @@ from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.input_buffer import borrowed
 from kseg.format.segment.records_chunk import Chunk, record_finding
 from kseg.format.segment.segment_reader import SegmentReader, Window
-from kseg.format.sidefiles import registry
+from kseg.format.sidefiles import checkpoints, registry
 from kseg.format.storage import local_files
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import CLEAN_SHUTDOWN, base_offset_of, is_snapshot, is_url
@@ -164,7 +165,7 @@ class SegmentChecks:
         self._ends = decode.SnapshotEnds() if limits.deep and is_snapshot(name) else None
 
     def check_batches(self, window: Window) -> None:
-        """Check the headers of the next window of batches."""
+        """Check the headers of the next window of batches, after their records: wrappers begin where these do."""
         for check in BATCH_CHECKS:
             check.run(window.batches, self._limits, self.history, self._report)
         if self._record_set:
@@ -174,7 +175,6 @@ class SegmentChecks:
         """Check the next decoded batches of the window."""
         for check in RECORD_CHECKS:
             check.run(chunk, self._limits, self._report)
-        check_wrapper_order(chunk, self.history, self._report)
         update_compaction_evidence(chunk, self.history)
         if self._record_set:
             self._record_set.check_records(chunk, self._report)
@@ -245,12 +245,12 @@ def _run(
     start = done = reader.source.start
     for window in reader.windows():
         summary.batches += window.batches.count
-        checks.check_batches(window)
         if settings.deep:
             for chunk in opener.chunks(window):
                 summary.records += chunk.records.count
                 checks.check_records(chunk)
                 watch(chunk)
+        checks.check_batches(window)
         if after_window:
             after_window(window, checks.history)
         if counter:
@@ -282,7 +282,17 @@ def check_settings(name: str, settings: Settings) -> CheckSettings:
         compacted=settings.compacted,
         name_offset=base_offset_of(name),
         deep=settings.deep,
+        stored_epochs=partial(_stored_epochs, name),
     )
+
+
+def _stored_epochs(name: str) -> list[tuple[int, int]]:
+    """Return the entries of the leader-epoch-checkpoint next to the segment ``name``."""
+    if base_offset_of(name) is None or is_url(name):
+        return []
+    return [
+        (entry.epoch, entry.start_offset) for entry in checkpoints.stored_leader_epochs(os.path.dirname(name)) or ()
+    ]
 
 
 def policy_for(file: SegmentFile, settings: Settings) -> Policy:
@@ -313,7 +323,7 @@ def policy_for(file: SegmentFile, settings: Settings) -> Policy:
 
 #: The rules of two batches in disorder. The batches around them decide which one is misplaced, also those after the end of
 #: a range: a range with this finding can't be joined.
-DISORDER = frozenset({"non-monotonic-offset", "invalid-offset-range"})
+DISORDER = frozenset({"non-monotonic-offset", "invalid-offset-range", "wrapper-offset-mismatch"})
 
 
 def boundary_findings(
@@ -338,8 +348,8 @@ def boundary_findings(
     if not join_states(before, after):
         return None
     found: list[Finding] = []
+    gap = gap_before_part(before, after, start)
     check_offsets(first, limits, before, found.append)
     if any(finding.rule in DISORDER for finding in found):
         return None
-    gap = gap_before_part(before, after, start)
     return [*found, gap] if gap else found

@@ -6,10 +6,16 @@ from kseg.format.record.framing cimport clamped
 
 cdef long long CODEC, JUMP, HORIZON_BIT
 
-@cython.locals(first=cython.longlong, last=cython.longlong, behind=cython.Py_ssize_t)
-cpdef bint base_offset_proved_wrong(
-    BatchColumns batches, Py_ssize_t row, BatchColumns beyond, Py_ssize_t following, long long previous
-) except -1
+@cython.locals(
+    first=cython.longlong, span=cython.longlong, following=cython.Py_ssize_t, behind=cython.Py_ssize_t
+)
+cpdef bint base_offset_proved_wrong(BatchColumns batches, Py_ssize_t row, long long previous, bint opened) except -1
+
+@cython.locals(first=cython.longlong)
+cpdef long long span_of(BatchColumns batches, Py_ssize_t row, bint opened) except -2
+
+@cython.locals(span=cython.longlong)
+cdef bint _begins_at(BatchColumns batches, Py_ssize_t row, long long offset, bint opened) except -1
 
 cpdef bint is_wrapper(BatchColumns batches, Py_ssize_t row) except -1
 cpdef bint shows_compaction(BatchColumns batches, Py_ssize_t row) except -1

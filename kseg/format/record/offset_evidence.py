@@ -19,31 +19,49 @@ JUMP = LARGE_JUMP
 HORIZON_BIT = DELETE_HORIZON
 
 
-def base_offset_proved_wrong(
-    batches: BatchColumns, row: int, beyond: BatchColumns, following: int, previous: int
-) -> bool:
-    """Return whether the batches around a batch prove that its base offset is wrong.
+def base_offset_proved_wrong(batches: BatchColumns, row: int, previous: int, opened: bool) -> bool:
+    """Return whether the batches around a batch prove that its base offset is wrong, or the offset of a wrapper.
 
-    They do if the next batch, row ``following`` of ``beyond``, begins where this batch would end if it began right after
-    ``previous``, the last offset of the batch before it. The batch after the next must continue, too, if it is
-    available. For the first batch of a segment, ``previous`` is one less than the offset in the file's name, which may
-    be -1.
+    They do if the next batch begins where this batch would end if it began right after ``previous``, the last offset of the
+    batch before it. The batch after the next must continue, too, if it is available. For the first batch of a segment,
+    ``previous`` is one less than the offset in the file's name, which may be -1. ``opened``: the batches are decoded.
     """
-    first = clamped(batches.base_offset[row])
-    last = first if batches.magic[row] < 2 else batches.last_offset[row]
-    if previous < -1 or first == previous + 1 or last < first or following >= beyond.count:
+    following, behind, span = row + 1, row + 2, span_of(batches, row, opened)
+    if previous < -1 or span < 0 or following >= batches.count:
         return False
-    if is_wrapper(batches, row) or is_wrapper(beyond, following):
+    first = clamped(batches.last_offset[row]) - span
+    if first == previous + 1 or batches.position[following] != batches.position[row] + batches.size[row]:
         return False
-    if beyond.base_offset[following] != previous + 2 + last - first:
+    if not _begins_at(batches, following, previous + 2 + span, opened):
         return False
-    if beyond.position[following] != batches.position[row] + batches.size[row]:
-        return False
+    if is_wrapper(batches, row) and not batches.magic[row]:
+        return False  # the CRC covers the offsets of its messages
     # In a compacted log with large gaps, a wrong offset can fit a gap by chance.
-    behind = following + 1
-    if behind == beyond.count or is_wrapper(beyond, behind):
+    if behind == batches.count or span_of(batches, behind, opened) < 0:
         return True
-    return beyond.base_offset[behind] == beyond.last_offset[following] + 1
+    return _begins_at(batches, behind, clamped(batches.last_offset[following]) + 1, opened)
+
+
+def span_of(batches: BatchColumns, row: int, opened: bool) -> int:
+    """Return the last offset of a batch less its first one, -1 if it is not known. ``opened``: the batch is decoded.
+
+    The header of a wrapper lacks it. In v1 its messages have it also if they do not fit below the offset in the header.
+    """
+    if batches.magic[row] >= 2:
+        return max(batches.last_offset[row] - clamped(batches.base_offset[row]), -1)
+    if not is_wrapper(batches, row):
+        return 0
+    if not opened or batches.record_sum[row] <= 0:
+        return -1
+    first = clamped(batches.first_record_offset[row])
+    if not batches.intact[row] and (first >= 0 or not batches.magic[row]):
+        return -1
+    return max(clamped(batches.last_record_offset[row]) - first, -1)
+
+
+def _begins_at(batches: BatchColumns, row: int, offset: int, opened: bool) -> bool:
+    span = span_of(batches, row, opened)
+    return span >= 0 and clamped(batches.last_offset[row]) - span == offset
 
 
 def out_of_reach(stored: int, expected: int) -> bool:

@@ -19,7 +19,7 @@ from kseg.format.checks.offset_checks import (
 from kseg.format.checks.run_checks import BATCH_CHECKS, RECORD_CHECKS, check_settings, new_collector
 from kseg.format.record import encoder, equality
 from kseg.format.record.columns import CRC_BAD, BatchColumns, RecordColumns
-from kseg.format.record.framing import batch_crc, clamped
+from kseg.format.record.framing import batch_crc
 from kseg.format.record.layout import CRC_AT, INT32_MAX, INT64_MAX, LAST_OFFSET_DELTA_AT, SIZE_AT
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import Chunk
@@ -75,15 +75,15 @@ def _by_order(windows: Iterator[Window], report: Report, look: InspectWindow, or
             if (last := order.shortened.get(batches.position[row])) is not None:
                 _shorten(window, row, last, report)
         for row in range(batches.count if order.corrected else 0):
-            by = order.corrected.get(batches.position[row])
-            if by is not None and batches.crc_state[row] != CRC_BAD:
+            corrected = order.corrected.get(batches.position[row])
+            if corrected is not None and batches.crc_state[row] != CRC_BAD:
                 ended = batches.position[row] == order.ended
                 witness = "the batch before it and a side file" if ended else "the batches around it"
                 if not batches.position[row]:
                     witness = "the names and batches around it"  # the file may have a single batch
-                previous = batches.base_offset[row] + by - 1
-                report(misplaced_offset_finding(batches, row, previous, witness, proved=True))
-                _correct(window, row, by)
+                previous = corrected.first - 1
+                report(misplaced_offset_finding(batches, row, previous, corrected.last, witness, proved=True))
+                _correct(window, row, batches.base_offset[row] + corrected.by, corrected.last)
         look(batches)
         for row in range(batches.count if order.misplaced else 0):
             misplaced = order.misplaced.get(batches.position[row])
@@ -126,12 +126,11 @@ class OffsetRangeFilter:
             mark_out_of_range(batches, self._base + INT32_MAX + 1, self._report)
 
 
-def _correct(window: Window, row: int, by: int) -> None:
-    """Change the base offset of a batch in the window and its columns."""
+def _correct(window: Window, row: int, offset: int, last: int) -> None:
+    """Change the offset in the header of a batch, and in its columns its last offset, too."""
     batches, at = window.batches, window.batches.at[row]
-    offset = batches.base_offset[row] + by
     window.view[at : at + SIZE_AT] = offset.to_bytes(SIZE_AT, "big", signed=True)
-    batches.last_offset[row] += offset - clamped(batches.base_offset[row])
+    batches.last_offset[row] = last
     batches.base_offset[row] = offset
 
 
@@ -181,7 +180,10 @@ _ORDER: dict[str, tuple[str, Callable[[int, int], dict[str, Any]]]] = {
         "non-monotonic-offset",
         lambda offset, previous: {"offset": offset, "previous": previous, "note": MUST_INCREASE},
     ),
-    "span": ("invalid-offset-range", lambda offset, delta: {"delta": delta, "why": f"expected 0 to {INT32_MAX}"}),
+    "span": (
+        "invalid-offset-range",
+        lambda offset, delta: {"delta": delta, "why": f"last offset delta {delta}: expected 0 to {INT32_MAX}"},
+    ),
     "record": ("record-offset-mismatch", lambda offset, index: {"index": index, "offset": offset}),
 }
 

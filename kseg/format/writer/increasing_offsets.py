@@ -16,7 +16,7 @@ from typing import NamedTuple
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.framing import clamped, increment_sequence
 from kseg.format.record.layout import CONTROL, DELETE_HORIZON, INT32_MAX
-from kseg.format.record.offset_evidence import is_wrapper, one_bit_apart
+from kseg.format.record.offset_evidence import is_wrapper, one_bit_apart, span_of
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader, Window
@@ -84,7 +84,8 @@ def batches_of(reader: SegmentReader) -> Iterator[LocatedBatch]:
         columns = [memoryview(getattr(batches, name))[: batches.count].tolist() for name in _Header._fields]
         for row, fields in enumerate(zip(*columns, strict=True)):
             header = _Header._make(fields)
-            if header.crc_state != CRC_BAD and header.last_offset >= clamped(header.base_offset):
+            ordered = header.magic < 2 or header.last_offset >= clamped(header.base_offset)
+            if header.crc_state != CRC_BAD and ordered:
                 yield _batch_of(header, wrapped.get(row))
 
 
@@ -109,9 +110,14 @@ def _wrapped_offsets(chunk: Chunk) -> Iterator[tuple[int, tuple[int, int]]]:
     """Return the first and the last offset in each v0 and v1 wrapper, by row."""
     batches = chunk.batches
     for row in range(chunk.first, chunk.stop):
-        # A v0 wrapper whose own offset is not that of its last message does not count as intact.
-        if is_wrapper(batches, row) and batches.record_sum[row] and (batches.intact[row] or not batches.magic[row]):
+        # A wrapper whose messages contradict its own offset does not count as intact.
+        if is_wrapper(batches, row) and (span_of(batches, row, True) >= 0 or _has_inner_offsets(batches, row)):
             yield row, (batches.first_record_offset[row], batches.last_record_offset[row])
+
+
+def _has_inner_offsets(batches: BatchColumns, row: int) -> bool:
+    """Return whether a wrapper is of v0, whose messages have absolute offsets, and one of them can be read."""
+    return not batches.magic[row] and batches.record_sum[row] > 0
 
 
 class _Header(NamedTuple):
@@ -142,7 +148,8 @@ def _batch_of(header: _Header, wrapped: tuple[int, int] | None) -> LocatedBatch:
     low = high if header.magic < 2 else clamped(header.base_offset)
     first_inner = inner = -1
     if wrapped is not None:
-        low = min(wrapped[0], high)
+        # Those of v1 are relative to the offset in the header, which 64 bits may not hold.
+        low = min(wrapped[0], high) if header.magic == 0 else high - (wrapped[1] - wrapped[0])
         if header.magic == 0:
             first_inner, inner = wrapped
     producer = None

@@ -15,6 +15,14 @@ from typing import NamedTuple
 from kseg.format.writer.increasing_offsets import LocatedBatch
 
 
+class CorrectedOffset(NamedTuple):
+    """The number ``by`` to add to the offset in the header of a batch, and its first and last offset then."""
+
+    by: int
+    first: int
+    last: int
+
+
 class MovedBatch(NamedTuple):
     """A batch to read at byte ``to`` of the file instead of its ``position`` to ``end`` (exclusive)."""
 

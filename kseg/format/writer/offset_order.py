@@ -68,7 +68,7 @@ class MisplacedBatch(NamedTuple):
 class OffsetOrder:
     """Batches whose offsets can't be right, by their position in the file.
 
-    ``misplaced`` has the batches that have no place. ``corrected`` has those whose offset is proved, with the number to add.
+    ``misplaced`` has the batches that have no place. ``corrected`` has those whose offset is proved.
     ``ended`` is the batch of these whose end a side file shows.
 
     ``moved`` are the batches that damage moved. All other positions are those of the file with these in their places, whose
@@ -80,7 +80,7 @@ class OffsetOrder:
     """
 
     misplaced: dict[int, MisplacedBatch]
-    corrected: dict[int, int]
+    corrected: dict[int, moved_batches.CorrectedOffset]
     head: LocatedBatch | None = None
     tail: LocatedBatch | None = None
     size: int = 0
@@ -259,7 +259,7 @@ class _Found:
     open_segment: Callable[[], Source] | None
     name: int | None = None
     misplaced: dict[int, MisplacedBatch] = field(default_factory=dict)
-    corrected: dict[int, int] = field(default_factory=dict)
+    corrected: dict[int, moved_batches.CorrectedOffset] = field(default_factory=dict)
     head: LocatedBatch | None = None
     tail: LocatedBatch | None = None
     size: int | None = None
@@ -337,7 +337,7 @@ class _Found:
                 continue  # reported as such
             if n in staying:
                 if n in corrected:
-                    self.corrected[batch.position] = corrected[n]
+                    self.corrected[batch.position] = moved_batches.CorrectedOffset(corrected[n], batch.low, batch.high)
                 self._keep([batch])
                 continue
             after = following[n]
