@@ -20,8 +20,10 @@ from kseg.errors import UsageError
 
 if TYPE_CHECKING:
     import difflib
+    import shlex
 else:
     difflib = lazy("difflib")
+    shlex = lazy("shlex")
 
 # C0, DEL, C1, and the marks that change the direction of text. Patterns that few texts need are compiled at their use.
 _CONTROLS = "[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
@@ -51,6 +53,27 @@ def escape_controls(text: str) -> str:
 def _escaped(match: re.Match[str]) -> str:
     code = ord(match[0])
     return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else ascii(match[0])[1:-1]
+
+
+def shell_word(text: str) -> str:
+    """Return text as one word of a command of the shell, without control characters or bytes that are not UTF-8.
+
+    Words with such characters are in the quotes of bash, zsh, ksh and POSIX 2024, in which they are written as bytes.
+    """
+    if text.isprintable():
+        return shlex.quote(text)
+    return "$'" + "".join(map(_quoted, text)) + "'"
+
+
+def _quoted(character: str) -> str:
+    if character.isprintable():
+        return f"\\{character}" if character in "\\'" else character
+    return "".join(f"\\x{byte:02x}" for byte in stored_bytes(character))
+
+
+def shell_command(words: Iterable[str]) -> str:
+    """Return words as a command of the shell."""
+    return " ".join(map(shell_word, words))
 
 
 def escape_json(text: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.format.storage.segment_files import find_segments, total_size
 from kseg.report.formats import CONVERSION, destination, write
 from kseg.spark.jobs import written_files
-from kseg.text import count_of
+from kseg.text import count_of, shell_command
 
 #: The number of files listed by name that were not copied.
 LISTED = 20
@@ -127,7 +126,7 @@ def _note_gaps(segments: Sequence[Conversion], target: str) -> None:
     """Say that validate reports the offsets of control records: older versions lack batches without records."""
     count = sum(one.lost["control-records"].count for one in segments if "control-records" in one.lost)
     if count:
-        known = shlex.join(["kseg", "validate", "--write-baseline", "FILE", target])
+        known = shell_command(["kseg", "validate", "--write-baseline", "FILE", target])
         note(
             f"no batch has the offsets of {count_of(count, 'control record')} now, so `kseg validate` reports them as "
             f"missing: `{known}` writes them to FILE as known, and `--baseline FILE` ignores them"

@@ -282,7 +282,7 @@ def _add_steps(found: Diagnosis) -> None:
         if is_url(folder) or not local_files.is_folder(folder) or local_files.is_in_archive(folder):
             continue  # no command changes a bucket or an archive
         files = damage.files if damage else {}
-        step = steps_of(folder, files, harm, try_repair, is_log_dir=folder in found.log_dirs)
+        step = steps_of(folder, files, harm, try_repair, log_dirs=found.log_dirs)
         if damage is not None and damage.unread:
             step = replace(step, left=(*step.left, f"read-error: {damage.why_unread}"))
         found.steps.append(step)

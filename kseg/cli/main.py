@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import os
-import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -175,7 +174,7 @@ class Commands(click.Group):
         if (words := other_tools.command_words(word, args)) is None:
             ctx.fail(text.unknown_name("command", word, COMMANDS))
         found = other_tools.replaced_words(words[0], words[1:], partial(self._options_of, ctx))
-        line = found[1] if found else shlex.join(["kseg", *words])
+        line = found[1] if found else text.shell_command(["kseg", *words])
         raise click.UsageError(f"{word!r} is not a command: write\n{line}")
 
     def _check_words(self, ctx: click.Context, command: click.Command, args: list[str]) -> None:
@@ -183,7 +182,7 @@ class Commands(click.Group):
         own = option_rules.option_names(command)
         if command.name == "convert" and len(args) > 1 and os.path.isdir(args[0]):
             raise click.UsageError(
-                f"the conversion comes first: write\n{shlex.join(['kseg convert any-to-v2', *args])}"
+                f"the conversion comes first: write\n{text.shell_command(['kseg', 'convert', 'any-to-v2', *args])}"
             )
         if all(word.partition("=")[0] in own for word in args if word.startswith((*"-.",))) and not {
             "-o",

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
+
+from kseg.text import shell_command
 
 
 class OtherOption(NamedTuple):
@@ -330,4 +331,4 @@ class _Line:
             at = options.index("--format")
             options = options[:at] + options[at + 2 :]
         before = ["--"] if any(word.startswith("-") and word != "-" for word in arguments) else []
-        return shlex.join(["kseg", self._name, *options, *before, *arguments])
+        return shell_command(["kseg", self._name, *options, *before, *arguments])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +22,7 @@ from kseg.format.checks import run_checks
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.report.spool import Run
 from kseg.results import MAX_PER_RULE, Settings
-from kseg.text import count_of
+from kseg.text import count_of, shell_command
 
 if TYPE_CHECKING:
     import platform
@@ -176,7 +175,7 @@ def this_run(started: int | None = None) -> Run:
     started = time.time_ns() // 1_000_000 if started is None else started
     words = ["kseg", str(context.info_name), *_words(context)]
     return Run(
-        shlex.join(words),
+        shell_command(words),
         tuple(context.params["paths"]),
         platform.node() or "unknown",
         started,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,7 @@ from kseg.format.writer.output_guards import target_path
 from kseg.report.formats import TIER_CHECK, TIER_FETCH, destination, write
 from kseg.report.tier_report import Fetched
 from kseg.results import Settings
-from kseg.text import count_of
+from kseg.text import count_of, shell_word
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +91,7 @@ def _fetch(asked: TierOptions) -> int:
             note(f"left out: {part.path}: {part.why}")
     if places := _damage_in(target):
         note(
-            f"damaged in the bucket: `kseg validate {shlex.quote(str(target))}` lists {count_of(places, 'damaged place')}"
+            f"damaged in the bucket: `kseg validate {shell_word(str(target))}` lists {count_of(places, 'damaged place')}"
         )
     return FOUND if damaged or places or any(one.is_incomplete for one in plans) else 0
 

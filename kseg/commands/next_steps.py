@@ -9,11 +9,8 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-import shlex
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -24,12 +21,19 @@ from kseg.format.log_loader.log_dir_start import IN_ANOTHER
 from kseg.format.log_loader.plan import FORGET, MARK_STRAY
 from kseg.format.log_loader.start_harm import DANGERS, NOT_OF_A_FILE, REMEDIES, Harm
 from kseg.format.storage import local_files
+from kseg.format.storage.log_dir_places import (
+    argument,
+    beside,
+    has_segments,
+    log_dir_of,
+    other_partition,
+    partition_at,
+    unused_place,
+)
 from kseg.format.storage.naming import (
     META_PROPERTIES,
     METADATA_FOLDER,
     PARTITION_METADATA,
-    Partition,
-    is_log,
     partition_of,
 )
 from kseg.format.storage.segment_files import is_newest
@@ -88,7 +92,7 @@ class FolderTask(NamedTuple):
 def decisions_of(steps: Iterable[PartitionSteps]) -> list[FolderTask]:
     """Return the decisions before the start, first those about log directories: they concern all partitions in them."""
     found = [FolderTask(one.folder, text) for one in steps for text in one.decisions]
-    return sorted(found, key=lambda one: _partition_at(one.folder) is not None)
+    return sorted(found, key=lambda one: partition_at(one.folder) is not None)
 
 
 def left_of(steps: Iterable[PartitionSteps]) -> list[FolderTask]:
@@ -116,38 +120,22 @@ class TriedRepair(NamedTuple):
 TryRepair = Callable[[str, bool], TriedRepair]
 
 
-def _beside(log_dir: str, suffix: str) -> str:
-    """Return the path of a new folder next to a log directory: a broker refuses unknown folders in it."""
-    if os.path.basename(os.path.normpath(log_dir)) in (".", ".."):
-        log_dir = os.path.join(log_dir, "..", os.path.basename(os.path.abspath(log_dir)))
-    return _free(f"{os.path.normpath(log_dir)}.{suffix}")
-
-
-def _argument(path: str) -> str:
-    """Return a path as a word of a command: quoted, and never an option."""
-    return shlex.quote(f"./{path}" if path.startswith("-") else path)
-
-
-def _free(path: str) -> str:
-    number, free = 1, path
-    while os.path.lexists(free):
-        number += 1
-        free = f"{path}-{number}"
-    return free
-
-
 def steps_of(
     folder: str,
     files: Mapping[tuple[str, str], Consequence],
     harm: Harm | None,
     try_repair: TryRepair,
     *,
-    is_log_dir: bool = False,
+    log_dirs: Collection[str] = (),
 ) -> PartitionSteps:
     """Return what to do about a partition or a log directory: about its findings, and about its predicted start.
 
     ``files`` are pairs of a rule and a file with the consequences of the findings. ``harm`` is that of the start.
+    ``log_dirs`` are the log directories whose start is predicted.
     """
+    is_log_dir = folder in log_dirs
+    if unused := unused_place(folder, log_dirs):
+        return _unused_steps(folder, *unused, planned=unused[0] in log_dirs)
     # Within the folder that is moved, relative paths would lead elsewhere.
     named = is_log_dir or partition_of(os.path.basename(folder)) is not None
     place = folder if named else os.path.abspath(folder)
@@ -179,11 +167,13 @@ def _steps_of(folder: str, found: Iterable[FoundRule], try_repair: TryRepair, ha
             texts[f"{one.rule}: {remedy.text}"] = None
         elif None in lines:
             decisions[f"{one.rule}: {remedy.text} `kseg rules {one.rule}` has the commands."] = None
-        elif why := _why_useless(folder, [line for line in lines if line], try_repair, remedy, one.rule):
+        elif why := _why_useless(folder, one, action, [line for line in lines if line], try_repair):
             left[f"{one.rule}: {why}"] = None
         else:
             commands |= dict.fromkeys(
-                line for line in lines if line and (line.startswith("rm -f ") or not _is_done(line))
+                line
+                for command, line in zip(_lines(action), lines, strict=True)
+                if line and (command.startswith("rm -f ") or not _is_done(command, folder, one.file))
             )
             new |= {suffix for name, suffix in _NEW.items() if any(name in line for line in action.commands)}
             corrected.add(_stem(one.file))
@@ -191,7 +181,7 @@ def _steps_of(folder: str, found: Iterable[FoundRule], try_repair: TryRepair, ha
     if harm is not None:
         causes = _left_causes(harm, todo, corrected)
         decisions = dict.fromkeys(_start_texts(harm, causes, alone=not decisions)) | decisions
-    if todo and _partition_at(folder) and not local_files.is_file(os.path.join(folder, PARTITION_METADATA)):
+    if todo and partition_at(folder) and not local_files.is_file(os.path.join(folder, PARTITION_METADATA)):
         stray = _stray_steps(folder)  # a repair cannot know the topic id
         todo += stray.commands
         decisions |= dict.fromkeys(stray.decisions)
@@ -203,14 +193,36 @@ def _steps_of(folder: str, found: Iterable[FoundRule], try_repair: TryRepair, ha
             ] = None
         else:
             new.add(_NEW["BACKUP"])
-            backup = os.path.join(_beside(folder, _NEW["BACKUP"]), name)
-            todo.append(f"mv {_argument(os.path.join(folder, name))} {_argument(backup)}")
-    made = tuple(_beside(_log_dir_of(folder), suffix) for suffix in sorted(new, reverse=True))
+            todo.append(_moved_out(folder, name))
+    made = tuple(beside(log_dir_of(folder), suffix) for suffix in sorted(new, reverse=True))
     salvages = any(line.startswith("kseg repair ") and _SALVAGES in line for line in todo)
     swaps = any(line.startswith(do.SWAP) for line in todo)
     lost = try_repair(folder, salvages).left_out.items() if swaps else ()
     left_out = "; ".join(f"{offsets} ({rule})" for rule, offsets in lost)
     return PartitionSteps(folder, tuple(todo), tuple(decisions), tuple(left), replaced, made, left_out)
+
+
+def _moved_out(log_dir: str, name: str) -> str:
+    """Return the command that moves a folder out of a log directory."""
+    backup = os.path.join(beside(log_dir, _NEW["BACKUP"]), name)
+    return f"mv {argument(os.path.join(log_dir, name))} {argument(backup)}"
+
+
+def _unused_steps(folder: str, log_dir: str, name: str, *, planned: bool) -> PartitionSteps:
+    """Return what to do about a folder in which a broker reads no partition. Repairs in place would only add folders.
+
+    ``planned``: the steps of the log directory move the folder ``name`` out of it.
+    """
+    place = os.path.join(log_dir, name)
+    if partition_of(name) is not None:
+        return PartitionSteps(folder, left=(f"no broker reads it: it is in {place}",))
+    after = (
+        f"{place} is not a partition folder, and stops the broker: `kseg doctor` has the repair when it is moved out"
+    )
+    if planned:
+        return PartitionSteps(folder, left=(after,))
+    backup = beside(log_dir, _NEW["BACKUP"])
+    return PartitionSteps(folder, (_moved_out(log_dir, name),), left=(after,), new_folders=(backup,))
 
 
 _NOT_ITS_OWN = (
@@ -240,7 +252,7 @@ def _start_texts(harm: Harm, causes: Set[str], *, alone: bool) -> list[str]:
     ``alone``: no finding of the folder has a text. Those texts say less than ``DANGERS`` and as much as the others.
     """
     texts = [text for cause, text in DANGERS.items() if cause in causes]
-    if not (causes and alone) or harm.foreign:
+    if not (causes and alone) or harm.file in harm.foreign:
         return texts
     if harm.file == META_PROPERTIES:
         text = f"{META_PROPERTIES}: {do.METADATA_FILES[META_PROPERTIES].text}"
@@ -268,11 +280,11 @@ def _is_harmless(one: FoundRule, remedy: Remedy) -> bool:
     return not remedy.actions and one.consequence < Consequence.LOSES_RECORDS
 
 
-def _why_useless(folder: str, lines: Sequence[str], try_repair: TryRepair, remedy: Remedy, rule: str) -> str:
-    """Return why commands would change nothing or do harm, "" if they help."""
+def _why_useless(folder: str, one: FoundRule, action: Action, lines: Sequence[str], try_repair: TryRepair) -> str:
+    """Return why the commands ``lines`` of an action would change nothing or do harm, "" if they help."""
     if not lines:
-        return remedy.text
-    if all(map(_is_done, lines)):
+        return RULES[one.rule].remedy_for(one.file).text
+    if all(_is_done(command, folder, one.file) for command in _lines(action)):
         return "the start corrects it"
     repair = next((line for line in lines if line.startswith("kseg repair ")), "")
     if not repair or "--indexes-only" in repair:
@@ -282,28 +294,17 @@ def _why_useless(folder: str, lines: Sequence[str], try_repair: TryRepair, remed
         return f"`kseg repair` fails: {tried.failure}"
     if not tried.changes and any(line.startswith(do.SWAP) for line in lines):
         return "`kseg repair` would change nothing: no byte shows the right value"
-    lost = tried.left_out.get(rule, "") if rule in _READ_ON else ""
+    lost = tried.left_out.get(one.rule, "") if one.rule in _READ_ON else ""
     return f"`kseg repair` would leave out {lost}, which brokers and consumers read" if lost else ""
 
 
-def _is_done(line: str) -> bool:
-    """Return whether a command deletes files that do not exist any more."""
-    words = shlex.split(line)
-    folder, name = os.path.split(words[-1])
-    return words[0] == "rm" and not fnmatch.filter(local_files.names_in(folder), name)
-
-
-def _log_dir_of(folder: str) -> str:
-    return folder if _partition_at(folder) is None else os.path.dirname(os.path.normpath(folder)) or "."
-
-
-def _partition_at(folder: str) -> Partition | None:
-    """Return the partition of a folder with the name of one, None for a log directory with such a name, as ``kafka-1``."""
-    partition = partition_of(os.path.basename(os.path.normpath(folder)))
-    with suppress(OSError):
-        if partition and any(one.name == META_PROPERTIES or one.is_dir() for one in os.scandir(folder)):
-            return None
-    return partition
+def _is_done(command: str, folder: str, file: str) -> bool:
+    """Return whether a command, before its names are filled in, deletes files that do not exist any more."""
+    words = command.split()
+    if words[0] != "rm":
+        return False
+    place, name = os.path.split(_filled(words[-1], folder, file, str) or "")
+    return not fnmatch.filter(local_files.names_in(place), name)
 
 
 def _merged(commands: Iterable[str]) -> Iterator[str]:
@@ -323,25 +324,25 @@ def _is_unclean(line: str) -> bool:
     return line.startswith("rm -f ") and line.endswith(".kafka_cleanshutdown")
 
 
-def _filled(command: str, folder: str, file: str) -> str | None:
-    """Return a command with its names filled in; None if one is only known to a person."""
-    name, log_dir = os.path.basename(os.path.normpath(folder)), _log_dir_of(folder)
-    partition = _partition_at(folder)
+def _filled(command: str, folder: str, file: str, word: Callable[[str], str] = argument) -> str | None:
+    """Return a command with its names filled in, each as ``word`` writes it; None if one is only known to a person."""
+    name, log_dir = os.path.basename(os.path.normpath(folder)), log_dir_of(folder)
+    partition = partition_at(folder)
     known = {
         "PARTITION": folder,
         "LOG_DIR": log_dir,
-        **{word: os.path.join(_beside(log_dir, suffix), name) for word, suffix in _NEW.items()},
+        **{word: os.path.join(beside(log_dir, suffix), name) for word, suffix in _NEW.items()},
         "FILE": file,
         "SEGMENT": os.path.splitext(file)[0],
     }
     if partition is not None:
         known |= {"TOPIC": partition[0], "NUMBER": str(partition[1])}
-    if "OTHER_PARTITION" in command and (other := _other_partition(folder)):
+    if "OTHER_PARTITION" in command and (other := other_partition(folder)):
         known["OTHER_PARTITION"] = other
     words = set(_NAME.findall(command))
     if words - known.keys():
         return None
-    return _NAME.sub(lambda match: _argument(known[match[0]]), command)
+    return _NAME.sub(lambda match: word(known[match[0]]), command)
 
 
 def _stray_steps(folder: str) -> PartitionSteps:
@@ -350,33 +351,6 @@ def _stray_steps(folder: str) -> PartitionSteps:
     lines = [_filled(line, folder, os.path.join(folder, PARTITION_METADATA)) for line in _lines(action)]
     commands = tuple(line for line in lines if line is not None)
     return PartitionSteps(folder, commands, () if commands else ("restore partition.metadata with the topic id",))
-
-
-def _other_partition(folder: str) -> str | None:
-    """Return another partition folder of the topic in the same log directory that has partition.metadata."""
-    log_dir, name = os.path.split(os.path.normpath(folder))
-    try:
-        state = os.stat(log_dir or ".").st_mtime_ns
-    except OSError:
-        return None
-    found = _identified_partitions(log_dir, state).get(name.rpartition("-")[0], ())
-    beside = (os.path.join(log_dir, one) for one in found if one != name)
-    return next((one for one in beside if local_files.is_file(os.path.join(one, PARTITION_METADATA))), None)
-
-
-@lru_cache(maxsize=8)
-def _identified_partitions(log_dir: str, state: int) -> dict[str, list[str]]:
-    """Return the first two folders with partition.metadata of each topic in a log directory that was changed at ``state``.
-
-    Thousands of folders can lack it, and each of them needs another one.
-    """
-    found: dict[str, list[str]] = {}
-    with suppress(OSError):
-        for name in sorted(os.listdir(log_dir or ".")):
-            known = found.setdefault(name.rpartition("-")[0], [])
-            if len(known) < 2 and local_files.is_file(os.path.join(log_dir, name, PARTITION_METADATA)):
-                known.append(name)
-    return found
 
 
 def in_order(steps: Sequence[PartitionSteps], *, all_of_them: bool, explained: bool = True) -> list[str]:
@@ -393,10 +367,10 @@ def in_order(steps: Sequence[PartitionSteps], *, all_of_them: bool, explained: b
     # Without the result of a repair, recovery would truncate its batches.
     last = [line for line in unclean if not any(swap.endswith(f"&& {line}") for swap in swaps)]
     folders = dict.fromkeys(path for one in steps for path in one.new_folders)
-    made = [" ".join(["mkdir", *map(_argument, folders)])] if folders else []
+    made = [" ".join(["mkdir", *map(argument, folders)])] if folders else []
     harmed = "".join(f", and what that of {one.folder} leaves out: {one.left_out}" for one in steps if one.left_out)
     known = [_LOST_BEFORE_REPAIR + harmed] if explained and swaps else []
-    checked = [_argument(one.folder) for one in steps if one.commands and _has_segments(one.folder)]
+    checked = [argument(one.folder) for one in steps if one.commands and has_segments(one.folder)]
     return [
         do.STOP,
         *made,
@@ -406,13 +380,3 @@ def in_order(steps: Sequence[PartitionSteps], *, all_of_them: bool, explained: b
         *([" ".join(["kseg validate", *checked])] if checked else []),
         *([do.START] if all_of_them else []),
     ]
-
-
-def _has_segments(folder: str) -> bool:
-    """Return whether a partition folder, or a partition of a log directory, has a segment."""
-    names = os.listdir(folder or ".")
-    return any(map(is_log, names)) or any(
-        partition_of(name) is not None and any(map(is_log, os.listdir(path)))
-        for name in names
-        if os.path.isdir(path := os.path.join(folder, name))
-    )

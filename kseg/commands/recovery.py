@@ -6,7 +6,6 @@ Source: ``LogManager.loadLogs`` of Kafka 4.3.
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,7 +59,7 @@ from kseg.format.storage.naming import (
     partition_of,
 )
 from kseg.format.storage.segment_files import log_dirs_in
-from kseg.text import count_of
+from kseg.text import count_of, shell_word
 
 _OF_A_LOG_DIR = {CLEAN_SHUTDOWN, RECOVERY_POINTS, META_PROPERTIES}
 # The cache of tiered storage is not a partition; the broker knows its name.
@@ -341,7 +340,7 @@ def _entries(path: str) -> tuple[list[str], set[str]]:
         if not isinstance(error.__cause__, NotADirectoryError):
             raise
         of_kafka = base_offset_of(path) is not None or recognise(path) is not None
-        way_out = f"write kseg recovery {shlex.quote(os.path.dirname(path) or '.')}"
+        way_out = f"write kseg recovery {shell_word(os.path.dirname(path) or '.')}"
         raise UnreadableError(
             f"{path} is a file, and a broker starts on folders: {way_out if of_kafka else 'give a log directory'}"
         ) from error

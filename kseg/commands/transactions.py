@@ -9,7 +9,6 @@ does (KIP-664). That tool also asks the coordinator, which is not possible offli
 from __future__ import annotations
 
 import os
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -40,6 +39,7 @@ from kseg.format.storage.naming import (
 )
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import open_source
+from kseg.text import shell_word
 
 #: The default of the broker setting transaction.max.timeout.ms, which find-hanging uses, too.
 MAX_TRANSACTION_MS = 15 * 60 * 1000
@@ -85,7 +85,7 @@ class Transaction:
             return None  # a partition in use can have the same name
         return (
             "kafka-transactions.sh --bootstrap-server HOST:9092 abort"
-            f" --topic {shlex.quote(self.topic)} --partition {self.partition} --start-offset {self.first_offset}"
+            f" --topic {shell_word(self.topic)} --partition {self.partition} --start-offset {self.first_offset}"
         )
 
 

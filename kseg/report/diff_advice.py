@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from kseg.commands.diff.differences import Comparison
 from kseg.schema import Row
-from kseg.text import count_of
+from kseg.text import count_of, shell_word
 
 # Ranges that the advice names; the JSON Lines row has more.
 _NAMED = 3
@@ -109,7 +108,7 @@ def _where(row: Row, name: str) -> str:
     command = f"kseg dump --deep --offsets {first['first_offset']}:{first['last_offset'] + 1}"
     return (
         f"{other} has the offsets that {name} has lost: {', '.join(places)}{_more(more)}. "
-        f"`{command} {shlex.quote(row[other]['path'])}` shows the {'first ' if len(ranges) > 1 else ''}records."
+        f"`{command} {shell_word(row[other]['path'])}` shows the {'first ' if len(ranges) > 1 else ''}records."
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from kseg.report.tables import text_lines
 from kseg.report.wording import summary_text
 from kseg.results import Summary
 from kseg.schema import Column, Row, RowKind, row_maker
-from kseg.text import count_of, escape_controls, shortened, size_text
+from kseg.text import count_of, escape_controls, shell_word, shortened, size_text
 
 #: The lines of a screen, and the most partitions whose commands are tried on it.
 _SCREEN = 24
@@ -139,7 +138,7 @@ def _start(found: Diagnosis) -> str:
         return f"no: {failing[0].place} stops it{more}"
     if found.recovery.unread or not (found.recovery.partitions or found.recovery.log_dirs):
         what = (
-            f"write kseg doctor {shlex.quote(found.folder)}"
+            f"write kseg doctor {shell_word(found.folder)}"
             if found.folder
             else "give the log directories of the broker"
         )

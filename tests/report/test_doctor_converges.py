@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 from collections.abc import Callable, Iterator
 from itertools import cycle
@@ -20,8 +21,10 @@ from kseg.findings import do_nothing
 from kseg.format.log_loader.plan import EMPTIED, LogDirPlan
 from kseg.format.log_loader.start_harm import causes_of, is_affected
 from kseg.format.storage.naming import partition_of
+from tests.support import damage
 from tests.support.cli import carry_out, kseg
 from tests.support.fixtures import SEGMENTS
+from tests.support.fuzzing import cases
 from tools.lab import load_cases
 
 pytestmark = pytest.mark.slow
@@ -174,6 +177,76 @@ def test_the_commands_end(case: str, tmp_path: Path) -> None:
     steps, summary = diagnosis(tmp_path)
     check_each_finding_is_named(tmp_path, steps)
     assert summary["commands"] == []
+
+
+#: Names of folders that a broker refuses, and of partitions as no broker makes them.
+FOREIGN = ("old", "copy of valid-0", "valid-0.bak", "a\nb", "--old", "é\u202e", "bytes\udcff", "$(x)", "it's")
+ODD = (
+    "new\nline-0",
+    "-dash-0",
+    "bad\udcff\udcfe-0",
+    "esc\x1b[31m-1",
+    "rtl\u202ex-0",
+    "sp ace-0",
+    "quo'te\"-0",
+    "back\\slash-0",
+)
+
+
+def _batches(home: Path) -> set[bytes]:
+    """Return the batches with a right CRC of all segments."""
+    found: set[bytes] = set()
+    for path in home.rglob("*.log"):
+        data = path.read_bytes()
+        found |= {data[one.at : one.end] for one in damage.entries(data) if damage.fix_crc(data, one.at) == data}
+    return found
+
+
+def _damaged_partition(dice: random.Random, folder: Path) -> None:
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none-segments", folder, ignore=shutil.ignore_patterns(*_ABOUT))
+    (folder / "partition.metadata").write_text(_TOPIC_ID)
+    if dice.random() < 0.8:
+        log = dice.choice(sorted(folder.glob("*.log"))[:-1])
+        data = bytearray(log.read_bytes())
+        data[dice.randrange(61, len(data))] ^= 0xFF
+        log.write_bytes(data)
+
+
+@pytest.mark.parametrize("seed", range(cases(6)))
+def test_no_command_adds_a_folder_that_stops_the_broker(seed: int, tmp_path: Path) -> None:
+    """After the commands the broker starts, whatever the folders are named, and each valid batch is in some folder."""
+    dice = random.Random(seed)
+    log_dir = new_log_dir(tmp_path)
+    if dice.random() < 0.5:  # a log directory without its own files
+        (log_dir / "meta.properties").unlink()
+        shutil.rmtree(log_dir / "__cluster_metadata-0")
+        add_topic_ids(log_dir)
+    for name in dice.sample(ODD, 2):
+        _damaged_partition(dice, log_dir / name)
+    for name in dice.sample(FOREIGN, dice.randint(1, 2)):
+        folder = log_dir / name
+        match dice.choice(["segments", "partition", "log dir", "nested"]):
+            case "segments":
+                _damaged_partition(dice, folder)
+            case "partition":
+                _damaged_partition(dice, folder / "valid-0")
+            case "log dir":
+                _damaged_partition(dice, folder / "valid-0")
+                (folder / "meta.properties").write_text(_IDENTITY)
+            case "nested":
+                _damaged_partition(dice, folder / "deeper" / "valid-0")
+    if dice.random() < 0.5:
+        _damaged_partition(dice, log_dir / "parent-0")
+        _damaged_partition(dice, log_dir / "parent-0" / dice.choice(["old", "inner-0"]))
+    before = _batches(tmp_path)
+    for _ in range(2):
+        _, summary = diagnosis(tmp_path)
+        carry_out(summary["commands"], tmp_path)
+        partitions = [one.name for one in log_dir.iterdir() if one.is_dir()]
+        assert all(map(partition_of, partitions)), partitions
+    assert summary["commands"] == []
+    assert kseg("doctor", "logs", cwd=tmp_path).stdout.startswith("start         yes")
+    assert before <= _batches(tmp_path)
 
 
 def check_each_finding_is_named(home: Path, steps: dict[str, dict[str, Any]]) -> None:

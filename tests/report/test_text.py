@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+
 import pytest
 
 from kseg.findings import Finding
-from kseg.text import count_of, inclusive_range, iso_time, one_of, unknown_name
+from kseg.text import count_of, inclusive_range, iso_time, one_of, shell_word, unknown_name
 
 
 @pytest.mark.parametrize(
@@ -59,3 +62,26 @@ def test_a_wrong_name_gets_a_suggestion_or_the_names() -> None:
     assert unknown_name("format", "xyz", names, "see --help") == "unknown format 'xyz': see --help"
     assert one_of(["a"]) == "a"
     assert one_of(["a", "b"]) == "a or b"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plain-0",
+        "sp ace",
+        "quo'te\"",
+        "a\nb",
+        "esc\x1b[31m",
+        "bytes\udcff\udcfe",
+        "rtl\u202ex",
+        "it's\t\\n",
+        "",
+        "é\udc80é",
+    ],
+)
+def test_a_word_of_a_shell_is_printable_and_names_the_same_path(name: str) -> None:
+    """A command that people copy must reach the folder, and not move the cursor of their terminal."""
+    word = shell_word(name)
+    assert word.isprintable()
+    done = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True)
+    assert os.fsdecode(done.stdout) == name

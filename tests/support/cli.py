@@ -58,7 +58,7 @@ def carry_out(commands: list[str], home: Path, *, cwd: Path | None = None) -> No
     program.chmod(0o755)
     environment = {**os.environ, "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
     for command in commands:
-        done = subprocess.run(["sh", "-c", command], cwd=cwd or home, env=environment, capture_output=True, text=True)
+        done = subprocess.run(["bash", "-c", command], cwd=cwd or home, env=environment, capture_output=True, text=True)
         expected = (0, 1) if command.startswith("kseg ") else (0,)
         nothing = command.startswith("kseg validate ") and "no segment found" in done.stderr
         assert done.returncode in expected or nothing, f"{command}: {done.stderr}"

@@ -12,7 +12,6 @@ import json
 import os
 import re
 import secrets
-import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
@@ -33,6 +32,7 @@ from kseg.format.storage.naming import (
 )
 from kseg.format.storage.source import STDIN, open_source
 from kseg.report.spool import Run
+from kseg.text import escape_controls, shell_word
 
 #: Parts of a page in which a name is code: its style and its script, whose hashes the page declares.
 _CODE = re.compile(r"(<(style|script)>.*?</\2>)", re.DOTALL)
@@ -177,7 +177,9 @@ def absolute(path: str) -> str:
 
 def _spellings(name: str) -> Iterator[str]:
     """Yield a path or a topic as it is written in text, in a page, in JSON and in a command."""
-    for one in (name, shlex.quote(name), name.replace("'", "'\"'\"'")):
+    quoted = shell_word(name)
+    inside = quoted[2:-1] if quoted.startswith("$'") else name.replace("'", "'\"'\"'")
+    for one in (name, escape_controls(name), quoted, inside):
         yield one
         yield html.escape(one)
         yield html.escape(one).encode("ascii", "xmlcharrefreplace").decode()

@@ -65,7 +65,7 @@ class Harm(NamedTuple):
     """The effect of a start on a folder: its consequence, the file of the first harmful step, and the cells.
 
     ``kinds`` are the first action and its reason without numbers, which equal folders share. ``foreign`` are the names of
-    its folders that are not of Kafka, if nothing else stops the broker.
+    its folders that are not of Kafka.
     """
 
     consequence: Consequence
@@ -96,7 +96,8 @@ class Harm(NamedTuple):
 
 def harm_of(plan: LogDirPlan | PartitionPlan) -> Harm:
     """Return the effect of a start on a folder that loses data or fails, with the steps that cause it."""
-    harmful = [*filter(is_harmful, plan.steps)]
+    # A folder can be moved away: what else stops the broker is worse.
+    harmful = sorted(filter(is_harmful, plan.steps), key=lambda step: step.why == NOT_A_PARTITION)
     steps: list[str] = []
     for action, group in groupby(harmful, key=lambda step: step.action):
         first, *others = group
@@ -108,12 +109,11 @@ def harm_of(plan: LogDirPlan | PartitionPlan) -> Harm:
         steps.append(f"{verb}{' because of' if fails and cause else ''}{f' {cause}' if cause else ''}{at}{more}{why}")
     lost = plan_lost(plan)
     worst = next((step for step in harmful if step.action in FAILURES), harmful[0])
-    foreign = [step.file or "" for step in harmful if step.why == NOT_A_PARTITION]
-    only_foreign = len(foreign) == sum(step.action in FAILURES for step in harmful)
+    foreign = tuple(step.file or "" for step in harmful if step.why == NOT_A_PARTITION)
     return Harm(
         _consequence(plan), plan.folder, worst.file or "", lost, "; ".join(steps), frozenset(causes_of(plan)),
         tuple(_NUMBER.sub("", f"{step.action}: {step.why}") for step in harmful[:1]), isinstance(plan, LogDirPlan),
-        tuple(foreign) if only_foreign else (),
+        foreign,
     )  # fmt: skip
 
 

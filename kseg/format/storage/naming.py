@@ -65,7 +65,7 @@ _LOG = re.compile(LOG)
 _REMOTE_LOG = re.compile(OFFSET + _REMOTE + r"\.log")
 _REMOTE_NAME = re.compile(OFFSET + rf"-({ID})(\.[a-z_-]+)")
 _DELETED_LOG = re.compile(LOG + r"\.deleted")
-_REMOTE_FOLDER = re.compile(rf"(.+)-(\d{{1,10}})-({ID})")
+_REMOTE_FOLDER = re.compile(rf"(.+)-(\d{{1,10}})-({ID})", re.DOTALL)
 _ARCHIVE = r"\.(?:tar|tar\.gz|tgz|tar\.zst|tzst|zip)"
 _ARCHIVE_NAME = re.compile(_ARCHIVE + "$", re.IGNORECASE)
 #: The suffix of the manifest of a segment whose bytes a plugin of remote storage transforms (Aiven's).
@@ -81,7 +81,7 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 # A URL with this ending is a file; others need a request to find out.
 _FILE = re.compile(r"/\d{20}[^/]*$|\.log$")
 # The suffixes of folders that a broker deletes, moves between disks, or does not know (LocalLog).
-_PARTITION_FOLDER = re.compile(r"(.+)-(\d{1,10})(?:\.[^.]+(-delete|-future|-stray))?")
+_PARTITION_FOLDER = re.compile(r"(.+)-(\d{1,10})(?:\.[^.]+(-delete|-future|-stray))?", re.DOTALL)
 
 
 def base_offset_of(name: str) -> int | None:

@@ -1,0 +1,140 @@
+"""The folders that commands name: the log directory of a folder, and new folders, which are next to log directories."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import lru_cache
+
+from kseg.errors import KsegError
+from kseg.format.storage import local_files
+from kseg.format.storage.naming import OF_LOG_DIRS, PARTITION_METADATA, Partition, is_log, partition_of
+from kseg.text import shell_word
+
+
+def argument(path: str) -> str:
+    """Return a path as a word of a command: quoted, and never an option."""
+    return shell_word(f"./{path}" if path.startswith("-") else path)
+
+
+def beside(log_dir: str, suffix: str) -> str:
+    """Return the path of a new folder next to a log directory: a broker refuses unknown folders in it.
+
+    It is outside of the log directories that hold this one, too.
+    """
+    place = _named(log_dir)
+    while (parent := os.path.dirname(place) or ".") != place and _holds(parent, place):
+        place = _named(parent)
+    return _free(f"{place}.{suffix}")
+
+
+def _named(path: str) -> str:
+    """Return a path that ends with a name, also for ``.`` and ``..``."""
+    if os.path.basename(os.path.normpath(path)) in (".", ".."):
+        path = os.path.join(path, "..", os.path.basename(os.path.abspath(path)))
+    return os.path.normpath(path)
+
+
+def _holds(parent: str, folder: str) -> bool:
+    """Return whether a folder is in a log directory. One without its files is known by the partitions next to segments."""
+    names = _names_in(parent)
+    if not OF_LOG_DIRS.isdisjoint(names):
+        return True
+    return _has_logs(folder) and any(partition_of(name) and _has_logs(os.path.join(parent, name)) for name in names)
+
+
+def _free(path: str) -> str:
+    number, free = 1, path
+    while os.path.lexists(free):
+        number += 1
+        free = f"{path}-{number}"
+    return free
+
+
+def log_dir_of(folder: str) -> str:
+    """Return the log directory of a partition folder; a log directory itself."""
+    return folder if partition_at(folder) is None else os.path.dirname(os.path.normpath(folder)) or "."
+
+
+def partition_at(folder: str) -> Partition | None:
+    """Return the partition of a folder with the name of one, None for a log directory with such a name, as ``kafka-1``."""
+    partition = partition_of(os.path.basename(os.path.normpath(folder)))
+    if partition is None or _has_logs(folder):
+        return partition
+    names = _names_in(folder)
+    below = (name for name in names if partition_of(name) and local_files.is_folder(os.path.join(folder, name)))
+    return None if not OF_LOG_DIRS.isdisjoint(names) or any(below) else partition
+
+
+def unused_place(folder: str, log_dirs: Iterable[str]) -> tuple[str, str] | None:
+    """Return the log directory and the folder in it in which a broker reads no partition ``folder``; None if it does.
+
+    Such a folder has another name than a partition, and stops the broker, or ``folder`` is in a partition's folder.
+    ``log_dirs`` are those whose start is predicted.
+    """
+    known = {os.path.abspath(one): one for one in log_dirs}
+    above = [*_above(folder)]
+    for parent, name, depth in reversed(above):
+        if parent in known and (depth or partition_of(name) is None):
+            return known[parent], name
+    parent, name, _ = above[0]
+    if partition_of(name) is None and _has_logs(folder) and not OF_LOG_DIRS.isdisjoint(_names_in(parent)):
+        return os.path.dirname(os.path.normpath(folder)) or ".", name
+    return None
+
+
+def _above(folder: str) -> Iterator[tuple[str, str, int]]:
+    """Yield each folder above, the name in it, and how many levels the folder is below that name."""
+    path, depth = os.path.abspath(folder), 0
+    while (parent := os.path.dirname(path)) != path:
+        yield parent, os.path.basename(path), depth
+        path, depth = parent, depth + 1
+
+
+def _has_logs(folder: str) -> bool:
+    return any(map(is_log, _names_in(folder)))
+
+
+def _names_in(folder: str) -> list[str]:
+    """Return the names in a folder, none if it cannot be listed."""
+    with suppress(KsegError):
+        return local_files.names_in(folder)
+    return []
+
+
+def other_partition(folder: str) -> str | None:
+    """Return another partition folder of the topic in the same log directory that has partition.metadata."""
+    log_dir, name = os.path.split(os.path.normpath(folder))
+    try:
+        state = os.stat(log_dir or ".").st_mtime_ns
+    except OSError:
+        return None
+    found = _identified_partitions(log_dir, state).get(name.rpartition("-")[0], ())
+    beside = (os.path.join(log_dir, one) for one in found if one != name)
+    return next((one for one in beside if local_files.is_file(os.path.join(one, PARTITION_METADATA))), None)
+
+
+@lru_cache(maxsize=8)
+def _identified_partitions(log_dir: str, state: int) -> dict[str, list[str]]:
+    """Return the first two folders with partition.metadata of each topic in a log directory that was changed at ``state``.
+
+    Thousands of folders can lack it, and each of them needs another one.
+    """
+    found: dict[str, list[str]] = {}
+    with suppress(OSError):
+        for name in sorted(os.listdir(log_dir or ".")):
+            known = found.setdefault(name.rpartition("-")[0], [])
+            if len(known) < 2 and local_files.is_file(os.path.join(log_dir, name, PARTITION_METADATA)):
+                known.append(name)
+    return found
+
+
+def has_segments(folder: str) -> bool:
+    """Return whether a partition folder, or a partition of a log directory, has a segment."""
+    names = os.listdir(folder or ".")
+    return any(map(is_log, names)) or any(
+        partition_of(name) is not None and any(map(is_log, os.listdir(path)))
+        for name in names
+        if os.path.isdir(path := os.path.join(folder, name))
+    )
