@@ -90,6 +90,11 @@ LOST = Remedy(
     "`--baseline REPORT`.",
     (FETCH,),
 )
+#: What to do about damage of the log of the cluster's metadata: a repair is no remedy.
+METADATA_LOG = Remedy(
+    "A repaired metadata log has a gap, so controllers cannot load it. Move the folder away if the other controllers have a "
+    "majority: this one fetches it. Otherwise restore a backup, or make a new cluster with `kseg adopt`."
+)
 COMPARE = Remedy(
     "Compare with another replica: `kseg diff A B`. If that replica is in sync and has the records, stop the broker, move "
     "the partition folder out of the log directory and start the broker: it fetches the partition from the leader.",
@@ -140,8 +145,9 @@ NO_SNAPSHOT = Remedy(
 )
 #: What to do about a folder that the metadata does not place on the broker, for a sentence that goes on or ends.
 UNPLACED = (
-    "If its records are to be in use, put the result of `kseg convert any-to-v2 --for-another-cluster` in its place, with "
-    "the partition.metadata of the present topic. Nothing if the topic was deleted, or moved to other brokers"
+    "If partition.metadata is damaged, copy that of another partition of the topic. Otherwise, if its records are to be in "
+    "use, put the result of `kseg convert any-to-v2 --for-another-cluster` in its place, with the partition.metadata of the "
+    "present topic. Nothing if the topic was deleted, or moved to other brokers"
 )
 DELETED_SNAPSHOT = Remedy("Nothing: the broker deletes the file at its start.", (Action("", (START,)),))
 _EPOCH_FILE = _stopped("kseg repair PARTITION NEW", "cp NEW/leader-epoch-checkpoint PARTITION/")

@@ -13,6 +13,7 @@ A message is a template over the facts of a finding, which ``kseg.findings`` fil
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -38,6 +39,11 @@ class Severity(enum.IntEnum):
 SEVERITIES = {level.name.lower(): level for level in Severity if level is not Severity.FATAL}
 
 
+def _is_in_metadata_log(file: str) -> bool:
+    folder = file.rpartition("/")[0] or os.getcwd()
+    return folder.rpartition("/")[2] == "__cluster_metadata-0"
+
+
 class Rule(NamedTuple):
     """A row of the table.
 
@@ -57,7 +63,9 @@ class Rule(NamedTuple):
 
     def remedy_for(self, file: str) -> Remedy:
         """Return the remedy of a finding in this file, given by name, path or URL."""
-        return self.by_file.get(file.rpartition("/")[2], Remedy(self.remedy, self.actions))
+        found = self.by_file.get(file.rpartition("/")[2], Remedy(self.remedy, self.actions))
+        replaces = any(line.startswith(do.SWAP) for action in found.actions for line in action.commands)
+        return do.METADATA_LOG if replaces and _is_in_metadata_log(file) else found
 
     def remedies(self) -> Iterator[tuple[str, Remedy]]:
         """Yield the remedies with the name of their file; empty for any file."""

@@ -20,8 +20,11 @@ from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.errors import UsageError
 from kseg.findings import Policy
 from kseg.format.storage.local_files import check_no_url_folder
+from kseg.format.storage.naming import METADATA_FOLDER
 from kseg.format.storage.replica_folders import is_log_dir
 from kseg.format.storage.segment_files import check_exists, find_segments, total_size
+from kseg.format.storage.source import is_metadata_log
+from kseg.remedies import METADATA_LOG
 from kseg.report.formats import REPAIR, destination, writer
 from kseg.report.ranking import some_text
 from kseg.report.repair_report import summary_line
@@ -110,7 +113,9 @@ def repair(asked: RepairOptions) -> int:
     )
     _note_first(result.uncertain_transactions, asked)
     _note_first(result.unread, asked)
-    if result.lost:
+    if any(one.lost_bytes and is_metadata_log(os.path.dirname(one.source)) for one in result.segments):
+        note(f"{METADATA_FOLDER}: {METADATA_LOG.text}")
+    elif result.lost:
         # In place, the loss becomes the leader's log, and the replicas of it.
         note(
             "if another replica is in sync, do not put DST back: move the damaged folder out of the log directory while the "

@@ -18,7 +18,7 @@ from kseg import remedies as do
 from kseg.consequences import Consequence
 from kseg.findings import RULES
 from kseg.format.log_loader.log_dir_start import IN_ANOTHER
-from kseg.format.log_loader.plan import FORGET, MARK_STRAY
+from kseg.format.log_loader.plan import FORGET, MARK_DAMAGED_ID, MARK_FORGOTTEN, MARK_STRAY
 from kseg.format.log_loader.start_harm import DANGERS, NOT_OF_A_FILE, REMEDIES, Harm
 from kseg.format.storage import local_files
 from kseg.format.storage.log_dir_places import (
@@ -51,11 +51,9 @@ _LOST_BEFORE_REPAIR = "# exit code 1 of repair and validate: what was lost befor
 #: Rules of batches that brokers and Java's consumer read without an error.
 _READ_ON = ("truncated-wrapper",)
 _SALVAGES = "--salvage-records"
+#: The causes that commands correct: they copy the topic id of another partition.
+_RESTORED_IDS = frozenset({MARK_STRAY, MARK_DAMAGED_ID})
 _LOST_AND_FOUND = "lost+found"
-_METADATA_REMEDY = (
-    "a repaired metadata log has a gap, so controllers cannot load it. Move the folder away if the other controllers have a "
-    "majority: this one fetches it. Otherwise restore a backup, or make a new cluster with `kseg adopt`."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +142,12 @@ def steps_of(
     steps = _steps_of(place, found, try_repair, harm)
     swapped = any(line.startswith(do.SWAP) for line in steps.commands)
     if os.path.basename(place) == METADATA_FOLDER and (swapped or not steps.commands):
-        return PartitionSteps(folder, decisions=(_METADATA_REMEDY,))
-    if harm and MARK_STRAY in harm.causes and not steps.commands:
+        return PartitionSteps(folder, decisions=(do.METADATA_LOG.text,))
+    if harm and not harm.causes.isdisjoint(_RESTORED_IDS) and not steps.commands:
         stray = _stray_steps(place)
         return replace(stray, decisions=(*steps.decisions, *stray.decisions), left=steps.left, replaced=steps.replaced)
+    if harm and MARK_FORGOTTEN in harm.causes and not (steps.commands or steps.decisions or steps.left):
+        return replace(steps, left=(REMEDIES[MARK_FORGOTTEN],))
     return steps
 
 
@@ -158,6 +158,8 @@ def _steps_of(folder: str, found: Iterable[FoundRule], try_repair: TryRepair, ha
     left: dict[str, None] = {}
     replaced, new, corrected = False, set[str](), set[str]()
     for one in found:
+        if one.rule == "stray-folder" and harm and MARK_DAMAGED_ID in harm.causes:
+            continue
         remedy = RULES[one.rule].remedy_for(one.file)
         replaced |= _SEVERAL_REPLICAS in [action.case for action in remedy.actions]
         action = _action_for(one, remedy)
@@ -181,7 +183,8 @@ def _steps_of(folder: str, found: Iterable[FoundRule], try_repair: TryRepair, ha
     if harm is not None:
         causes = _left_causes(harm, todo, corrected)
         decisions = dict.fromkeys(_start_texts(harm, causes, alone=not decisions)) | decisions
-    if todo and partition_at(folder) and not local_files.is_file(os.path.join(folder, PARTITION_METADATA)):
+    without_id = not local_files.is_file(os.path.join(folder, PARTITION_METADATA))
+    if todo and partition_at(folder) and (without_id or (harm and MARK_DAMAGED_ID in harm.causes)):
         stray = _stray_steps(folder)  # a repair cannot know the topic id
         todo += stray.commands
         decisions |= dict.fromkeys(stray.decisions)
@@ -260,7 +263,8 @@ def _start_texts(harm: Harm, causes: Set[str], *, alone: bool) -> list[str]:
     if "fails" in causes:
         return [*texts, f"no command of kseg corrects what makes the broker {harm.would}"]
     # Only bytes that nobody can read are no reason to wait; the topic id of a stray partition has commands.
-    return texts + [text for cause, text in REMEDIES.items() if cause in causes - {*DANGERS, "bytes", MARK_STRAY}]
+    causes -= {*DANGERS, "bytes", MARK_FORGOTTEN, *_RESTORED_IDS}
+    return texts + [text for cause, text in REMEDIES.items() if cause in causes]
 
 
 def _action_for(one: FoundRule, remedy: Remedy) -> Action | None:

@@ -33,6 +33,7 @@ from kseg.format.log_loader.plan import (
     LogDirPlan,
     PartitionPlan,
     Step,
+    Stray,
 )
 from kseg.format.log_loader.recovery_plan import BrokerStart, plan_partition
 from kseg.format.sidefiles.checkpoints import checkpoint_offset
@@ -154,7 +155,7 @@ class Broker:
         self._replayed[place] = known
         return known
 
-    def strays(self, log_dir: str, folders: Iterable[str]) -> dict[str, str]:
+    def strays(self, log_dir: str, folders: Iterable[str]) -> dict[str, Stray]:
         """Return the partition folders of a log directory that become strays by the broker's metadata, each with the reason.
 
         Nothing is known without a metadata log that can be read to its end.
@@ -220,7 +221,7 @@ def plan(
     starts = starts_of(log_dir, steps, requested.clean, requested.index_interval, requested.index_bytes)
     if alone:
         name = os.path.basename(os.path.abspath(path))
-        yield _plan_partition(path, starts.of(partition_of(name), broker.strays(log_dir, [name]).get(name, "")))
+        yield _plan_partition(path, starts.of(partition_of(name), broker.strays(log_dir, [name]).get(name)))
         return
     folders = [name for name in folders if name not in _PASSED_OVER]
     steps += [Step("refuse", name, NOT_A_PARTITION) for name in folders if not partition_of(name)]
@@ -228,7 +229,7 @@ def plan(
     yield LogDirPlan(path, starts.clean, tuple(steps), len(folders))
     partitions = [os.path.join(path, name) for name in folders]
     strays = broker.strays(path, folders)
-    for made in each(_attempt, partitions, [starts.of(partition_of(name), strays.get(name, "")) for name in folders]):
+    for made in each(_attempt, partitions, [starts.of(partition_of(name), strays.get(name)) for name in folders]):
         if isinstance(made, str):
             unread(made)
         else:

@@ -15,8 +15,8 @@ from kseg.format.log_loader.plan import (
     FORGET,
     LOSE_METADATA,
     MARK_STRAY,
-    MARK_UNPLACED,
     NOTHING_LOST,
+    STRAYS,
     WITH_ZEROS,
     LogDirPlan,
     Lost,
@@ -271,7 +271,7 @@ def headline(plan: LogDirPlan | PartitionPlan) -> str:
         return "the broker cannot load it"
     if any(step.action == MARK_STRAY for step in plan.steps):
         return f"becomes stray, and an empty log replaces it: {_lost_text(plan.lost)} out of use"
-    if any(step.action == MARK_UNPLACED for step in plan.steps):
+    if any(step.action in STRAYS for step in plan.steps):
         return f"becomes stray: {_lost_text(plan.lost)} out of use"
     log = "" if plan.log_end is None else f"; then starts at offset {plan.log_start} and ends at {plan.log_end}"
     if plan.lost.bytes:

@@ -20,6 +20,8 @@ from kseg.format.log_loader.plan import (
     FAILURES,
     FORGET,
     LOSE_METADATA,
+    MARK_DAMAGED_ID,
+    MARK_FORGOTTEN,
     MARK_UNPLACED,
     WITH_ZEROS,
     PartitionPlan,
@@ -118,6 +120,8 @@ def test_every_action_has_a_scene(tmp_path: Path) -> None:
         LOSE_METADATA,
         EMPTIED,
         WITH_ZEROS,
+        MARK_DAMAGED_ID,
+        MARK_FORGOTTEN,
         MARK_UNPLACED,
     }
     assert set(ACTIONS) - done == others

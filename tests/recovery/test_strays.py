@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from kseg import recovery, validate
 from kseg.format.internal_topics.metadata_replay import replayed
-from tests.support.cli import kseg
+from tests.support.cli import carry_out, kseg
 from tests.support.fixtures import SEGMENTS
 from tests.support.metadata_logs import (
     FEATURE,
@@ -54,14 +55,14 @@ def _give(folder: Path, number: int) -> None:
 
 
 def _strays(*log_dirs: Path) -> set[str]:
-    """The folders that recovery names, which are those that validate names."""
-    predicted = {
-        Path(plan.folder).name for plan in recovery(log_dirs) for step in plan.steps if step.action == "mark-unplaced"
-    }
+    """The folders that recovery names, which are those that validate names: but for a log that lacks its end."""
+    steps = {(Path(plan.folder).name, step.action) for plan in recovery(log_dirs) for step in plan.steps}
+    forgotten = {name for name, action in steps if action == "mark-forgotten"}
+    predicted = {name for name, action in steps if action in ("mark-unplaced", "mark-damaged-id")}
     found = [one for each in log_dirs for one in validate(each).findings if one.rule.name == "stray-folder"]
     if len(log_dirs) == 1:
         assert {Path(one.file).parent.name for one in found} == predicted
-    return predicted
+    return predicted | forgotten
 
 
 def test_a_topic_that_was_created_again_and_a_partition_that_does_not_exist(log_dir: Path) -> None:
@@ -107,6 +108,27 @@ def test_a_damaged_log_counts_only_if_no_other_controller_has_the_rest(
     data[log.read_bytes().index(b"orders") + 1] ^= 1
     log.write_bytes(data)
     assert _strays(log_dir) == strays
+    for command in (("validate",), ("doctor", "-v"), ("recovery",)):  # the topics were not deleted
+        shown = kseg(*command, log_dir).stdout
+        assert "--for-another-cluster" not in shown
+        assert "kseg repair PARTITION" not in shown
+    assert "controllers cannot load it" in kseg("repair", log.parent, log_dir.parent / "new").stderr
+    if strays:
+        assert "mark-forgotten" in shown
+        assert "Restore the metadata log before you start" in shown
+
+
+def test_the_remedy_of_a_damaged_topic_id_is_the_id_of_the_topic(log_dir: Path, tmp_path: Path) -> None:
+    """Another id is that of a topic that was created again. One that differs in a character is no other topic's."""
+    file = log_dir / "orders-1" / "partition.metadata"
+    whole = file.read_text()
+    file.write_text(whole[:-3] + ("x" if whole[-3] != "x" else "y") + whole[-2:])
+    assert _strays(log_dir) == {"orders-1"}
+    assert f"is damaged: topic orders has {whole.split()[-1]}" in kseg("validate", log_dir).stdout
+    steps = json.loads(kseg("doctor", "--format", "jsonl", "logs", cwd=tmp_path).stdout.splitlines()[-1])["commands"]
+    assert "cp logs/orders-0/partition.metadata logs/orders-1/partition.metadata" in steps
+    carry_out(steps, tmp_path)
+    assert _strays(log_dir) == set()
 
 
 def test_a_snapshot_without_its_end_is_what_a_node_loads(log_dir: Path) -> None:

@@ -12,6 +12,7 @@ from kseg.format.internal_topics.effective_state import state_files
 from kseg.format.internal_topics.metadata_replay import ReplayFault, replayed
 from kseg.format.log_loader.loaded_files import RefusedError
 from kseg.format.log_loader.log_dir_start import owner_of, read_identity, stray_folders
+from kseg.format.log_loader.plan import MARK_FORGOTTEN
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import CLUSTER_METADATA, PARTITION_METADATA, base_offset_of, partition_of, snapshot_id
 from kseg.text import count_of
@@ -76,10 +77,12 @@ def _of_log_dir(log_dir: str, image: ClusterImage, newest: str) -> Iterator[tupl
         names = local_files.names_in(log_dir)
     except (RefusedError, UnreadableError):
         return  # the folder is a copy outside of a log directory
-    for name, why in stray_folders(log_dir, sorted(names), image).items():
+    for name, stray in stray_folders(log_dir, sorted(names), image).items():
+        if stray.action == MARK_FORGOTTEN:
+            continue  # the damage of the metadata log is reported: it says nothing about the folder
         yield (
             os.path.join(log_dir, name, PARTITION_METADATA),
-            Finding("stray-folder", 0, facts={"folder": name, "why": why}),
+            Finding("stray-folder", 0, facts={"folder": name, "why": stray.why}),
         )
     if not image.whole:
         return

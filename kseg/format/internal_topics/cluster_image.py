@@ -135,6 +135,15 @@ class ClusterImage:
         broker = self.brokers.get(node)
         return broker is not None and bool(broker.directories) and directory not in broker.directories
 
+    def similar_id(self, topic_id: str) -> str | None:
+        """Return the id of a topic that has one half of ``topic_id`` and not the other; ids are random."""
+        if topic_id in self.topics:
+            return None
+        half = len(topic_id) // 2
+        return next(
+            (known for known in self.topics if known[:half] == topic_id[:half] or known[half:] == topic_id[half:]), None
+        )
+
     def why_stray(self, node: int, topic_id: str, topic: str, number: int) -> str | None:
         """Return why a broker takes a folder for a stray of no partition of its own; None if it does not.
 
@@ -142,8 +151,11 @@ class ClusterImage:
         """
         found = self.topics.get(topic_id)
         if found is None:
+            if similar := self.similar_id(topic_id):
+                return f"its id {topic_id} is damaged: topic {self.topics[similar].name} has {similar}"
             now = next((known for known, one in self.topics.items() if one.name == topic), None)
-            return f"no topic has its id {topic_id}" + (f", and the topic of its name has {now}" if now else "")
+            where = "" if self.whole else " in the metadata log before its damage"
+            return f"no topic has its id {topic_id}{where}" + (f", and the topic of its name has {now}" if now else "")
         partition = found.partitions.get(number)
         if partition is None:
             return f"its topic has no partition {number}"

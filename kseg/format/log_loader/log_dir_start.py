@@ -24,7 +24,7 @@ from kseg.format.internal_topics.metadata_replay import Replayed, replayed
 from kseg.format.log_loader.loaded_files import MAX_TEXT, OfflineError, RefusedError, read_offsets
 from kseg.format.log_loader.log_segment import INDEX_BYTES
 from kseg.format.log_loader.partition_files import File
-from kseg.format.log_loader.plan import Step
+from kseg.format.log_loader.plan import MARK_DAMAGED_ID, MARK_FORGOTTEN, MARK_UNPLACED, Step, Stray
 from kseg.format.log_loader.recovery_plan import BrokerStart
 from kseg.format.sidefiles.checkpoints import CheckpointOffset
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
@@ -124,7 +124,7 @@ def metadata_beside(log_dir: str) -> Replayed:
         return Replayed(None, None)
 
 
-def stray_folders(log_dir: str, folders: Iterable[str], image: ClusterImage) -> dict[str, str]:
+def stray_folders(log_dir: str, folders: Iterable[str], image: ClusterImage) -> dict[str, Stray]:
     """Return the names among ``folders`` that become strays, each with the reason.
 
     Folders without a readable topic id are not among them. Nothing is said of a broker that runs, which may just have
@@ -137,14 +137,15 @@ def stray_folders(log_dir: str, folders: Iterable[str], image: ClusterImage) -> 
         return {}
     if node is None or not image.is_last_word(node) or is_in_use(log_dir):
         return {}
-    found: dict[str, str] = {}
+    found: dict[str, Stray] = {}
     for name in folders:
         partition = partition_of(name)
         if partition is None or partition.state is not None or partition.topic == CLUSTER_METADATA:
             continue
         topic_id = topic_id_of(os.path.join(log_dir, name))
         if topic_id and (why := image.why_stray(node, topic_id, partition.topic, partition.partition)):
-            found[name] = why
+            forgotten = MARK_UNPLACED if image.whole else MARK_FORGOTTEN
+            found[name] = Stray(MARK_DAMAGED_ID if image.similar_id(topic_id) else forgotten, why)
     return found
 
 
@@ -163,7 +164,7 @@ class BrokerStarts:
     recovery_points: _Offsets
     log_starts: _Offsets
 
-    def of(self, partition: Partition | None, stray: str = "") -> BrokerStart:
+    def of(self, partition: Partition | None, stray: Stray | None = None) -> BrokerStart:
         """Return the inputs for a partition; ``stray`` is that of ``BrokerStart``."""
         key = (partition.topic, partition.partition) if partition else ("", -1)
         recovery_point, log_start = self.recovery_points.get(key, 0), self.log_starts.get(key, 0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from kseg.errors import NotASegmentError
 from kseg.findings import Finding, do_nothing
@@ -23,9 +23,11 @@ from kseg.format.storage.source import open_range
 
 #: The action that loses the producers of a log, but no bytes.
 FORGET = "forget-producers"
-#: The actions that rename a folder to -stray: it has no topic id, or the metadata does not place it on the broker.
-MARK_STRAY, MARK_UNPLACED = "mark-stray", "mark-unplaced"
-STRAYS = frozenset({MARK_STRAY, MARK_UNPLACED})
+#: The actions that rename a folder to -stray: it has no topic id, or a damaged one, or the metadata does not place it on
+#: the broker, or the part of the metadata that can be read.
+MARK_STRAY, MARK_DAMAGED_ID = "mark-stray", "mark-damaged-id"
+MARK_UNPLACED, MARK_FORGOTTEN = "mark-unplaced", "mark-forgotten"
+STRAYS = frozenset({MARK_STRAY, MARK_DAMAGED_ID, MARK_UNPLACED, MARK_FORGOTTEN})
 #: The action of a broker that does not find the metadata log: it knows no topics.
 LOSE_METADATA = "lose-metadata"
 #: The states of a log without a batch, which a broker does not see: it had records, or nothing shows whether it had.
@@ -55,12 +57,21 @@ ACTIONS: Mapping[str, str] = {
     EMPTIED: "start with an empty log, although it had records: they are lost before the start",
     WITH_ZEROS: "take the zeros for an empty log: nothing shows whether batches were ever written",
     MARK_STRAY: "rename the folder to -stray, because it has no topic id",
+    MARK_DAMAGED_ID: "rename the folder to -stray, because the id in partition.metadata is almost that of its topic",
     MARK_UNPLACED: "rename the folder to -stray, because the metadata log does not place it on this broker",
+    MARK_FORGOTTEN: "rename the folder to -stray, because the metadata log is damaged before the records that place it here",
     LOSE_METADATA: "start without topics and rename all partition folders to -stray, if the metadata log is not elsewhere",
     "delete-folder": "delete the folder and its files",
     "offline": "take the log directory offline; the broker stops if it was the last one",
     "refuse": "stop the broker at its start",
 }
+
+
+class Stray(NamedTuple):
+    """Why the metadata does not place a folder on a broker, and the action that follows, one of STRAYS."""
+
+    action: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,10 +41,10 @@ from kseg.format.log_loader.partition_files import (
 )
 from kseg.format.log_loader.plan import (
     MARK_STRAY,
-    MARK_UNPLACED,
     NOTHING_LOST,
     PartitionPlan,
     Step,
+    Stray,
 )
 from kseg.format.log_loader.producers import Producers
 from kseg.format.record.layout import INT64_MAX
@@ -72,7 +72,7 @@ class BrokerStart:
     checkpoints.
 
     ``index_interval`` and ``index_bytes`` are the topic's index.interval.bytes and segment.index.bytes. ``stray`` is why the
-    metadata does not place the folder on the broker, empty if it does or nothing is known.
+    metadata does not place the folder on the broker, None if it does or nothing is known.
     """
 
     clean: bool
@@ -80,7 +80,7 @@ class BrokerStart:
     log_start: int = 0
     index_interval: int = INDEX_INTERVAL_BYTES
     index_bytes: int = INDEX_BYTES
-    stray: str = ""
+    stray: Stray | None = None
 
 
 #: Called with the offset of a producer snapshot that a broker would write, and its producers.
@@ -210,7 +210,7 @@ class _Loading:
         if file is not None:
             check_topic_id(file.read(0, MAX_TEXT + 1))
             if may_be_stray and self._start.stray:
-                self._mark_stray(MARK_UNPLACED, self._start.stray)
+                self._mark_stray(*self._start.stray)
         elif may_be_stray:
             self._mark_stray(MARK_STRAY, f"{PARTITION_METADATA} does not exist")
 
