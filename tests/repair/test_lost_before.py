@@ -67,7 +67,8 @@ _HOLE = [_batch(0, 4), _batch(8, 4)]
 PARTITIONS: dict[str, tuple[list[tuple[int, list[bytes]]], Callable[[Path], object] | None, bool]] = {
     "nothing indicates compaction": ([(0, _HOLE)], None, True),
     "a record without a key": ([(0, [_batch(0, 4, key=None), _batch(8, 4), _batch(16, 4)])], None, True),
-    "two gaps": ([(0, [*_HOLE, _batch(16, 4)])], None, False),
+    "two gaps": ([(0, [_batch(0, 4), _batch(8, 1), _batch(16, 4)])], None, False),
+    "keys that are repeated between gaps": ([(0, [*_HOLE, _batch(16, 4)])], None, True),
     "fewer records than offsets": ([(0, [_batch(0, 4, without=2), _batch(8, 4)])], None, False),
     "the cleaner was there": ([(0, _HOLE)], _checkpoint("cleaner-offset-checkpoint", 9), False),
     "before the log start": ([(0, _HOLE)], _checkpoint("log-start-offset-checkpoint", 8), False),

@@ -8,6 +8,7 @@ import shutil
 import struct
 import zlib
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from kseg.format.storage.source import open_source
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message
 from tests.support.cli import invoke
 from tests.support.damage import entries, flip
+from tests.support.fuzzing import cases
 from tools.make_findings import FINDINGS, FIRST, SEGMENTS
 
 PLAIN = SEGMENTS / "4.3.0-v2-none" / FIRST
@@ -231,6 +233,58 @@ def test_the_gaps_beside_a_damaged_batch_are_signs_of_compaction(tmp_path: Path)
     assert [row["rule"] for row in found(folder) if row["offset"] == 13] == ["offset-gap"]
     write_segment(folder, (0, 3, 10), damaged=1)  # only one gap
     assert [row["rule"] for row in found(folder) if row["offset"] == 13] == ["segment-gap"]
+
+
+Log = list[PlainRecord]
+
+
+def _cleaned(log: Log, end: int) -> Log:
+    """Return the log after a cleaning up to an offset, as ``Cleaner.cleanSegments`` does it."""
+    newest = {record.key: record.offset for record in log if record.offset < end}
+    return [record for record in log if record.offset >= end or newest[record.key] == record.offset]
+
+
+def _put(folder: Path, log: Log, first: int, magic: int) -> int:
+    """Write a segment for each 32 offsets, and return the number of gaps."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for base in range(first // 32 * 32, log[-1].offset + 1, 32):
+        records = [record for record in log if base <= record.offset < base + 32]
+        data = b"".join(build_message(one, magic=magic) if magic < 2 else build_batch([one]) for one in records)
+        (folder / f"{base:020}.log").write_bytes(data)
+    return sum(b.offset > a.offset + 1 for a, b in pairwise(log))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(cases(30)))
+def test_gaps_of_a_cleaner_are_not_losses_and_losses_not_gaps_of_a_cleaner(seed: int, tmp_path: Path) -> None:
+    """A leader that is cleaned several times, a replica that fetches in two parts, and a log that was never cleaned."""
+    dice = random.Random(seed)
+    folder, magic = tmp_path / "orders-0", dice.choice([0, 1, 2])
+
+    def appended(log: Log, end: int) -> Log:
+        keys = dice.randint(4, 40)
+        more = range(log[-1].offset + 1 if log else 0, end)
+        return [*log, *(PlainRecord(offset, b"%d" % dice.randrange(keys), b"v") for offset in more)]
+
+    leader = appended([], 100)
+    for _ in range(dice.randint(0, 2)):
+        leader = _cleaned(appended(leader, leader[-1].offset + 64), leader[-1].offset // 32 * 32)
+    first_part = leader
+    leader = appended(leader, leader[-1].offset + 1 + dice.choice([0, 100]))
+    leader = appended(_cleaned(leader, leader[-1].offset // 32 * 32), leader[-1].offset + 40)
+    replica = [*first_part, *(record for record in leader if record.offset > first_part[-1].offset)]
+    for log in (leader, replica):
+        if _put(folder, log, 0, magic) > 3:
+            assert not [row for row in found(folder) if row["rule"] in ("missing-batches", "segment-gap")]
+    whole = [PlainRecord(offset, b"%d" % dice.randrange(10), b"v") for offset in range(300)]
+    lost = sorted(dice.sample(range(20, 280, 26), dice.randint(2, 5)))  # keys are repeated within 11 records
+    kept = [record for record in whole if not any(at <= record.offset < at + 14 for at in lost)]
+    _put(folder, kept, 0, magic)
+    reported = {row["offset"] for row in found(folder) if row["rule"] in ("missing-batches", "segment-gap")}
+    assert reported >= set(lost)
+    done = invoke("repair", "--dry-run", folder)
+    assert done.exit_code == 1, done.stdout
 
 
 @pytest.mark.parametrize("keyed", [True, False])

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from kseg.commands.repair.repair_losses import LostOffsets, SegmentRepair, message
+from kseg.format.checks import repeated_keys
 from kseg.format.checks.compaction_evidence import COMPACTED_TOPICS, CompactionEvidence, orphan_within
 from kseg.format.checks.offset_checks import gap_finding
 from kseg.format.sidefiles.named_ends import checkpointed
-from kseg.format.storage.naming import CLEANER_OFFSETS, LOG_STARTS, base_offset_of, is_index
+from kseg.format.storage.naming import CLEANER_OFFSETS, LOG_STARTS, base_offset_of, is_index, is_log
 from kseg.format.storage.source import local_size, topic_partition
 from kseg.format.writer.output_guards import PartitionFolder
 
@@ -54,6 +56,8 @@ class PartitionGaps:
         logs = {name.removesuffix(".swap").removesuffix(".log") for name in partition.logs}
         self._orphans = sorted(name for name in partition.names if is_index(name) and name[:20] not in logs)
         self._gaps: list[_Gap] = []
+        paths = [str(partition.path / name) for name in sorted(partition.logs) if is_log(name)]
+        self._evidence.apart = cache(lambda: repeated_keys.gaps_are_apart(paths))
 
     def add_segment(self, segment: SegmentRepair, base: int) -> None:
         """Add the gaps at the start of a segment and between its batches, and what it shows of compaction."""
@@ -78,7 +82,8 @@ class PartitionGaps:
     def add_emptied(self, name: str) -> None:
         """Add a segment without batches: with an empty offset index, the cleaner left it."""
         index = self._partition.path / f"{name[:20]}.index"
-        self._evidence.gaps += index.exists() and not local_size(str(index))
+        if index.exists() and not local_size(str(index)):
+            self._evidence.add_emptied()
 
     def add_between(self, other: SegmentRepair, first: int, base: int) -> None:
         """Add the missing offsets from ``first`` on between a segment and the next one, which begins at ``base``."""

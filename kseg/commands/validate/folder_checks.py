@@ -254,6 +254,7 @@ class _FolderChecks:
                 lambda name: self._record_finding(os.path.join(folder, name)),
                 self._checkpoint_offsets(folder),
                 compacted=self._settings.compacted or topic_partition(folder + "/x")[0] in COMPACTED_TOPICS,
+                deep=self._settings.deep,
                 began=self._began,
             )
             self._check_swaps(folder)

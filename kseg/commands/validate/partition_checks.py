@@ -10,6 +10,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 
 from kseg.commands.validate.partition_side_files import PartitionSideFiles
 from kseg.commands.validate.partition_state import MAX_SPANS, Extent, Gap, MissingOffsets, PartitionState
@@ -43,8 +44,8 @@ class PartitionChecks:
 
     ``names`` are its files, and ``report_for`` returns the report of a file by its name. ``known`` has the partition's
     offsets in the log directory's checkpoints, by checkpoint name. ``compacted``: the topic is known to be compacted.
-    ``began`` is the start of the validation in seconds since the epoch. ``missing`` has the missing offsets, and
-    ``side_files`` the checks of side files, which come after those of the segments.
+    ``deep``: keys may be read. ``began`` is the start of the validation in seconds since the epoch. ``missing`` has the
+    missing offsets, and ``side_files`` the checks of side files, which come after those of the segments.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class PartitionChecks:
         known: Mapping[str, int],
         *,
         compacted: bool,
+        deep: bool = True,
         began: float = math.inf,
     ) -> None:
         self._folder = folder
@@ -66,6 +68,8 @@ class PartitionChecks:
             compaction=CompactionEvidence(self._log_start, self._cleaned, compacted=compacted)
         )
         self.missing = MissingOffsets(folder, names, report_for, self._history)
+        if deep:
+            self._history.compaction.apart = cache(self.missing.are_apart)
         cleaned = compacted or self._cleaned is not None
         self.side_files = PartitionSideFiles(
             folder, names, report_for, self._history, began, self._log_start, compacted=cleaned
@@ -128,7 +132,9 @@ class PartitionChecks:
             if is_remote_log(name):
                 self.side_files.check_remote(name)
             late = facts.first_offset is not None and facts.first_offset > base and not facts.wrapped
-            history.compaction.gaps += late or self._is_emptied(name, facts)
+            history.compaction.gaps += late
+            if self._is_emptied(name, facts):
+                history.compaction.add_emptied()
 
     def _is_uploaded_again(self, name: str, base: int, facts: SegmentFacts | None, report: Report) -> bool:
         """Return whether earlier remote segments have offsets of this one, and report it.

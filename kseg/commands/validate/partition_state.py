@@ -13,11 +13,13 @@ from typing import NamedTuple
 
 from kseg.commands.validate.segment_facts import EpochRun, SegmentFacts
 from kseg.findings import Finding, Report
+from kseg.format.checks import repeated_keys
 from kseg.format.checks.compaction_evidence import CompactionEvidence, orphan_within
 from kseg.format.checks.offset_checks import gap_finding
 from kseg.format.record.offset_evidence import LIMIT, BoundedMap
 from kseg.format.segment.framed_files import LOSING
 from kseg.format.storage.naming import base_offset_of, is_index
+from kseg.format.storage.segment_files import path_in
 from kseg.results import FileResult
 
 MAX_EPOCHS = 100_000
@@ -183,6 +185,13 @@ class MissingOffsets:
         unstable = None if self._state.crowded else min(self._state.open.values(), default=None)
         base = base_offset_of(name) or 0
         return self._state.compaction.explain(first, last, base, orphan, zeros=zeros, unstable=unstable)
+
+    def are_apart(self) -> bool:
+        """Return whether keys are repeated between the gaps of the segments. It reads the segments again."""
+        spans = self._state.spans
+        return len(spans) < MAX_SPANS and repeated_keys.gaps_are_apart(
+            path_in(self._folder, name) for _, _, name in sorted(spans)
+        )
 
     def explain(self, name: str, first: int) -> None:
         """Remove the gap of the segment from offset ``first``, because another finding explains it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kseg.format.record.offset_evidence import SEVERAL
@@ -11,6 +11,9 @@ from kseg.format.storage import local_files
 
 #: Of Kafka's own topics, those with cleanup.policy=compact.
 COMPACTED_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+
+#: The number of gaps up to which losses are as likely as compaction.
+_FEW_GAPS = 10
 
 
 @dataclass(slots=True)
@@ -20,7 +23,8 @@ class CompactionEvidence:
     ``log_start`` and ``cleaned`` are its offsets in the checkpoints of log starts and of the cleaner, ``compacted``: the
     topic is known to be compacted. ``thinned``: a batch has fewer records than offsets, or a delete horizon.
     ``keyless_from`` is the base offset of the first segment with a record that has no key. ``unopened``: compressed v0 or v1
-    message sets were not decompressed. ``gaps`` is the number of gaps between batches.
+    message sets were not decompressed. ``gaps`` is the number of gaps between batches,
+    and ``apart`` returns whether keys are repeated between them (``gaps_are_apart``), None if that is not known.
     """
 
     log_start: int = 0
@@ -30,11 +34,17 @@ class CompactionEvidence:
     unopened: bool = False
     gaps: int = 0
     keyless_from: int | None = None
+    apart: Callable[[], bool] | None = None
 
     def add_keyless(self, base: int) -> None:
         """Add that the segment with this base offset has a record without a key. Segments are added in order."""
         if self.keyless_from is None:
             self.keyless_from = base
+
+    def add_emptied(self) -> None:
+        """Add an empty segment with an empty index. The cleaner leaves it, and a repair does not."""
+        self.gaps += 1
+        self.apart = None
 
     def explain(
         self,
@@ -54,8 +64,9 @@ class CompactionEvidence:
         can truncate the marker of a transaction that was cleaned.
 
         No file of a log directory stores whether a topic is compacted. The ``cleaner-offset-checkpoint`` lists only
-        compacted partitions. Only the cleaner leaves batches with fewer records than offsets, delete horizons, and many
-        gaps between batches. It removes records without a key, so such a record proves that it has not cleaned there.
+        compacted partitions. Only the cleaner leaves batches with fewer records than offsets, and delete horizons. Many gaps
+        between batches are a weaker sign, because repairs leave them, too. The cleaner removes records without a key, so
+        such a record proves that it has not cleaned there.
         """
         if last < self.log_start:
             return False, f"harmless, the log starts at offset {self.log_start}"
@@ -83,7 +94,14 @@ class CompactionEvidence:
         if self.keyless_from is not None:
             return True, "probably lost, because a compacted topic has no records without a key"
         if self.gaps >= SEVERAL:
-            return False, truncated or f"probably compacted, because there are {self.gaps} gaps between batches"
+            if self.apart is not None and self.apart():
+                return (
+                    True,
+                    "probably lost, because keys are repeated between the gaps, which a cleaner would have removed",
+                )
+            why = f"because there are {self.gaps} gaps between batches"
+            few = f"compacted or lost, {why} and no other sign"
+            return False, truncated or (few if self.gaps <= _FEW_GAPS else f"probably compacted, {why}")
         if self.unopened:
             return False, "compacted or lost (compressed v0 and v1 message sets were not decompressed)"
         return True, "probably lost, because nothing indicates compaction"
