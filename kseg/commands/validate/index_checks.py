@@ -3,7 +3,8 @@
 The checks require only what Kafka's look-ups need, because followers before 2025 wrote one index entry for a whole
 append, with its last offset:
 - no batch before ``log_position`` reaches the entry's offset (``OffsetIndex.lookup``)
-- no batch before the entry's offset is later than its timestamp (``LogSegment.findOffsetByTimestamp``)
+- no batch before the entry's offset is later than its timestamp, and none that a look-up of the timestamp skips has it
+  (``LogSegment.findOffsetByTimestamp``)
 - consumers that read committed find each aborted transaction (``TransactionIndex.collectAbortedTxns``)
 """
 
@@ -171,6 +172,12 @@ class TimeIndexCheck(_IndexCursor[TimeEntry]):
             self._mismatch(at, entry, f"a batch before it has {iso_time(before)}")
         elif latest < entry.timestamp:
             self._mismatch(at, entry, f"the largest timestamp up to there is {iso_time(latest)}")
+
+    def check_skipped(self, row: int) -> None:
+        """Check an entry for which the offset index leads past a batch that has its timestamp."""
+        at, entry, reported = self._at(row)
+        if not (reported or self._is_stale(at)):
+            self._mismatch(at, entry, "the offset index leads past a batch that has it")
 
     def check_position(self, row: int, first: int) -> None:
         """Report an entry whose offset is below ``first``, the log's first offset."""

@@ -281,7 +281,7 @@ class PartitionChecks:
             known = history.producers.get(producer_id)
             if known is None:
                 continue
-            before, last, _ = known
+            before, last = known[:2]
             if epoch < before:
                 reported = {"producer_id": producer_id, "epoch": epoch, "previous": before}
                 report(Finding("producer-epoch-regression", offset=offset, facts=reported))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 from kseg.commands.validate.partition_state import PartitionState
-from kseg.commands.validate.segment_facts import EpochRun
+from kseg.commands.validate.segment_facts import EpochRun, LastBatch
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import Finding, Report
 from kseg.format.log_loader.producers import stray_snapshots
@@ -212,25 +212,45 @@ class PartitionSideFiles:
                 if log.holes or log.crowded or log.compaction.thinned or self._compacted
                 else f"the snapshot has an open transaction from offset {first}, the log does not"
             )
-        known = log.producers.get(producer.producer_id)
-        if known is None or known[2] >= offset or producer.last_offset < 0:
+        return self._batch_contradiction(producer, offset) if producer.last_offset >= 0 else None
+
+    def _batch_contradiction(self, producer: ProducerState, offset: int) -> str | None:
+        """Return how the last batch of a producer in a snapshot contradicts the log, or None."""
+        log = self._state
+        known: LastBatch | None = log.producers.get(producer.producer_id)
+        if (known is None or known[2] < producer.last_offset) and not self._is_lacking(producer, offset, known):
             return None
-        epoch, sequence, last = known
-        if last > producer.last_offset:
-            return f"last offset: {producer.last_offset} in the snapshot, {last} in the log"
-        if last < producer.last_offset:
-            return (
-                None
-                if log.holes or log.compaction.thinned
-                else f"last offset: {producer.last_offset} in the snapshot, {last} in the log"
-            )
-        if producer.last_sequence != sequence:
-            return f"last sequence: {producer.last_sequence} in the snapshot, {sequence} in the log"
-        return (
-            f"epoch: {producer.producer_epoch} in the snapshot, {epoch} in the log"
-            if producer.producer_epoch < epoch
-            else None
+        if known is None:
+            return f"last offset: {producer.last_offset} in the snapshot, the log has another batch there"
+        epoch, sequence, last, delta = known
+        if last >= offset:
+            return None
+        stored = {
+            "last offset": (producer.last_offset, last),
+            "last sequence": (producer.last_sequence, sequence),
+            "epoch": (producer.producer_epoch, epoch),
+        }
+        # Kafka 0.11 and 1.0 subtract the sequences instead of the offsets.
+        if sequence >= delta:
+            stored["offset delta"] = producer.offset_delta, delta
+        wrong = ((name, *both) for name, both in stored.items() if both[0] != both[1])
+        return next(
+            (f"{name}: {snapshot} in the snapshot, {found} in the log" for name, snapshot, found in wrong), None
         )
+
+    def _is_lacking(self, producer: ProducerState, offset: int, known: LastBatch | None) -> bool:
+        """Return whether the log has other batches at the last offset of a producer."""
+        log = self._state
+        if log.holes or log.compaction.thinned or log.crowded or log.markers.forgot:
+            return False
+        # Kafka 0.11 has a marker as the last batch. One after the snapshot's offset can hide an earlier one.
+        marker = log.markers.get(producer.producer_id)
+        if producer.offset_delta == 0 and marker is not None and (marker == producer.last_offset or marker >= offset):
+            return False
+        if known is not None:
+            return True
+        uncertain = log.producers.forgot or log.compaction.gaps or log.compaction.unopened
+        return not uncertain and log.bases[0] <= producer.last_offset
 
     def _check_epochs(self, name: str) -> None:
         try:

@@ -53,6 +53,8 @@ class PartitionState:
     spans: list[tuple[int, int, str]] = field(default_factory=list)
     epochs: list[EpochRun] = field(default_factory=list)
     producers: BoundedMap = field(default_factory=BoundedMap)
+    # The offset of the last marker by producer id.
+    markers: BoundedMap = field(default_factory=BoundedMap)
     open: dict[int, int] = field(default_factory=dict)
     # Whether there were too many producers to know the open transactions of each.
     crowded: bool = False
@@ -72,8 +74,9 @@ class PartitionState:
         for producer_id, last in facts.producers.items():
             self.producers.put(producer_id, last)
         self.crowded |= facts.crowded
-        for producer_id in facts.ended:
+        for producer_id, marker in facts.ended.items():
             self.open.pop(producer_id, None)
+            self.markers.put(producer_id, marker)
         for producer_id, first in facts.open.items():
             if producer_id in self.open or len(self.open) < LIMIT:
                 self.open.setdefault(producer_id, first)

@@ -74,7 +74,7 @@ def indexes_of(file: SegmentFile) -> tuple[str, ...] | None:
     return tuple(stem + suffix for suffix in INDEX_SUFFIXES if local_files.is_file(stem + suffix))
 
 
-_VERSION = 5
+_VERSION = 6
 # The least seconds between two saves, and the least ratio of that time to the duration of a save.
 _INTERVAL = 5.0
 _SHARE = 20
@@ -255,7 +255,7 @@ def _encoded(result: FileResult) -> dict[str, Any]:
         "found": sorted(result.found),
         "findings": [[int(verdict.severity), verdict.finding._asdict()] for verdict in result.verdicts],
         "unlisted": [others._asdict() for others in result.unlisted.values()],
-        "facts": result.facts and {**asdict(result.facts), "ended": sorted(result.facts.ended)},
+        "facts": result.facts and asdict(result.facts),
         "indexes": [_encoded(one) for one in result.indexes],
     }
 
@@ -270,7 +270,7 @@ def _decoded(value: dict[str, Any], path: str, indexes: tuple[str, ...]) -> File
 
 
 def _facts(value: dict[str, Any]) -> SegmentFacts:
-    """Return the facts from JSON, which lacks tuples, sets and integer keys: each default value shows the type."""
+    """Return the facts from JSON, which lacks tuples and integer keys: each default value shows the type."""
     empty = SegmentFacts()
     return SegmentFacts(**{name: _with_type_of(getattr(empty, name), one) for name, one in value.items()})
 
@@ -280,4 +280,4 @@ def _with_type_of(first: object, value: Any) -> Any:
         return {int(number): tuple(one) if isinstance(one, list) else one for number, one in value.items()}
     if isinstance(first, tuple):
         return tuple(tuple(one) if isinstance(one, list) else one for one in value)
-    return frozenset(value) if isinstance(first, frozenset) else value
+    return value

@@ -14,6 +14,7 @@ cdef class FactsCollector:
     cdef public Py_ssize_t offset_row, time_row
     cdef Py_ssize_t _offset_rows, _time_rows
     cdef long long _offset_due, _time_due
+    cdef long long _entry_offset, _entry_largest, _earlier_offset, _earlier_largest
     cdef public bint has_batches, thinned, wrapped, wrapped_start, untimed, disorder, damaged, transactional, crowded, intact_start
     cdef public long long first_offset, last_offset, largest_timestamp, indexed_timestamp, end, gaps
     cdef public list epochs, missing
@@ -21,10 +22,9 @@ cdef class FactsCollector:
     cdef long long _claimed_first, _claimed_last
     cdef long long _tail_position, _tail_first, _tail_last, _tail_before
     cdef long long _epoch, _epoch_first, _epoch_last
-    cdef public dict first_batches, open
+    cdef public dict first_batches, open, ended
     cdef public BoundedMap producers
-    cdef public set ended
-    cdef long long _producer_id, _producer_epoch, _last_sequence, _producer_last
+    cdef long long _producer_id, _producer_epoch, _last_sequence, _producer_last, _offset_delta
 
     @cython.locals(row=cython.Py_ssize_t, position=cython.longlong, end=cython.longlong, last=cython.longlong)
     cpdef bint update(self, BatchColumns batches, set misplaced) except -1
@@ -36,6 +36,8 @@ cdef class FactsCollector:
 
     @cython.locals(before=cython.longlong, latest=cython.longlong, stored=cython.longlong)
     cdef _match_time_index(self, long long last, long long timestamp)
+
+    cdef long long _largest_skipped(self, long long offset) except? -1
 
     cdef _next_time_entries(self)
 

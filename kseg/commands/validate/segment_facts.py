@@ -31,8 +31,10 @@ MAX_EPOCHS = 10_000
 
 #: (epoch, first offset, last offset) of consecutive batches of one leader epoch.
 EpochRun = tuple[int, int, int]
-#: (producer epoch, base sequence, base offset) of a data batch, or (producer epoch, last sequence, last offset).
-BatchOfProducer = tuple[int, int, int]
+#: (producer epoch, base sequence, base offset) of a data batch.
+FirstBatch = tuple[int, int, int]
+#: (producer epoch, last sequence, last offset, last offset minus base offset) of a data batch.
+LastBatch = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,8 @@ class SegmentFacts:
     - ``timed``: a batch has a timestamp. ``damaged``: bytes are lost.
     - ``disorder``: offsets decrease, so ``last_offset`` is not reliable.
     - ``first_batches``, ``producers``: the first and the last data batch of each producer id.
-    - ``open``: first offset by producer id of the transactions that do not end in this segment; ``ended``: the
-      producer ids of the transactions that do.
+    - ``open``: first offset by producer id of the transactions that do not end in this segment; ``ended``: the offset of
+      the last marker by producer id.
     - ``unindexed``: marker offset by producer id of aborts that the transaction index lacks, if the producer has no
       data before the marker in this segment.
     - ``carried``: (position in the index, producer id, first offset, last offset) of the index entries of transactions
@@ -79,10 +81,10 @@ class SegmentFacts:
     damaged: bool = False
     disorder: bool = False
     epochs: tuple[EpochRun, ...] = ()
-    first_batches: dict[int, BatchOfProducer] = field(default_factory=dict)
-    producers: dict[int, BatchOfProducer] = field(default_factory=dict)
+    first_batches: dict[int, FirstBatch] = field(default_factory=dict)
+    producers: dict[int, LastBatch] = field(default_factory=dict)
     open: dict[int, int] = field(default_factory=dict)
-    ended: frozenset[int] = frozenset()
+    ended: dict[int, int] = field(default_factory=dict)
     unindexed: dict[int, int] = field(default_factory=dict)
     carried: tuple[tuple[int, int, int, int], ...] = ()
     crowded: bool = False
@@ -108,6 +110,9 @@ class FactsCollector:
         self._time_rows = 0
         self._offset_due = NEVER
         self._time_due = NEVER
+        # The offsets of the last two valid entries of the offset index, and the largest timestamp before the batch of each.
+        self._entry_offset = self._earlier_offset = NEVER
+        self._entry_largest = self._earlier_largest = NONE
         self._next_offset_entries()
         self._next_time_entries()
         self.has_batches = False
@@ -142,15 +147,16 @@ class FactsCollector:
         self._epoch = -1
         self._epoch_first = -1
         self._epoch_last = -1
-        self.first_batches: dict[int, BatchOfProducer] = {}
+        self.first_batches: dict[int, FirstBatch] = {}
         self.producers = BoundedMap()
         # The producer of the last batch, which mostly wrote the next batch, too.
         self._producer_id = -1
         self._producer_epoch = -1
         self._last_sequence = -1
         self._producer_last = -1
+        self._offset_delta = -1
         self.open: dict[int, int] = {}
-        self.ended: set[int] = set()
+        self.ended: dict[int, int] = {}
         self.crowded = False
 
     def update(self, batches: BatchColumns, misplaced: set[int]) -> bool:
@@ -198,6 +204,10 @@ class FactsCollector:
         while self._offset_due < end:
             if self._offset_due != position or highest >= self._offset_column[self.offset_row]:
                 self._offsets.check(self.offset_row, position, end, highest)
+            else:
+                self._earlier_offset, self._earlier_largest = self._entry_offset, self._entry_largest
+                self._entry_offset = self._offset_column[self.offset_row]
+                self._entry_largest = self.largest_timestamp
             self.offset_row += 1
             if self.offset_row == self._offset_rows:
                 self._next_offset_entries()
@@ -223,12 +233,23 @@ class FactsCollector:
                 self._times.check_position(self.time_row, self.first_offset)
             elif before > stored or (latest < stored and not (self.damaged or self.disorder or self.untimed)):
                 self._times.check(self.time_row, before, latest)
+            elif before == stored and self._largest_skipped(self._time_due) == stored:
+                self._times.check_skipped(self.time_row)
             self.indexed_timestamp = timestamp
             self.time_row += 1
             if self.time_row == self._time_rows:
                 self._next_time_entries()
             else:
                 self._time_due = self._time_offset_column[self.time_row]
+
+    def _largest_skipped(self, offset: int) -> int:
+        """Return the largest timestamp before the position from which a broker searches ``offset`` (``OffsetIndex.lookup``).
+
+        The last entry can be that of an append which ends after the offset. The one before it is not.
+        """
+        if self._entry_offset <= offset:
+            return self._entry_largest
+        return self._earlier_largest if self._earlier_offset <= offset else NONE
 
     def _next_time_entries(self) -> None:
         columns = self._times.next_columns()
@@ -288,9 +309,9 @@ class FactsCollector:
             self.transactional = True
             if attributes & CONTROL_BIT:
                 self.open.pop(producer_id, None)
-                if len(self.ended) < MOST:
-                    self.ended.add(producer_id)
-                elif producer_id not in self.ended:
+                if len(self.ended) < MOST or producer_id in self.ended:
+                    self.ended[producer_id] = last
+                else:
                     self.crowded = True
             elif producer_id not in self.open:
                 if len(self.open) < MOST:
@@ -306,12 +327,14 @@ class FactsCollector:
             if producer_id not in self.first_batches and len(self.first_batches) < MOST:
                 self.first_batches[producer_id] = (batches.producer_epoch[row], sequence, batches.base_offset[row])
         self._producer_epoch = batches.producer_epoch[row]
-        self._last_sequence = increment_sequence(sequence, last - clamped(batches.base_offset[row]))
+        self._offset_delta = last - clamped(batches.base_offset[row])
+        self._last_sequence = increment_sequence(sequence, self._offset_delta)
         self._producer_last = last
 
     def _end_producer(self) -> None:
         if self._producer_id >= 0:
-            self.producers.put(self._producer_id, (self._producer_epoch, self._last_sequence, self._producer_last))
+            last = self._producer_epoch, self._last_sequence, self._producer_last, self._offset_delta
+            self.producers.put(self._producer_id, last)
 
     def facts(self, size: int) -> SegmentFacts:
         """Return the facts of a segment of ``size`` bytes. Do not call ``update`` afterwards."""
@@ -336,6 +359,6 @@ class FactsCollector:
             first_batches=self.first_batches,
             producers=self.producers.all(),
             open=self.open,
-            ended=frozenset(self.ended),
+            ended=self.ended,
             crowded=self.crowded or self.producers.forgot,
         )
