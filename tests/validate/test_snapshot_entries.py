@@ -71,6 +71,14 @@ def test_entries_that_brokers_write_are_valid(tmp_path: Path, dropped: int, entr
     assert rules(folder) == {}
 
 
+@pytest.mark.parametrize(("dropped", "found"), [(2, ["snapshot-mismatch"]), (3, [])])
+def test_a_transaction_from_before_the_log_ends_with_its_marker(tmp_path: Path, dropped: int, found: list[str]) -> None:
+    """An entry that keeps it open stops the last stable offset. Without the marker it may be open."""
+    entry = LAST._replace(current_txn_first_offset=0)
+    folder = written(tmp_path / "orders-0", BATCHES[dropped:], [entry, OTHER], dropped + 2)
+    assert rules(folder).get(f"{10:020}.snapshot", []) == found
+
+
 def test_a_batch_that_may_have_been_removed_proves_nothing(tmp_path: Path) -> None:
     """The cleaner removes the last batch of an expired producer, a repair leaves a damaged one out: offsets are missing."""
     entry = ProducerState(9, 0, 0, 4, 0, TIME, -1, None)

@@ -205,7 +205,9 @@ class PartitionSideFiles:
         first = producer.current_txn_first_offset
         if producer.last_offset >= offset or (first is not None and first >= offset):
             return f"the snapshot has offset {max(producer.last_offset, first or 0)}, but covers only offsets below {offset}"
-        if exact and first is not None and first >= first_offset and producer.producer_id not in log.open:
+        # A transaction from before the log can be open, but not after a later marker of its producer.
+        known = first is not None and (first >= first_offset or log.markers.get(producer.producer_id) is not None)
+        if exact and known and producer.producer_id not in log.open:
             return (
                 None
                 # Its records are gone, not its snapshot.
