@@ -19,7 +19,7 @@ from click.testing import Result
 from kseg.commands.carve.links import GUESSES
 from kseg.format.record import framing
 from kseg.format.record.crc import crc32c
-from kseg.format.writer.records_builder import PlainRecord, build_batch
+from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 from tests.support.cli import invoke
 from tests.support.cut_images import BLOCK, CutImage, batches_of, cut, unpack_twins
 from tests.support.read_faults import local_faults
@@ -302,3 +302,55 @@ def test_a_damaged_offset_makes_no_huge_group(tmp_path: Path) -> None:
     (tmp_path / "image").write_bytes(b"".join(batches))
     (group, _) = map(json.loads, carve(tmp_path / "image", "--format", "jsonl").stdout.splitlines())
     assert (group["first_offset"], group["last_offset"], group["missing_offsets"]) == (0, 19, 2)
+
+
+_SETS = [(magic, codec) for magic in (0, 1) for codec in (None, "gzip")] + [(2, None)]
+
+
+@pytest.mark.parametrize("gap", [0, 4])
+@pytest.mark.parametrize(("magic", "codec"), _SETS)
+def test_a_torn_batch_is_joined_before_any_batch(tmp_path: Path, magic: int, codec: str | None, gap: int) -> None:
+    """Its CRC proves both parts: a gap of offsets, which the cleaner leaves, or a set without its first offset is no reason.
+
+    Uncompressed v1 messages after the cut can be of a set, so no run begins where the batch ends.
+    """
+    dice = random.Random(5)
+    records = [PlainRecord(5 + n, b"k", dice.randbytes(1200), timestamp=1) for n in range(10)]
+    following = [PlainRecord(15 + gap + n, b"k", b"v", timestamp=1 if magic else -1) for n in range(3)]
+    if magic == 2:
+        after = build_batch(following)
+    elif codec:
+        after = build_wrapper(following, magic=magic, compression=codec)
+    else:
+        after = b"".join(build_message(one, magic=magic) for one in following)
+    log = build_batch([PlainRecord(0, b"k", b"v" * 100, timestamp=1)]) + build_batch(records) + after
+    for edge in (BLOCK, 2 * BLOCK):
+        data = log + bytes(-len(log) % BLOCK)
+        (tmp_path / "image").write_bytes(data[:edge] + dice.randbytes(2 * BLOCK) + data[edge:])
+        found = rows(tmp_path / "image")
+        is_joined = (magic, codec) != (1, None)
+        assert (found[-1]["torn_joined"], found[-1]["torn_left"]) == ((1, 0) if is_joined else (0, 2)), edge
+        if is_joined:
+            assert sum(row["size"] for row in found if row["kind"] == "group") == len(log)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("large", ["key", "value"])
+@pytest.mark.parametrize("is_torn", [True, False], ids=["torn", "damaged"])
+def test_a_torn_message_is_reported(tmp_path: Path, magic: int, large: str, *, is_torn: bool) -> None:
+    """Also if the length of its value is in the other extent, after a long key, or is damaged."""
+    dice = random.Random(3)
+    content = {"key": b"k", "value": b"v", large: dice.randbytes(6000)}
+    small, torn = (
+        build_message(PlainRecord(n, timestamp=1 if magic else -1, **one), magic=magic)
+        for n, one in enumerate(({"key": b"k", "value": b"a" * 50}, content))
+    )
+    last = build_wrapper([PlainRecord(2, b"k", b"z", timestamp=1 if magic else -1)], magic=magic, compression="gzip")
+    data = bytearray(small + torn + last)
+    data[len(small) + len(torn) - len(content["value"]) - 1] ^= 0 if is_torn else 1
+    data += bytes(-len(data) % BLOCK)
+    (tmp_path / "image").write_bytes(data[:BLOCK] + dice.randbytes(2 * BLOCK * is_torn) + data[BLOCK:])
+    done = carve("--format", "jsonl", tmp_path / "image")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    places = [(row["position"], row["size"]) for row in found if row["kind"] == "torn"]
+    assert (done.exit_code, places) == (1, [(len(small), len(torn))])

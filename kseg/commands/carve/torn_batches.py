@@ -1,16 +1,17 @@
 """Join batches that were torn: they begin at the end of one extent of a file, and end at the start of another.
 
 The rule, by which 120 of 120 batches in cut files of a broker were joined and none wrongly: the rest of the batch ends where
-a run begins, starts at the start of a block, and the run continues the batch's offsets. Then the CRC decides. It covers none
-of the first bytes of a batch: these are where a run ends, and are those that the offsets of both runs leave.
+a run of later offsets begins, and starts at the start of a block. Then the CRC decides. It covers none of the first bytes of
+a batch: these are where a run ends, and are those that the offsets of both runs leave, without a gap.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from kseg.commands.carve.batch_rests import MOST_TORN, START, BatchRest, find_rests, open_starts
+from kseg.commands.carve.block_checksums import matching_cut
 from kseg.commands.carve.image_scan import MOST_BATCH, Head, Image
 from kseg.commands.carve.runs import CarvedRun, Piece
 from kseg.format.record import framing
@@ -25,7 +26,15 @@ from kseg.format.record.layout import (
     MAGIC_AT,
     RECORD_BATCH_OVERHEAD,
     SIZE_AT,
+    V0_KEY_AT,
+    V1_KEY_AT,
 )
+from kseg.format.segment.resync_search import ScanBudget
+
+# The runs that are tried for one header: by its size, few of the other runs begin where it can end.
+_MOST_RUNS = 256
+# The joints that may be tried at runs after a gap of offsets. Of so many, one CRC in 1,000 images is right by chance.
+_MOST_TRIES = 1 << 22
 
 
 class TornBatches:
@@ -36,7 +45,8 @@ class TornBatches:
 
     def __init__(self, image: Image, block: int) -> None:
         self.joined: list[CarvedRun] = []
-        self.tries = 0
+        self._tries = 0
+        self._budget = ScanBudget()
         self._image = image
         self._block = block
         self._rests = find_rests(image, block)
@@ -44,46 +54,50 @@ class TornBatches:
         self._continued: set[CarvedRun] = set()
         self.left = list(self._heads())
         # A joined batch is a run itself: with small extents, another torn batch can end where it begins.
-        while self._join_all():
+        fresh = set(self._runs)
+        while fresh := self._join_all(fresh):
             self._runs = sorted((*image.runs, *self.joined), key=lambda run: run.position)
         begun = {piece.position for run in self.joined for piece in run.pieces}
         self.left = [head for head in self.left if head.position not in begun]
         self.left_rests = [self._head_of(rest) for rest in self._rests if rest.position not in begun]
 
-    def _join_all(self) -> bool:
-        """Join batches to the present runs; return whether any was joined."""
+    def _join_all(self, fresh: Container[CarvedRun]) -> set[CarvedRun]:
+        """Join batches to the present runs; return those that were joined. Headers were tried at all runs but ``fresh``."""
         before = len(self.joined)
         self._begins = [run.position for run in self._runs]
         self._by_rest: dict[int, list[int]] = {}
-        for number, begin in enumerate(self._begins):
-            self._by_rest.setdefault(begin % self._block, []).append(number)
+        for number, run in enumerate(self._runs):
+            if run in fresh:
+                self._by_rest.setdefault(run.position % self._block, []).append(number)
+        for numbers in self._by_rest.values():
+            numbers.sort(key=lambda number: self._runs[number].first)
         self.left = [head for head in self.left if not self._join(head)]
         if self._rests:
             starts = open_starts(self._image, self._runs, set(self._begins), self._block)
             self._rests = [rest for rest in self._rests if not self._join_rest(rest, starts)]
-        return len(self.joined) > before
+        return set(self.joined[before:])
 
     def _heads(self) -> Iterator[Head]:
-        """Yield the headers found, and those that the end of a block cuts, after a run."""
+        """Yield the headers found, and those that show a batch only because they are directly after a run.
+
+        The end of a block cuts these. Or the length of a message's value is damaged, or in another extent after a long key.
+        """
         yield from self._image.heads
         begins = {run.position for run in self._runs}
         for run in self._runs:
-            data = (
-                self._image.read(run.end, rest)
-                if SIZE_AT <= (rest := -run.end % self._block) < RECORD_BATCH_OVERHEAD
-                else b""
-            )
-            if len(data) < SIZE_AT or run.end in begins or not self._is_free(run.end):
+            rest = -run.end % self._block
+            if rest < SIZE_AT or run.end in begins or not self._is_free(run.end):
                 continue
-            first = framing.read_int64(data, 0)
-            if not run.last < first < 1 << 48:
+            data = self._image.read(run.end, min(rest, RECORD_BATCH_OVERHEAD))
+            rest = len(data)
+            if rest < SIZE_AT or not run.last < (first := framing.read_int64(data, 0)) < 1 << 48:
                 continue
             if rest < LOG_OVERHEAD:
                 yield Head(run.end, 0, first, -1)
                 continue
             size = framing.read_int32(data, SIZE_AT)
             least = framing.smallest_size(data[MAGIC_AT] if rest >= HEADER_SIZE_UP_TO_MAGIC else 0)
-            if least <= size <= MOST_BATCH:
+            if least <= size <= MOST_BATCH and (rest < RECORD_BATCH_OVERHEAD or _is_message(data)):
                 yield Head(run.end, size + LOG_OVERHEAD, first, -1)
 
     def _is_free(self, position: int) -> bool:
@@ -97,15 +111,25 @@ class TornBatches:
         if not head.size or head.size > MOST_TORN:
             return False
         # The next block can be another file's.
-        last = -1 if 0 < -head.position % self._block < LAST_OFFSET_DELTA_AT + 4 else head.last
-        for number in self._by_rest.get((head.position + head.size) % self._block, ()):
+        last = head.first if 0 < -head.position % self._block < LAST_OFFSET_DELTA_AT + 4 else max(head.first, head.last)
+        numbers = self._by_rest.get((head.position + head.size) % self._block, [])
+        # The cleaner leaves gaps of offsets, and a compressed set of v0 or v1 has only its last one: the nearest run first.
+        start = bisect_right(numbers, last, key=lambda number: self._runs[number].first)
+        for number in numbers[start : start + _MOST_RUNS]:
             run = self._runs[number]
-            follows = run.first > head.first if last < 0 else run.first == last + 1
-            if follows and run not in self._continued and (joined := self._joined(head, number)):
+            if run not in self._continued and (joined := self._joined(head, number, is_next=run.first == last + 1)):
                 self.joined.append(joined)
                 self._continued.add(run)
                 return True
         return False
+
+    def _may_try(self, size: int, tries: int) -> bool:
+        """Return whether a run without the next offset may be tried: the work is a multiple of the image's size."""
+        self._tries += tries
+        if self._tries > _MOST_TRIES or not self._budget.allows(size, self._image.size):
+            return False
+        self._budget.spend(size)
+        return True
 
     def _join_rest(self, rest: BatchRest, starts: Mapping[tuple[int, int], int]) -> bool:
         """Join a rest with its first bytes; return whether they are where another run ends with the offset before.
@@ -137,8 +161,11 @@ class TornBatches:
         first = rest.first_before(after) if after else None
         return Head(rest.position, rest.size, first or 0, -1)
 
-    def _joined(self, head: Head, number: int) -> CarvedRun | None:
-        """Return the batch of which a header is the start, and whose rest ends where a run begins, if its CRC is valid."""
+    def _joined(self, head: Head, number: int, *, is_next: bool) -> CarvedRun | None:
+        """Return the batch of which a header is the start, and whose rest ends where a run begins, if its CRC is valid.
+
+        ``is_next``: the run has the next offset. The others are tried up to a limit.
+        """
         run, size = self._runs[number], head.size
         # Neither part may be in a run: they have valid batches already.
         after = bisect_right(self._begins, head.position)
@@ -146,37 +173,46 @@ class TornBatches:
         floor = self._runs[number - 1].pieces[0].end if number else 0
         least = max(1, size - (run.position - floor))
         most = min(size - 1, stop - head.position)
+        cuts = range(least + -(head.position + least) % self._block, most + 1, self._block)
+        if not cuts or not (is_next or self._may_try(size, len(cuts))):
+            return None
         begin = max(run.position - size, 0)
-        front = self._image.read(head.position, max(0, most))
+        front = self._image.read(head.position, most)
         back = bytes(size - (run.position - begin)) + self._image.read(begin, run.position - begin)
         if len(front) < most or len(back) < size:  # a read error
             return None
-        done = crc = 0
-        for kept in range(least + -(head.position + least) % self._block, most + 1, self._block):
-            self.tries += 1
-            header = front[: min(kept, RECORD_BATCH_OVERHEAD)] + back[kept:RECORD_BATCH_OVERHEAD]
-            if header[MAGIC_AT] != 2 or not framing.plausible(header, 0, len(header), MOST_BATCH):
-                continue
-            if kept < RECORD_BATCH_OVERHEAD:
-                whole = (
-                    crc32c(back[kept:], crc32c((front[:kept])[ATTRIBUTES_AT:]))
-                    if kept > ATTRIBUTES_AT
-                    else crc32c(back[ATTRIBUTES_AT:])
-                )
-            else:
-                crc = crc32c(front[done or ATTRIBUTES_AT : kept], crc)
-                done = kept
-                whole = crc32c(memoryview(back)[kept:], crc)
-            if whole == framing.read_uint32(header, CRC_AT):
-                return self._run_of(header, run, Piece(run.image, head.position, kept), size)
-        return None
+        if cuts[0] < RECORD_BATCH_OVERHEAD:
+            whole = front[: cuts[0]] + back[cuts[0] :]
+            if self._is_header(whole) and crc32c(whole[ATTRIBUTES_AT:]) == framing.read_uint32(whole, CRC_AT):
+                return self._run_of(whole, run, Piece(run.image, head.position, cuts[0]), size)
+            cuts = cuts[1:]
+        if not cuts or not self._is_header(front):
+            return None
+        kept = matching_cut(front, back, cuts, framing.read_uint32(front, CRC_AT))
+        return None if kept is None else self._run_of(front, run, Piece(run.image, head.position, kept), size)
+
+    @staticmethod
+    def _is_header(data: bytes) -> bool:
+        """Return whether bytes begin with a header of v2."""
+        return data[MAGIC_AT] == 2 and framing.plausible(data, 0, len(data), MOST_BATCH)
 
     def _run_of(self, header: bytes, after: CarvedRun, front: Piece, size: int) -> CarvedRun | None:
+        """Return a batch of two pieces as a run, None if its offsets do not lead to the run after it.
+
+        Where its first bytes lack the size, only the next offset proves its own: no CRC covers it.
+        """
         columns = BatchColumns(1)
         framing.read_header(header, 0, size - LOG_OVERHEAD, header[MAGIC_AT], columns, 0)
-        if columns.last_offset[0] + 1 != after.first:
+        following = columns.last_offset[0] + 1
+        if after.first != following if front.size < LOG_OVERHEAD else after.first < following:
             return None
         rest = size - front.size
         run = CarvedRun([front, Piece(after.image, after.position - rest, rest)], columns.base_offset[0], joined=1)
         run.append(columns, 0)
         return run
+
+
+def _is_message(data: bytes) -> bool:
+    """Return whether a message of v0 or v1 begins with these bytes, as far as the length of its key shows."""
+    magic = data[MAGIC_AT]
+    return magic < 2 and framing.plausible(data, 0, V1_KEY_AT + 4 if magic else V0_KEY_AT + 8, MOST_BATCH)
