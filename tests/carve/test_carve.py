@@ -342,8 +342,8 @@ def test_a_torn_message_is_reported(tmp_path: Path, magic: int, large: str, *, i
     dice = random.Random(3)
     content = {"key": b"k", "value": b"v", large: dice.randbytes(6000)}
     small, torn = (
-        build_message(PlainRecord(n, timestamp=1 if magic else -1, **one), magic=magic)
-        for n, one in enumerate(({"key": b"k", "value": b"a" * 50}, content))
+        build_message(PlainRecord(n, key, value, timestamp=1 if magic else -1), magic=magic)
+        for n, (key, value) in enumerate(((b"k", b"a" * 50), (content["key"], content["value"])))
     )
     last = build_wrapper([PlainRecord(2, b"k", b"z", timestamp=1 if magic else -1)], magic=magic, compression="gzip")
     data = bytearray(small + torn + last)

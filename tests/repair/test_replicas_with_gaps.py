@@ -254,3 +254,55 @@ def test_replicas_without_a_batch_are_an_empty_log(tmp_path: Path) -> None:
     replicas = [_replica(tmp_path / name / "t-0") for name in "ab"]
     assert _repair(*replicas, tmp_path / "t-0") == (0, [], {})
     assert (tmp_path / "t-0" / f"{0:020}.log").stat().st_size == 0
+
+
+#: Bytes of a v2 batch that damage inverts, and whether the others prove that it is the batch of another replica.
+_DAMAGED = {
+    "records": (range(80, 84), True),
+    "CRC": (range(17, 21), True),
+    "leader epoch": ([12, 80], True),
+    "size": ([10, 70], True),
+    "CRC and records": ([17, 80], False),
+    "base offset": ([5, 80], False),
+}
+
+
+@pytest.mark.parametrize(("places", "is_proved"), _DAMAGED.values(), ids=_DAMAGED)
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_damaged_batch_of_an_intact_replica_is_not_lost(
+    places: Sequence[int], *, is_proved: bool, swapped: bool, tmp_path: Path
+) -> None:
+    """It has the base offset, and the CRC or all that the CRC covers: records that the cleaner removed in it are not lost.
+
+    Without this proof it can be another batch. The lost bytes are of the source, too.
+    """
+    compacted = _batch([(5, b"a", b"1" * 20), (6, b"b", b"2"), (8, b"c", b"3")])
+    around = _batch([(0, b"x", b"0"), (4, b"y", b"1")]), _batch([(9, b"z", b"9")])
+    damaged = bytearray(compacted)
+    for place in places:
+        damaged[place] ^= 255
+    intact = _replica(tmp_path / "a" / "t-0", around[0], compacted, around[1])
+    other = _replica(tmp_path / "b" / "t-0", around[0], bytes(damaged), around[1])
+    sources = (other, intact) if swapped else (intact, other)
+    done = invoke("repair", "--format", "jsonl", *sources, tmp_path / "t-0")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (done.exit_code, any(row["kind"] == "lost" for row in rows)) == ((0, False) if is_proved else (1, True))
+    assert (tmp_path / "t-0" / f"{0:020}.log").read_bytes() == (intact / f"{0:020}.log").read_bytes()
+    (segment,) = (row for row in rows if row["kind"] == "segment")
+    assert segment["lost_bytes"] == (0 if is_proved else len(compacted))
+    assert segment["bytes_before"] - segment["lost_bytes"] == segment["bytes_after"]
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_an_incomplete_batch_of_another_replica_is_not_lost(*, is_last: bool, tmp_path: Path) -> None:
+    """If its offsets are all that are left up to the next segment: otherwise a removed batch can have been after it."""
+    compacted = _batch([(5, b"a", b"1" * 20), (6, b"b", b"2"), (8, b"c", b"3")])
+    first = _batch([(0, b"x", b"0"), (4, b"y", b"1")])
+    following = 9 if is_last else 12
+    intact = _replica(tmp_path / "a" / "t-0", first, compacted)
+    cut = _replica(tmp_path / "b" / "t-0", first, compacted[:-10])
+    for folder in (intact, cut):
+        (folder / f"{following:020}.log").write_bytes(_batch([(following, b"z", b"9")]))
+    code, lost, found = _repair(intact, cut, tmp_path / "t-0")
+    assert (len(lost), sorted(found)) == (0 if is_last else 1, [0, 4, 5, 6, 8, following])
+    assert code == (not is_last)

@@ -23,6 +23,7 @@ from kseg.commands.repair.damaged_replicas import (
     ReplicaBatch,
     repaired_replica,
 )
+from kseg.commands.repair.found_losses import drop_found_losses
 from kseg.commands.repair.merged_log import MergedLog
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repair_losses import LostOffsets, LostRange, OffsetGap, RepairResult, ReportLine
@@ -106,6 +107,7 @@ def repair_replicas(
         settle_epochs(replicas)
         replicas.sort(key=lambda one: (one.path == prefer, one.epochs.order, -len(one.losses)), reverse=True)
         truncated = end_other_histories(replicas)
+        drop_found_losses(replicas)
         folder = scratch / "merged" / name
         taken, missing = _write_merged(replicas, folder, prefer)
         if not taken and truncated:
@@ -143,12 +145,17 @@ def repair_replicas(
     done.missing = [in_result(row) for row in done.missing if not _is_known(row, known)]
     for segment in done.segments:
         segment.source = segment.source.replace(str(folder), str(goal))
+    counted: set[tuple[str, int]] = set()
     for loss in known:
         at = base_offset_of(loss.file) or 0 if loss.offset is None else loss.offset
         before = (one for one in reversed(done.segments) if (one.first_offset or 0) <= at)
         segment = next(before, done.segments[0])
         segment.lost_ranges += 1
-        segment.lost_bytes += loss.end - loss.position
+        # Several rows can be about the same bytes. Those of the result are what is left of them.
+        size = 0 if (loss.file, loss.position) in counted else loss.end - loss.position
+        counted.add((loss.file, loss.position))
+        segment.lost_bytes += size
+        segment.bytes_before += size
         segment.unplaced += loss.unplaced
     return MergeResult(done, taken, truncated)
 
