@@ -9,31 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from kseg.findings import Severity
 from kseg.format.segment import several_processes
 from kseg.format.sidefiles.indexes import ABORTED_TXN, TIME_ENTRY
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.library import validate
 from tests.support import damage
-from tests.support.folders import SEGMENTS, validate_folder
+from tests.support.folders import FOLDERS, SEGMENTS, copied, marker, rules, transactional, validate_folder
 
-FOLDERS = sorted(path.parent for path in SEGMENTS.glob("*/ORIGIN"))
 TRANSACTIONS = SEGMENTS / "4.3.0-v2-none-transactions"
-
-
-def rules(path: Path) -> dict[str, list[str]]:
-    """Return the rules with findings at warning or above, by file."""
-    loud = {
-        Path(result.file).name: [verdict.rule.name for verdict in result.verdicts if verdict.severity > Severity.INFO]
-        for result in validate_folder(path)
-    }
-    return {name: found for name, found in loud.items() if found}
-
-
-def copied(name: str, target: Path) -> Path:
-    folder = target / "orders-0"
-    shutil.copytree(SEGMENTS / name, folder, ignore=shutil.ignore_patterns("ORIGIN", "expect.jsonl"))
-    return folder
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
@@ -299,16 +282,6 @@ def test_real_gaps_of_compaction_are_reported_as_compaction() -> None:
     ]
     assert reported
     assert set(reported) == {"probably compacted, because other batches have fewer records than offsets"}
-
-
-def transactional(offset: int, count: int, producer_id: int, sequence: int) -> bytes:
-    records = [PlainRecord(offset + n, b"k", b"v", 1_700_000_000_000) for n in range(count)]
-    return build_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
-
-
-def marker(offset: int, producer_id: int, *, abort: bool) -> bytes:
-    record = PlainRecord(offset, b"\0\0\0" + bytes([not abort]), bytes(6), 1_700_000_000_000)
-    return build_batch([record], producer_id=producer_id, producer_epoch=0, transactional=True, control=True)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 
 from kseg.format.sidefiles.producer_snapshot import ProducerState, packed, read_snapshot
 from kseg.format.writer.records_builder import PlainRecord, build_batch
-from tests.validate.test_folder_checks import FOLDERS, copied, marker, rules, transactional
+from tests.support.folders import FOLDERS, copied, marker, rules, transactional
 
 TIME = 1_700_000_000_000
 #: Producer 7 ends a transaction at offset 4, then 1 batch has no producer, then producer 8 writes.

@@ -10,7 +10,7 @@ import pytest
 
 from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY
 from kseg.format.writer.records_builder import PlainRecord, build_batch
-from tests.validate.test_folder_checks import rules
+from tests.support.folders import rules
 
 BEGIN = 1_700_000_000_000
 #: The largest timestamps of batches of two records: some are equal, some decrease.

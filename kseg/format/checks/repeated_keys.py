@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from kseg.errors import KsegError
 from kseg.findings import Finding
 from kseg.format.record.layout import CONTROL
-from kseg.format.record.offset_evidence import LIMIT, is_wrapper
+from kseg.format.record.offset_evidence import LIMIT, span_of
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.storage.naming import base_offset_of
@@ -21,8 +21,7 @@ def gaps_are_apart(paths: Iterable[str]) -> bool:
     The cleaner keeps the last record of each key up to an offset (``Cleaner.cleanSegments``). So no key is repeated before
     a gap that it causes. A replica can have such keys before the gap if it fetched them before its leader was cleaned, but
     then each gap has another leader's cleaning and another pause of the replica. The active segment can have such gaps, too:
-    a replica appends what it fetches to its own. False if that is unknown: with damage, and with compressed v0 or v1 message
-    sets.
+    a replica appends what it fetches to its own. False if that is unknown, as with damage.
     """
     gaps = _Gaps()
     try:
@@ -54,14 +53,16 @@ class _Gaps:
         batches = chunk.batches
         for row in range(chunk.first, chunk.stop):
             if not chunk.resumed:
-                first = batches.base_offset[row]
-                self.joined = self.joined or first < self.expected or is_wrapper(batches, row)
+                last = batches.base_offset[row] if batches.magic[row] < 2 else batches.last_offset[row]
+                span = span_of(batches, row, opened=True)
+                first = last - span
+                self.joined = self.joined or span < 0 or first < self.expected
                 if first > self.expected:
                     self.joined = self.joined or bool(self.count and not self._repeated)
                     self.count += 1
                     self._keys.clear()
                     self._repeated = False
-                self.expected = 1 + (first if batches.magic[row] < 2 else batches.last_offset[row])
+                self.expected = 1 + last
             # The keys before the first gap can be those of records that were not cleaned yet.
             if self.count and not self._repeated and not batches.attributes[row] & CONTROL:
                 self._add_keys(chunk, row)
