@@ -163,8 +163,9 @@ def _diff_replicas(a: str, b: str, asked: DiffOptions, export: ExportPlace | Non
 
     notes = FindingNotes(each=asked.verbose)
     left, right = Replica(a, notes), Replica(b, notes)
-    notes.weigh([*left.files, *right.files])
-    sizes = [local_size(file.path) for file in (*left.files, *right.files)]
+    files = [*left.files, *right.files]
+    notes.weigh(files)
+    sizes = [local_size(file.path) for file in files]
     known = None if None in sizes else sum(size or 0 for size in sizes)
     with destination(asked.output) as out, progress_bar(known) as progress:
         write_all = writer(DIFF, asked.format)

@@ -26,11 +26,10 @@ from kseg.text import count_of, shell_command
 
 if TYPE_CHECKING:
     import platform
+
+    from kseg.commands.dump.dump_items import Item
 else:
     platform = lazy("platform")
-
-if TYPE_CHECKING:
-    from kseg.commands.dump.dump_items import Item
 
 #: The number of findings up to which each has a line; of more there is one sentence.
 _MOST_LINES = 3
@@ -65,6 +64,7 @@ class FindingNotes:
         self._places: Counter[str] = Counter()
         self._printed: Counter[tuple[str, str]] = Counter()
         self._files: dict[str, SegmentFile] = {}
+        self._policies: dict[str, Policy] = {}
         if context := click.get_current_context(silent=True):
             context.call_on_close(self._end)
 
@@ -73,9 +73,7 @@ class FindingNotes:
         self._files |= {file.path: file for file in files}
 
     def __call__(self, path: str, finding: Finding) -> None:
-        policy = self.policy
-        if policy is None and path in self._files:
-            policy = run_checks.policy_for(self._files[path], Settings())
+        policy = self._policy_of(path)
         if not is_noted(finding, policy):
             return
         rule = RULES[finding.rule]
@@ -92,6 +90,12 @@ class FindingNotes:
             message = Verdict(path, severity, finding).message
             place = "" if finding.position is None else f" at byte {finding.position}"
             self._line(f"{path}: {rule.name}{place}: {message}")
+
+    def _policy_of(self, path: str) -> Policy | None:
+        """Return the policy of a file, which looks at its folder once, at the first finding."""
+        if file := self._files.pop(path, None):
+            self._policies[path] = run_checks.policy_for(file, Settings())
+        return self._policies.get(path) if self.policy is None else self.policy
 
     def more(self, path: str, rule: str, count: int) -> None:
         """Count more findings of a rule in a file."""
@@ -131,7 +135,8 @@ class DumpOutcome:
 
     def begin(self, file: SegmentFile) -> None:
         """The next file: its findings are weighed as ``kseg validate`` does."""
-        self.file, self._notes.policy = file.path, run_checks.policy_for(file, Settings())
+        self.file = file.path
+        self._notes.weigh([file])
 
     def __call__(self, finding: Finding) -> None:
         if finding.rule == READ_ERROR:  # rows are missing that the file may have

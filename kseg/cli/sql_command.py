@@ -29,7 +29,6 @@ from kseg.extras.sql.statement import MARKERS, RECORDS, TABLES, import_libraries
 from kseg.extras.views import planning, scan, split_rows
 from kseg.extras.views.view_table import BATCHES, VIEWS
 from kseg.findings import Finding
-from kseg.format.checks.run_checks import policy_for
 from kseg.format.internal_topics.decode import BY_FOLDER
 from kseg.format.record.layout import READ_UNCOMMITTED
 from kseg.format.storage import local_files
@@ -38,7 +37,6 @@ from kseg.format.storage.segment_files import SegmentFile, find_segments
 from kseg.format.storage.source import STDIN
 from kseg.report import sql_report as results
 from kseg.report.formats import SQL, destination, write
-from kseg.results import Settings
 from kseg.spark import sql as spark_sql
 from kseg.spark.jobs import pool as spark_jobs
 
@@ -198,7 +196,7 @@ class _Outcome:
             return
         if len(self._seen) < _MOST_SEEN:
             self._seen.add(place)
-        self._notes.policy = policy_for(file, Settings())
+        self._notes.weigh([file])
         self._notes(file.path, finding)
 
     def damage(self, line: str) -> None:

@@ -53,7 +53,7 @@ class _Gaps:
         batches = chunk.batches
         for row in range(chunk.first, chunk.stop):
             if not chunk.resumed:
-                last = batches.base_offset[row] if batches.magic[row] < 2 else batches.last_offset[row]
+                last = batches.last_offset[row]
                 span = span_of(batches, row, opened=True)
                 first = last - span
                 self.joined = self.joined or span < 0 or first < self.expected

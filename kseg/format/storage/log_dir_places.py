@@ -132,9 +132,6 @@ def _identified_partitions(log_dir: str, state: int) -> dict[str, list[str]]:
 
 def has_segments(folder: str) -> bool:
     """Return whether a partition folder, or a partition of a log directory, has a segment."""
-    names = os.listdir(folder or ".")
-    return any(map(is_log, names)) or any(
-        partition_of(name) is not None and any(map(is_log, os.listdir(path)))
-        for name in names
-        if os.path.isdir(path := os.path.join(folder, name))
+    return _has_logs(folder) or any(
+        partition_of(name) is not None and _has_logs(os.path.join(folder, name)) for name in _names_in(folder)
     )
