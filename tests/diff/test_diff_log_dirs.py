@@ -12,6 +12,7 @@ import pytest
 from kseg.format.segment import several_processes
 from tests.support import fleet
 from tests.support.cli import invoke, kseg
+from tests.support.read_faults import local_faults
 
 TOPIC_IDS = "version: 0\ntopic_id: {}\n"
 
@@ -125,6 +126,15 @@ def test_topics_with_one_name_and_two_ids_are_not_compared(brokers: list[Path]) 
     assert (code, outcomes["orders-0"]["verdict"]) == (1, "other-topic-id")
     (brokers[1] / "orders-0" / "partition.metadata").write_bytes(b"")
     assert diff(brokers[0], brokers[1])[1]["orders-0"]["verdict"] == "damaged"
+
+
+def test_an_unreadable_topic_id_is_no_unknown_one(brokers: list[Path]) -> None:
+    """The records of two topics with one name would be compared: each would seem lost."""
+    for broker in brokers[:2]:
+        (broker / "orders-0" / "partition.metadata").write_text(TOPIC_IDS.format("a" * 21 + "w"), encoding="utf-8")
+    with local_faults(brokers[0] / "orders-0" / "partition.metadata", failing=range(99)):
+        code, outcomes, _ = diff(brokers[0], brokers[1])
+    assert (code, outcomes["orders-0"]["verdict"]) == (2, "unread")
 
 
 def test_a_partition_that_cannot_be_read_does_not_end_the_comparison(brokers: list[Path]) -> None:

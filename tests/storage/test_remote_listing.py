@@ -11,7 +11,7 @@ import pytest
 
 from kseg.format.storage import remote_files
 from kseg.format.storage.file_access import file_access
-from kseg.format.storage.remote_listing import ListedFolders, Stored, folders_below
+from kseg.format.storage.remote_listing import ListedFolders, Stored, folders_below, names_matching
 from kseg.format.storage.segment_files import find_segments
 
 FOLDERS: dict[str, list[tuple[str, int | None]]] = {
@@ -92,6 +92,15 @@ def test_a_folder_that_is_only_empty_for_a_store_that_fails_is_no_empty_one() ->
     assert dict(folders_below(store, "b"))["b/orders-1/old"] == {"0.log": Stored(5, "b/orders-1/old/0.log")}
     with pytest.raises(OSError, match=r"b/orders-1/old: the folder above lists it, but it was not found"):
         list(folders_below(Folders({"b/orders-1/old": FileNotFoundError()}), "b"))
+
+
+def test_a_pattern_of_two_levels_says_that_a_folder_cannot_be_listed() -> None:
+    """The search of the file system takes such a folder for an empty one: its partitions would be missing without a word."""
+    assert names_matching(Folders(), "b/orders-?/*.log") == ["b/orders-1/1.log", "b/orders-1/0.log", "b/orders-2/0.log"]
+    assert names_matching(Folders(), "b/*/old/*") == ["b/orders-1/old/0.log"]
+    for error in (FileNotFoundError(), PermissionError()):
+        with pytest.raises(OSError, match=r"b/orders-1: the folder above lists it|^$"):
+            names_matching(Folders({"b/orders-1": error}), "b/*/*.log")
 
 
 def test_links_to_files_further_below_are_in_their_folders(monkeypatch: pytest.MonkeyPatch) -> None:

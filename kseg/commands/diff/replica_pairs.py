@@ -12,7 +12,7 @@ from kseg.commands.diff.lacking_records import ExportedRecords, ExportPlace, Lac
 from kseg.commands.diff.replica import Replica, ReplicaSummary
 from kseg.errors import KsegError
 from kseg.findings import Finding
-from kseg.format.sidefiles.metadata_files import topic_id_of
+from kseg.format.sidefiles.metadata_files import stored_topic_id
 from kseg.format.storage.process_pool import add_progress
 from kseg.format.storage.replica_folders import PartitionReplicas
 from kseg.results import MAX_PER_RULE
@@ -103,9 +103,6 @@ def compare_pair(pair: PartitionPair, limit: int, shallow: bool, export: ExportP
     """
     assert pair.a is not None
     assert pair.b is not None
-    first, second = topic_id_of(pair.a), topic_id_of(pair.b)
-    if first and second and first != second:
-        return PairOutcome(pair, OTHER_TOPIC, f"the topic ids are {first} and {second}")
     seen: Counter[str] = Counter()
     differences: list[Difference] = []
     collected = _Findings()
@@ -118,6 +115,9 @@ def compare_pair(pair: PartitionPair, limit: int, shallow: bool, export: ExportP
             differences.append(difference)
 
     try:
+        first, second = stored_topic_id(pair.a), stored_topic_id(pair.b)
+        if first and second and first != second:
+            return PairOutcome(pair, OTHER_TOPIC, f"the topic ids are {first} and {second}")
         a, b = Replica(pair.a, collected), Replica(pair.b, collected)
         result = compare(a, b, keep, shallow=shallow, progress=add_progress)
         exported = None

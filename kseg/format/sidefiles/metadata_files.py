@@ -19,9 +19,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from kseg.errors import KsegError, VanishedError
+from kseg.errors import UnreadableError, VanishedError
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.sidefiles.side_file_reading import read_small_file
+from kseg.format.storage import file_access
 from kseg.format.storage.naming import PARTITION_METADATA
 from kseg.format.storage.source import Source, open_source
 from kseg.text import excerpt
@@ -99,10 +100,12 @@ def stored_topic_id(folder: str) -> str | None:
 
 
 def topic_id_of(folder: str) -> str | None:
-    """Return the topic id of a partition folder, None also if its ``partition.metadata`` cannot be read."""
-    with suppress(KsegError):
+    """Return the topic id of a partition folder; a ``partition.metadata`` that cannot be read is a warning, and None."""
+    try:
         return stored_topic_id(folder)
-    return None
+    except UnreadableError as error:
+        file_access.current().warn(f"{error}: the topic id is unknown")
+        return None
 
 
 def walk_meta_properties(

@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any, cast
 from kseg.engine import without_pip
 from kseg.errors import KsegError, UnreadableError, UsageError, VanishedError
 from kseg.format.storage.naming import archive, has_manifests, tiered_parts
-from kseg.format.storage.remote_listing import Entries, ListedFolders, Stored, folders_below, is_folder, stored_of
+from kseg.format.storage.remote_listing import (
+    Entries,
+    ListedFolders,
+    Stored,
+    folders_below,
+    is_folder,
+    names_matching,
+    stored_of,
+)
 
 if TYPE_CHECKING:
     from kseg.extras.tiered_view import DecodedFile, DecodedMember
@@ -269,7 +277,10 @@ def matches(pattern: str) -> list[str]:
     """Return the files and folders that match a pattern with ``*``, ``?`` or ``[``. Raises UnreadableError."""
     with _connected(pattern) as (filesystem, path):
         filesystem.invalidate_cache()
-        return sorted(map(filesystem.unstrip_protocol, filesystem.glob(path)))
+        try:
+            return sorted(map(filesystem.unstrip_protocol, names_matching(filesystem, path)))
+        except FileNotFoundError:
+            return []
 
 
 def _kind(entry: Any) -> str:

@@ -7,7 +7,9 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatchcase
 from functools import lru_cache, partial
+from glob import has_magic
 from typing import Any, NamedTuple
 
 from kseg.format.storage import file_access
@@ -100,6 +102,28 @@ def folders_below(filesystem: Any, path: str) -> Iterator[tuple[str, Entries]]:
                 waiting += [info["name"] for info in found if is_folder(info)]
                 yield from _by_folder(folder, found)
             filesystem.invalidate_cache()
+
+
+def names_matching(filesystem: Any, pattern: str) -> list[str]:
+    """Return the files and folders that a pattern matches. Raises the errors of the file system.
+
+    The file system's own search takes a folder whose listing fails for an empty one. With ``**`` it asks for all objects at
+    once, which cannot fail in part.
+    """
+    if "**" in pattern:
+        return list(filesystem.glob(pattern))
+    parts = pattern.split("/")
+    fixed = next((at for at, part in enumerate(parts) if has_magic(part)), len(parts) - 1)
+    root = "/".join(parts[:fixed])
+    found = [root]
+    for at, part in enumerate(parts[fixed:], fixed + 1):
+        entries = [info for folder in found for info in _listed(filesystem, root, folder) or ()]
+        found = [
+            info["name"].rstrip("/")
+            for info in entries
+            if (at == len(parts) or is_folder(info)) and fnmatchcase(info["name"].rstrip("/").rpartition("/")[2], part)
+        ]
+    return found
 
 
 def _listed(filesystem: Any, root: str, folder: str) -> list[Any] | None:
