@@ -18,10 +18,13 @@ _REPAIRED = ("none", "lz4", "gzip", "one-record-batches", "large-lz4")
 _RECOVERED = ("none-indexed", "one-record-batches-indexed", "headers-none", "headers-lz4", "transactions", MIX)
 
 
-def _target(corpus: Corpus) -> Path:
-    """Return the path that a command writes. It is not in the corpus, which other cases read as a folder."""
-    REWRITTEN.mkdir(exist_ok=True)
-    return REWRITTEN / corpus.path.name
+def _target(corpus: Corpus, by: str = "kseg") -> Path:
+    """Return the path that a command writes. It is not in the corpus, which other cases read as a folder.
+
+    kseg replaces only files that it wrote, so others write to folders of their own.
+    """
+    (REWRITTEN / by).mkdir(parents=True, exist_ok=True)
+    return REWRITTEN / by / corpus.path.name
 
 
 def _convert(corpus: str) -> Case:
@@ -39,7 +42,7 @@ def _convert(corpus: str) -> Case:
     return Case(
         f"convert {corpus}",
         (corpus,),
-        (kseg("1"), kseg("2"), lambda corpora: peers.convert_floor(corpora[corpus], _target(corpora[corpus]))),
+        (kseg("1"), kseg("2"), lambda corpora: peers.convert_floor(corpora[corpus], _target(corpora[corpus], "floor"))),
         (Goal("--jobs 2", "floor", SLOWDOWN, at_most=1.5), Goal("--jobs 1", "floor", SLOWDOWN)),
     )
 
@@ -50,7 +53,7 @@ def _validate(corpora: Mapping[str, Corpus], corpus: str) -> Command:
 
 def _validate_and_copy(corpora: Mapping[str, Corpus], corpus: str) -> Command:
     validate = _validate(corpora, corpus)
-    copy = ("cp", str(corpora[corpus].path), str(_target(corpora[corpus])))
+    copy = ("cp", str(corpora[corpus].path), str(_target(corpora[corpus], "cp")))
     return replace(
         validate, name="validate, cp", argv=("sh", "-c", f"{shlex.join(validate.argv)} && {shlex.join(copy)}")
     )
@@ -62,7 +65,7 @@ def _repair(corpus: str) -> Case:
     def repair(name: str, *options: str) -> Contender:
         def make(corpora: Mapping[str, Corpus]) -> Command:
             source = corpora[corpus]
-            return peers.kseg(name, "repair", *options, str(source.path), str(_target(source)), output=False)
+            return peers.kseg(name, "repair", "--force", *options, str(source.path), str(_target(source)), output=False)
 
         return make
 
@@ -70,7 +73,7 @@ def _repair(corpus: str) -> Case:
         f"repair {corpus}",
         (corpus,),
         (
-            repair("repair", "--force"),
+            repair("repair"),
             repair("--dry-run", "--dry-run"),
             lambda corpora: _validate(corpora, corpus),
             lambda corpora: _validate_and_copy(corpora, corpus),
