@@ -115,7 +115,7 @@ class FindingNotes:
             for line in self._lines:
                 note(line)
         elif not self._at_once:
-            found = f"{count_of(places, 'damaged place')} in {count_of(files, 'file')}"
+            found = f"{count_of(places, 'finding')} in {count_of(files, 'file')}"
             note(f"{found}: `kseg validate` lists them; the first: {self._lines[0]}")
 
 

@@ -282,7 +282,7 @@ def test_findings_that_are_not_printed_are_mentioned(command: str, line: str, tm
     assert f"crc-mismatch: {line}" in done.stderr
     done = kseg(command, tmp_path)
     assert done.stderr.count("crc-mismatch") == 1
-    assert done.stderr.startswith("kseg: 30 damaged places in 1 file: `kseg validate` lists them; the first: ")
+    assert done.stderr.startswith("kseg: 30 findings in 1 file: `kseg validate` lists them; the first: ")
 
 
 #: Bytes on standard input in which there is nothing: of a failed command, of it with gzip, and of tar without files.
