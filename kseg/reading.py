@@ -253,7 +253,7 @@ def open_segment(
 
     ``report`` is called with each Finding. ``verify_crc=False`` computes no CRCs, like a consumer with
     ``check.crcs=false``. ``decompression_limit`` is the maximum size of one decompressed batch in bytes; above its
-    default, a batch may have more than 4 records per compressed byte, too. Raises UnreadableError if the path cannot be
+    default, a batch may have more than 4 records per compressed byte, and larger records, too. Raises UnreadableError if the path cannot be
     opened.
     """
     name = os.fspath(path) if isinstance(path, os.PathLike) else path

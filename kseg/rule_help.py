@@ -221,7 +221,7 @@ CAUSES: Mapping[str, str] = {
     "decompression-limit": (
         "The data grows very much when it is decompressed. This can be an attack (a decompression bomb), or many "
         "equal bytes. A batch with more than 4 records for each compressed byte is also above the limit: offsets that "
-        "increase need more."
+        "increase need more, and so is a record of more than 64 MiB that is 32 times as large as its batch: it can be valid."
     ),
     "codec-quirk": (
         "The compressed data differs from the specification of the codec, in a way that Kafka accepts. Some client "

@@ -249,7 +249,7 @@ _TABLE = (
     Rule("K403", "decompression-limit", _E, "the {codec} data {why}",
          "Consumers decompress the batch as far as their memory allows. The broker does so for v0 and v1, also at its "
          "start.",
-         "Find the producer of the batch: `kseg dump PATH` shows its id. Let consumers seek past the batch: "
+         "Find the producer of the batch: `kseg dump PATH` shows its id. If consumers fail at the batch, let them seek past it: "
          "kafka-delete-records deletes it only with all records before it."),
     Rule("K404", "codec-quirk", _I, "{codec}: {why}", _ACCEPTED,
          "Nothing. To compress the batches again: `kseg convert --compression lz4 any-to-v2 SRC DST`."),

@@ -212,6 +212,20 @@ def test_decompression_is_limited() -> None:
     assert "decompresses to more than 64 bytes" in found[0].message
 
 
+@pytest.mark.slow
+def test_a_large_record_of_few_bytes_is_named_as_such(tmp_path: Path) -> None:
+    """A record is in memory as a whole. A valid one must not be called a batch of more bytes than it has, nor be unreadable."""
+    for size, limit, rules in ((40, 1 << 28, set()), (70, 1 << 28, {"decompression-limit"}), (70, 1 << 30, set())):
+        path = tmp_path / f"{size}.log"
+        path.write_bytes(build_batch([PlainRecord(0, None, bytes(size << 20), 1)], compression="zstd"))
+        found: list[kseg.Finding] = []
+        with kseg.open_segment(path, report=found.append, decompression_limit=limit) as segment:
+            values = [len(record.value or b"") for record in segment.records()]
+        assert {finding.rule for finding in found} == rules
+        assert values == ([] if rules else [size << 20])
+        assert not rules or "has a record of more than 67,108,864 bytes" in found[0].message
+
+
 def test_records_are_limited_by_their_compressed_bytes(tmp_path: Path) -> None:
     """Millions of records in a few bytes cost seconds in each batch. A count that lies is not a bomb: it is damage."""
     empty = bytes((12, 0, 0, 0, 1, 1, 0))

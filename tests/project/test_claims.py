@@ -16,6 +16,7 @@ ROWS = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \| [^|]+ \|$", PAGE, re.MULTILIN
 #: The start of a row -> the constant, and how the row writes it: a number, or a number of bytes.
 LIMITS = {
     "decompressed size of one batch": ("kseg.format.segment.deep_reader:DECOMPRESSION_LIMIT", "bytes"),
+    "a record of a compressed batch": ("kseg.format.segment.deep_reader:RECORD_BYTES", "bytes"),
     "producers of a partition": ("kseg.format.record.offset_evidence:LIMIT", "number"),
     "headers of a record": ("kseg.format.record.default_records:MAX_HEADERS", "number"),
     "listed findings per rule and file": ("kseg.results:MAX_PER_RULE", "number"),

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from kseg.engine import imported
@@ -29,14 +29,17 @@ class CodecError(Exception):
 
 
 class DecompressionLimit(CodecError):
-    """The decompressed bytes would exceed `limit` bytes."""
+    """The decompressed bytes would exceed `limit` bytes, or those of one record if `of_record`."""
 
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"decompresses to more than {limit:,} bytes")
+    def __init__(self, limit: int, *, of_record: bool = False) -> None:
+        what = "has a record of" if of_record else "decompresses to"
+        super().__init__(f"{what} more than {limit:,} bytes")
         self.limit = limit
+        self._of_record = of_record
 
-    def __reduce__(self) -> tuple[type[DecompressionLimit], tuple[int]]:
-        return type(self), (self.limit,)  # worker processes pickle this; by default, the message would be the argument
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Worker processes pickle this; by default, the message would be the argument.
+        return partial(type(self), of_record=self._of_record), (self.limit,)
 
 
 def one_line(error: BaseException) -> str:

@@ -28,9 +28,11 @@ DECOMPRESSION_LIMIT = 256 * 1024 * 1024
 #: The records that a batch may have for each compressed byte. The offset deltas of records increase, so that codecs need at
 #: least 0.6 bytes for each: measured for a million records without content, up to level 22 of zstd.
 RECORDS_PER_BYTE = 4
-#: The decompressed bytes in memory at once: HELD_BYTES, or HELD_RATIO times the stored bytes. A record may not be larger.
+#: The decompressed bytes of a batch in memory at once: HELD_BYTES, or HELD_RATIO times the stored bytes.
 HELD_BYTES = 32 * 1024 * 1024
 HELD_RATIO = 32
+#: The largest record of a batch that is opened in parts, or HELD_RATIO times the stored bytes: it is in memory as a whole.
+RECORD_BYTES = 64 * 1024 * 1024
 # A chunk ends at this size, so that memory does not depend on the compression ratio of a window.
 CHUNK_ROWS = 32 * 1024
 CHUNK_BYTES = 2 * 1024 * 1024
@@ -300,7 +302,10 @@ class DeepIterator:
                 return None
             if memory_limit < self._limit:
                 pieces = partial(codecs.decompress_pieces, codec, compressed, limit=self._limit, magic=magic)
-                self._large = input_buffer.LargePayload(pieces, memory_limit)
+                raised = self._limit > DECOMPRESSION_LIMIT
+                self._large = input_buffer.LargePayload(
+                    pieces, self._limit if raised else max(memory_limit, min(self._limit, RECORD_BYTES))
+                )
                 return None
             self._faults.append(("decompression-limit", row, 0, (self._limit, str(DecompressionLimit(self._limit)))))
             return None

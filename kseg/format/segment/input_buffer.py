@@ -259,9 +259,9 @@ class LargePayload:
         """
         rest = memoryview(self.data)[at:]
         if len(rest) > self._record_limit:
-            raise DecompressionLimit(self._record_limit)
+            raise DecompressionLimit(self._record_limit, of_record=True)
         kept: list[Buffer] = [rest] if len(rest) else []
-        size, wanted = len(rest), max(WINDOW, 2 * len(rest))
+        size, wanted = len(rest), min(max(WINDOW, 2 * len(rest)), self._record_limit + 1)
         while size < wanted and self._next is not None:
             kept.append(self._next)
             size += len(self._next)
