@@ -253,8 +253,8 @@ def open_segment(
 
     ``report`` is called with each Finding. ``verify_crc=False`` computes no CRCs, like a consumer with
     ``check.crcs=false``. ``decompression_limit`` is the maximum size of one decompressed batch in bytes; above its
-    default, a batch may have more than 4 records per compressed byte, and larger records, too. Raises UnreadableError if the path cannot be
-    opened.
+    default, a batch may have more than 4 records per compressed byte, and records of more than 64 MiB. Raises
+    UnreadableError if the path cannot be opened.
     """
     name = os.fspath(path) if isinstance(path, os.PathLike) else path
     return Segment(name, _ReadOptions(report, verify_crc, decompression_limit))

@@ -249,8 +249,8 @@ _TABLE = (
     Rule("K403", "decompression-limit", _E, "the {codec} data {why}",
          "Consumers decompress the batch as far as their memory allows. The broker does so for v0 and v1, also at its "
          "start.",
-         "Find the producer of the batch: `kseg dump PATH` shows its id. If consumers fail at the batch, let them seek past it: "
-         "kafka-delete-records deletes it only with all records before it."),
+         "Find the producer of the batch: `kseg dump PATH` shows its id. If consumers fail at it, let them seek past "
+         "the batch: kafka-delete-records deletes it only with all records before it."),
     Rule("K404", "codec-quirk", _I, "{codec}: {why}", _ACCEPTED,
          "Nothing. To compress the batches again: `kseg convert --compression lz4 any-to-v2 SRC DST`."),
     Rule("K405", "claimed-codec", _E, "the attributes name codec {codec}{note}, but the {what} not compressed", _OPENED,

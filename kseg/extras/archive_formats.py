@@ -10,7 +10,6 @@ import os
 import stat
 import struct
 import tarfile
-import tempfile
 import time
 import zipfile
 import zlib
@@ -20,7 +19,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import IO, Any, NamedTuple
 
-from kseg.format.storage import file_access
+from kseg.errors import KsegError
+from kseg.format.storage import atomic_write, file_access
 
 #: An archive may expand to MOST_EXPANDED bytes, or to MOST_RATIO times its size. Logs seldom compress better than 1:20.
 MOST_EXPANDED = 4 << 30
@@ -184,13 +184,21 @@ def record_damage(archive: Archive) -> Iterator[None]:
         yield
     except ArchiveLimitError as error:
         archive.damage = f"{error}: unpack it first"
+    except KsegError:  # the temporary folder is full
+        for file in archive.files:
+            with suppress(KsegError):
+                file.close()
+        raise
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, struct.error) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         archive.damage = archive.damage or f"the archive is damaged or incomplete: {reason}"
 
 
 def temporary_copy(archive: Archive, stream: Any, size: Callable[[], int | None]) -> IO[bytes]:
-    """Return a temporary file with the bytes of a stream. After damage, it has the bytes before."""
+    """Return a temporary file with the bytes of a stream. After damage, it has the bytes before.
+
+    Raises KsegError if the temporary folder is full.
+    """
     out = _temporary_file(archive)
     with record_damage(archive):
         _copy(archive, stream, out, size)
@@ -198,7 +206,7 @@ def temporary_copy(archive: Archive, stream: Any, size: Callable[[], int | None]
 
 
 def _temporary_file(archive: Archive) -> IO[bytes]:
-    archive.files.append(tempfile.TemporaryFile(buffering=0))  # noqa: SIM115
+    archive.files.append(atomic_write.temporary_file())
     return archive.files[-1]
 
 

@@ -11,15 +11,14 @@ from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Generic, TypeVar
 
 from kseg.engine import lazy
+from kseg.format.storage import atomic_write
 from kseg.results import FileResult
 
 if TYPE_CHECKING:
     import pickle
-    import tempfile
 else:
     # Importing them takes 4 ms. Few runs have results to keep, fewer have many.
     pickle = lazy("pickle")
-    tempfile = lazy("tempfile")
 
 Item = TypeVar("Item")
 
@@ -37,7 +36,7 @@ class Spool(Generic[Item]):
         """Keep an item."""
         pickle.dump(item, self._file)
         if isinstance(self._file, io.BytesIO) and self._file.tell() > _IN_MEMORY:
-            on_disk = tempfile.TemporaryFile()
+            on_disk = atomic_write.temporary_file()
             on_disk.write(self._file.getbuffer())
             self._file = on_disk
 

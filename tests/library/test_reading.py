@@ -214,7 +214,7 @@ def test_decompression_is_limited() -> None:
 
 @pytest.mark.slow
 def test_a_large_record_of_few_bytes_is_named_as_such(tmp_path: Path) -> None:
-    """A record is in memory as a whole. A valid one must not be called a batch of more bytes than it has, nor be unreadable."""
+    """A record is in memory as a whole. A valid one is not called a larger batch, and the library can read it."""
     for size, limit, rules in ((40, 1 << 28, set()), (70, 1 << 28, {"decompression-limit"}), (70, 1 << 30, set())):
         path = tmp_path / f"{size}.log"
         path.write_bytes(build_batch([PlainRecord(0, None, bytes(size << 20), 1)], compression="zstd"))

@@ -7,12 +7,15 @@ import io
 import json
 import os
 import random
+import resource
 import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -350,3 +353,31 @@ def test_an_archive_without_members_is_not_called_damaged(tmp_path: Path) -> Non
         why = "no segment found (a .log file named by 20 digits), and no side file"
         assert (row["kind"], row["rule"], row["facts"]) == ("finding", "read-error", {"why": why})
         assert (summary["unread"], summary["errors"], done.exit_code) == (1, 0, 2)
+
+
+@contextmanager
+def limited_files(size: int) -> Iterator[None]:
+    """Let no file of this process become larger, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_temporary_folder_is_no_damage(tmp_path: Path) -> None:
+    """An unpacked archive that does not fit would seem cut: its last segments damaged or lost."""
+    shutil.copytree(SEGMENT.parent, tmp_path / "orders-0")
+    packed = tar(tmp_path / "orders-0", tmp_path / "x.tar.gz", "w:gz")
+    with limited_files(8_192):
+        done = invoke("validate", "--format", "jsonl", packed)
+        compared = invoke("diff", "--by-key", tmp_path / "orders-0", tmp_path / "orders-0")
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert (done.exit_code, summary["errors"], summary["files"]) == (2, 0, 0)
+    assert f"temporary folder {tempfile.gettempdir()}: File too large" in done.stderr
+    assert compared.exit_code == 0  # its entries are smaller
+    with limited_files(10):
+        compared = invoke("diff", "--by-key", tmp_path / "orders-0", tmp_path / "orders-0")
+    assert compared.exit_code == 2
+    assert f"temporary folder {tempfile.gettempdir()}: File too large" in compared.stderr

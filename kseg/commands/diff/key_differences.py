@@ -7,7 +7,6 @@ tombstones some time after it has removed the values, so a missing key without a
 
 from __future__ import annotations
 
-import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.transaction_events import drop_control_batches
 from kseg.format.sidefiles.transaction_states import SegmentTransactions, TransactionLogs
+from kseg.format.storage.atomic_write import temporary_file
 from kseg.format.storage.process_pool import add_progress
 from kseg.format.storage.source import local_size, open_source
 
@@ -98,7 +98,7 @@ def compare_keys(paths: tuple[str, str], limit: int) -> KeyComparison:
         size = sum(local_size(path) or 0 for _, path in files)
         with ExitStack() as stack:
             count = min(MOST_BUCKETS, size // _BUCKET_BYTES + 1)
-            buckets = [_KeyFile(stack.enter_context(tempfile.TemporaryFile())) for _ in range(count)]
+            buckets = [_KeyFile(stack.enter_context(temporary_file())) for _ in range(count)]
             logs = TransactionLogs()
             for side, path in files:
                 _split_segment(path, side, found, buckets, logs)

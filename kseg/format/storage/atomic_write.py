@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import os
 import shutil
 import stat
@@ -16,7 +17,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from kseg.errors import KsegError, UsageError
 from kseg.format.storage import interrupts
@@ -51,6 +52,22 @@ def sync(handle: int) -> None:
     """Fsync an open file or folder, unless the block has ``without_sync``. Raises OSError."""
     if not _unsynced:
         os.fsync(handle)
+
+
+class _TemporaryFile(io.FileIO):
+    """A file without a name, whose errors would be taken for those of what is read, or of standard output."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise KsegError(f"temporary folder {tempfile.gettempdir()}: {error.strerror or error}") from error
+
+
+def temporary_file() -> IO[bytes]:
+    """Return a new file for reading and writing that has no name. Writing raises KsegError, which names its folder."""
+    with tempfile.TemporaryFile() as file:
+        return io.BufferedRandom(_TemporaryFile(os.dup(file.fileno()), "w+b"))
 
 
 class NewFile:
