@@ -17,6 +17,7 @@ from kseg.cli.messages import INPUTS, note
 from kseg.commands.carve import carving
 from kseg.commands.grep import matches
 from kseg.engine import imported, lazy
+from kseg.extras.serialization import schema_sources
 from kseg.format.internal_topics import decode
 from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment import several_processes
@@ -116,6 +117,9 @@ class PathText(click.types.StringParamType):
 
 class InputPath(PathText):
     """A path that is read."""
+
+    def path(self, text: str) -> str:
+        return schema_sources.named_file(text)[1] if self._named else text
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         path = super().convert(value, param, ctx)

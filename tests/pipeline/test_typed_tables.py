@@ -14,6 +14,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 import pyarrow.parquet as pq
 
 from kseg.extras.pipeline import load_rows
+from kseg.extras.pipeline.pipeline_settings import read_settings
 from tests.support.evolving_values import KINDS, Topic, framed, write_log, write_schemas, write_topic
 from tests.support.pipelines import config, killed, run_here, split_log, table_rows
 from tests.support.pipelines import run_in_process as run
@@ -127,6 +128,17 @@ def test_columns_by_paths_and_casts(tmp_path: Path) -> None:
     for table in ('columns = { total = "value.total" }', 'undecoded = "column"'):
         done = run(config(tmp_path, table=table))
         assert "source.schemas, source.schema_files or source.registry for decoded columns" in done.stderr
+
+
+def test_schemas_are_in_the_folder_of_the_configuration(tmp_path: Path) -> None:
+    """Schema files can have a name before a ``=``, and every path can have one of its own."""
+    (tmp_path / "day=1").mkdir()
+    (tmp_path / "day=1" / "a.avsc").write_text('"string"')
+    given = 'schemas = "day=1/_schemas-0"\nschema_files = ["day=1/a.avsc", "7=day=1/a.avsc", "a-value=b.avsc"]'
+    path = config(tmp_path, more=given)
+    file = f"{tmp_path}/day=1/a.avsc"
+    files = (file, f"7={file}", f"a-value={tmp_path}/b.avsc")
+    assert read_settings(str(path)).schemas == (files, (f"{tmp_path}/day=1/_schemas-0",), None)
 
 
 def test_errors_in_a_column_or_as_the_end_of_the_load(tmp_path: Path) -> None:

@@ -13,6 +13,10 @@ import pyarrow.parquet
 import pytest
 from click.testing import Result
 
+import kseg
+from kseg.extras.serialization.record_decoder import DecodeSettings
+from kseg.extras.serialization.schema_sources import named_file
+from kseg.extras.views.planning import Request, check_paths
 from tests.support.cli import invoke
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "serialized"
@@ -103,6 +107,27 @@ def test_a_file_with_a_uuid_is_for_no_other_schema(tmp_path: Path) -> None:
         done = invoke("dump", FIXTURE / "orders-0", *given, *more, "--format", "jsonl")
         row = json.loads(done.stdout.splitlines()[0])
         assert (row["value_decoded"], row["value_error"]) == (None, "schema 2 is not known")
+
+
+@pytest.mark.parametrize("name", ["2", "orders-value", str(UUID(int=7))])
+def test_each_reader_of_schema_files_accepts_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """NAME=FILE, in folders with a ``=``, too: in commands, kseg.scan, the plan of Spark, and in pipelines."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "day=1").mkdir()
+    (tmp_path / "day=1" / "order.json").write_text("{}", encoding="utf-8")
+    statement = "select value_decoded from records"
+    for given in (f"{name}=day=1/order.json", "day=1/order.json"):
+        options = ("--schema-file", given, "--value-as", "json", FIXTURE / "orders-0")
+        for command in (("dump",), ("grep", "order"), ("sql", statement)):
+            done = invoke(*command, *options)
+            assert (done.exit_code, done.stderr) == (0, ""), command
+        assert invoke("dump", *options, "-o", "day=1/order.json", "--format", "csv").exit_code == 2
+        schemas = kseg.Schemas(files=[given])
+        assert kseg.scan(FIXTURE / "orders-0", schemas=schemas, columns=["value_decoded"]).to_table().num_rows
+        request = Request((str(FIXTURE / "orders-0"),), decoding=DecodeSettings(schema_files=(given,)))
+        check_paths(request)
+    assert named_file("8=order.json", str(tmp_path / "day=1")) == ("8", "order.json")
+    assert named_file("a=b=absent.json") == ("a=b", "absent.json")
 
 
 @pytest.mark.parametrize(

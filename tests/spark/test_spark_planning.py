@@ -310,6 +310,7 @@ def test_paths_are_patterns_and_urls_of_files(tmp_path: Path) -> None:
     [
         ({"schemas": "/nope"}, "/nope: No such file or directory"),
         ({"schemaFiles": "/nope.avsc"}, "/nope.avsc: No such file or directory"),
+        ({"schemaFiles": "42=/nope.avsc"}, "/nope.avsc: No such file or directory"),
         ({"path": "s3n://bucket/logs"}, "s3n://bucket/logs: unknown scheme s3n: use s3://"),
         ({"path": "S3://bucket/logs"}, "S3://bucket/logs: unknown scheme S3: use s3://"),
         (

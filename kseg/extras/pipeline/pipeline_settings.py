@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kseg.engine import lazy
 from kseg.errors import UnreadableError, UsageError
 from kseg.extras.pipeline.settings_section import SettingsSection
+from kseg.extras.serialization import schema_sources
 from kseg.extras.views.view_table import VIEWS
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import is_url, without_file_scheme
@@ -191,9 +192,10 @@ def read_settings(path: str) -> PipelineSettings:
         name: {key: str(value).replace("{here}", home) for key, value in values.items()}
         for name, values in root.tables("catalog").items()
     }
-    schemas = tuple(tuple(_schema_place(one, home) for one in source.texts(key)) for key in ("schema_files", "schemas"))
+    schema_files = tuple(_schema_place(one, home) for one in source.texts("schema_files"))
+    schemas = tuple(_place(one, home) for one in source.texts("schemas"))
     registry = source.text("registry") or None
-    typed = any(schemas) or registry is not None
+    typed = bool(schema_files or schemas) or registry is not None
     engine, master = _engine(pipeline)
     tables = {
         topic: _table(
@@ -225,7 +227,7 @@ def read_settings(path: str) -> PipelineSettings:
         hold_segments=quarantine.choice("unit", ("batch", "segment")) == "segment",
         catalogs=catalogs,
         reports=tuple(_report(path, one, home) for one in report.texts("to")),
-        schemas=(schemas[0], schemas[1], registry),
+        schemas=(schema_files, schemas, registry),
         spark=master,
         engine=engine,
         spark_above=int(pipeline.amount("spark_above", _SIZES, "20 GB", SPARK_ABOVE)),
@@ -259,8 +261,8 @@ def _place(text: str, home: str) -> str:
 
 def _schema_place(text: str, home: str) -> str:
     """Return a path, with the id or the subject before ``=`` as it is."""
-    name, separator, place = text.rpartition("=")
-    return f"{name}{separator}{_place(place, home)}"
+    file = schema_sources.named_file(text, home)[1]
+    return text.removesuffix(file) + _place(file, home)
 
 
 def _fail_if(section: SettingsSection) -> FailIf | None:

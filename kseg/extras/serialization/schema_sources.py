@@ -225,6 +225,16 @@ _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _KNOWN_IMPORTS = "google/protobuf/"
 
 
+def named_file(given: str, home: str = "") -> tuple[str, str]:
+    """Return the name and the file of ``[NAME=]FILE``, "" without a name. A relative file is one in the folder ``home``.
+
+    Names and files can have a ``=`` of their own: the name ends at the first one before a file that exists.
+    """
+    parts = given.split("=")
+    splits = [("=".join(parts[:n]), "=".join(parts[n:])) for n in range(len(parts))]
+    return next((one for one in splits if os.path.exists(os.path.join(home, one[1]))), splits[-1])
+
+
 def schemas_of_file(given: str) -> Iterator[Schema]:
     """Yield the schema of ``FILE`` or ``NAME=FILE``, and after it the ``.proto`` files that it imports.
 
@@ -232,10 +242,8 @@ def schemas_of_file(given: str) -> Iterator[Schema]:
 
     Raises UnreadableError and UsageError.
     """
-    name, separator, path = given.rpartition("=")
-    if os.path.exists(given):
-        name, separator, path = "", "", given
-    if separator and not name:
+    name, path = named_file(given)
+    if path != given and not name:
         raise UsageError(f"--schema-file: expected FILE, SUBJECT=FILE, ID=FILE or UUID=FILE, got {given!r}")
     ending = os.path.splitext(path)[1].lower()
     if ending not in _TYPES:

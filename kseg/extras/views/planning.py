@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kseg.commands.dump.dumped_rows import byte_range
 from kseg.errors import UsageError
+from kseg.extras.serialization import schema_sources
 from kseg.extras.views.planned_transactions import PlannedTransactions, transactions_of_log
 from kseg.extras.views.splits import (
     LEAST_SPLIT_BYTES,
@@ -82,8 +83,8 @@ def check_paths(request: Request) -> None:
     _check_inventory(request)
     if request.inventory is not None:
         ZoneMaps(request.inventory, events=reads_committed(request))
-    for path in request.decoding.schema_files if request.decoding else ():
-        open_source(path).close()
+    for given in request.decoding.schema_files if request.decoding else ():
+        open_source(schema_sources.named_file(given)[1]).close()
     for path in request.decoding.schemas if request.decoding else ():
         open_source(next(find_segments(path)).path).close()
     find = VIEWS[request.view].find
