@@ -78,7 +78,7 @@ def _count(chunk: Chunk, key: UsedIds, value: UsedIds) -> None:
                     continue
                 stored = header_of(used.side, chunk.header_fields(i)) if lists.header_count[i] else None
                 start = bytes(data[at : at + min(size, GLUE_END)])
-                used.add(read_header_id(stored) if stored else read_schema_id(start), size)
+                used.add(read_header_id(stored) if stored is not None else read_schema_id(start), size)
 
 
 #: The context and the id of a schema.

@@ -247,6 +247,24 @@ def test_guids_in_headers_select_the_schema() -> None:
     assert "is not known" in str(key.decode("t", b"x", [("__key_schema_id", b"\1" * 17)]).error)
 
 
+@pytest.mark.parametrize("name", ["__value_schema_id", "apicurio.value.globalId", "apicurio.value.contentId"])
+def test_the_last_header_has_the_schema_id(name: str) -> None:
+    """As in consumers, which would decode the value with the first one to another one. A malformed id is a reason."""
+    source = SchemaSet([Schema(AVRO, '"string"', 7), Schema(AVRO, '"bytes"', 8)])
+    start = b"\0" if name.startswith("__") else b""
+    string, other = ((name, start + number.to_bytes(4, "big")) for number in (7, 8))
+    read = FieldDecoder("value", "auto", source).decode
+    assert read("t", b"\6abc", [other, ("a", b""), string]) == DecodedValue("avro", "abc", 7)
+    assert read("t", b"\6abc", [string, other]) == DecodedValue("avro", "BmFiYw==", 8)
+    assert read("t", b"\0\0\0\0\x07\6abc", [other, (name, None)]) == DecodedValue("avro", "abc", 7)
+    for malformed in (b"", b"\0\0", b"\xc3\x01" + bytes(8), b"\0" * 17):
+        for kind in ("auto", "avro"):
+            found = FieldDecoder("value", kind, source).decode("t", b"\0\0\0\0\x07\6abc", [string, (name, malformed)])
+            assert found == DecodedValue(None, error="the header has no valid schema id")
+    only = FieldDecoder("value", "avro", SchemaSet([Schema(AVRO, '"string"')]))  # of a file: for values with any id
+    assert only.decode("t", b"\6abc", [(name, b"\0\0")]).value == "abc"
+
+
 def test_single_object_encoding() -> None:
     """C3 01 and the fingerprint of the schema."""
     schema = fastavro.schema.to_parsing_canonical_form(ORDER)

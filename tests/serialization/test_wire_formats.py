@@ -121,6 +121,7 @@ def test_values_of_other_registries_that_cannot_be_decoded_have_a_reason() -> No
     assert (
         known("t", prefix + zlib.compress(bytes(17 << 20))).error == "cut, or larger than 16,777,216 bytes without zlib"
     )
+    assert known("t", FORMATS["glue-zlib"][0] + b"zz").error == "2 bytes after the end of zlib's stream"
     unknown = FieldDecoder("value", AUTO, SchemaSet()).decode
     assert unknown("t", FORMATS["glue-none"][0]).error == f"schema {GLUE_ID} is not known"
     assert unknown("t", FORMATS["apicurio"][0]).error == "schema 42 is not known"
@@ -257,7 +258,7 @@ def test_what_the_libraries_write_is_decoded(name: str, encode: Callable[[Any], 
         ("cbor", cbor2.dumps(UUID(int=5)), str(UUID(int=5))),
         ("cbor", cbor2.dumps(2**70), 2**70),
         ("cbor", b"\xbf\x61a\x9f\x01\xff\xff", {"a": [1]}),  # lengths that are not stored
-        ("cbor", b"\xf7", None),  # undefined
+        ("cbor", b"\x84\xf7\xf6\xf5\xf4", [None, None, True, False]),  # the first is undefined
         ("cbor", b"\xd9\xd9\xf7\x01", 1),  # the mark of CBOR itself
     ],
 )
@@ -316,6 +317,18 @@ def test_times_of_cbor_are_in_utc(data: bytes, text: object) -> None:
         ("cbor", b"\xd9\x03\xec\x6a2013-13-12", "a date is a text such as 2026-01-31, got '2013-13-12'"),
         ("cbor", b"\xc6\1", "the tag 6 of CBOR is not decoded"),
         ("cbor", b"\xd8\x1d\0", "the tag 29 of CBOR is not decoded"),  # shares values
+        *(
+            ("cbor", data, f"the simple value {number} of CBOR is not decoded")
+            for number, data in (
+                (0, b"\xe0"),
+                (16, b"\x82\xf0\x10"),
+                (19, b"\xa1\xf3\1"),
+                (32, b"\xf8\x20"),
+                (255, b"\xf8\xff"),
+            )
+        ),
+        ("cbor", b"\x81\xf8\x14", "byte 1 is not CBOR"),
+        ("cbor", b"\xf8", "expected 2 bytes, got 1"),
         ("cbor", b"\xd8\x23\x61(", "the tag 35 of CBOR is not decoded"),  # a regular expression
         ("cbor", b"\xc2\x59\x10\0" + bytes(4096), "a number has more than 1,024 bytes"),
         ("cbor", b"\xc4\x82\x1b" + b"\x7f" * 8 + b"\1", ""),  # a decimal with a large exponent

@@ -55,14 +55,13 @@ def decode_msgpack(data: bytes) -> Any:
 
 
 def decode_cbor(data: bytes) -> Any:
-    """Return the value of CBOR as JSON has it. Raises ValueError, also for a tag that is not in _TAGS."""
+    """Return the value of CBOR as JSON has it. Raises ValueError, also for tags and simple values without a meaning here."""
     times: list[int] = []
     entries = _check(data, partial(_cbor_head, times=times))
     found = _decoded("CBOR", lambda: cbor2.loads(_with_own_times(data, times), tag_hook=_of_tag))
     if _entries_in(found) < entries:  # in a dict of Python, 1 and true are the same name, too
         raise SameNameError
-    others = {type(cbor2.undefined): lambda value: None, cbor2.CBORSimpleValue: lambda value: value.value}
-    return json_value(found, others=others)
+    return json_value(found, others={type(cbor2.undefined): lambda value: None})
 
 
 _NANOS = timestamp_text(9, "Z")
@@ -159,6 +158,9 @@ _TAGS = frozenset({0, 1, 2, 3, 4, 21, 22, 23, 24, 32, 33, 34, 37, 100, 1004, 557
 _BIGNUMS = (2, 3)
 _MOST_BIGNUM = 1024
 _BYTES, _TEXT, _LIST, _OBJECT, _TAG, _SIMPLE = range(2, 8)
+#: The simple values that have a meaning (RFC 8949, 3.3): false, true, null and undefined. Others are of one or of two bytes.
+_SIMPLE_VALUES = range(20, 24)
+_MOST_SIMPLE_INFO = 24
 
 
 #: The tags of times and dates: texts, and numbers of seconds and of days since 1970. cbor2 raises an error for those that
@@ -180,6 +182,11 @@ def _cbor_head(data: bytes, at: int, times: list[int]) -> tuple[int, int, bool]:
     size = 1 << (info - 24) if info >= 24 else 0
     number = int.from_bytes(data[at : at + size], "big") if size else info
     at += size
+    if kind == _SIMPLE and info <= _MOST_SIMPLE_INFO and at <= len(data):
+        if size and number < 1 << 5:
+            raise ValueError(f"byte {at - 2:,} is not CBOR")
+        if number not in _SIMPLE_VALUES:
+            raise ValueError(f"the simple value {number} of CBOR is not decoded")
     if kind in (_BYTES, _TEXT):
         return at + number, 0, False
     if kind == _TAG:

@@ -38,6 +38,8 @@ NAMES = (AUTO, STRUCT, *_BY_SCHEMA, *PLAIN, *WRAPPERS)
 #: The first bytes of values with a schema: of an id, and of Avro's single-object encoding.
 _FIRST_BYTES = (b"\0", schema_ids.GLUE, schema_ids.SINGLE_OBJECT[:1])
 _INT64 = 8
+#: In place of a schema id from a header that has no valid one, and of the indexes after it.
+_MALFORMED, _FIRST_MESSAGE = b"\xff", b"\0"
 #: Registries count from 1, Confluent Cloud from 100,001.
 _LARGEST_LIKELY_ID = 0xFFFFFF
 #: The schemas whose readers are kept; data with random ids has many.
@@ -141,8 +143,7 @@ class FieldDecoder:
         prefix, indexes = _prefix(data), None
         if headers and (stored := schema_ids.header_of(self._side, headers)) is not None:
             found = schema_ids.read_header_id(stored)
-            if found:
-                prefix, indexes = stored[: found.end], stored[found.end :]
+            prefix, indexes = (stored[: found.end], stored[found.end :]) if found else (_MALFORMED, _FIRST_MESSAGE)
         place = topic, prefix, indexes is not None
         reader = self._readers.get(place) or self._keep(place)
         if reader.read is _unreadable:
@@ -263,6 +264,8 @@ class FieldDecoder:
             return "no schema id"
         if not prefix:
             return f"no schema id, and no schema of {self._argument or subject or 'its subject'}"
+        if prefix == _MALFORMED:
+            return "the header has no valid schema id"
         if found is None:
             return f"no schema with the fingerprint {prefix[len(schema_ids.SINGLE_OBJECT) :].hex()}"
         hint = f": give --schema-file {found.number}=FILE" if found.number and self._unnamed() else ""

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kseg.extras.serialization.schema_set import MOST_BYTES, Read, SchemaError, one_line
+from kseg.text import count_of
 
 #: Headers with the schema id of a key or of a value -> the bytes that the id has before it at the start of a value.
 HEADERS = {
@@ -89,6 +90,8 @@ def decompressing(prefix: bytes, read: Read) -> Read:
             raise SchemaError(f"not zlib: {one_line(error)}") from None
         if not stream.eof:
             raise SchemaError(f"cut, or larger than {MOST_BYTES:,} bytes without zlib")
+        if stream.unused_data:
+            raise SchemaError(f"{count_of(len(stream.unused_data), 'byte')} after the end of zlib's stream")
         return read(whole, indexes)
 
     return decompressed
@@ -104,18 +107,17 @@ def read_header_id(data: bytes) -> SchemaId | None:
 def header_of(side: str, headers: Iterable[tuple[Any, Any]]) -> bytes | None:
     """Return the schema id in a header, as the start of a value has it; ``side`` is "key" or "value".
 
-    The name of a Protobuf message in another header follows it.
+    The name of a Protobuf message in another header follows it. Of several headers with a name consumers use the last one,
+    and none if that is null. Source: ``io.confluent.kafka.serializers.schema.id.DualSchemaIdDeserializer``.
     """
     ids, message_header = HEADERS[side], _MESSAGE_HEADERS[side]
     found, message = None, b""
     for key, value in headers:
-        if value is None:
-            continue
         name = key.encode("utf-8", "surrogateescape") if isinstance(key, str) else bytes(key)
-        if found is None and name in ids:
-            found = ids[name] + bytes(value)
+        if name in ids:
+            found = None if value is None else ids[name] + bytes(value)
         elif name == message_header:
-            message = _message_name(bytes(value))
+            message = b"" if value is None else _message_name(bytes(value))
     return None if found is None else found + message
 
 
