@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf import descriptor_pb2
+from google.protobuf import descriptor_pb2, message_factory
 
 from kseg.extras.serialization.decoding import DecodedValue, FieldDecoder
 from kseg.extras.serialization.known_imports import KNOWN_IMPORTS
@@ -218,6 +219,54 @@ def test_maps_of_descriptors_without_their_option(marked: bool) -> None:
     assert ProtobufSchema(schema, ()).decoder("p.M")(data) == {
         "attr_by_name": {"a": 1, "b": 2}, "items": [{"key": "a", "value": 1}], "plainEntry": []
     }  # fmt: skip
+
+
+WITH_MAPS = """
+syntax = "proto2";
+import "google/protobuf/any.proto";
+import "google/protobuf/struct.proto";
+message Maps {
+  map<string, Maps> texts = 1; map<sint32, int64> numbers = 2; map<bool, string> flags = 3; repeated Maps more = 4;
+  optional Maps one = 5; optional google.protobuf.Struct free = 6; optional google.protobuf.Any any = 7;
+  map<fixed64, double> doubles = 8;
+  extensions 100 to 200;
+}
+extend Maps { optional Maps added = 100; }
+"""
+
+
+def test_the_entries_of_maps_are_sorted() -> None:
+    """At every depth: protobuf has them in another order in each process, and outputs would differ from run to run."""
+    schema = ProtobufSchema(Schema(PROTOBUF, WITH_MAPS, 5), [])
+    maps = message_factory.GetMessageClass(schema.descriptor("Maps"))
+    texts, numbers = [f"k{n}" for n in range(12)], [*range(-20, 0), *range(5, 120, 7)]
+
+    def filled(depth: int, infinite: float) -> Any:
+        """Return a message; JSON cannot have an infinite number in a Struct."""
+        message = maps(numbers=dict.fromkeys(numbers[::-1], 1), flags={True: "a", False: "b"})
+        message.doubles.update(dict.fromkeys((100, 20, 3), 1.5))
+        message.free.update({text: {"b": [{"d": 1, "c": 2}], "a": infinite} for text in texts})
+        for text in reversed(texts):
+            message.texts[text].numbers[1] = 1
+        if depth:
+            inner = filled(depth - 1, infinite)
+            message.more.append(inner)
+            message.one.CopyFrom(inner)
+            message.texts["k3"].CopyFrom(inner)
+            message.any.Pack(inner)
+            (added,) = schema.descriptor("Maps").file.extensions_by_name.values()
+            message.Extensions[added].CopyFrom(inner)
+        return message
+
+    for infinite in (1.5, float("inf")):
+        found = schema.decoder("Maps")(filled(2, infinite).SerializeToString())
+        for shown in (found, found["one"], found["more"][0]["texts"]["k3"]):
+            assert list(shown["texts"]) == sorted(texts)
+            assert [list(shown[name]) for name in ("numbers", "flags", "doubles")] == [
+                list(map(str, numbers)), ["false", "true"], ["3", "20", "100"]
+            ]  # fmt: skip
+        for shown in (found["any"], found["[added]"], found["one"]["free"]):
+            assert json.dumps(shown) == json.dumps(shown, sort_keys=True)
 
 
 ALL = """

@@ -9,6 +9,10 @@ from kseg.extras.serialization.json_values import MOST_ITEMS, TooManyItemsError,
 from kseg.extras.serialization.libraries import json_format
 from kseg.extras.serialization.schema_set import one_line
 
+#: The start of the names of Protobuf's own types, whose JSON is not that of their fields.
+_OWN_TYPES = "google.protobuf."
+#: The types of keys of maps that are not numbers, of ``FieldDescriptor.CppType``: texts and booleans.
+_TEXT_KEYS = (9, 7)
 #: Decode the bytes of a message whose name or indexes are known.
 Decode = Callable[[bytes], Any]
 
@@ -21,7 +25,9 @@ def is_repeated(field: Any) -> bool:
 
 def decoder_of(message_class: Any, pool: Any) -> Decode:
     """Return the function that decodes the bytes of a message. It raises ValueError for bytes that are not one."""
-    most = MOST_ITEMS // _most_fields(message_class.DESCRIPTOR)
+    messages = _messages_in(message_class.DESCRIPTOR)
+    most = MOST_ITEMS // max(1, *(len(one.fields) for one in messages))
+    has_maps = any(one.full_name == _ANY or one.is_extendable or one.GetOptions().map_entry for one in messages)
 
     def mapped(message: Any) -> Any:
         return json_format.MessageToDict(
@@ -40,11 +46,12 @@ def decoder_of(message_class: Any, pool: Any) -> Decode:
             raise ValueError(f"not a message {message_class.DESCRIPTOR.full_name}: {one_line(error)}") from None
         try:
             try:
-                return mapped(message)
+                found = mapped(message)
             except RecursionError:
                 raise
             except Exception:  # several errors: JSON cannot have such a time or number, or a message of unknown type
-                return _by_field(message, mapped)
+                found = _by_field(message, mapped)
+            return _with_sorted_maps(found, message_class.DESCRIPTOR) if has_maps else found
         except RecursionError:
             raise ValueError("the message is nested too deeply") from None
 
@@ -56,7 +63,7 @@ def _by_field(message: Any, mapped: Decode) -> Any:
 
     Such a field, for example a time after the year 9999, has its fields as they are stored.
     """
-    if message.DESCRIPTOR.full_name.startswith("google.protobuf."):
+    if message.DESCRIPTOR.full_name.startswith(_OWN_TYPES):
         try:
             return mapped(message)
         except RecursionError:
@@ -96,16 +103,49 @@ def _stored(value: Any) -> Any:
     return json_value(value) if isinstance(value, (str, bytes, int, float)) else [_stored(one) for one in value]
 
 
-def _most_fields(descriptor: Any) -> int:
-    """Return the largest number of fields of a message and of those in it: each message has a value for each of them."""
-    waiting, seen = [descriptor], {descriptor.full_name: len(descriptor.fields)}
+def _messages_in(descriptor: Any) -> list[Any]:
+    """Return the descriptors of a message and of those in it: each message has a value for each field of its own."""
+    found = {descriptor.full_name: descriptor}
+    waiting = [descriptor]
     while waiting:
         for field in waiting.pop().fields:
             inner = field.message_type
-            if inner is not None and inner.full_name not in seen:
-                seen[inner.full_name] = len(inner.fields)
+            if inner is not None and inner.full_name not in found:
+                found[inner.full_name] = inner
                 waiting.append(inner)
-    return max(1, *seen.values())
+    return list(found.values())
+
+
+def _with_sorted_maps(found: Any, descriptor: Any) -> Any:
+    """Sort the entries of the maps in a message that is JSON: in protobuf they have the random order of a hash table.
+
+    In types of Protobuf itself, such as Struct and Any, and in extensions all names are sorted.
+    """
+    if descriptor.full_name.startswith(_OWN_TYPES):
+        return _sorted(found)
+    for name, value in found.items():
+        field = descriptor.fields_by_name.get(name)
+        inner = field and field.message_type
+        if field is None:
+            found[name] = _sorted(value)
+        elif inner is None:
+            continue
+        elif inner.GetOptions().map_entry:
+            of_value = inner.fields_by_name["value"].message_type
+            names = sorted(value, key=None if inner.fields_by_name["key"].cpp_type in _TEXT_KEYS else int)
+            found[name] = {key: _with_sorted_maps(value[key], of_value) if of_value else value[key] for key in names}
+        elif is_repeated(field):
+            found[name] = [_with_sorted_maps(one, inner) for one in value]
+        else:
+            found[name] = _with_sorted_maps(value, inner)
+    return found
+
+
+def _sorted(value: Any) -> Any:
+    """Return a value with the names of all its objects sorted."""
+    if isinstance(value, dict):
+        return {name: _sorted(value[name]) for name in sorted(value)}
+    return [_sorted(one) for one in value] if isinstance(value, list) else value
 
 
 #: The wire types, and the bytes of those with a fixed size.
