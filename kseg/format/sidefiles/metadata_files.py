@@ -93,9 +93,16 @@ def walk_partition_metadata(source: Source, report: Report = do_nothing) -> Iter
 
 
 def stored_topic_id(folder: str) -> str | None:
-    """Return the topic id of a partition folder, None without a valid ``partition.metadata``. Raises UnreadableError."""
-    with suppress(VanishedError), open_source(os.path.join(folder, PARTITION_METADATA), listed=True) as source:
-        return next((found.topic_id.rstrip("=") for _, found in walk_partition_metadata(source)), None)
+    """Return the topic id of a partition folder, None without a valid ``partition.metadata``, and of a segment.
+
+    Raises UnreadableError.
+    """
+    try:
+        with suppress(VanishedError), open_source(os.path.join(folder, PARTITION_METADATA), listed=True) as source:
+            return next((found.topic_id.rstrip("=") for _, found in walk_partition_metadata(source)), None)
+    except UnreadableError as error:
+        if not isinstance(error.__cause__, NotADirectoryError):
+            raise
     return None
 
 
