@@ -34,7 +34,7 @@ from kseg.format.storage.source import STDIN, open_source
 from kseg.report import arrow_table
 from kseg.report.arrow_table import pa
 from kseg.results import FileResult, Settings, Summary
-from kseg.text import Time, epoch_time, parse_offsets, unknown_name
+from kseg.text import Time, check_number, epoch_time, parse_offsets, unknown_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,7 @@ def validate(path: str | os.PathLike[str], *, settings: Settings | None = None, 
     Raises UnreadableError if a folder cannot be listed or if no file is found in it, or if the one file that ``path`` names
     cannot be read or is not a segment. A file in a folder that cannot be read does not raise: see ``Validation.unread``.
     """
+    check_number("jobs", jobs, 1)
     name = os.fspath(path)
     settings = settings or Settings()
     if name != STDIN and not is_url(name):
@@ -289,12 +290,13 @@ def decode_settings(
 
 def offset_range(given: str | tuple[int | None, int | None] | None) -> tuple[int | None, int | None]:
     """Return the first offset and the end, exclusive; None is unbounded. Raises UsageError."""
-    if not isinstance(given, str):
-        return given or (None, None)
     try:
-        return parse_offsets(given)
-    except ValueError as error:
+        first, end = parse_offsets(given) if isinstance(given, str) else given or (None, None)
+    except (TypeError, ValueError) as error:
         raise UsageError(f"offsets: {error}") from None
+    for one in (first, end):
+        check_number("offsets", one)
+    return first, end
 
 
 def framed_rows(

@@ -34,7 +34,7 @@ from kseg.format.storage.segment_files import SegmentFile, check_exists, find_se
 from kseg.format.storage.source import STDIN, topic_partition
 from kseg.library import Path, Schemas, check_name, decode_settings, offset_range, paths_of, raise_unreadable, texts
 from kseg.results import Settings
-from kseg.text import Time, epoch_time, stored_bytes
+from kseg.text import Time, as_bytes, check_number, epoch_time
 
 if TYPE_CHECKING:
     from kseg.commands.stats.counted_file import SegmentStats
@@ -89,11 +89,13 @@ def grep(
     for field in fields:
         check_name("field", field, FIELDS)
     check_name("isolation", isolation, ISOLATIONS)
-    if limit is not None and limit < 0:
-        raise UsageError(f"limit {limit}: expected 0 or more")
+    check_number("limit", limit, 0)
+    for pattern in patterns:
+        if not isinstance(pattern, str):
+            raise UsageError(f"patterns: expected texts, got {pattern!r}")
     decoding = decode_settings(schemas, key_as, value_as)
-    own: list[RecordCondition] = [KeyIsOneOf((_bytes(key),))] if key is not None else []
-    own += (HasHeader(_bytes(name), _bytes(value)) for name, value in (headers or {}).items())
+    own: list[RecordCondition] = [KeyIsOneOf((as_bytes("key", key),))] if key is not None else []
+    own += (HasHeader(as_bytes("headers", name), as_bytes("headers", value)) for name, value in (headers or {}).items())
     limits = RowFilter(
         *offset_range(offsets),
         epoch_time("since", since),
@@ -217,6 +219,7 @@ def stats(
 
     Raises UnreadableError for a missing path.
     """
+    check_number("jobs", jobs, 1)
     tell = unread or raise_unreadable
     files = sorted_by_folder(_files(path))
 
@@ -242,6 +245,7 @@ def diff(a: Path, b: Path, *others: Path, deep: bool = True, limit: int = 100) -
     Returns an outcome for each pair that is compared. Raises UsageError for paths of several kinds, and UnreadableError if
     one of two replicas cannot be read; of log directories, such a pair has the verdict ``unread``.
     """
+    check_number("limit", limit, 0)
     paths = [os.fspath(one) for one in (a, b, *others)]
     for one in paths:
         check_exists(one)
@@ -285,7 +289,3 @@ def _files(path: Path | Sequence[Path]) -> list[SegmentFile]:
         if one != STDIN:  # it can be read only once
             check_exists(one)
     return once_each(file for one in paths_of(path) for file in find_segments(one))
-
-
-def _bytes(text: str | bytes) -> bytes:
-    return text if isinstance(text, bytes) else stored_bytes(text)

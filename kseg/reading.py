@@ -24,7 +24,7 @@ from kseg.format.storage.segment_files import check_exists, find_segments
 from kseg.format.storage.source import Source, local_size, open_range, open_source, topic_partition
 from kseg.report import parquet
 from kseg.report.arrow_table import pa
-from kseg.text import Time, epoch_time
+from kseg.text import Time, as_bytes, check_number, epoch_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,9 @@ class _ReadOptions:
     report: Report
     verify_crc: bool
     decompression_limit: int
+
+    def __post_init__(self) -> None:
+        check_number("decompression_limit", self.decompression_limit, 0)
 
 
 class Log(ABC):
@@ -70,7 +73,7 @@ class Log(ABC):
         end_offset: int | None = None,
         since: Time | None = None,
         until: Time | None = None,
-        key: bytes | None = None,
+        key: bytes | str | None = None,
     ) -> Iterator[Record]:
         """Iterate over the records of the range, or over those with this ``key``.
 
@@ -89,7 +92,7 @@ class Log(ABC):
         end_offset: int | None = None,
         since: Time | None = None,
         until: Time | None = None,
-        key: bytes | None = None,
+        key: bytes | str | None = None,
     ) -> pa.RecordBatchReader:
         """Return the records as a ``pyarrow.RecordBatchReader``, or with ``deep=False`` the batches.
 
@@ -236,9 +239,11 @@ class LogDir(Log):
 
 
 def _limits(
-    first: int | None, end: int | None, since: Time | None, until: Time | None, key: bytes | None = None
+    first: int | None, end: int | None, since: Time | None, until: Time | None, key: bytes | str | None = None
 ) -> RowFilter:
-    keys = () if key is None else (KeyIsOneOf((key,)),)
+    check_number("first_offset", first)
+    check_number("end_offset", end)
+    keys = () if key is None else (KeyIsOneOf((as_bytes("key", key),)),)
     return RowFilter(first, end, epoch_time("since", since), epoch_time("until", until), keys)
 
 

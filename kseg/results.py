@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kseg.errors import UsageError
 from kseg.findings import READ_ERROR, RULES, Finding, Policy, Severity, Verdict, range_of_all, unreadable
+from kseg.text import check_number
 
 if TYPE_CHECKING:
     from kseg.commands.validate.segment_facts import SegmentFacts
@@ -29,7 +30,7 @@ class Settings:
     codec, for the verdicts on produce requests.
     With ``outline`` the results of segments have their outlines, for plots; with ``keys`` counts have those of keys.
     Raises UsageError for ``compacted`` and ``timestamp_before_max_ms`` without ``deep``: only records have keys and
-    timestamps. Raises UsageError for ``max_message_bytes`` below 1 and negative limits of timestamps.
+    timestamps. Raises UsageError for ``max_message_bytes`` below 1, and for negative limits of timestamps and of findings.
     """
 
     deep: bool = True
@@ -45,10 +46,9 @@ class Settings:
     keys: bool = False
 
     def __post_init__(self) -> None:
-        least = {"max_message_bytes": 1, "timestamp_before_max_ms": 0, "timestamp_after_max_ms": 0}
+        least = {"max_message_bytes": 1, "timestamp_before_max_ms": 0, "timestamp_after_max_ms": 0, "max_per_rule": 0}
         for name, smallest in least.items():
-            if (value := getattr(self, name)) is not None and value < smallest:
-                raise UsageError(f"{name} {value}: expected {smallest} or more")
+            check_number(name, getattr(self, name), smallest)
         if self.compacted and not self.deep:
             raise UsageError("--compacted checks the keys of records, which --shallow does not read: omit one of them")
         if self.timestamp_before_max_ms is not None and not self.deep:

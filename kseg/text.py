@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from json import encoder as json_encoder
 from json.encoder import JSONEncoder, encode_basestring
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from kseg.engine import lazy
 from kseg.errors import UsageError
@@ -355,6 +355,22 @@ def epoch_time(name: str, given: Time | None) -> int | None:
         return parse_time_or_word(text)
     except ValueError as error:
         raise UsageError(f"{name}: {error}") from None
+
+
+def check_number(name: str, given: int | None, least: int | None = None) -> None:
+    """Raise UsageError for an argument that is not a whole number, or that is below ``least``. None is no argument."""
+    if given is not None and not (isinstance(given, SupportsIndex) and (least is None or given >= least)):
+        limit = "" if least is None else f" of at least {least}"
+        raise UsageError(f"{name}: expected a whole number{limit}, got {given!r}")
+
+
+def as_bytes(name: str, given: str | bytes) -> bytes:
+    """Return the bytes of an argument that is a text or bytes. Raises UsageError."""
+    if isinstance(given, str):
+        return stored_bytes(given)
+    if not isinstance(given, (bytes, bytearray, memoryview)):
+        raise UsageError(f"{name}: expected bytes or a text, got {given!r}")
+    return bytes(given)
 
 
 #: Times that ``parse_time_or_word`` accepts, as examples.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +14,9 @@ from kseg.cli.option_rules import OLD_NAMES
 from kseg.engine import lazy
 from kseg.errors import UsageError
 from kseg.findings import Policy
+from kseg.report import row_formats
+from kseg.report.formats import View
+from kseg.results import Summary
 from kseg.text import to_json, unknown_name
 
 if TYPE_CHECKING:
@@ -23,6 +26,13 @@ else:
 
 # Options that a settings file cannot set.
 _OF_ONE_RUN = {"paths", "output", "inventory", "cache", "framings", "reports", "write_baseline"}
+
+
+#: Checks of values beyond the types of their options, by field. They raise UsageError.
+_CHECKS: Mapping[str, Callable[[Any], object]] = {
+    "rule": lambda given: Policy.parse(given),
+    "columns": lambda names: row_formats.chosen(row_formats.finding_rows((), Summary()), View(columns=names)),
+}
 
 
 class Setting(NamedTuple):
@@ -49,10 +59,11 @@ def read(context: click.Context) -> dict[str, Any]:
             try:
                 _check_type(parameter, setting.value)
                 options[name] = parameter.type_cast_value(context, setting.value)
-                if name == "rule":
-                    Policy.parse(options[name])
+                if check := _CHECKS.get(name):
+                    check(options[name])
             except (click.BadParameter, UsageError) as error:
                 why = error.message if isinstance(error, click.BadParameter) else str(error)
+                why = why.removeprefix(f"{parameter.opts[0]}: ")
                 raise UsageError(f"{setting.file}: {setting.key}: {why}") from error
     return options
 
@@ -112,6 +123,8 @@ def _options(table: dict[str, Any], name: str, known: set[str]) -> dict[str, Set
             note(f"{name}: {key} is {option} now: the old name works until version 1.0")
         if option not in known:
             raise UsageError(f"{name}: {unknown_name('setting', key, sorted(known))}")
+        if option in options:
+            raise UsageError(f"{name}: {options[option].key} and {key} are one setting: give it once")
         if option == "rule" and isinstance(value, dict):
             value = [f"{rule}={severity}" for rule, severity in value.items()]
         options[option] = Setting(name, key, [value] if option == "rule" and isinstance(value, str) else value)

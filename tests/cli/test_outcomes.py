@@ -187,6 +187,8 @@ def test_interrupted_processes_end_at_once(tmp_path: Path) -> None:
         (b"deep = 3", "kseg: kseg.toml: deep: expected true or false, got 3"),
         (b"rule = [3]", "kseg: kseg.toml: rule: expected a list of texts, got [3]"),
         (b"rule = ['x=error']", "kseg: kseg.toml: rule: unknown rule 'x'"),
+        (b"columns = 'rules'", "kseg: kseg.toml: columns: unknown column 'rules': did you mean rule?"),
+        (b"fail-on = 'error'\nfail_on = 'never'", "kseg: kseg.toml: fail-on and fail_on are one setting: give it once"),
     ],
 )
 def test_a_wrong_setting_names_the_file_and_the_setting(content: bytes, start: str, tmp_path: Path) -> None:

@@ -96,13 +96,16 @@ def test_grep_finds_what_kafka_wrote(tmp_path: Path) -> None:
     assert found == list(kseg.grep(ROLLED, "e", fields="value"))  # one name is not the names of its letters
     wrongs: list[dict[str, Any]] = [
         {"isolation": "read-committed"}, {"fields": ["values"]}, {"json_paths": ["x"]}, {"key_as": "x"}, {"offsets": "x"},
-        {"since": "x"}, {"until": 1.7e9}, {"limit": -1},
+        {"since": "x"}, {"until": 1.7e9}, {"limit": -1}, {"offsets": ("5", 6)}, {"offsets": (1, 2, 3)}, {"offsets": 5},
+        {"key": 5}, {"headers": {"a": None}},
     ]  # fmt: skip
     for wrong in wrongs:
         with pytest.raises(kseg.UsageError):
             kseg.grep(ROLLED, **wrong)
     with pytest.raises(kseg.UsageError, match="not a regular expression"):
         kseg.grep(ROLLED, "(")
+    with pytest.raises(kseg.UsageError, match="patterns: expected texts, got b'e'"):
+        kseg.grep(ROLLED, b"e")  # type: ignore[arg-type]
     with pytest.raises(kseg.UnreadableError):
         kseg.grep(tmp_path / "missing")
 

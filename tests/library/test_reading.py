@@ -9,8 +9,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import pytest
 import zstandard
@@ -200,6 +201,39 @@ def test_errors_are_exceptions_of_kseg(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_bytes(b"some words " * 100)
     with kseg.open_segment(tmp_path / "text.txt") as segment, pytest.raises(kseg.NotASegmentError):
         list(segment.batches())
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "message"),
+    [
+        (kseg.open_partition(SEVERAL).records, {"first_offset": "5"}, "first_offset: expected a whole number, got '5'"),
+        (kseg.open_partition(SEVERAL).batches, {"end_offset": 5.5}, "end_offset: expected a whole number, got 5.5"),
+        (kseg.open_partition(SEVERAL).records, {"key": 5}, "key: expected bytes or a text, got 5"),
+        (partial(kseg.open_log_dir, SEVERAL), {"decompression_limit": -1}, "a whole number of at least 0, got -1"),
+        (partial(kseg.validate, SEVERAL), {"jobs": 0}, "jobs: expected a whole number of at least 1, got 0"),
+        (partial(kseg.stats, SEVERAL), {"jobs": -1}, "jobs: expected a whole number of at least 1, got -1"),
+        (partial(kseg.diff, SEVERAL, SEVERAL), {"limit": -1}, "limit: expected a whole number of at least 0, got -1"),
+        (
+            kseg.Settings,
+            {"max_message_bytes": "1"},
+            "max_message_bytes: expected a whole number of at least 1, got '1'",
+        ),
+    ],
+)
+def test_arguments_that_are_not_allowed_are_named(
+    function: Callable[..., Any], arguments: dict[str, Any], message: str
+) -> None:
+    """Not an error of Python from the middle of a read, and not another result."""
+    with pytest.raises(kseg.UsageError, match=message):
+        list(function(**arguments))
+
+
+def test_a_key_can_be_a_text() -> None:
+    """As in ``kseg.grep``."""
+    log = kseg.open_partition(SEVERAL)
+    record = next(one for one in log.records() if one.key)
+    assert record.key
+    assert list(log.records(key=record.key.decode())) == list(log.records(key=record.key))
 
 
 def test_decompression_is_limited() -> None:
