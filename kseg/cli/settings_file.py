@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,9 +16,6 @@ from kseg.cli.option_rules import OLD_NAMES
 from kseg.engine import lazy
 from kseg.errors import UsageError
 from kseg.findings import Policy
-from kseg.report import row_formats
-from kseg.report.formats import View
-from kseg.results import Summary
 from kseg.text import to_json, unknown_name
 
 if TYPE_CHECKING:
@@ -26,13 +25,6 @@ else:
 
 # Options that a settings file cannot set.
 _OF_ONE_RUN = {"paths", "output", "inventory", "cache", "framings", "reports", "write_baseline"}
-
-
-#: Checks of values beyond the types of their options, by field. They raise UsageError.
-_CHECKS: Mapping[str, Callable[[Any], object]] = {
-    "rule": lambda given: Policy.parse(given),
-    "columns": lambda names: row_formats.chosen(row_formats.finding_rows((), Summary()), View(columns=names)),
-}
 
 
 class Setting(NamedTuple):
@@ -48,8 +40,8 @@ def setting_names(options: Iterable[str]) -> list[str]:
     return sorted(name.replace("_", "-") for name in options if name not in _OF_ONE_RUN)
 
 
-def read(context: click.Context) -> dict[str, Any]:
-    """Return the options of the settings file that the command line does not set, by field. Raises UsageError."""
+def read(context: click.Context) -> tuple[str, dict[str, Any]]:
+    """Return the settings file, and its options that the command line does not set, by field. Raises UsageError."""
     found = _read_settings(Path.cwd(), set(setting_names(context.params)))
     options: dict[str, Any] = {}
     for parameter in context.command.params:
@@ -59,13 +51,25 @@ def read(context: click.Context) -> dict[str, Any]:
             try:
                 _check_type(parameter, setting.value)
                 options[name] = parameter.type_cast_value(context, setting.value)
-                if check := _CHECKS.get(name):
-                    check(options[name])
+                if name == "rule":
+                    Policy.parse(options[name])
             except (click.BadParameter, UsageError) as error:
                 why = error.message if isinstance(error, click.BadParameter) else str(error)
-                why = why.removeprefix(f"{parameter.opts[0]}: ")
                 raise UsageError(f"{setting.file}: {setting.key}: {why}") from error
-    return options
+    return next((setting.file for setting in found.values()), ""), options
+
+
+@contextmanager
+def naming_file(file: str, fields: Collection[str]) -> Iterator[None]:
+    """Name the settings file in a UsageError about options that it sets: the user has not given them."""
+    try:
+        yield
+    except UsageError as error:
+        names = "|".join(field.replace("_", "-") for field in fields)
+        text, found = re.subn(rf"--({names})(?![\w-])", r"\1", str(error))
+        if not found:
+            raise
+        raise UsageError(f"{file}: {text}") from error
 
 
 def _read_settings(folder: Path, known: set[str]) -> dict[str, Setting]:

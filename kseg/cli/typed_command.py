@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -129,24 +130,24 @@ def command(
         def run(**given: Any) -> int | None:
             context = click.get_current_context()
             set_by_user = {key for key in given if context.get_parameter_source(key) is ParameterSource.COMMANDLINE}
-            if settings:
-                read = settings_file.read(context)
-                set_by_user |= read.keys()
-                given |= read
-                context.meta[SETTINGS] = [
-                    f"{key.replace('_', '-')} = {value}" for key, value in read.items() if context.params[key] != value
-                ]
+            file, read = settings_file.read(context) if settings else ("", {})
+            set_by_user |= read.keys()
+            given |= read
+            context.meta[SETTINGS] = [
+                f"{key.replace('_', '-')} = {value}" for key, value in read.items() if context.params[key] != value
+            ]
             if "columns" in set_by_user and "format" not in set_by_user:
                 given["format"] = "table"
-            asked = options(**given)
-            check_rules(name, asked, set_by_user)
-            for key in given.get("kek", ()):  # it is read only where an object is encrypted
-                check_exists(key)
-            if given.get("max_rate") is not None or given.get("kek"):
-                context.with_resource(file_access(max_rate=given["max_rate"], keys=given.get("kek", ())))
-            if given.get("function") is not None:
-                context.with_resource(formats.print_to_stderr())
-            return function(asked)
+            with settings_file.naming_file(file, read) if read else nullcontext():
+                asked = options(**given)
+                check_rules(name, asked, set_by_user)
+                for key in given.get("kek", ()):  # it is read only where an object is encrypted
+                    check_exists(key)
+                if given.get("max_rate") is not None or given.get("kek"):
+                    context.with_resource(file_access(max_rate=given["max_rate"], keys=given.get("kek", ())))
+                if given.get("function") is not None:
+                    context.with_resource(formats.print_to_stderr())
+                return function(asked)
 
         return TypedCommand(name, options, examples, callback=run, params=[*arguments, *made], help=function.__doc__)
 

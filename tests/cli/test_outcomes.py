@@ -188,6 +188,8 @@ def test_interrupted_processes_end_at_once(tmp_path: Path) -> None:
         (b"rule = [3]", "kseg: kseg.toml: rule: expected a list of texts, got [3]"),
         (b"rule = ['x=error']", "kseg: kseg.toml: rule: unknown rule 'x'"),
         (b"columns = 'rules'", "kseg: kseg.toml: columns: unknown column 'rules': did you mean rule?"),
+        (b"columns = 'rule'\nformat = 'jsonl'", "kseg: kseg.toml: columns needs format table or csv"),
+        (b"compacted = true\ndeep = false", "kseg: kseg.toml: compacted checks the keys of records, which --shallow"),
         (b"fail-on = 'error'\nfail_on = 'never'", "kseg: kseg.toml: fail-on and fail_on are one setting: give it once"),
     ],
 )
