@@ -153,6 +153,16 @@ def test_the_list_has_what_data_use_and_what_is_missing(tmp_path: Path) -> None:
     assert "a value (2)" in text
 
 
+def test_the_id_in_the_last_header_counts(tmp_path: Path) -> None:
+    """It decodes the value. One without a valid id does not count, even if the value begins like one with an id."""
+    topic = write(tmp_path / "_schemas-0", [schema("a-value", 1, 1), schema("a-value", 2, 2)])
+    both = tuple(Header("__value_schema_id", b"\0\0\0\0" + bytes([number])) for number in (1, 2))
+    write(tmp_path / "data" / "a-0", [(None, b"\2"), (None, b"\2")], both)
+    write(tmp_path / "data" / "a-1", [(None, b"\0\0\0\0\1\2")], (*both, Header("__value_schema_id", b"")))
+    found = rows(topic, "--used-by", tmp_path / "data")
+    assert [row["used_by"] for row in found] == [[], [{"topic": "a", "side": "value", "records": 2}]]
+
+
 def test_a_conflict_is_found(tmp_path: Path) -> None:
     """Two schemas of a context with one id: a value can be decoded with the wrong one. Contexts have ids of their own."""
     topic = write(tmp_path / "x", [schema("a", 1, 1), schema("b", 1, 1, '"long"'), schema(":.c:b", 1, 1, '"bytes"')])
