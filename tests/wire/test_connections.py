@@ -204,6 +204,15 @@ def test_what_is_not_known_is_shown_raw(tmp_path: Path) -> None:
     assert (done.exit_code, done.stderr.count("unknown-api"), len(others)) == (0, 2, 9)
 
 
+def test_an_unknown_api_is_named_whatever_its_header_is(tmp_path: Path) -> None:
+    """The header of an unknown API is unknown, too: that it cannot be read is not the client's fault."""
+    path = tmp_path / "a"
+    path.write_bytes(frame(struct.pack(">hhih", 30_000, 3, 7, 50), b"abc"))
+    finding, summary = rows("validate", "--as", "requests", path)
+    assert (finding["rule"], finding["facts"]["api_key"]) == ("unknown-api", 30_000)
+    assert (summary["lost_bytes"], summary["verdict"]) == (0, "undetermined")
+
+
 def test_requests_in_a_segments_place_are_recognised(tmp_path: Path) -> None:
     """By their first frame, if its API is Kafka's; an unknown API number is not a hint."""
     for path in STREAMS.glob("*/00.requests"):
@@ -233,6 +242,31 @@ def test_reading_continues_after_a_wrong_size(tmp_path: Path) -> None:
         finding, summary = rows("validate", "--as", "requests", path, code=1)
         assert (finding["rule"], finding["position"], finding["end"]) == ("frame-size", 14, 23)
         assert (summary["lost_bytes"], summary["records"]) == (9, 5)
+
+
+def test_tokens_of_sasl_are_frames(tmp_path: Path) -> None:
+    """After SaslHandshake of version 0, tokens without a header come: they are not lost bytes (KIP-152)."""
+    path = tmp_path / "a"
+    tokens = frame(b"n,,n=admin,r=1q2w3e4r5t") + frame(b"c=biws,r=1q2w3e4r5t,p=dGhlIHByb29m")
+    path.write_bytes(frame(header(17, 0), b"\0\rSCRAM-SHA-256") + tokens + PRODUCED.read_bytes())
+    found = rows("dump", "--as", "requests", "--shallow", path)
+    assert [row["api_name"] for row in found if row["kind"] == "request"][:4] == [
+        "SaslHandshake",
+        None,
+        None,
+        "ApiVersions",
+    ]
+
+
+def test_two_requests_can_share_a_byte(tmp_path: Path) -> None:
+    """The last byte of a request and the first one of the next size are 0. If one is lost, both requests are complete."""
+    path, data = tmp_path / "a", PRODUCED.read_bytes()
+    *_, last = (row["position"] for row in rows("dump", "--as", "requests", PRODUCED) if row["kind"] == "request")
+    path.write_bytes(data[:last] + data[last + 1 :])
+    finding, summary = rows("validate", "--as", "requests", path, code=1)
+    assert (finding["rule"], finding["position"], finding["end"]) == ("frame-size", last, last)
+    assert (summary["lost_bytes"], summary["records"]) == (0, 5)
+    assert f"at {last - 1}, " in invoke("dump", "--as", "requests", "--format", "hex", path).stdout
 
 
 def test_an_array_is_no_way_to_fill_the_memory() -> None:

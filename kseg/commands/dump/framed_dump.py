@@ -87,12 +87,17 @@ def framed_bytes(
     for item in dump_framed(file, collected, RowFilter(), deep=True, headings=False, verify_crc=verify_crc, check=True):
         if isinstance(item, FileStart):
             yield item
-        elif isinstance(item, WireRow) and item.row["position"] >= end and item.row.get("frame") is None:
+        elif isinstance(item, WireRow) and item.row.get("frame") is None and not _is_inside(item.row, end):
             position, size = item.row["position"], item.row["size"]
             yield from gap(position)
             end = position + size + kind.size_field
             yield replace(item, framing=file.framing or "")
     yield from gap(local_size(file.path) or end)
+
+
+def _is_inside(row: Row, end: int) -> bool:
+    """Return whether a row is of a message inside the one that ends at ``end``. Frames can share bytes."""
+    return bool(row["kind"] == "record" and row["position"] < end)
 
 
 def framed_rows(file: SegmentFile, report: Report, *, deep: bool, verify_crc: bool) -> Iterator[Row]:

@@ -28,7 +28,6 @@ RESPONSE_HEAD = struct.Struct(">i")
 _METADATA = 3
 _NO_ID = "A" * 22  # as Kafka prints sixteen zeros
 _API_VERSIONS = 18
-_CONTROLLED_SHUTDOWN = 7
 _ERROR = struct.Struct(">h")
 _UNSUPPORTED_VERSION = 35
 # The fields that name the topic and partition of records, in requests and responses of all versions.
@@ -58,11 +57,15 @@ class Api(NamedTuple):
         return definition(APIS, f"{self.name}{kind}", self.version)
 
 
+#: The only request without a client id in its header.
+CONTROLLED_SHUTDOWN = Api(7, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """The content of a frame. If ``body`` is None, it could not be decoded; it begins at byte ``body_at``.
 
-    ``fault`` is a rule, and the facts of its finding.
+    ``fault`` is a rule, and the facts of its finding. ``read_to`` is the byte at which the decoding ended.
     """
 
     correlation_id: int
@@ -71,6 +74,7 @@ class Message:
     body: dict[str, Any] | None
     body_at: int
     fault: tuple[str, Row] | None = None
+    read_to: int = 0
 
 
 @cache
@@ -86,7 +90,9 @@ def read_request(data: memoryview) -> Message:
     try:
         header = _header("Request", header_versions(api)[0], cursor)
     except MalformedMessage as error:
-        return Message(correlation_id, api, None, None, REQUEST_HEAD.size, _malformed(api, "Request header", error))
+        # The header of an unknown API or version is unknown, too.
+        fault = _malformed(api, "Request header", error) if body else _unknown(api)
+        return Message(correlation_id, api, None, None, REQUEST_HEAD.size, fault)
     return _with_body(Message(correlation_id, api, header.get("clientId"), None, cursor.at), "Request", body, cursor)
 
 
@@ -111,7 +117,7 @@ def read_response(data: memoryview, api: Api | None) -> Message:
 
 def header_versions(api: Api) -> tuple[int, int]:
     """Return the versions of the headers of a request and of its response."""
-    if api == (_CONTROLLED_SHUTDOWN, 0):
+    if api == CONTROLLED_SHUTDOWN:
         return 0, 0
     flexible = [
         body is not None and api.version in body.flexible for body in map(api.definition, ("Request", "Response"))
@@ -131,8 +137,7 @@ def _with_body(message: Message, kind: str, known: Definition | None, cursor: Cu
     assert api
     body, fault = None, None
     if known is None:
-        why = f"unknown version of {api.name}" if api.name else "unknown key"
-        fault = "unknown-api", {"api_key": api.key, "api_version": api.version, "why": why}
+        fault = _unknown(api)
     else:
         try:
             body = read(known, api.version, cursor)
@@ -141,7 +146,12 @@ def _with_body(message: Message, kind: str, known: Definition | None, cursor: Cu
                 fault = "body-left-over", facts
         except MalformedMessage as error:
             fault = _malformed(api, kind, error)
-    return Message(message.correlation_id, api, message.client_id, body, message.body_at, fault)
+    return Message(message.correlation_id, api, message.client_id, body, message.body_at, fault, cursor.at)
+
+
+def _unknown(api: Api) -> tuple[str, Row]:
+    why = f"unknown version of {api.name}" if api.name else "unknown key"
+    return "unknown-api", {"api_key": api.key, "api_version": api.version, "why": why}
 
 
 def _malformed(api: Api, what: str, why: object) -> tuple[str, Row]:

@@ -1,14 +1,11 @@
-"""One direction of a connection between a client and a broker: frames, each after its size.
+"""One direction of a connection between a client and a broker: the rows of its frames, and the record sets in them.
 
-    stream := (size int32, request)*  or  (size int32, response)*
-
-One frame is held at a time. The request with the same correlation id gives the API of a response.
+The request with the same correlation id gives the API of a response.
 """
 
 from __future__ import annotations
 
 import base64
-import struct
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
@@ -20,28 +17,21 @@ from kseg.extras.wire.apis import (
     Api,
     Message,
     displayed_value,
-    read_request,
     read_response,
     record_sets,
     topic_names,
 )
+from kseg.extras.wire.frame_reader import read_frames
+from kseg.extras.wire.request_search import SIZE
 from kseg.extras.wire.set_validation import TopicSettings
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.segment.framed_files import BytesSource, Framing, ReadSettings, RecordSet, WirePart
-from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.storage.source import Source, open_source
 from kseg.schema import BATCH_COLUMNS, RECORD_COLUMNS, Column, Row
-from kseg.text import count_of
 
-#: The largest accepted frame in bytes. The default of socket.request.max.bytes is 100 MiB.
-MAX_FRAME = 256 * 1024 * 1024
 #: The most bytes that are shown of a body that cannot be decoded; ``size`` is their number.
 RAW_SHOWN = 1024 * 1024
-_SIZE = struct.Struct(">i")
 _PRODUCE = 0
-_ROOM = 256 * 1024
-#: The number of bytes in which the next frame is searched after an invalid one.
-SEARCH_REACH = 1024 * 1024
 # A broker reads only a few requests of a connection at a time. A capture may contain several connections.
 _AHEAD = 10_000
 # The most topics whose names are kept. Few clusters have more.
@@ -78,8 +68,8 @@ def _columns(others: tuple[Column, ...]) -> tuple[Column, ...]:
 
 def _requests(source: Source, report: Report, reading: ReadSettings) -> Iterator[WirePart]:
     topic = TopicSettings.of(reading.topic) if reading.topic else None
-    for position, data in _frames(source, report, REQUEST_HEAD):
-        message = read_request(data)
+    for position, data, message in read_frames(source, report, REQUEST_HEAD):
+        assert message
         row = {"client_id": message.client_id}
         yield from _parts(source.name, "request", row, position, data, message, report, {})
         if topic and message.api and message.api.key == _PRODUCE and message.body:
@@ -91,14 +81,14 @@ def _responses(source: Source, report: Report, reading: ReadSettings) -> Iterato
     names: dict[str, str] = {}
     unread = 0
     with closing(requested):
-        for position, data in _frames(source, report, RESPONSE_HEAD):
+        for position, data, _ in read_frames(source, report, RESPONSE_HEAD):
             (correlation_id,) = RESPONSE_HEAD.unpack_from(data)
             api = requested.find(correlation_id)
             if reading.requests is None:
                 unread += 1
             elif api is None:
                 facts = {"correlation_id": correlation_id}
-                report(Finding("unmatched-response", position, position + _SIZE.size + len(data), facts=facts))
+                report(Finding("unmatched-response", position, position + SIZE.size + len(data), facts=facts))
             message = read_response(data, api)
             if len(names) < _NAMES:
                 names.update(topic_names(message))
@@ -122,7 +112,7 @@ def _parts(
 
     ``names`` are the topic names by topic id, as far as earlier frames contain them.
     """
-    begin, end = position + _SIZE.size, position + _SIZE.size + len(data)
+    begin, end = position + SIZE.size, position + SIZE.size + len(data)
     if message.fault:
         rule, facts = message.fault
         report(Finding(rule, position, end, facts=facts))
@@ -150,77 +140,6 @@ def _parts(
         yield RecordSet(
             source, {"frame": position, "correlation_id": message.correlation_id, **where}, sent=kind == "request"
         )
-
-
-def _frames(source: Source, report: Report, head: struct.Struct) -> Iterator[tuple[int, memoryview]]:
-    """Yield the position of each frame and its bytes after the size, at least ``head`` bytes.
-
-    The bytes are valid until the next frame is requested.
-    """
-    buffer = InputBuffer(source, _ROOM, report)
-    while buffer.fill(_SIZE.size) or buffer.available:
-        size = _SIZE.unpack_from(buffer.data, buffer.start)[0] if buffer.available >= _SIZE.size else 0
-        frame_size = _SIZE.size + size
-        legal = head.size <= size <= MAX_FRAME
-        if legal and not buffer.ends_before(frame_size) and buffer.fill(frame_size):
-            begin = buffer.start + _SIZE.size
-            yield buffer.position, buffer.view[begin : begin + size]
-            buffer.start += frame_size
-        elif not buffer.failed:
-            _skip_bytes(buffer, head, size if buffer.available >= _SIZE.size else None, report)
-        else:
-            buffer.start = buffer.end
-
-
-def _skip_bytes(buffer: InputBuffer, head: struct.Struct, size: int | None, report: Report) -> None:
-    """Report bytes that are not a frame, and continue where the next frame begins, if there is one."""
-    began = buffer.position
-    buffer.fill(SEARCH_REACH)
-    next_start = _next_frame(buffer, head)
-    left = buffer.available
-    if next_start is not None:
-        buffer.start = next_start
-    lost = buffer.discard_rest() if next_start is None else buffer.position - began
-    if size is None or (next_start is None and head.size <= size <= MAX_FRAME):
-        why = f"expected {f'at least {_SIZE.size}' if size is None else _SIZE.size + size} bytes, found {left}"
-        report(Finding("frame-cut", began, began + lost, facts={"bytes": lost, "why": why}))
-        return
-    why = (
-        f"only {count_of(left - _SIZE.size, 'byte')} of the file are left"
-        if size >= head.size
-        else f"expected at least {head.size}"
-    )
-    why = f"expected at most {MAX_FRAME}" if size > MAX_FRAME else why
-    report(Finding("frame-size", began, began + lost, facts={"size": size, "why": why, "bytes": lost}))
-
-
-def _next_frame(buffer: InputBuffer, head: struct.Struct) -> int | None:
-    """Return where in the buffer a frame begins that another frame or the end of the file follows.
-
-    Only requests can be recognised.
-    """
-    if head is not REQUEST_HEAD:
-        return None
-    for at in range(buffer.start + 1, buffer.end - _SIZE.size - head.size + 1):
-        end = _request_end(buffer, at)
-        if end is not None and (end == buffer.end or _request_end(buffer, end) is not None):
-            return at
-    return None
-
-
-def _request_end(buffer: InputBuffer, at: int) -> int | None:
-    """Return the position after a request that may begin at ``at``, by its size and API."""
-    if at + _SIZE.size + REQUEST_HEAD.size > buffer.end or buffer.data[at + _SIZE.size]:
-        return None  # all API keys are below 256: this rejects most positions
-    size, (key, version, _) = (
-        *_SIZE.unpack_from(buffer.data, at),
-        REQUEST_HEAD.unpack_from(buffer.data, at + _SIZE.size),
-    )
-    end: int = at + _SIZE.size + size
-    if not REQUEST_HEAD.size + 2 <= size <= buffer.end - at - _SIZE.size or not Api(key, version).definition("Request"):
-        return None
-    (client_id_size,) = struct.unpack_from(">h", buffer.data, at + _SIZE.size + REQUEST_HEAD.size)
-    return end if -1 <= client_id_size <= size - REQUEST_HEAD.size - 2 else None
 
 
 class _SentRequests:
@@ -271,12 +190,12 @@ def _heads(path: str | None) -> Generator[tuple[int, Api], None, None]:
     if path is None:
         return
     with open_source(path) as source:
-        for _, data in _frames(source, do_nothing, REQUEST_HEAD):
+        for _, data, _ in read_frames(source, do_nothing, REQUEST_HEAD):
             key, version, correlation_id = REQUEST_HEAD.unpack_from(data)
             yield correlation_id, Api(key, version)
 
 
 #: Requests of a client, and the responses to them.
 _FIELDS = "kseg.extras.wire.frame_fields"
-REQUESTS = Framing(_requests, _columns(RECORD_COLUMNS), _columns(BATCH_COLUMNS), f"{_FIELDS}:request_parts", _SIZE.size)
-RESPONSES = Framing(_responses, REQUESTS.columns, REQUESTS.shallow_columns, f"{_FIELDS}:response_parts", _SIZE.size)
+REQUESTS = Framing(_requests, _columns(RECORD_COLUMNS), _columns(BATCH_COLUMNS), f"{_FIELDS}:request_parts", SIZE.size)
+RESPONSES = Framing(_responses, REQUESTS.columns, REQUESTS.shallow_columns, f"{_FIELDS}:response_parts", SIZE.size)

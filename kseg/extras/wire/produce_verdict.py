@@ -26,9 +26,8 @@ from kseg.extras.wire.leader_records import (
 from kseg.extras.wire.sent_batches import SentBatch, batches_of, check_codec
 from kseg.extras.wire.set_validation import SetValidation, SetVerdict, TopicSettings
 from kseg.format.compress.codecs import CODECS
-from kseg.format.record.crc import crc32_of, crc32c_of
 from kseg.format.record.framing import read_int64
-from kseg.format.record.layout import ATTRIBUTES_AT, MAGIC_AT, NO_PRODUCER_ID, RECORD_BATCH_OVERHEAD
+from kseg.format.record.layout import NO_PRODUCER_ID, RECORD_BATCH_OVERHEAD
 from kseg.format.segment.framed_files import PRODUCE_KIND
 from kseg.schema import Column, Row
 from kseg.text import count_of
@@ -232,10 +231,7 @@ def _check_batch(batch: SentBatch, limit: int) -> None:
     if batch.magic >= 2 and batch.header is None:
         why = f"a batch has only {count_of(size, 'byte')}, fewer than its header of {RECORD_BATCH_OVERHEAD}"
         raise RejectedSetError(CORRUPT_MESSAGE, why)
-    if batch.magic >= 2:
-        stored, computed = int.from_bytes(data[17:21]), crc32c_of(data, ATTRIBUTES_AT, size)
-    else:
-        stored, computed = int.from_bytes(data[12:16]), crc32_of(data, MAGIC_AT, size)
+    stored, computed = batch.crcs
     if stored != computed:
         raise RejectedSetError(CORRUPT_MESSAGE, f"the stored CRC is 0x{stored:08x}, the computed CRC 0x{computed:08x}")
     check_codec(batch)

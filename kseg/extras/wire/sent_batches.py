@@ -7,13 +7,16 @@ from typing import NamedTuple
 
 from kseg.extras.wire.leader_records import CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR, RejectedSetError
 from kseg.format.compress.codecs import CODECS
-from kseg.format.record.framing import read_int32
+from kseg.format.record.crc import crc32_of, crc32c_of
+from kseg.format.record.framing import read_int32, read_uint32
 from kseg.format.record.layout import (
     ATTRIBUTES_AT,
     BATCH_HEADER,
     CODEC_MASK,
+    CRC_AT,
     HEADER_SIZE_UP_TO_MAGIC,
     INT32_MAX,
+    LEGACY_CRC_AT,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
     MAGIC_AT,
@@ -58,6 +61,13 @@ class SentBatch(NamedTuple):
     def codec(self) -> int:
         """The codec, of which the numbers above zstd are unknown."""
         return self.attributes & CODEC_MASK
+
+    @property
+    def crcs(self) -> tuple[int, int]:
+        """The stored CRC and the computed one."""
+        at, begin = (CRC_AT, ATTRIBUTES_AT) if self.magic >= 2 else (LEGACY_CRC_AT, MAGIC_AT)
+        crc = crc32c_of if self.magic >= 2 else crc32_of
+        return read_uint32(self.data, at), crc(self.data, begin, len(self.data))
 
     @property
     def transactional(self) -> bool:

@@ -1,0 +1,102 @@
+"""Captures that lost bytes: each whole request is found, and no bytes of another one are taken for a request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import pytest
+
+from kseg.extras.wire.apis import REQUEST_HEAD
+from kseg.extras.wire.frame_reader import read_frames
+from kseg.findings import Finding
+from kseg.format.segment.framed_files import BytesSource
+from kseg.format.storage.source import Source
+from tests.support.captures import capture
+from tests.support.fuzzing import cases
+
+
+def frames_of(data: bytes) -> tuple[dict[int, bytes], list[Finding]]:
+    """Return the frames by their positions, with their sizes, and the findings."""
+    findings: list[Finding] = []
+    source = Source("a", BytesSource(memoryview(data), 0), len(data))
+    found = {
+        frame.position: data[frame.position : frame.position + 4 + len(frame.data)]
+        for frame in read_frames(source, findings.append, REQUEST_HEAD)
+    }
+    return found, findings
+
+
+STREAMS = Path(__file__).parents[2] / "fixtures" / "streams"
+WAYS = ("start", "end", "byte", "byte", "bytes", "start and end")
+
+
+class Damaged(NamedTuple):
+    """A damaged capture: the positions of whole requests, those of requests whose size and head are left, and how."""
+
+    data: bytes
+    whole: dict[int, bytes]
+    begun: set[int]
+    how: str
+
+
+def damaged(noise: Random, requests: list[bytes], ways: tuple[str, ...] = WAYS) -> Damaged:
+    """Return the capture with a start in a frame, a cut at the end, or lost bytes."""
+    ends = [sum(map(len, requests[: n + 1])) for n in range(len(requests))]
+    lost: set[int] = set()
+    how = noise.choice(ways)
+    if how.startswith("start"):
+        lost.update(range(noise.randrange(1, ends[0])))
+    if how.endswith("end"):
+        lost.update(range(noise.randrange(ends[-2] + 1, ends[-1]), ends[-1]))
+    if how.startswith("byte"):
+        at = noise.randrange(ends[-1])
+        lost.update(range(at, at + (1 if how == "byte" else noise.randrange(2, 400))))
+    if how == "places":
+        lost.update(noise.randrange(ends[-1]) for _ in range(3))
+    data, whole, begun = bytearray(), {}, set()
+    for request, end in zip(requests, ends, strict=True):
+        begin = end - len(request)
+        missing = sorted(at - begin for at in lost if begin <= at < end)
+        left = bytes(byte for at, byte in enumerate(request, begin) if at not in lost)
+        if not missing:
+            whole[len(data)] = request
+        # The last bytes of the request before can be in place of lost bytes of the size.
+        for shared in range(_SIZE):
+            rest = data[len(data) - shared :] + left
+            if missing and (len(data) >= shared and rest[:_SIZE] == request[:_SIZE]):
+                begun.add(len(data) - shared)
+        data += left
+    return Damaged(bytes(data), whole, begun, how)
+
+
+_SIZE = 4
+
+
+def check(seed: int, noise: Random, requests: list[bytes]) -> None:
+    case = damaged(noise, requests)
+    found, findings = frames_of(case.data)
+    assert found.items() >= case.whole.items(), (seed, case.how)
+    assert found.keys() <= case.whole.keys() | case.begun, (seed, case.how)
+    covered = {at for position, frame in found.items() for at in range(position, position + len(frame))}
+    named = {at for one in findings for at in range(one.position or 0, one.end or 0)}
+    assert set(range(len(case.data))) - covered == named, (seed, case.how)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("clients", [("producer-1",), ("rdkafka", "0", None), ("",)], ids=str)
+def test_whole_requests_are_found_and_none_is_invented(clients: tuple[str | None, ...]) -> None:
+    """Whatever bytes a capture lost; and exactly the bytes that are in no request are those of the findings."""
+    for seed in range(cases(300)):
+        noise = Random(seed)
+        check(seed, noise, capture(noise, noise.randint(2, 6), clients))
+
+
+@pytest.mark.fuzz
+def test_requests_of_real_clients_are_found() -> None:
+    """The same of what clients of 0.8 to 4.3 sent, several connections in one capture."""
+    sent = [list(frames_of(path.read_bytes())[0].values()) for path in sorted(STREAMS.glob("*/*.requests"))]
+    for seed in range(cases(300)):
+        noise = Random(seed)
+        check(seed, noise, noise.choice(sent) + noise.choice(sent))
