@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
+from kseg.extras.wire import frame_reader, request_search
 from kseg.extras.wire.apis import REQUEST_HEAD
 from kseg.extras.wire.frame_reader import read_frames
 from kseg.findings import Finding
@@ -17,12 +18,19 @@ from tests.support.captures import capture
 from tests.support.fuzzing import cases
 
 
-def frames_of(data: bytes) -> tuple[dict[int, bytes], list[Finding]]:
+class Pipe(BytesSource):
+    """A source that returns few bytes per call."""
+
+    def readinto(self, view: memoryview) -> int:
+        return super().readinto(view[:37])
+
+
+def frames_of(data: bytes, source: Source | None = None) -> tuple[dict[int, bytes], list[Finding]]:
     """Return the frames by their positions, with their sizes, and the findings."""
     findings: list[Finding] = []
-    source = Source("a", BytesSource(memoryview(data), 0), len(data))
+    source = source or Source("a", BytesSource(memoryview(data), 0), len(data))
     found = {
-        frame.position: data[frame.position : frame.position + 4 + len(frame.data)]
+        frame.position: data[frame.position : frame.position + 4] + bytes(frame.data)
         for frame in read_frames(source, findings.append, REQUEST_HEAD)
     }
     return found, findings
@@ -100,3 +108,20 @@ def test_requests_of_real_clients_are_found() -> None:
     for seed in range(cases(300)):
         noise = Random(seed)
         check(seed, noise, noise.choice(sent) + noise.choice(sent))
+
+
+@pytest.mark.fuzz
+def test_windows_and_short_reads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The buffer moves and grows during the search; the size of a pipe is not known."""
+    known = []
+    for seed in range(cases(200)):
+        noise = Random(seed)
+        case = damaged(noise, capture(noise, noise.randint(2, 6), ("producer-1",)), (*WAYS, "places"))
+        known.append((case.data, *frames_of(case.data)))
+    monkeypatch.setattr(frame_reader, "_ROOM", 64)
+    monkeypatch.setattr(request_search, "STEP", 50)
+    for data, frames, findings in known:
+        for size in (len(data), None):
+            found, reported = frames_of(data, Source("a", Pipe(memoryview(data), 0), size))
+            assert found == frames
+            assert [(one.position, one.end) for one in reported] == [(one.position, one.end) for one in findings]

@@ -169,9 +169,11 @@ class RequestSearch:
         end = position + SIZE.size + beginning.size
         if not self._budget.allows(0, position) or self._buffer.ends_before(end - self._buffer.position):
             return False
-        if end > self._buffer.shift + self._buffer.end:
-            self._budget.spend(end - position)  # the buffer moves its bytes to read more
-        if self._count(position, end - position) >= end - position and self._reaches(end, reaching):
+        is_buffered = end <= self._buffer.shift + self._buffer.end
+        left = self._count(position, end - position)
+        if not is_buffered:
+            self._budget.spend(self._buffer.available)  # the buffer moved them to read more
+        if left >= end - position and self._reaches(end, reaching):
             message = self._read(position, beginning.size)
             self._budget.spend(message.read_to)
             if message.body is not None and (beginning.is_named or self._has_valid_batches(position, message)):
