@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from kseg.extras.wire.frame_reader import read_frames
 from kseg.findings import Finding
 from kseg.format.segment.framed_files import BytesSource
 from kseg.format.storage.source import Source
+from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.captures import capture
 from tests.support.fuzzing import cases
 
@@ -83,7 +85,7 @@ _SIZE = 4
 
 
 def check(seed: int, noise: Random, requests: list[bytes]) -> None:
-    case = damaged(noise, requests)
+    case = damaged(noise, requests, (*WAYS, "places"))
     found, findings = frames_of(case.data)
     assert found.items() >= case.whole.items(), (seed, case.how)
     assert found.keys() <= case.whole.keys() | case.begun, (seed, case.how)
@@ -125,3 +127,17 @@ def test_windows_and_short_reads_change_nothing(monkeypatch: pytest.MonkeyPatch)
             found, reported = frames_of(data, Source("a", Pipe(memoryview(data), 0), size))
             assert found == frames
             assert [(one.position, one.end) for one in reported] == [(one.position, one.end) for one in findings]
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["lost bytes", "cut"])
+def test_requests_in_records_are_not_those_of_the_connection(cut: bool) -> None:
+    """A topic can hold captured requests: if the request that contains them is damaged, they are not shown."""
+    kept = (STREAMS / "4.3.0-java" / "03.requests").read_bytes()
+    records = build_batch([PlainRecord(0, b"k", kept, 0), PlainRecord(1, b"k", b"v" * 40, 0)])
+    body = struct.pack(">hhii", -1, -1, 1000, 1) + b"\0\1t" + struct.pack(">iii", 1, 0, len(records)) + records
+    head = struct.pack(">hhih", 0, 3, 7, 10) + b"producer-1"
+    sent = struct.pack(">i", len(head + body)) + head + body
+    data = sent + (sent[:-9] if cut else sent[:100] + sent[101:] + sent)
+    found, findings = frames_of(data)
+    assert list(found) == ([0] if cut else [0, 2 * len(sent) - 1])
+    assert [(one.position, one.end) for one in findings] == [(len(sent), len(data) - (0 if cut else len(sent)))]

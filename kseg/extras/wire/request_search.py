@@ -7,6 +7,8 @@ base offset, the length of a batch looks like a Produce request of version 0. So
 - A frame or the end of the file follows. Of a frame that lost bytes, the size leads into the next frame.
 - The client id is text, or that of an earlier request. An empty one of a Produce request of version 0 says nothing.
 
+- A request in a value of a record is inside a batch. One after a batch that lost bytes leads to the end of the batch or further.
+
 A frame that lost bytes takes the first bytes of the next one in their place. So the search begins in the frame, and finds
 requests that reach over its end.
 """
@@ -19,7 +21,8 @@ from typing import NamedTuple
 
 from kseg.extras.wire.apis import CONTROLLED_SHUTDOWN, REQUEST_HEAD, Api, Message, read_request, record_sets
 from kseg.extras.wire.leader_records import RejectedSetError
-from kseg.extras.wire.sent_batches import batches_of
+from kseg.extras.wire.sent_batches import BatchHeader, batches_of
+from kseg.format.record.layout import BATCH_HEADER, LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, V2_MIN_SIZE
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.segment.resync_search import STEP, ScanBudget
 
@@ -34,6 +37,8 @@ _MAY_BEGIN = re.compile(
     rb"\x00(?<!\x00{3}[\x00-\x07]\x00)(?=[\x00-\x7f]\x00[\x00-\x3f].{4}(?:[\x00-\x7f].|\xff\xff))(?<=[\x00-\x10].{3}\x00)",
     re.DOTALL,
 )
+# A batch of version 2 as producers send it, with the base offset 0, and the leader epoch -1 or 0.
+_SENT_BATCH = re.compile(rb"\0{8}(?=.{4}(?:\xff{4}|\0{4})\x02.{4}\0[\0-\x1f]\0.{37})", re.DOTALL)
 _SHUTDOWN_SIZE = 12
 _PRODUCE = 0
 # In version 0, tokens follow it that are not requests (KIP-152).
@@ -72,6 +77,7 @@ class RequestSearch:
 
     def __init__(self, buffer: InputBuffer) -> None:
         self._buffer = buffer
+        self._begin = buffer.position
         self._clients: set[str | None] = set()
         self._budget = ScanBudget()
         # Where the next request begins, if it begins in the frame that was judged last.
@@ -80,6 +86,9 @@ class RequestSearch:
         self._sends_tokens = False
         # Where the last frame ends, if another one follows it.
         self._settled = -1
+        # Up to where batches were looked for, and where the last of them ends by its size.
+        self._batches_seen = 0
+        self._batch_end = 0
         #: How many bytes of the accepted request the next request has, too: one of them lost bytes at its end or beginning.
         self.shared = 0
 
@@ -136,33 +145,49 @@ class RequestSearch:
 
         Without ``stop`` the bytes before it leave the buffer.
         """
-        buffer, around = self._buffer, self._beginning(at - 1)
-        if around and not (around.is_known and around.is_named and around.key == _PRODUCE):
-            around = None  # only the records of Produce requests contain other requests
+        self._batches_seen, self._batch_end = at, 0
+        while (found := self._next_beginning(at, stop)) is not None:
+            self._see_batches(found)
+            if stop is None:
+                self._buffer.skip_to(found)
+            if self._is_intact(found, max(reaching, self._batch_end)):
+                return found
+            at = found + 1
+        return None
+
+    def _next_beginning(self, at: int, stop: int | None) -> int | None:
+        """Return the next position where a request may begin by the bytes of its first fields."""
+        buffer = self._buffer
         while True:
             end = buffer.shift + buffer.end
             last = end if stop is None else min(end, stop + _BEGINNING.size)
             found = _MAY_BEGIN.search(buffer.data, at + SIZE.size - buffer.shift, last - buffer.shift)
             if found:
                 at = found.start() - SIZE.size + buffer.shift
-                if stop is not None and at >= stop:
-                    return None
-                if stop is None:
-                    buffer.skip_to(at)
-                if self._is_intact(at, around, reaching):
-                    return at
-                at += 1
-                continue
+                return at if stop is None or at < stop else None
             if stop is not None:
                 return None
-            at = max(at, end - _BEGINNING.size + 1)
+            at = max(at, end - RECORD_BATCH_OVERHEAD)
+            self._see_batches(at)
             buffer.skip_to(at)
-            buffer.fill(STEP)
+            buffer.fill(RECORD_BATCH_OVERHEAD + STEP)
             if buffer.shift + buffer.end == end:
                 return None
 
-    def _is_intact(self, position: int, around: _Beginning | None, reaching: int) -> bool:
-        """Return whether a request is at that position, and not in a record of the request ``around`` it."""
+    def _see_batches(self, position: int) -> None:
+        """Move ``_batch_end`` to the end of the last batch that begins before that position."""
+        self._count(position, RECORD_BATCH_OVERHEAD)
+        shift = self._buffer.shift
+        for found in _SENT_BATCH.finditer(
+            self._buffer.data, self._batches_seen - shift, position - shift + RECORD_BATCH_OVERHEAD
+        ):
+            header = BatchHeader(*BATCH_HEADER.unpack_from(self._buffer.data, found.start()))
+            if header.record_count == header.last_offset_delta + 1 and header.size >= V2_MIN_SIZE:
+                self._batch_end = max(self._batch_end, shift + found.start() + LOG_OVERHEAD + header.size)
+        self._batches_seen = max(self._batches_seen, position)
+
+    def _is_intact(self, position: int, reaching: int) -> bool:
+        """Return whether a request is at that position that can be decoded, and whose frames reach ``reaching``."""
         beginning = self._beginning(position)
         if beginning is None or not beginning.is_known or not (beginning.is_named or beginning.client == ""):
             return False
@@ -177,17 +202,15 @@ class RequestSearch:
             message = self._read(position, beginning.size)
             self._budget.spend(message.read_to)
             if message.body is not None and (beginning.is_named or self._has_valid_batches(position, message)):
-                follows = self._follows(end)
-                if follows and (not message.fault or beginning.client):
-                    return True
-                own = around is not None and beginning.client in {around.client, *self._clients}
-                if not message.fault and (around is None or own or end > reaching > 0):
-                    return True
+                return not message.fault or (bool(beginning.client) and self._follows(end) != _NOTHING)
         return False
 
     def _reaches(self, end: int, reaching: int) -> bool:
-        """Return whether requests that follow one another from ``end`` reach that position."""
+        """Return whether requests that follow one another from ``end`` reach that position or the end of the file."""
         while end < reaching:
+            left = self._count(end, _BEGINNING.size)
+            if left < _BEGINNING.size:
+                return left <= 0 or self._is_torn_beginning(end, left)
             beginning = self._beginning(end)
             if beginning is None or not (beginning.is_known and beginning.is_named):
                 return False
@@ -239,7 +262,7 @@ class RequestSearch:
             return True
         if beginning is not None and (beginning.is_known or beginning.is_named):
             return follows == _LIKELY and beginning.is_named
-        return follows == _LIKELY and self._count(end, 1) <= 0
+        return follows == _LIKELY and began in (self._begin, self._settled) and self._count(end, 1) <= 0
 
     def _beginning(self, position: int) -> _Beginning | None:
         """Return the first fields of a request that may begin at that position."""
