@@ -7,7 +7,7 @@ base offset, the length of a batch looks like a Produce request of version 0. So
 - A frame or the end of the file follows. Of a frame that lost bytes, the size leads into the next frame.
 - The client id is text, or that of an earlier request. An empty one of a Produce request of version 0 says nothing.
 
-- A request in a value of a record is inside a batch. One after a batch that lost bytes leads to the end of the batch or further.
+- A request in a record is inside a batch. One after a batch that lost bytes leads to the end of the batch or further.
 
 A frame that lost bytes takes the first bytes of the next one in their place. So the search begins in the frame, and finds
 requests that reach over its end.
