@@ -6,7 +6,7 @@ import enum
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from kseg.findings import RULES, Finding, Severity
+from kseg.findings import RULES, STARTS, Finding, Severity
 
 
 class Consequence(enum.IntEnum):
@@ -69,7 +69,7 @@ def consequence_of(finding: Finding, severity: Severity) -> Consequence:
     """Return the consequence of a finding that a policy gave this severity."""
     if severity < Severity.WARNING:
         return Consequence.INFORMATION
-    if finding.rule in _STARTS and _STARTS[finding.rule](finding):
+    if finding.facts.get(STARTS) or (finding.rule in _STARTS and _STARTS[finding.rule](finding)):
         return Consequence.NEEDS_ATTENTION
     return _BY_RULE.get(RULES[finding.rule].name, Consequence.NEEDS_ATTENTION)
 

@@ -72,6 +72,8 @@ Report = Callable[[Finding], object]
 
 #: The rule of bytes that could not be read. The rows that are missing then are not damaged.
 READ_ERROR = "read-error"
+#: The fact of a finding with which a broker starts, although other findings of its rule stop it.
+STARTS = "starts"
 
 
 def fail_on_read_error(path: str) -> Report:

@@ -28,6 +28,7 @@ from kseg.format.segment.framed_files import FRAMINGS
 from kseg.format.segment.records_chunk import Header, Record
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.sidefiles.registry import find_files, recognise
+from kseg.format.storage.log_dir_places import without_unused
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.segment_files import SegmentFile, check_exists, is_folder
 from kseg.format.storage.source import STDIN, open_source
@@ -226,7 +227,7 @@ def scan(
     check_name("view", view, view_table.VIEWS)
     check_name("isolation", isolation, ISOLATIONS)
     first, end = offset_range(offsets)
-    paths = tuple(paths_of(path))
+    paths = tuple(without_unused(paths_of(path)))
     decoding = decode_settings(schemas, key_as, value_as)
     decoder = None
     if decoding is not None:  # raises UsageError for names and sources that are wrong

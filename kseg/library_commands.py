@@ -28,6 +28,7 @@ from kseg.format.record.layout import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITT
 from kseg.format.segment.records_chunk import Record
 from kseg.format.segment.row_filter import HasHeader, KeyIsOneOf, RecordCondition, RowFilter
 from kseg.format.sidefiles.transaction_states import TransactionLogs
+from kseg.format.storage.log_dir_places import without_unused
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.replica_folders import is_log_dir, partition_replicas, replicas_of_one
 from kseg.format.storage.segment_files import SegmentFile, check_exists, find_segments, once_each
@@ -288,4 +289,4 @@ def _files(path: Path | Sequence[Path]) -> list[SegmentFile]:
     for one in paths_of(path):
         if one != STDIN:  # it can be read only once
             check_exists(one)
-    return once_each(file for one in paths_of(path) for file in find_segments(one))
+    return once_each(file for one in without_unused(paths_of(path)) for file in find_segments(one))

@@ -96,6 +96,10 @@ _SNAPSHOT = (
     "Deletes the file, and rebuilds the state from an older snapshot and the log after it, or from the whole log."
 )
 _OFFLINE = "Takes the log directory offline, and stops if no other log directory is left."
+_OF_CHECKPOINTS = (
+    f"{_OFFLINE} If a number cannot be read: does not start (leader-epoch-checkpoint), serves few or no partitions "
+    "(replication-offset-checkpoint), ends the log cleaner (cleaner-offset-checkpoint), or takes the file for empty."
+)
 _REBUILT = "Only recovery after an unclean shutdown rebuilds it, for segments after the recovery point."
 
 # What to do: kseg.remedies has the actions on files.
@@ -278,7 +282,7 @@ _TABLE = (
          *do.DELETED_SNAPSHOT),
     Rule("K509", "snapshot-crc", _E, "CRC mismatch: stored {stored:#010x}, computed {computed:#010x}", _SNAPSHOT,
          *do.DELETED_SNAPSHOT),
-    Rule("K510", "checkpoint-malformed", _E, "{line:excerpt}: {why}", _OFFLINE,
+    Rule("K510", "checkpoint-malformed", _E, "{line:excerpt}: {why}", _OF_CHECKPOINTS,
          do.CHECKPOINT, (), do.MALFORMED_CHECKPOINT),
     Rule("K511", "checkpoint-count", _E, "the second line announces {count:entry}, found {found:,}", _OFFLINE,
          do.CHECKPOINT, (), do.CHECKPOINT_COUNT),
@@ -286,7 +290,8 @@ _TABLE = (
          "epoch {epoch} from offset {start_offset} after epoch {previous} from offset {previous_start}: both must increase",
          "Ignores the earlier entries that conflict: followers can truncate too far.", *do.EPOCHS),
     Rule("K513", "metadata-malformed", _E, "{why}",
-         "Does not start. An unreadable .kafka_cleanshutdown still counts as a clean shutdown.",
+         "Does not start, or takes the log directory offline. An unreadable .kafka_cleanshutdown still counts as a clean "
+         "shutdown, and the names in partition.metadata are not read.",
          do.METADATA, (), do.METADATA_FILES),
     Rule("K514", "kraft-snapshot-incomplete", _E, "{why}",
          "Fails to load a snapshot without header. Does not notice a missing footer: the metadata after the cut is lost.",

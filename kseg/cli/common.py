@@ -22,6 +22,7 @@ from kseg.format.internal_topics import decode
 from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment import several_processes
 from kseg.format.storage.file_access import Progress
+from kseg.format.storage.log_dir_places import without_unused
 from kseg.format.storage.naming import ID, has_manifests, is_url, tiered_view
 from kseg.format.storage.process_pool import map_ordered, process_pool, progress_to
 from kseg.format.storage.source import STDIN
@@ -177,6 +178,11 @@ def once(context: click.Context, parameter: click.Parameter, given: tuple[str, .
     return given
 
 
+def of_logs(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """The callback of paths with segments: a log directory without a partition is no mistake if others are given."""
+    return tuple(without_unused(once(context, parameter, given)))
+
+
 def or_current_folder(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     """The callback of paths that can be left out."""
     if not given and not context.resilient_parsing:
@@ -185,6 +191,7 @@ def or_current_folder(context: click.Context, parameter: click.Parameter, given:
 
 
 PATHS = click.Argument(["paths"], metavar="PATH...", nargs=-1, required=True, callback=once, type=InputPath())
+LOG_PATHS = click.Argument(["paths"], metavar="PATH...", nargs=-1, required=True, callback=of_logs, type=InputPath())
 
 
 def cores() -> int:

@@ -105,6 +105,7 @@ class DumpOptions(SparkOptions, RecordOptions):
 @command(
     DumpOptions,
     results=DUMP,
+    arguments=(common.LOG_PATHS,),
     examples=(
         "kseg dump kafka-logs/orders-0 --deep",
         "kseg dump orders-0/*.log --deep --offsets 100:110 --format jsonl",

@@ -21,6 +21,7 @@ from kseg.commands.grep.partitioners import PartitionChoice, files_of_keys
 from kseg.errors import UsageError
 from kseg.extras.views.grep_request import GrepRequest
 from kseg.format.segment.row_filter import RecordCondition, ValueIsNull
+from kseg.format.storage.log_dir_places import without_unused
 from kseg.format.storage.segment_files import SegmentFile, find_segments, once_each
 from kseg.report import grep_report as report
 from kseg.report import template
@@ -82,7 +83,7 @@ class GrepOptions(RecordOptions):
             raise UsageError(f"expected PATTERN and PATH: `kseg grep failed kafka-logs`{hint}")
         if paths.count("-") > 1:
             raise UsageError("standard input can be read only once: give one -")
-        return paths
+        return tuple(without_unused(paths))
 
     @property
     def query(self) -> GrepQuery:

@@ -59,6 +59,7 @@ class LagOptions(TableOptions):
 @command(
     LagOptions,
     results=LAG,
+    arguments=(common.LOG_PATHS,),
     examples=(
         "kseg lag broker1/logs broker2/logs broker3/logs",
         "kseg lag --history billing --since 6h kafka-logs",

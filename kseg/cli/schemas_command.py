@@ -38,6 +38,7 @@ class SchemasOptions(ReadOptions):
 @command(
     SchemasOptions,
     results=SCHEMAS,
+    arguments=(common.LOG_PATHS,),
     examples=(
         "kseg schemas kafka-logs",
         "kseg schemas --used-by kafka-logs/orders-0 kafka-logs/_schemas-0",

@@ -32,6 +32,7 @@ from kseg.findings import Finding
 from kseg.format.internal_topics.decode import BY_FOLDER
 from kseg.format.record.layout import READ_UNCOMMITTED
 from kseg.format.storage import local_files
+from kseg.format.storage.log_dir_places import without_unused
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.segment_files import SegmentFile, find_segments
 from kseg.format.storage.source import STDIN
@@ -123,7 +124,7 @@ def _statement(asked: SqlOptions) -> tuple[str, list[str]]:
         raise UsageError(f"no PATH: {_USAGE}")
     if not text.strip():
         raise UsageError(f"the statement is empty: {_USAGE}")
-    return text, paths
+    return text, without_unused(paths)
 
 
 def _read(file: str) -> str:

@@ -45,6 +45,7 @@ class StatsOptions(TableOptions):
 @command(
     StatsOptions,
     results=STATS,
+    arguments=(common.LOG_PATHS,),
     examples=(
         "kseg stats kafka-logs",
         "kseg stats --top-keys kafka-logs/orders-0",

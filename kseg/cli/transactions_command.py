@@ -28,6 +28,7 @@ class TransactionsOptions(TableOptions):
 @command(
     TransactionsOptions,
     results=TRANSACTIONS,
+    arguments=(common.LOG_PATHS,),
     examples=(
         "kseg transactions kafka-logs",
         "kseg transactions --state hanging --max-age 3600 kafka-logs/payments-1",

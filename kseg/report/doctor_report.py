@@ -133,6 +133,8 @@ def _start(found: Diagnosis) -> str:
     failing = [harm for harm in found.harms if harm.consequence is Consequence.STOPS_THE_BROKER]
     if failing and (offline := _offline(found, failing)):
         return f"yes, without {', '.join(sorted(offline))}: {failing[0].place} takes it offline"
+    if failing and all(harm.only_unserved for harm in failing):
+        return f"yes, but it serves few or no partitions, because of {failing[0].place}"
     if failing:
         more = f", and {count_of(len(failing) - 1, 'other folder')}" if len(failing) > 1 else ""
         return f"no: {failing[0].place} stops it{more}"

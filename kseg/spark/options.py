@@ -39,6 +39,7 @@ from kseg.format.segment.framed_files import FRAMINGS
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage import file_access, remote_files
 from kseg.format.storage.file_access import parse_rate
+from kseg.format.storage.log_dir_places import without_unused
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.source import STDIN
 from kseg.schema import DECODED, Column
@@ -220,7 +221,7 @@ def _paths(options: Mapping[str, str]) -> list[str]:
             paths = json.loads(options["paths"])
         except ValueError:
             raise UsageError("option paths is reserved for Spark: give paths to load()") from None
-    return [found for path in paths for found in _matches(path)]
+    return without_unused(found for path in paths for found in _matches(path))
 
 
 def _matches(path: str) -> list[str]:

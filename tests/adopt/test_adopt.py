@@ -259,7 +259,7 @@ def test_producer_ids_are_not_given_out_twice(tmp_path: Path, disks: list[Path])
     ("arguments", "message"),
     [
         ((), "give the log directories of all brokers"),
-        (("{disk}",), "its meta.properties names no node: write --node ID="),
+        (("{disk}",), "no broker starts with its meta.properties (it does not exist: the log directory is not"),
         (("--node", "x={disk}"), "expected ID=DIR or ID=DIR,DIR"),
         (("--node", "1={disk},"), "expected ID=DIR or ID=DIR,DIR"),
         (("--node", "1={disk}/nothing"), "No such file or directory"),
@@ -279,6 +279,28 @@ def test_a_wrong_argument_has_one_line(arguments: tuple[str, ...], message: str,
     done = adopt(*(one.format(disk=disks[0]) for one in arguments))
     assert done.exit_code == 2
     assert message in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("node.id=-1", "node.id is -1"),
+        ("directory.id=xyz", 'directory.id is "xyz"'),
+        ("directory.id=AAAAAAAAAAAAAAAAAAAAAQ", "is reserved"),
+        ("version=7", "version 7"),
+    ],
+)
+def test_ids_with_which_no_broker_starts_are_not_adopted(
+    line: str, why: str, tmp_path: Path, disks: list[Path]
+) -> None:
+    """The reason names what is wrong; the node of the command line is used instead."""
+    replica(disks[0], "orders-0", 3)
+    (disks[0] / "meta.properties").write_text(f"version=1\nnode.id=1\ncluster.id=x\n{line}\n")
+    done = adopt(str(disks[0]), "-o", tmp_path / "new")
+    assert done.exit_code == 2
+    assert why in (text := " ".join(done.stderr.split()))
+    assert "write --node ID=" in text
+    assert adopt(*nodes(disks[:1]), "-o", tmp_path / "new").exit_code == 0
 
 
 def test_folders_of_log_directories_are_no_topics(tmp_path: Path, disks: list[Path]) -> None:

@@ -22,15 +22,15 @@ from kseg.format.log_loader.loaded_files import (
     RefusedError,
     check_topic_id,
     read_epochs,
-    read_offsets,
     truncation_offset,
 )
 from kseg.format.log_loader.log_dir_start import read_identity
 from kseg.format.log_loader.partition_files import File
 from kseg.format.record.layout import INT32_MAX, INT64_MAX, LOG_APPEND_TIME
 from kseg.format.segment.segment_reader import SegmentReader
-from kseg.format.sidefiles.checkpoints import LeaderEpoch
+from kseg.format.sidefiles.checkpoints import LeaderEpoch, read_checkpoint_offsets
 from kseg.format.sidefiles.producer_snapshot import ProducerState, packed
+from kseg.format.storage.java_text import FileFault, UncheckedFault
 from kseg.format.storage.source import Source
 from tests.support import damage
 from tests.support.cli import PLAIN
@@ -42,10 +42,9 @@ def fate(read: Any, *given: Any) -> Any:
     """Return what a function returns, or how its error ends the broker."""
     try:
         return read(*given)
-    except OfflineError:
-        return "offline"
-    except RefusedError:
-        return "refused"
+    except (OfflineError, RefusedError, FileFault) as error:
+        ends = isinstance(error, UncheckedFault) or type(error) is RefusedError
+        return "refused" if ends else "offline"
     except CorruptRecord:
         return "cut"
 
@@ -73,7 +72,7 @@ def test_a_checkpoint_is_read_as_java_reads_it(text: str, expected: Epochs | str
     if text.count("\n") <= 2:
         return
     lines = "".join(f"t {line}\n" if n > 1 else f"{line}\n" for n, line in enumerate(text.splitlines()))
-    found = fate(read_offsets, lines.encode(), "name")
+    found = fate(read_checkpoint_offsets, lines.encode())
     if not isinstance(expected, str):
         assert [tuple(one) for one in found] == [("t", *one) for one in expected]
 
@@ -90,7 +89,7 @@ TOPIC = "8QbGW0sLQ0qIYyEr2a1fZQ"
         ("", "refused"), ("version: 0", "refused"), ("version: 0\n", "refused"),
         (f"version 0\nb: {TOPIC}", "offline"), (f"version: 0\nb:{TOPIC}", "offline"), ("version: 0\nb: c: d", "offline"),
         (f"version: 0\nb: {TOPIC[1:]}", "refused"), (f"version: 0\nb: {TOPIC}A", "refused"),
-        (f"version: 0\nb: {'A' * 22}", "offline"), (f"version: 0\nb: {'A' * 21}B", None),
+        (f"version: 0\nb: {'A' * 22}", "offline"), (f"version: 0\nb: {'A' * 21}B", "offline"),
     ],
 )  # fmt: skip
 def test_partition_metadata_has_a_version_and_a_topic_id(text: str, expected: str | None) -> None:

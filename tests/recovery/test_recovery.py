@@ -19,10 +19,12 @@ from kseg.format.log_loader.plan import (
     EMPTIED,
     FAILURES,
     FORGET,
+    LEAVE_UNSERVED,
     LOSE_METADATA,
     MARK_DAMAGED_ID,
     MARK_FORGOTTEN,
     MARK_UNPLACED,
+    STOP_CLEANER,
     WITH_ZEROS,
     PartitionPlan,
 )
@@ -116,6 +118,8 @@ def test_every_action_has_a_scene(tmp_path: Path) -> None:
         "delete-folder",
         "pass-over",
         "write-directory-id",
+        LEAVE_UNSERVED,
+        STOP_CLEANER,
         FORGET,
         LOSE_METADATA,
         EMPTIED,
@@ -317,24 +321,41 @@ def test_errors_that_make_a_log_dir_go_offline(what: str, tmp_path: Path) -> Non
 def steps_of(*log_dirs: Path) -> set[tuple[str, str | None]]:
     """Return (action, file) of each step that keeps data from being read or served."""
     found = {(row["action"], row["file"]) for row in rows(*log_dirs) if row["kind"] == "step"}
-    return {step for step in found if step[0] in (*FAILURES, "pass-over", "write-directory-id")}
+    return {step for step in found if step[0] in (*FAILURES, STOP_CLEANER, "pass-over", "write-directory-id")}
 
 
-@pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"])
+#: Checkpoints -> what a broker of Kafka 4.3.0 did after a RuntimeException and after an OutOfMemoryError of their reader.
+AFTER_EXCEPTIONS = {
+    "recovery-point-offset-checkpoint": ("pass-over", "refuse"),
+    "log-start-offset-checkpoint": ("pass-over", "refuse"),
+    "replication-offset-checkpoint": (LEAVE_UNSERVED, LEAVE_UNSERVED),
+    "cleaner-offset-checkpoint": (STOP_CLEANER, STOP_CLEANER),
+}
+
+
+@pytest.mark.parametrize("name", AFTER_EXCEPTIONS)
 @pytest.mark.parametrize(
-    ("text", "action"),
+    ("text", "exception"),
     [
-        ("0\n1\norders 0 x\n", "pass-over"),
-        ("0\n-1\n", "pass-over"),
-        ("0\nx\n", "offline"),
-        ("0\n9\norders 0 0\n", "offline"),
+        ("0\n1\norders 0 x\n", 0),
+        ("0\n-1\n", 0),
+        (f"0\n{2**31 - 1}\n", 1),
+        ("0\nx\n", None),
+        ("0\n9\norders 0 0\n", None),
     ],
 )
-def test_the_kind_of_checkpoint_error_decides(name: str, text: str, action: str, tmp_path: Path) -> None:
-    """A NumberFormatException counts as an empty checkpoint, an IOException makes the log dir go offline."""
+def test_the_kind_of_checkpoint_error_decides(name: str, text: str, exception: int | None, tmp_path: Path) -> None:
+    """recovery, doctor and validate say the same of each exception; an IOException makes the log dir go offline."""
     log_dir = make_log_dir(tmp_path, clean=True)
     (log_dir / name).write_text(text)
+    action = "offline" if exception is None else AFTER_EXCEPTIONS[name][exception]
     assert steps_of(log_dir) == {(action, name)}
+    doctor = map(json.loads, invoke("doctor", "--format", "jsonl", log_dir).stdout.splitlines())
+    answers = {row["subject"]: row["text"] for row in doctor if row["kind"] == "answer"}
+    assert answers["start"].startswith(
+        "yes, but" if action == LEAVE_UNSERVED else "no: " if action in FAILURES else "yes, w"
+    )
+    assert ("stops the broker" in answers["damage"]) == (action in FAILURES)
 
 
 @pytest.mark.parametrize(

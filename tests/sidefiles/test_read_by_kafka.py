@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kseg.findings import STARTS, Finding
+from kseg.format.sidefiles.checkpoints import HARMLESS, read_checkpoint_offsets, read_leader_epochs
+from kseg.format.sidefiles.metadata_files import MetaProperties, read_partition_metadata, walk_meta_properties
 from kseg.format.sidefiles.registry import recognise
+from kseg.format.storage.java_text import FileFault, MemoryFault, UncheckedFault
+from kseg.format.storage.naming import partition_of
 from tests.support import damage
-from tests.support.side_files import REAL, SMALL, walked
+from tests.support.fuzzing import cases
+from tests.support.side_files import REAL, SMALL, source_of, walked
 
 pytestmark = pytest.mark.kafka
 
@@ -47,7 +54,8 @@ def kafkas(paths: list[Path], folder: Path) -> dict[Path, dict[str, Any]]:
     listed = folder / "list"
     listed.write_text("".join(f"{path}\n" for path in paths), encoding="utf-8")
     program = Path(__file__).parents[2] / "tools" / "lab" / "SideOracle.java"
-    listed_rows = map(json.loads, run_java(VERSION, str(program), [str(listed)]).splitlines())
+    # Not splitlines: the texts of exceptions have other ends of lines.
+    listed_rows = map(json.loads, run_java(VERSION, str(program), [str(listed)]).rstrip("\n").split("\n"))
     return {Path(row["file"]): row for row in listed_rows}
 
 
@@ -100,3 +108,131 @@ def _stricter(path: Path, rules: list[str]) -> bool:
     lenient = kind_of(path) in ("partition_metadata", "clean_shutdown")
     nameless = kind_of(path) == "meta_properties" and b"broker.id" not in path.read_bytes()
     return (lenient or nameless) and rules == ["metadata-malformed"]
+
+
+def read_meta_properties(data: bytes) -> list[MetaProperties]:
+    """Return the content as the class that reads it does. Raises FileFault."""
+    found: list[Finding] = []
+    read = [entry for _, entry in walk_meta_properties(source_of(data), found.append, needs_node=False)]
+    if found:
+        raise FileFault(found[0].facts["why"])
+    return read
+
+
+#: Files of text, and their readers.
+TEXTS: dict[str, tuple[bytes, Callable[[bytes], list[Any]]]] = {
+    "leader-epoch-checkpoint": (b"0\n3\n0 0\n2 5\n7 11\n", read_leader_epochs),
+    "log-start-offset-checkpoint": (b"0\n2\nfoo 0 0\nb-ar 12 345\n", read_checkpoint_offsets),
+    "partition.metadata": (
+        b"version: 0\ntopic_id: 3Mb7AcgvRwuQFwjHVl29Yw\n",
+        lambda data: [read_partition_metadata(data)],
+    ),
+    "meta.properties": (
+        b"#\n#Mon\ncluster.id=c-\\u0041\ndirectory.id=Up7dRVa3RcWUBhDTcCAgRw\nnode.id=1\nversion=1\n",
+        read_meta_properties,
+    ),
+}
+#: Bytes at which the rules of Java and Python for white space, ends of lines, digits and escapes differ.
+PIECES = (
+    b" ", b"\n", b"\r", b"\t", b"\0", b"\x0b", b"\x0c", b"\x1c", b"\x1f", b"\x85", b"\xa0", b"-", b"+", b"0", b"1", b"9",
+    b".", b":", b"=", b"_", b"#", b"!", b"\\", b"\\u0031", b"\\u12", b"\\\n ", b"\\\\", b"\xc2\xa0", b"\xc2\x85",
+    b"\xe2\x80\xa8", "\u0663".encode(), "\uff15".encode(), "\U0001d7d9".encode(), b"\xef\xbb\xbf", b"\xff", b"-1", b"-0",
+    b"99999999999", b"2147483647",
+)  # fmt: skip
+
+
+def edited(rng: random.Random, data: bytes) -> bytes:
+    """Return the text after one to three random edits."""
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        at = rng.randrange(len(data) + 1)
+        lines = data.split(b"\n")
+        end = min(len(data), at + rng.randrange(1, 6))
+        data = rng.choice((
+            data[:at] + rng.choice(PIECES) + data[at:],
+            data[:at] + rng.choice(PIECES) + data[end:],
+            data[:at] + data[end:],
+            data[:at],
+            data.replace(b"\n", rng.choice((b"\r", b"\r\n", b"\n\n", b" \n"))),
+            b"\n".join(rng.sample(lines, len(lines))),
+            b"\n".join([*lines, rng.choice(lines)]),
+        ))  # fmt: skip
+    return data
+
+
+def outcome(path: Path, row: dict[str, Any]) -> tuple[Any, Any]:
+    """Return what kseg and Kafka read of a file: the entries, or the kind of the exception."""
+    try:
+        read: Any = {tuple(one) for one in TEXTS[path.name][1](path.read_bytes())}
+    except FileFault as fault:
+        read = (
+            "memory" if isinstance(fault, MemoryFault) else "unchecked" if isinstance(fault, UncheckedFault) else "io"
+        )
+    kafkas = row["kind"] if "error" in row else {tuple(one) for one in row["entries"]}
+    # All exceptions of these files have one effect. What is too much memory depends on the JVM.
+    if isinstance(read, str) and (path.name == "meta.properties" or kafkas == "memory"):
+        read = kafkas if isinstance(kafkas, str) else read
+    # A later line of a partition replaces an earlier one.
+    if path.name == "log-start-offset-checkpoint" and isinstance(read, set):
+        read = {(*place, offset) for *place, offset in read} if isinstance(kafkas, str) else read
+    return read, kafkas
+
+
+def _is_stricter(path: Path, finding: Finding, entries: set[tuple[Any, ...]]) -> bool:
+    """Return whether kseg is right to report something in a file that Kafka's reader accepts: no broker wrote it."""
+    if path.name == "meta.properties":
+        return all(node is None or node < 0 for _, _, node, _ in entries)
+    return finding.rule in HARMLESS or STARTS in finding.facts or finding.facts.get("why") == "a number is below 0"
+
+
+def test_edited_texts_are_read_and_refused_alike(tmp_path: Path) -> None:
+    """Lines, numbers, fields and escapes are Java's, and validate finds what Kafka's reader throws at."""
+    rng, paths = random.Random(7), list[Path]()
+    for name, (data, _) in TEXTS.items():
+        paths += copied(tmp_path / name, name, [edited(rng, data) for _ in range(cases(400))])
+    unlike = []
+    for path, row in kafkas(paths, tmp_path).items():
+        ours, theirs = outcome(path, row)
+        _, found = walked(path, path.read_bytes())
+        if ours != theirs or not (found if "error" in row else all(_is_stricter(path, one, theirs) for one in found)):
+            unlike.append((path.name, path.read_bytes(), found, ours, row))
+    assert unlike == []
+
+
+NAMES = ("orders-5", "a-b-3", f"x-1.{'0f' * 16}-delete", f"a.b-0.{'0f' * 16}-future", "x-7.abc-stray")
+#: Parts of names at which the patterns of Kafka and simpler ones differ.
+PARTS = (
+    "-",
+    "+",
+    ".",
+    " ",
+    "\u00a0",
+    "0",
+    "5",
+    "99999999999",
+    "2147483647",
+    "-delete",
+    "-stray",
+    "x",
+    "\u0663",
+    "\t",
+    "é",
+)
+
+
+def test_names_of_folders_are_parsed_alike(tmp_path: Path) -> None:
+    """A broker stops at a folder whose name it cannot parse, so recovery must know exactly which these are."""
+    rng, names = random.Random(7), set[str]()
+    for _ in range(cases(400)):
+        name = rng.choice(NAMES)
+        for _ in range(rng.choice((1, 1, 2))):
+            at = rng.randrange(len(name) + 1)
+            end = min(len(name), at + rng.choice((0, 0, 1, 2)))
+            name = name[:at] + rng.choice(PARTS) + name[end:]
+        names.add(name)
+    names |= {*NAMES, "x-+5", "x-1. -delete", "a b-1.abc-stray"}
+    unlike = {}
+    for path, row in kafkas([tmp_path / name for name in sorted(names)], tmp_path).items():
+        found = partition_of(path.name)
+        if (None if found is None else [[*found[:2]]]) != row.get("entries"):
+            unlike[path.name] = (found, row)
+    assert unlike == {}

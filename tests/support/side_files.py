@@ -27,5 +27,9 @@ def walked(path: Path | str, data: bytes) -> tuple[list[tuple[int, Any]], list[F
     known = recognise(str(path))
     assert known
     found: list[Finding] = []
-    source = Source(str(path), io.BytesIO(data), len(data))
-    return list(known.side.walk(source, known.base_offset, found.append)), found
+    return list(known.side.walk(source_of(data, str(path)), known.base_offset, found.append)), found
+
+
+def source_of(data: bytes, name: str = "f") -> Source:
+    """Return a source of these bytes."""
+    return Source(name, io.BytesIO(data), len(data))

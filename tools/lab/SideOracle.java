@@ -13,6 +13,7 @@ import java.util.OptionalInt;
 import java.util.OptionalLong;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.errors.KafkaStorageException;
 import org.apache.kafka.metadata.properties.MetaProperties;
 import org.apache.kafka.metadata.properties.PropertiesUtils;
 import org.apache.kafka.raft.ElectionState;
@@ -26,10 +27,12 @@ import org.apache.kafka.storage.internals.log.EpochEntry;
 import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
 import org.apache.kafka.storage.internals.log.ProducerStateEntry;
 import org.apache.kafka.storage.internals.log.ProducerStateManager;
+import org.apache.kafka.storage.internals.log.UnifiedLog;
 
 /**
  * Prints what Kafka's own readers say of files beside the log, as JSON Lines: "file", and "entries" (values in the order
- * of kseg's columns, as far as the reader tells them) or the "error" that it throws. LIST is a file with a path a line.
+ * of kseg's columns, as far as the reader tells them) or the "error" that it throws, with its "kind": io, unchecked or
+ * memory. A path of another name is a folder: its entry is its partition. LIST is a file with a path a line.
  * Needs the jars of Kafka 4.3: java -cp 'libs/*' SideOracle.java LIST
  */
 public class SideOracle {
@@ -41,8 +44,10 @@ public class SideOracle {
                 ObjectNode row = JSON.createObjectNode().put("file", path);
                 try {
                     row.set("entries", read(new File(path)));
-                } catch (Exception error) {
+                } catch (Throwable error) {
+                    boolean limited = error instanceof IOException || error instanceof KafkaStorageException;
                     row.put("error", error.toString());
+                    row.put("kind", error instanceof OutOfMemoryError ? "memory" : limited ? "io" : "unchecked");
                 }
                 out.println(JSON.writeValueAsString(row));
             }
@@ -75,6 +80,9 @@ public class SideOracle {
         } else if (name.equals(".kafka_cleanshutdown")) {
             OptionalLong epoch = new CleanShutdownFileHandler(file.getParent()).read();
             entries.addArray().add(epoch.isPresent() ? (Long) epoch.getAsLong() : null);
+        } else if (!name.endsWith(".snapshot")) {
+            TopicPartition found = UnifiedLog.parseTopicPartitionName(file);
+            entries.addArray().add(found.topic()).add(found.partition());
         } else {
             for (ProducerStateEntry entry : ProducerStateManager.readSnapshot(file)) {
                 OptionalLong first = entry.currentTxnFirstOffset();

@@ -28,6 +28,7 @@ from kseg.format.sidefiles.side_file_reading import entries_of
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
     CLUSTER_METADATA,
+    META_PROPERTIES,
     Partition,
     is_in_use,
     is_log,
@@ -184,10 +185,10 @@ def disks_of(paths: Iterable[str], nodes: Mapping[str, int]) -> list[Disk]:
         _check_is_log_dir(path)
         if is_in_use(path):
             raise UsageError(f"{path}: a broker runs on it: stop it first, a copy of a moving log has no one state")
-        identity = _identity(path)
+        identity, why = _identity(path)
         node = nodes.get(path, identity.node_id if identity else None)
         if node is None:
-            raise UsageError(f"{path}: its meta.properties names no node: write --node ID={path}")
+            raise UsageError(f"{path}: no broker starts with its {META_PROPERTIES} ({why}): write --node ID={path}")
         known = identity.directory_id if identity else None
         disks.append(Disk(node, path, known or random_id()))
     _check_different(disks)
@@ -200,16 +201,17 @@ def _check_is_log_dir(path: str) -> None:
     if not os.path.isdir(path):
         raise UsageError(f"{path}: expected the folder of a log directory")
     parent = os.path.dirname(os.path.abspath(path))
-    if any(map(is_log, local_files.names_in(path))) or (_identity(path) is None and _identity(parent)):
+    if any(map(is_log, local_files.names_in(path))) or (_identity(path)[0] is None and _identity(parent)[0]):
         raise UsageError(f"{path} is a folder of a log directory: give that one, {os.path.dirname(path) or parent}")
     check_single_log_dir(path)
 
 
-def _identity(path: str) -> MetaProperties | None:
+def _identity(path: str) -> tuple[MetaProperties | None, str]:
+    """Return the ids of a log directory; or None, and why a broker cannot use them."""
     try:
-        return read_identity(path)
-    except RefusedError:
-        return None
+        return read_identity(path), ""
+    except RefusedError as error:
+        return None, error.why
 
 
 def _check_different(disks: Sequence[Disk]) -> None:

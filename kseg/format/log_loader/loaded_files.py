@@ -1,26 +1,24 @@
 """The small files that a broker reads while it loads a partition, and the faults in them that end or limit it.
 
-Some faults end the process, others take only the log dir offline. Sources: ``CheckpointFile``,
-``LeaderEpochCheckpointFile``, ``OffsetCheckpointFile``, ``PartitionMetadataReadBuffer`` and ``Uuid.fromString`` of Kafka
-4.3. A malformed number of a checkpoint is a NumberFormatException, a wrong count an IOException. Only the IOException is
-limited to the log dir. The leader epochs are a model of ``LeaderEpochFileCache``.
+Some faults end the process, others take only the log dir offline. A malformed number of a checkpoint is a
+NumberFormatException, a wrong count an IOException. Only the IOException is limited to the log dir. The leader epochs are
+a model of ``LeaderEpochFileCache`` of Kafka 4.3.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from kseg.errors import NotASegmentError
 from kseg.findings import Finding
-from kseg.format.record.layout import INT32_MAX, INT64_MAX
 from kseg.format.segment.segment_reader import SegmentReader
-from kseg.format.sidefiles.checkpoints import CheckpointOffset, LeaderEpoch
+from kseg.format.sidefiles.checkpoints import LeaderEpoch, read_leader_epochs
+from kseg.format.sidefiles.metadata_files import read_partition_metadata
+from kseg.format.storage.java_text import FileFault, UncheckedFault
 from kseg.format.storage.naming import LEADER_EPOCHS, PARTITION_METADATA, snapshot_id
 from kseg.format.storage.source import open_source
-from kseg.text import count_of, excerpt
 
 
 class RefusedError(Exception):
@@ -36,108 +34,26 @@ class OfflineError(RefusedError):
     """A fault that takes the log dir offline. Without another log dir the broker ends."""
 
 
-#: The largest text that is read; the checkpoint of a log dir with 200,000 partitions has 10 MB.
-MAX_TEXT = 64 << 20
-#: A list of more entries needs more memory than Kafka's start script gives the JVM.
-_MAX_COUNT = 200_000_000
-_NUMBER = re.compile(r"[+-]?[0-9]+")
-# Java's "\\s+" knows no other white space.
-_SPACES = re.compile(r"[ \t\n\x0b\f\r]+")
-_LINE_END = re.compile(r"\r\n|\r|\n")
-
-_Entry = TypeVar("_Entry")
-
-
 def read_epochs(data: bytes) -> list[LeaderEpoch]:
     """Return the entries of a ``leader-epoch-checkpoint``. Raises OfflineError, RefusedError."""
-
-    def entry(fields: list[str]) -> LeaderEpoch:
-        return LeaderEpoch(_parsed(fields[0], INT32_MAX, LEADER_EPOCHS), _parsed(fields[1], INT64_MAX, LEADER_EPOCHS))
-
-    return list(_entries(data, LEADER_EPOCHS, 2, entry))
-
-
-def read_offsets(data: bytes, name: str) -> list[CheckpointOffset]:
-    """Return the entries of one of a log dir's checkpoints. Raises OfflineError, RefusedError."""
-
-    def entry(fields: list[str]) -> CheckpointOffset:
-        partition, offset = _parsed(fields[1], INT32_MAX, name), _parsed(fields[2], INT64_MAX, name)
-        return CheckpointOffset(fields[0], partition, offset)
-
-    return list(_entries(data, name, 3, entry))
-
-
-def text_lines(data: bytes, name: str) -> list[str]:
-    """Return the lines of a small file of UTF-8 text. Raises OfflineError."""
-    if len(data) > MAX_TEXT:
-        raise OfflineError(f"the file has more than {MAX_TEXT:,} bytes", name)
-    try:
-        lines = _LINE_END.split(data.decode())
-    except UnicodeDecodeError as error:
-        raise OfflineError(f"the file is not UTF-8 at byte {error.start}", name) from error
-    return lines if lines[-1] else lines[:-1]
-
-
-def split(pattern: re.Pattern[str], line: str) -> list[str]:
-    """Split like Java's ``Pattern.split``: empty fields at the end are left out."""
-    fields = pattern.split(line)
-    while len(fields) > 1 and not fields[-1]:
-        fields.pop()
-    return fields
-
-
-def number(text: str, largest: int) -> int | None:
-    """Parse like ``Integer.parseInt`` or ``Long.parseLong``; None if these throw."""
-    value = int(text) if len(text) < 1000 and _NUMBER.fullmatch(text) else None
-    return value if value is not None and -largest - 1 <= value <= largest else None
-
-
-def _entries(data: bytes, name: str, size: int, entry: Callable[[list[str]], _Entry]) -> Iterator[_Entry]:
-    lines = text_lines(data, name)
-    if not lines:
-        return
-    if number(lines[0], INT32_MAX) != 0:
-        raise OfflineError(f"expected version 0, found {excerpt(lines[0])}", name)
-    if len(lines) == 1:
-        return
-    count = number(lines[1], INT32_MAX)
-    if count is None:
-        raise OfflineError(f"expected a count, found {excerpt(lines[1])}", name)
-    if not 0 <= count <= _MAX_COUNT:
-        raise RefusedError(f"expected a count, found {count}", name)
-    for line in lines[2:]:
-        fields = split(_SPACES, line)
-        if len(fields) != size:
-            raise OfflineError(f"the line {excerpt(line)} has {count_of(len(fields), 'field')}, expected {size}", name)
-        yield entry(fields)
-    if len(lines) - 2 != count:
-        raise OfflineError(f"expected {count} entries, found {len(lines) - 2}", name)
-
-
-def _parsed(text: str, largest: int, name: str) -> int:
-    value = number(text, largest)
-    if value is None:
-        raise RefusedError(f"{excerpt(text)} is not a number that fits", name)
-    return value
-
-
-_SEPARATOR = re.compile(r":[ \t\n\x0b\f\r]+")
-_METADATA_NUMBER = re.compile(r"[+-]?[0-9]{1,10}")
-_UUID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
-_ZERO = "A" * 22
+    with _faults_of(LEADER_EPOCHS):
+        return read_leader_epochs(data)
 
 
 def check_topic_id(data: bytes) -> None:
     """Raise OfflineError or RefusedError unless a broker can read a topic id from the file."""
-    lines = text_lines(data, PARTITION_METADATA)
-    version = _value(lines, 0)
-    if not _METADATA_NUMBER.fullmatch(version) or not 0 <= int(version) <= INT32_MAX:
-        raise OfflineError(f"its version is {excerpt(version)}", PARTITION_METADATA)
-    topic_id = _value(lines, 1)
-    if not _UUID.fullmatch(topic_id):
-        raise RefusedError(f"its topic id is {excerpt(topic_id)}", PARTITION_METADATA)
-    if topic_id.startswith(_ZERO):
-        raise OfflineError("its topic id is zero", PARTITION_METADATA)
+    with _faults_of(PARTITION_METADATA):
+        read_partition_metadata(data)
+
+
+@contextmanager
+def _faults_of(name: str) -> Iterator[None]:
+    try:
+        yield
+    except UncheckedFault as fault:
+        raise RefusedError(str(fault), name) from fault
+    except FileFault as fault:
+        raise OfflineError(str(fault), name) from fault
 
 
 def check_kraft_snapshot(folder: str, snapshots: Iterable[str], log_start: int) -> None:
@@ -160,16 +76,6 @@ def check_kraft_snapshot(folder: str, snapshots: Iterable[str], log_start: int) 
     if not batches or any(finding.rule != "truncated-tail" for finding in found):
         why = found[0].message if found else "no batch is in it"
         raise RefusedError(f"the snapshot of the metadata is damaged: {why}", newest)
-
-
-def _value(lines: list[str], number: int) -> str:
-    """Return the part of a line after its colon."""
-    if number >= len(lines):
-        raise RefusedError(f"expected 2 lines, found {len(lines)}", PARTITION_METADATA)
-    fields = split(_SEPARATOR, lines[number])
-    if len(fields) != 2:
-        raise OfflineError(f"the line {excerpt(lines[number])} is not a name and a value", PARTITION_METADATA)
-    return fields[1]
 
 
 class LeaderEpochCache:

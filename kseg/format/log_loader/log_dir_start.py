@@ -21,16 +21,25 @@ from kseg.errors import KsegError
 from kseg.format.internal_topics.cluster_image import ClusterImage
 from kseg.format.internal_topics.effective_state import state_files
 from kseg.format.internal_topics.metadata_replay import Replayed, replayed
-from kseg.format.log_loader.loaded_files import MAX_TEXT, OfflineError, RefusedError, read_offsets
+from kseg.format.log_loader.loaded_files import OfflineError, RefusedError
 from kseg.format.log_loader.log_segment import INDEX_BYTES
 from kseg.format.log_loader.partition_files import File
-from kseg.format.log_loader.plan import MARK_DAMAGED_ID, MARK_FORGOTTEN, MARK_UNPLACED, Step, Stray
+from kseg.format.log_loader.plan import (
+    LEAVE_UNSERVED,
+    MARK_DAMAGED_ID,
+    MARK_FORGOTTEN,
+    MARK_UNPLACED,
+    STOP_CLEANER,
+    Step,
+    Stray,
+)
 from kseg.format.log_loader.recovery_plan import BrokerStart
-from kseg.format.sidefiles.checkpoints import CheckpointOffset
+from kseg.format.sidefiles.checkpoints import MAX_TEXT, CheckpointOffset, read_checkpoint_offsets
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
 from kseg.format.sidefiles.metadata_files import MetaProperties, topic_id_of, walk_meta_properties
 from kseg.format.sidefiles.side_file_reading import entries_of
 from kseg.format.storage import local_files
+from kseg.format.storage.java_text import FileFault, MemoryFault, UncheckedFault
 from kseg.format.storage.local_files import skip_special
 from kseg.format.storage.naming import (
     CLEAN_SHUTDOWN,
@@ -71,6 +80,8 @@ def read_identity(log_dir: str) -> MetaProperties:
     for field in ("node_id", "cluster_id"):
         if getattr(found, field) is None:
             raise RefusedError(f"{_SHOWN[field]} is missing", META_PROPERTIES)
+    if found.node_id is not None and found.node_id < 0:
+        raise RefusedError(f"{_SHOWN['node_id']} is {found.node_id}: no broker has it", META_PROPERTIES)
     return found
 
 
@@ -199,9 +210,24 @@ def _read_offsets(log_dir: str, name: str, steps: list[Step]) -> list[Checkpoint
     if not local_files.exists(path) or not skip_special(log_dir, [name]):
         return []
     try:
-        return read_offsets(File.at(path).read(0, MAX_TEXT + 1), name)
-    except OfflineError as error:
-        steps.append(Step("offline", name, f"{error.why}; until then the broker treats it as empty"))
-    except RefusedError as error:
-        steps.append(Step("pass-over", name, f"{error.why}; the broker treats it as empty"))
+        return read_checkpoint_offsets(File.at(path).read(0, MAX_TEXT + 1))
+    except FileFault as fault:
+        steps.append(_fault_step(name, fault))
     return []
+
+
+def _fault_step(name: str, fault: FileFault) -> Step:
+    """Return what follows from the exception of a checkpoint's reader.
+
+    An IOException takes the log directory offline. ``LogManager`` catches others for the two files that it reads, if they
+    are not Errors. The first partition needs the high watermarks while the broker applies its metadata (``ReplicaManager``).
+    """
+    if not isinstance(fault, UncheckedFault):
+        return Step("offline", name, f"{fault}; until then the broker treats it as empty")
+    if name == HIGH_WATERMARKS:
+        return Step(LEAVE_UNSERVED, name, str(fault))
+    if name == CLEANER_OFFSETS:
+        return Step(STOP_CLEANER, name, str(fault))
+    if isinstance(fault, MemoryFault):
+        return Step("refuse", name, str(fault))
+    return Step("pass-over", name, f"{fault}; the broker treats it as empty")

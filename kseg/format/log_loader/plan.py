@@ -32,6 +32,10 @@ STRAYS = frozenset({MARK_STRAY, MARK_DAMAGED_ID, MARK_UNPLACED, MARK_FORGOTTEN})
 LOSE_METADATA = "lose-metadata"
 #: The states of a log without a batch, which a broker does not see: it had records, or nothing shows whether it had.
 EMPTIED, WITH_ZEROS = "start-emptied", "start-with-zeros"
+#: The action of a broker that cannot apply its metadata: it runs, and leaves partitions without a leader.
+LEAVE_UNSERVED = "leave-unserved"
+#: The action of a broker whose log cleaner ends.
+STOP_CLEANER = "stop-cleaner"
 #: The reason of a step for a folder that a broker rejects in a log directory.
 NOT_A_PARTITION = "it is not a partition folder"
 #: Every action of a step, with its meaning.
@@ -46,7 +50,7 @@ ACTIONS: Mapping[str, str] = {
     "create-segment": "create an empty segment",
     "hide-records": "use a log end that is too low: consumers cannot read the records after it",
     "keep-tail": "append after bytes that are not a batch: readers fail there, or read mixed data",
-    "pass-over": "ignore it: it is not a file, or a link without a target",
+    "pass-over": "ignore it: it cannot be read, is not a file, or is a link without a target",
     "delete-file": "delete a side file",
     "rename-swap": "give a .swap file its final name",
     "delete-snapshot": "delete a producer snapshot",
@@ -62,6 +66,8 @@ ACTIONS: Mapping[str, str] = {
     MARK_FORGOTTEN: "rename the folder to -stray, because the metadata log is damaged before the records that place it here",
     LOSE_METADATA: "start without topics and rename all partition folders to -stray, if the metadata log is not elsewhere",
     "delete-folder": "delete the folder and its files",
+    STOP_CLEANER: "end the log cleaner: compacted topics only grow",
+    LEAVE_UNSERVED: "start, but serve few or no partitions, also of other log directories",
     "offline": "take the log directory offline; the broker stops if it was the last one",
     "refuse": "stop the broker at its start",
 }
@@ -98,7 +104,7 @@ class Lost:
 
 
 NOTHING_LOST = Lost()
-FAILURES = ("offline", "refuse")
+FAILURES = ("offline", LEAVE_UNSERVED, "refuse")
 
 
 @dataclass(frozen=True, slots=True)

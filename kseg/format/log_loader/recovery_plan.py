@@ -14,7 +14,6 @@ from typing import TypeVar
 
 from kseg.findings import do_nothing
 from kseg.format.log_loader.loaded_files import (
-    MAX_TEXT,
     LeaderEpochCache,
     OfflineError,
     RefusedError,
@@ -48,6 +47,7 @@ from kseg.format.log_loader.plan import (
 )
 from kseg.format.log_loader.producers import Producers
 from kseg.format.record.layout import INT64_MAX
+from kseg.format.sidefiles.checkpoints import MAX_TEXT
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
 from kseg.format.sidefiles.producer_snapshot import ProducerState
 from kseg.format.storage.naming import (

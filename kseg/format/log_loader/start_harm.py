@@ -14,6 +14,7 @@ from kseg.format.log_loader.plan import (
     EMPTIED,
     FAILURES,
     FORGET,
+    LEAVE_UNSERVED,
     LOSE_METADATA,
     MARK_DAMAGED_ID,
     MARK_FORGOTTEN,
@@ -62,7 +63,11 @@ DANGERS: Mapping[str, str] = {
     "records": "Copy the folder before the start, which truncates records that can be read. If another broker leads the "
     "partition, this one fetches them from it.",
 }
-_FAILING = {"offline": "take the log directory offline", "refuse": "stop at its start"}
+_FAILING = {
+    "offline": "take the log directory offline",
+    LEAVE_UNSERVED: "leave partitions unserved",
+    "refuse": "stop at its start",
+}
 _NUMBER = re.compile(r"\d+")
 
 
@@ -91,7 +96,15 @@ class Harm(NamedTuple):
     @property
     def only_offline(self) -> bool:
         """Whether the broker continues without this log directory, if it has another one."""
-        return _FAILING["offline"] in self.would and _FAILING["refuse"] not in self.would
+        return self._fails_by() == {"offline"}
+
+    @property
+    def only_unserved(self) -> bool:
+        """Whether the broker runs, but serves few or no partitions."""
+        return self._fails_by() == {LEAVE_UNSERVED}
+
+    def _fails_by(self) -> set[str]:
+        return {action for action, verb in _FAILING.items() if verb in self.would}
 
     @property
     def place(self) -> str:

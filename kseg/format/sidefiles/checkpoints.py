@@ -10,19 +10,29 @@ Sources: ``CheckpointFile``, ``LeaderEpochCheckpointFile``, ``OffsetCheckpointFi
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from kseg.errors import KsegError, VanishedError
-from kseg.findings import Finding, Report, do_nothing
+from kseg.findings import STARTS, Finding, Report, do_nothing
 from kseg.format.record.layout import INT32_MAX, INT64_MAX
 from kseg.format.sidefiles.side_file_reading import entries_of, lines
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import LEADER_EPOCHS, partition_of
+from kseg.format.storage.java_text import (
+    WHITE_SPACE,
+    FileFault,
+    MemoryFault,
+    UncheckedFault,
+    decoded,
+    lines_of,
+    number,
+    split,
+)
+from kseg.format.storage.naming import CLEANER_OFFSETS, LEADER_EPOCHS, LOG_STARTS, RECOVERY_POINTS, partition_of
 from kseg.format.storage.segment_files import path_in
 from kseg.format.storage.source import Source
+from kseg.text import count_of, excerpt
 
 #: The suffix of the epochs of a remote segment (LocalTieredStorage).
 REMOTE_LEADER_EPOCHS = ".leader_epoch_checkpoint"
@@ -49,18 +59,41 @@ class CheckpointOffset(NamedTuple):
     offset: int
 
 
+#: A list of more entries needs more memory than Kafka's start script gives the JVM.
+_MAX_COUNT = 200_000_000
+#: The largest file that is read at once; one with 200,000 partitions has 10 MB.
+MAX_TEXT = 64 << 20
+#: Checkpoints despite which a broker starts if their reader throws a RuntimeException: ``LogManager`` takes two for empty,
+#: and the third one ends only the log cleaner.
+_STARTS_WITHOUT = (RECOVERY_POINTS, LOG_STARTS, CLEANER_OFFSETS)
+
 _Entry = TypeVar("_Entry", LeaderEpoch, CheckpointOffset)
 
-_NUMBER = rb"\+?(\d{1,19})"
-_INTEGER = re.compile(rb"[+-]?\d{1,10}")
-_LEADER_EPOCH = re.compile(rb"%s\s+%s\s*" % (_NUMBER, _NUMBER))
-_CHECKPOINT_OFFSET = re.compile(rb"(\S+)\s+%s\s+%s\s*" % (_NUMBER, _NUMBER))
+
+class _Form(NamedTuple, Generic[_Entry]):
+    """The form of a line: the names of its fields, and the constructor of an entry, which raises FileFault."""
+
+    fields: str
+    entry: Callable[[list[str]], _Entry]
+
+
+class _Fault(NamedTuple):
+    """A line at which Kafka's reader throws if no line before it is one, with the rule and the facts of the finding."""
+
+    at: int
+    end: int | None
+    fault: FileFault
+    rule: str
+    facts: dict[str, Any]
 
 
 def walk_leader_epochs(source: Source, report: Report = do_nothing) -> Iterator[tuple[int, LeaderEpoch]]:
     """Yield (byte, entry) of each line of a ``leader-epoch-checkpoint``."""
     before: LeaderEpoch | None = None
-    for at, entry in _walk(source, _leader_epoch, "EPOCH OFFSET", report):
+    for at, entry in _walk(source, _LEADER_EPOCH, report):
+        if min(entry) < 0:
+            _report_negative(at, entry, report, starts=False)
+            continue
         if before and (entry.epoch <= before.epoch or entry.start_offset <= before.start_offset):
             facts = {**entry._asdict(), "previous": before.epoch, "previous_start": before.start_offset}
             report(Finding("epoch-not-increasing", at, offset=entry.start_offset, facts=facts))
@@ -71,7 +104,10 @@ def walk_leader_epochs(source: Source, report: Report = do_nothing) -> Iterator[
 def walk_offset_checkpoint(source: Source, report: Report = do_nothing) -> Iterator[tuple[int, CheckpointOffset]]:
     """Yield (byte, entry) of each line of an offset checkpoint of a log dir."""
     seen: set[tuple[str, int]] = set()
-    for at, entry in _walk(source, _checkpoint_offset, "TOPIC PARTITION OFFSET", report):
+    for at, entry in _walk(source, _OFFSET, report):
+        if min(entry.partition, entry.offset) < 0:
+            _report_negative(at, entry, report, starts=True)
+            continue
         if entry[:2] in seen:
             report(Finding("checkpoint-duplicate", at, offset=entry.offset, facts=entry._asdict()))
         elif len(seen) < MAX_PARTITIONS:
@@ -109,62 +145,113 @@ def checkpoint_offsets(path: str) -> dict[tuple[str, int], int]:
     return {entry[:2]: entry.offset for entry in entries}
 
 
-def _leader_epoch(line: bytes) -> LeaderEpoch | None:
-    match = _LEADER_EPOCH.fullmatch(line)
-    epoch, start = (int(match[1]), int(match[2])) if match else (-1, -1)
-    return LeaderEpoch(epoch, start) if 0 <= epoch <= INT32_MAX and 0 <= start <= INT64_MAX else None
+def read_leader_epochs(data: bytes) -> list[LeaderEpoch]:
+    """Return the entries as a broker reads them. Raises the FileFault of its reader."""
+    return _whole(data, _LEADER_EPOCH)
 
 
-def _checkpoint_offset(line: bytes) -> CheckpointOffset | None:
-    match = _CHECKPOINT_OFFSET.fullmatch(line)
-    if not match or int(match[2]) > INT32_MAX or int(match[3]) > INT64_MAX:
-        return None
-    try:
-        return CheckpointOffset(match[1].decode(), int(match[2]), int(match[3]))
-    except UnicodeDecodeError:
-        return None
+def read_checkpoint_offsets(data: bytes) -> list[CheckpointOffset]:
+    """Return the entries as a broker reads them. Raises the FileFault of its reader."""
+    return _whole(data, _OFFSET)
 
 
-def _walk(
-    source: Source, parse: Callable[[bytes], _Entry | None], expected: str, report: Report
-) -> Iterator[tuple[int, _Entry]]:
+def _whole(data: bytes, form: _Form[_Entry]) -> list[_Entry]:
+    if len(data) > MAX_TEXT:
+        raise FileFault(f"the file has more than {MAX_TEXT:,} bytes")
+    decoded(data)  # Kafka's reader decodes a block before it looks at its lines
+    entries = []
+    for one in _read(lines_of(data), form):
+        if isinstance(one, _Fault):
+            raise one.fault
+        entries.append(one[1])
+    return entries
+
+
+def _walk(source: Source, form: _Form[_Entry], report: Report) -> Iterator[tuple[int, _Entry]]:
     """Yield the lines that can be read. Report the other lines, and a count that differs from the number of lines."""
-    head = _count(read := lines(source, report), report)
-    if head is None:
-        return
-    count_at, wanted = head
-    found = malformed = 0
-    for at, line in read:
-        entry = parse(line)
-        if entry is None:
-            malformed += 1
-            _malformed(at, line, f"expected {expected}", report)
+    name, first = os.path.basename(source.name), None
+    for one in _read(lines(source, report), form):
+        if not isinstance(one, _Fault):
+            yield one
             continue
-        found += 1
-        yield at, entry
-    if found != wanted and not malformed:
-        report(Finding("checkpoint-count", count_at, facts={"count": wanted, "found": found}))
+        first = first or one.fault
+        starts = isinstance(first, UncheckedFault) and name in _STARTS_WITHOUT
+        starts = starts and (name == CLEANER_OFFSETS or not isinstance(first, MemoryFault))
+        report(Finding(one.rule, one.at, one.end, facts=one.facts | ({STARTS: True} if starts else {})))
 
 
-def _count(read: Iterator[tuple[int, bytes]], report: Report) -> tuple[int, int] | None:
-    """Return the position and the value of the count, None if the entries can't be read."""
-    first = next(read, None)
-    if first is None:
-        return None
-    at, line = first
-    if not _INTEGER.fullmatch(line) or int(line) != VERSION:
-        _malformed(at, line, f"expected the version, {VERSION}", report)
-        return None
-    at, line = next(read, (0, b"0"))
-    if not _INTEGER.fullmatch(line) or int(line) < 0:
-        _malformed(at, line, "expected the number of entries", report)
-        return None
-    return at, int(line)
+def _read(read: Iterable[tuple[int, bytes]], form: _Form[_Entry]) -> Iterator[tuple[int, _Entry] | _Fault]:
+    """Yield (byte, entry) and faults in the order of ``CheckpointReadBuffer.read``, which ends at the first fault."""
+    count_at = wanted = found = 0
+    faults = False
+    for row, (at, line) in enumerate(read):
+        entry = None
+        try:
+            text = decoded(line)
+            if row == 0:
+                _check_version(text)
+            elif row == 1:
+                count_at, wanted = at, _count(text)
+            else:
+                entry = form.entry(_fields(text, len(form.fields.split())))
+        except FileFault as fault:
+            faults = True
+            expected = ("the version, 0", "the number of entries", form.fields)[min(row, 2)]
+            facts = {"line": line[:80].decode("utf-8", "backslashreplace"), "why": f"expected {expected}"}
+            yield _Fault(at, at + len(line), fault, "checkpoint-malformed", facts)
+            if row < 2 and not isinstance(fault, MemoryFault):
+                return
+        if entry is not None:
+            found += 1
+            yield at, entry
+    if found != wanted and not faults:
+        facts = {"count": wanted, "found": found}
+        yield _Fault(count_at, None, FileFault(f"expected {wanted} entries, found {found}"), "checkpoint-count", facts)
 
 
-def _malformed(at: int, line: bytes, why: str, report: Report) -> None:
-    facts = {"line": line[:80].decode("utf-8", "backslashreplace"), "why": why}
-    report(Finding("checkpoint-malformed", at, at + len(line), facts=facts))
+def _check_version(text: str) -> None:
+    if number(text, INT32_MAX) != VERSION:
+        raise FileFault(f"expected version {VERSION}, found {excerpt(text)}")
+
+
+def _count(text: str) -> int:
+    count = number(text, INT32_MAX)
+    if count is None:
+        raise FileFault(f"expected a count, found {excerpt(text)}")
+    if count < 0:
+        raise UncheckedFault(f"expected a count, found {count}")
+    if count > _MAX_COUNT:
+        raise MemoryFault(f"it announces {count:,} entries, more than a broker has memory for")
+    return count
+
+
+def _fields(text: str, size: int) -> list[str]:
+    fields = split(WHITE_SPACE, text)
+    if len(fields) != size:
+        raise FileFault(f"the line {excerpt(text)} has {count_of(len(fields), 'field')}, expected {size}")
+    return fields
+
+
+def _parsed(text: str, largest: int) -> int:
+    value = number(text, largest)
+    if value is None:
+        raise UncheckedFault(f"{excerpt(text)} is not a number that fits")
+    return value
+
+
+_LEADER_EPOCH = _Form(
+    "EPOCH OFFSET", lambda fields: LeaderEpoch(_parsed(fields[0], INT32_MAX), _parsed(fields[1], INT64_MAX))
+)
+_OFFSET = _Form(
+    "TOPIC PARTITION OFFSET",
+    lambda fields: CheckpointOffset(fields[0], _parsed(fields[1], INT32_MAX), _parsed(fields[2], INT64_MAX)),
+)
+
+
+def _report_negative(at: int, entry: LeaderEpoch | CheckpointOffset, report: Report, *, starts: bool) -> None:
+    """Report a number below 0, which Kafka's reader accepts."""
+    facts = {"line": " ".join(map(str, entry)), "why": "a number is below 0"}
+    report(Finding("checkpoint-malformed", at, facts=facts | ({STARTS: True} if starts else {})))
 
 
 def stored_leader_epochs(folder: str | Path) -> list[LeaderEpoch] | None:

@@ -15,17 +15,32 @@ import base64
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 from kseg.errors import UnreadableError, VanishedError
-from kseg.findings import Finding, Report, do_nothing
+from kseg.findings import STARTS, Finding, Report, do_nothing
+from kseg.format.record.layout import INT32_MAX
 from kseg.format.sidefiles.side_file_reading import read_small_file
 from kseg.format.storage import file_access
+from kseg.format.storage.java_text import (
+    WHITE_SPACE,
+    FileFault,
+    UncheckedFault,
+    decoded,
+    lines_of,
+    number,
+    properties,
+    split,
+    trimmed,
+)
 from kseg.format.storage.naming import PARTITION_METADATA
 from kseg.format.storage.source import Source, open_source
 from kseg.text import excerpt
+
+_Entry = TypeVar("_Entry")
 
 
 class PartitionMetadata(NamedTuple):
@@ -63,31 +78,51 @@ class CleanShutdown(NamedTuple):
     broker_epoch: int | None
 
 
-class _MalformedError(Exception):
-    """A file that can't be read. ``str(error)`` is the reason."""
-
-
 _UUID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
-_LINE_END = re.compile(r"\r\n|\r|\n")
 _ZERO_UUID = "A" * 22
+_SEPARATOR = re.compile(f":{WHITE_SPACE.pattern}")
+
+
+def read_partition_metadata(data: bytes) -> PartitionMetadata:
+    """Return the content as a broker reads it: it does not look at the names of the fields.
+
+    Raises the FileFault of ``PartitionMetadataReadBuffer``.
+    """
+    decoded(data)
+    read = (line.decode() for _, line in lines_of(data))
+    value = _next_value(read)
+    version = number(value, INT32_MAX)
+    if version is None or version < 0:
+        raise FileFault(f"its version is {excerpt(value)}")
+    value = _next_value(read)
+    if not _UUID.fullmatch(value):
+        raise UncheckedFault(f"its topic id is {excerpt(value)}")
+    if (topic_id := _uuid(value, "topic_id")) == _ZERO_UUID:
+        raise FileFault("its topic id is zero")
+    return PartitionMetadata(version, topic_id)
+
+
+def _next_value(read: Iterator[str]) -> str:
+    """Return the part of the next line after its colon."""
+    line = next(read, None)
+    if line is None:
+        raise UncheckedFault("expected 2 lines")
+    fields = split(_SEPARATOR, line)
+    if len(fields) != 2:
+        raise FileFault(f"the line {excerpt(line)} is not a name and a value")
+    return fields[1]
 
 
 def walk_partition_metadata(source: Source, report: Report = do_nothing) -> Iterator[tuple[int, PartitionMetadata]]:
-    def parse(text: str) -> PartitionMetadata:
-        lines = [*_LINE_END.split(text), ""][:2]
-        fields = []
-        for line, name in zip(lines, ("version", "topic_id"), strict=True):
-            key, _, value = line.partition(": ")
-            if key != name or not value:
-                raise _MalformedError(f"{excerpt(line)} is not a line with {name}")
-            fields.append(value.strip())
-        version = _integer(fields[0], "version")
-        if version < 0:
-            raise _MalformedError(f"version {version}")
-        topic_id = _uuid(fields[1], "topic_id")
-        if topic_id == _ZERO_UUID:
-            raise _MalformedError("topic_id is zero")
-        return PartitionMetadata(version, topic_id)
+    """Yield the content. Other names of its fields are reported, too: bytes of the file were changed."""
+
+    def parse(data: bytes) -> PartitionMetadata:
+        found = read_partition_metadata(data)
+        for (_, line), name in zip(lines_of(data), ("version", "topic_id"), strict=False):
+            if not line.startswith(f"{name}:".encode()):
+                why = f"{excerpt(line.decode())} is not a line with {name}, but the broker reads its value"
+                report(Finding("metadata-malformed", 0, len(data), facts={"why": why, STARTS: True}))
+        return found
 
     yield from _walk(source, parse, report)
 
@@ -123,38 +158,39 @@ def walk_meta_properties(
     No broker starts with such a file, so it is malformed otherwise. A missing version is version 0.
     """
 
-    def parse(text: str) -> MetaProperties:
-        values = properties(text)
+    def parse(data: bytes) -> MetaProperties:
+        values = properties(data.decode("latin-1"))
         if needs_node and not values:
-            raise _MalformedError("the file has no properties")
-        version = _integer(values.get("version", "0"), "version")
+            raise FileFault("the file has no properties")
+        version = _integer(trimmed(values.get("version", "0")), "version")
         if version not in (0, 1):
-            raise _MalformedError(f"version {version}")
+            raise FileFault(f"version {version}")
         node = "broker.id" if version == 0 else "node.id"
         cluster = values.get("cluster.id") if version == 0 else _required(values, "cluster.id")
         if needs_node and "version" not in values and node not in values:
-            raise _MalformedError("version is missing, and so is broker.id, which version 0 needs")
+            raise FileFault("version is missing, and so is broker.id, which version 0 needs")
         if needs_node or version == 1:
             _required(values, node)
         node_id = _integer(values[node], node) if node in values else None
+        if needs_node and node_id is not None and node_id < 0:
+            raise FileFault(f"{node} is {node_id}, expected a number from 0 on")
         directory = _uuid(values["directory.id"], "directory.id") if "directory.id" in values else None
         return MetaProperties(version, cluster, node_id, directory)
 
-    # As java.util.Properties loads bytes.
-    yield from _walk(source, parse, report, encoding="latin-1")
+    yield from _walk(source, parse, report)
 
 
 def walk_quorum_state(source: Source, report: Report = do_nothing) -> Iterator[tuple[int, QuorumState]]:
-    def parse(text: str) -> QuorumState:
-        values = _json_object(text)
+    def parse(data: bytes) -> QuorumState:
+        values = _json_object(decoded(data))
         version = _field(values, "data_version", int)
         if version not in (0, 1):
-            raise _MalformedError(f"data_version {version}")
+            raise FileFault(f"data_version {version}")
         voters = None
         if version == 0:
             voters = _field(values, "currentVoters", list)
             if not all(isinstance(voter, dict) for voter in voters):
-                raise _MalformedError("a voter is not an object")
+                raise FileFault("a voter is not an object")
             voters = [_field(voter, "voterId", int) for voter in voters]
         return QuorumState(
             version,
@@ -170,57 +206,35 @@ def walk_quorum_state(source: Source, report: Report = do_nothing) -> Iterator[t
 
 
 def walk_clean_shutdown(source: Source, report: Report = do_nothing) -> Iterator[tuple[int, CleanShutdown]]:
-    def parse(text: str) -> CleanShutdown:
-        if not text:
+    def parse(data: bytes) -> CleanShutdown:
+        if not data:
             return CleanShutdown(None, None)
-        values = _json_object(text)
+        values = _json_object(decoded(data))
         return CleanShutdown(_field(values, "version", int), _field(values, "brokerEpoch", int))
 
-    yield from _walk(source, parse, report)
+    # Any file counts as a clean shutdown.
+    yield from _walk(source, parse, report, {STARTS: True})
 
 
-def _walk(source: Source, parse: Any, report: Report, encoding: str = "utf-8") -> Iterator[tuple[int, Any]]:
+def _walk(
+    source: Source, parse: Callable[[bytes], _Entry], report: Report, facts: Mapping[str, Any] = MappingProxyType({})
+) -> Iterator[tuple[int, _Entry]]:
     data = read_small_file(source, report)
     try:
         if data is None:
-            raise _MalformedError("the file is far too long")
-        value = parse(data.decode(encoding))
-    except UnicodeDecodeError:
-        why = "the file is not text"
-    except _MalformedError as error:
-        why = str(error)
-    else:
-        yield 0, value
-        return
-    report(Finding("metadata-malformed", 0, len(data or b""), facts={"why": why}))
-
-
-_PROPERTY = re.compile(r"\s*((?:\\.|[^\s:=\\])+)\s*[:=]?\s*(.*)", re.DOTALL)
-_ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
-_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-
-
-def properties(text: str) -> dict[str, str]:
-    """Return the entries of a Java properties file. Continuation lines, which Kafka never writes, are not supported."""
-    values = {}
-    for line in _LINE_END.split(text):
-        match = _PROPERTY.fullmatch(line)
-        if match and match[1][0] not in "#!":
-            values[_unescaped(match[1])] = _unescaped(match[2])
-    return values
-
-
-def _unescaped(text: str) -> str:
-    return _ESCAPED.sub(lambda at: chr(int(at[1], 16)) if at[1] else _CONTROLS.get(at[2], at[2]), text)
+            raise FileFault("the file is far too long")
+        yield 0, parse(data)
+    except FileFault as fault:
+        report(Finding("metadata-malformed", 0, len(data or b""), facts={"why": str(fault), **facts}))
 
 
 def _json_object(text: str) -> Mapping[str, Any]:
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):
-        raise _MalformedError("the file is not JSON") from None
+        raise FileFault("the file is not JSON") from None
     if not isinstance(values, dict):
-        raise _MalformedError("the file is not a JSON object")
+        raise FileFault("the file is not a JSON object")
     return values
 
 
@@ -228,26 +242,26 @@ def _field(values: Mapping[str, Any], name: str, kind: type) -> Any:
     value = values.get(name)
     if not isinstance(value, kind) or isinstance(value, bool):
         found = value if isinstance(value, str) else json.dumps(value)
-        raise _MalformedError(f"{name} is {'missing' if value is None else excerpt(found)}")
+        raise FileFault(f"{name} is {'missing' if value is None else excerpt(found)}")
     return value
 
 
 def _required(values: Mapping[str, str], name: str) -> str:
     if name not in values:
-        raise _MalformedError(f"{name} is missing")
+        raise FileFault(f"{name} is missing")
     return values[name]
 
 
 def _integer(text: str, name: str) -> int:
-    number = text.strip(" \t\f\r\n")  # other white space is no end of a number for Java, nor for int()
-    if not re.fullmatch(r"[+-]?[0-9]{1,10}", number):
-        raise _MalformedError(f"{name} is {excerpt(text)}, expected a number")
-    return int(number)
+    value = number(text, INT32_MAX)
+    if value is None:
+        raise FileFault(f"{name} is {excerpt(text)}, expected a number")
+    return value
 
 
 def _uuid(text: str, name: str) -> str:
     """Return an id as Kafka's Uuid prints it, without padding."""
     if not _UUID.fullmatch(text):
-        raise _MalformedError(f"{name} is {excerpt(text)}, expected an id of 22 characters")
+        raise FileFault(f"{name} is {excerpt(text)}, expected an id of 22 characters")
     # The last character has unused bits, which Kafka drops.
     return base64.urlsafe_b64encode(base64.urlsafe_b64decode(text[:22] + "==")).decode()[:22]

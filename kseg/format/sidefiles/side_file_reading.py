@@ -10,6 +10,7 @@ from typing import TypeVar
 from kseg.errors import UnreadableError
 from kseg.findings import READ_ERROR, Finding, Report, Severity, Verdict, unreadable
 from kseg.format.segment.input_buffer import InputBuffer
+from kseg.format.storage.java_text import LINE_END_BYTES
 from kseg.format.storage.source import Source, open_source
 
 _Entry = TypeVar("_Entry")
@@ -85,19 +86,16 @@ def fixed_runs(
 
 
 def lines(source: Source, report: Report) -> Iterator[tuple[int, bytes]]:
-    """Yield (byte, line) of each line without its end, \\n or \\r\\n. A line longer than MAX_LINE is cut, and reading
-    ends.
-    """
+    """Yield (byte, line) of each line without its end. A line longer than MAX_LINE is cut, and reading ends."""
     buffer = new_buffer(source, report)
     while buffer.fill(MAX_LINE + 2) or buffer.available:
-        end = buffer.data.find(b"\n", buffer.start, buffer.end)
-        if end < 0 or end - buffer.start > MAX_LINE:
-            if buffer.available > MAX_LINE:
-                yield buffer.position, bytes(buffer.view[buffer.start : buffer.start + MAX_LINE])
-                return
-            end = buffer.end
-        yield buffer.position, bytes(buffer.view[buffer.start : end]).removesuffix(b"\r")
-        buffer.start = min(end + 1, buffer.end)
+        found = LINE_END_BYTES.search(buffer.data, buffer.start, buffer.end)
+        end, following = found.span() if found else (buffer.end, buffer.end)
+        if end - buffer.start > MAX_LINE:
+            yield buffer.position, bytes(buffer.view[buffer.start : buffer.start + MAX_LINE])
+            return
+        yield buffer.position, bytes(buffer.view[buffer.start : end])
+        buffer.start = following
 
 
 def read_small_file(source: Source, report: Report, limit: int = MAX_WHOLE) -> bytes | None:

@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 from kseg.engine import lazy
 from kseg.format.record.layout import INT32_MAX, INT64_MAX
 from kseg.format.storage import file_access
+from kseg.format.storage.java_text import WHITE_SPACE, number
 
 if TYPE_CHECKING:
     from kseg.extras import archive as archive
@@ -81,7 +82,7 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 # A URL with this ending is a file; others need a request to find out.
 _FILE = re.compile(r"/\d{20}[^/]*$|\.log$")
 # The suffixes of folders that a broker deletes, moves between disks, or does not know (LocalLog).
-_PARTITION_FOLDER = re.compile(r"(.+)-(\d{1,10})(?:\.[^.]+(-delete|-future|-stray))?", re.DOTALL)
+_STATES = ("-delete", "-future", "-stray")
 
 
 def base_offset_of(name: str) -> int | None:
@@ -238,14 +239,21 @@ class Partition(NamedTuple):
 
 def partition_of(name: str) -> Partition | None:
     """Parse the name of a partition folder (``LocalLog.parseTopicPartitionName``); None for other names."""
-    match = _PARTITION_FOLDER.fullmatch(name)
-    return Partition(match[1], int(match[2]), match[3]) if match else None
+    state = next(filter(name.endswith, _STATES), None)
+    if state is None:
+        in_use, marked = name, True
+    else:
+        in_use, _, mark = name.removesuffix(state).rpartition(".")
+        marked = bool(mark) and WHITE_SPACE.search(name) is None
+    topic, _, digits = in_use.rpartition("-")
+    found = number(digits, INT32_MAX) if topic and marked else None
+    return None if found is None else Partition(topic, found, state)
 
 
 def leftover_of(name: str) -> str | None:
     """Return ``delete``, ``future`` or ``stray`` for a partition folder with that suffix, None for other names."""
-    match = _PARTITION_FOLDER.fullmatch(name)
-    return match[3][1:] if match and match[3] else None
+    partition = partition_of(name)
+    return partition.state[1:] if partition and partition.state else None
 
 
 def remote_partition_of(name: str) -> Partition | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from kseg.errors import UnreadableError, UsageError
 from kseg.format.storage import local_files
 from kseg.format.storage.local_files import skip_special
+from kseg.format.storage.log_dir_places import without_unused
 from kseg.format.storage.naming import logs_among, partition_of
 from kseg.format.storage.segment_files import check_complete, is_folder, walk_folders, warn_skipped
 
@@ -33,7 +34,8 @@ def partition_replicas(log_dirs: Sequence[str]) -> list[PartitionReplicas]:
 
     Folders with the suffixes ``-delete``, ``-future`` and ``-stray`` are skipped with a warning.
     """
-    found = [_partitions_in(log_dir) for log_dir in log_dirs]
+    used = without_unused(log_dirs)
+    found = [_partitions_in(log_dir) if log_dir in used else {} for log_dir in log_dirs]
     return [PartitionReplicas(*key, tuple(one.get(key) for one in found)) for key in sorted(set().union(*found))]
 
 
