@@ -28,9 +28,8 @@ from kseg.format.segment.framed_files import FRAMINGS
 from kseg.format.segment.records_chunk import Header, Record
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.sidefiles.registry import find_files, recognise
-from kseg.format.storage.log_dir_places import without_unused
 from kseg.format.storage.naming import is_url
-from kseg.format.storage.segment_files import SegmentFile, check_exists, is_folder
+from kseg.format.storage.segment_files import SegmentFile, check_exists, is_folder, without_unused
 from kseg.format.storage.source import STDIN, open_source
 from kseg.report import arrow_table
 from kseg.report.arrow_table import pa

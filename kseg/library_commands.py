@@ -28,10 +28,9 @@ from kseg.format.record.layout import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITT
 from kseg.format.segment.records_chunk import Record
 from kseg.format.segment.row_filter import HasHeader, KeyIsOneOf, RecordCondition, RowFilter
 from kseg.format.sidefiles.transaction_states import TransactionLogs
-from kseg.format.storage.log_dir_places import without_unused
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.replica_folders import is_log_dir, partition_replicas, replicas_of_one
-from kseg.format.storage.segment_files import SegmentFile, check_exists, find_segments, once_each
+from kseg.format.storage.segment_files import SegmentFile, check_exists, find_segments, once_each, without_unused
 from kseg.format.storage.source import STDIN, topic_partition
 from kseg.library import Path, Schemas, check_name, decode_settings, offset_range, paths_of, raise_unreadable, texts
 from kseg.results import Settings

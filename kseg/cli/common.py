@@ -22,9 +22,9 @@ from kseg.format.internal_topics import decode
 from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment import several_processes
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.log_dir_places import without_unused
 from kseg.format.storage.naming import ID, has_manifests, is_url, tiered_view
 from kseg.format.storage.process_pool import map_ordered, process_pool, progress_to
+from kseg.format.storage.segment_files import without_unused
 from kseg.format.storage.source import STDIN
 from kseg.format.writer import output_rule  # loads the registry; few runs have an output file
 from kseg.text import unknown_name

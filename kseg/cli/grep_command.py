@@ -21,8 +21,7 @@ from kseg.commands.grep.partitioners import PartitionChoice, files_of_keys
 from kseg.errors import UsageError
 from kseg.extras.views.grep_request import GrepRequest
 from kseg.format.segment.row_filter import RecordCondition, ValueIsNull
-from kseg.format.storage.log_dir_places import without_unused
-from kseg.format.storage.segment_files import SegmentFile, find_segments, once_each
+from kseg.format.storage.segment_files import SegmentFile, find_segments, once_each, without_unused
 from kseg.report import grep_report as report
 from kseg.report import template
 from kseg.report.formats import MATCHES, View, destination, write

@@ -20,10 +20,9 @@ from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.errors import UsageError
 from kseg.findings import Policy
 from kseg.format.storage.local_files import check_no_url_folder
-from kseg.format.storage.log_dir_places import without_unused
 from kseg.format.storage.naming import METADATA_FOLDER
 from kseg.format.storage.replica_folders import is_log_dir
-from kseg.format.storage.segment_files import check_exists, find_segments, total_size
+from kseg.format.storage.segment_files import check_exists, find_segments, total_size, without_unused
 from kseg.format.storage.source import is_metadata_log
 from kseg.remedies import METADATA_LOG
 from kseg.report.formats import REPAIR, destination, writer
@@ -83,7 +82,7 @@ def repair(asked: RepairOptions) -> int:
     output, plan = asked.output, asked.plan
     sources, target = _sources_and_target(asked)
     _check_report(output, sources, target)
-    sources = without_unused(sources)
+    sources = tuple(without_unused(sources))
     size = sum(total_size(find_segments(source)) or 0 for source in sources)
     with destination(output) as out, progress_bar(size) as progress:
         sink = _ReportSink(out)

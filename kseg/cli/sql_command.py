@@ -32,9 +32,8 @@ from kseg.findings import Finding
 from kseg.format.internal_topics.decode import BY_FOLDER
 from kseg.format.record.layout import READ_UNCOMMITTED
 from kseg.format.storage import local_files
-from kseg.format.storage.log_dir_places import without_unused
 from kseg.format.storage.naming import is_url
-from kseg.format.storage.segment_files import SegmentFile, find_segments
+from kseg.format.storage.segment_files import SegmentFile, find_segments, without_unused
 from kseg.format.storage.source import STDIN
 from kseg.report import sql_report as results
 from kseg.report.formats import SQL, destination, write

@@ -39,8 +39,8 @@ from kseg.format.segment.framed_files import FRAMINGS
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage import file_access, remote_files
 from kseg.format.storage.file_access import parse_rate
-from kseg.format.storage.log_dir_places import without_unused
 from kseg.format.storage.naming import is_url
+from kseg.format.storage.segment_files import without_unused
 from kseg.format.storage.source import STDIN
 from kseg.schema import DECODED, Column
 from kseg.text import milliseconds, parse_offsets, parse_time, unknown_name

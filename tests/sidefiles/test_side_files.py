@@ -19,9 +19,9 @@ from kseg.findings import RULES, Finding
 from kseg.format.sidefiles.checkpoints import walk_leader_epochs, walk_offset_checkpoint
 from kseg.format.sidefiles.index_walks import walk_offset_index, walk_time_index
 from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, TimeEntry
-from kseg.format.sidefiles.metadata_files import properties
 from kseg.format.sidefiles.producer_snapshot import ENTRY, HEADER, read_snapshot
 from kseg.format.sidefiles.registry import SIDE_FILES, SideFile, recognise
+from kseg.format.storage.java_text import properties
 from kseg.format.storage.source import Source
 from kseg.library import side_entries
 from kseg.report.formats import View
@@ -259,8 +259,8 @@ def test_older_metadata_is_read_too() -> None:
 
 def test_properties_are_java_s() -> None:
     """Escapes and continuations follow Java's Properties."""
-    text = "# no\n! no\n a : b \nc=\\u0041\\t\\\\\nd e\n\nf"
-    assert properties(text) == {"a": "b ", "c": "A\t\\", "d": "e", "f": ""}
+    text = "# no\n! no\\\n a : b \nc=\\u0041\\t\\\\\nd e\n\nf\rg\\\n  h\\\r\n\ti = j\\"
+    assert properties(text) == {"a": "b ", "c": "A\t\\", "d": "e", "f": "", "ghi": "j"}
 
 
 def test_a_snapshot_is_believed_only_whole() -> None:

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.cimpl import NewTopic
 
 from kseg.commands.recovery import RecoveryRequest, plans_of
-from kseg.format.log_loader.plan import PartitionPlan
+from kseg.format.log_loader.plan import LEAVE_UNSERVED, PartitionPlan
 from tools.lab import load_scenes
 from tools.lab.kraft import KraftBroker
 from tools.lab.oracle import VERSION
@@ -45,7 +45,8 @@ class Outcome:
     """``ends`` are the log ends of the partitions that are served; None where the broker does not start.
 
     ``unassigned`` are topics in a log dir that lost its directory.id. The broker loads their logs and gives the log dir
-    another id. Whether they get a leader was seen to vary from start to start.
+    another id. Whether they get a leader was seen to vary from start to start. All topics are, if the broker cannot apply
+    its metadata: it serves those that come before the error.
     """
 
     ends: dict[str, int] | None
@@ -103,6 +104,7 @@ def predict(dirs: tuple[Path, Path], homes: dict[str, Path]) -> Outcome:
     """What ``kseg recovery`` says of the two log dirs."""
     ends: dict[str, int] = {}
     offline: set[str] = set()
+    unserved = False
     request = RecoveryRequest(None, INDEX_INTERVAL, INDEX_BYTES)
     unread: list[str] = []
     for plan in plans_of(list(map(str, dirs)), request, unread.append):
@@ -110,6 +112,7 @@ def predict(dirs: tuple[Path, Path], homes: dict[str, Path]) -> Outcome:
         folder = plan.folder if not isinstance(plan, PartitionPlan) else str(Path(plan.folder).parent)
         if "refuse" in actions:
             return Outcome(None)
+        unserved = unserved or LEAVE_UNSERVED in actions
         if "offline" in actions:
             offline.add(folder)
         if isinstance(plan, PartitionPlan) and plan.topic in homes:
@@ -122,7 +125,7 @@ def predict(dirs: tuple[Path, Path], homes: dict[str, Path]) -> Outcome:
     if str(dirs[0]) in offline:  # it has the metadata
         return Outcome(None)
     served = {topic: end for topic, end in ends.items() if str(homes[topic]) not in offline}
-    return Outcome(served, frozenset(topic for topic, folder in homes.items() if not _has_id(folder)))
+    return Outcome(served, frozenset(topic for topic, folder in homes.items() if unserved or not _has_id(folder)))
 
 
 def _has_id(folder: Path) -> bool:
@@ -194,7 +197,7 @@ def _checkpoint(rng: random.Random, folder: Path, dirs: tuple[Path, Path], homes
     name = rng.choice(CHECKPOINTS)
     topic = _partition(rng, folder, homes).name.removesuffix("-0")
     text = rng.choice((
-        "", "0", "0\n", "0\n0\n", "1\n0\n", "x\n0\n", "0\nx\n", "0\n-1\n", f"0\n2\n{topic} 0 0\n", f"0\n1\n{topic} 0\n",
+        "", "0", "0\n", "0\n0\n", "1\n0\n", "x\n0\n", "0\nx\n", "0\n-1\n", "0\n2147483647\n", f"0\n2\n{topic} 0 0\n", f"0\n1\n{topic} 0\n",
         f"0\n1\n{topic} 0 x\n", f"0\n1\n{topic} x 0\n", f"0\n1\n{topic} 0 -5\n", f"0\n1\n{topic} 0 50\n",
         f"0\n1\n{topic} 0 121\n",
         f"0\n1\n{topic} 0 500\n", f"0\n2\n{topic} 0 5\n{topic} 0 60\n", f"0\n1\n{topic} 0 99999999999999999999\n",

@@ -205,8 +205,8 @@ def _read(read: Iterable[tuple[int, bytes]], form: _Form[_Entry]) -> Iterator[tu
             found += 1
             yield at, entry
     if found != wanted and not faults:
-        facts = {"count": wanted, "found": found}
-        yield _Fault(count_at, None, FileFault(f"expected {wanted} entries, found {found}"), "checkpoint-count", facts)
+        wrong = FileFault(f"expected {wanted} entries, found {found}")
+        yield _Fault(count_at, None, wrong, "checkpoint-count", {"count": wanted, "found": found})
 
 
 def _check_version(text: str) -> None:

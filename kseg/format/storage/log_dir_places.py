@@ -10,15 +10,12 @@ from functools import lru_cache
 from kseg.errors import KsegError
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
-    META_PROPERTIES,
     OF_LOG_DIRS,
     PARTITION_METADATA,
     Partition,
     is_log,
-    is_url,
     partition_of,
 )
-from kseg.format.storage.source import STDIN
 from kseg.text import shell_word
 
 
@@ -144,19 +141,3 @@ def has_segments(folder: str) -> bool:
     return _has_logs(folder) or any(
         partition_of(name) is not None and _has_logs(os.path.join(folder, name)) for name in _names_in(folder)
     )
-
-
-def without_unused(paths: Iterable[str]) -> list[str]:
-    """Return the paths without log directories that have no partition yet; all of them if no other path is left.
-
-    A broker with several log directories has one after a disk was added.
-    """
-    given = list(paths)
-    return [path for path in given if not is_unused(path)] or given
-
-
-def is_unused(path: str) -> bool:
-    """Return whether a path is a local log directory without a partition."""
-    names = [] if path == STDIN or is_url(path) else _names_in(path)
-    folders = (name for name in names if partition_of(name) and local_files.is_folder(os.path.join(path, name)))
-    return META_PROPERTIES in names and next(folders, None) is None

@@ -17,8 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from kseg.engine import lazy
 from kseg.format.record.layout import INT32_MAX, INT64_MAX
-from kseg.format.storage import file_access
-from kseg.format.storage.java_text import WHITE_SPACE, number
+from kseg.format.storage import file_access, java_text
 
 if TYPE_CHECKING:
     from kseg.extras import archive as archive
@@ -244,9 +243,9 @@ def partition_of(name: str) -> Partition | None:
         in_use, marked = name, True
     else:
         in_use, _, mark = name.removesuffix(state).rpartition(".")
-        marked = bool(mark) and WHITE_SPACE.search(name) is None
+        marked = bool(mark) and java_text.WHITE_SPACE.search(name) is None
     topic, _, digits = in_use.rpartition("-")
-    found = number(digits, INT32_MAX) if topic and marked else None
+    found = java_text.number(digits, INT32_MAX) if topic and marked else None
     return None if found is None else Partition(topic, found, state)
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from kseg.errors import UnreadableError, UsageError
 from kseg.format.storage import local_files
 from kseg.format.storage.local_files import skip_special
-from kseg.format.storage.log_dir_places import without_unused
 from kseg.format.storage.naming import logs_among, partition_of
-from kseg.format.storage.segment_files import check_complete, is_folder, walk_folders, warn_skipped
+from kseg.format.storage.segment_files import check_complete, is_folder, walk_folders, warn_skipped, without_unused
 
 
 @dataclass(frozen=True, slots=True)

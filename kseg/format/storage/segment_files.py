@@ -14,6 +14,7 @@ from kseg.errors import UnreadableError, UsageError, VanishedError
 from kseg.format.storage import file_access, file_type, local_files, remote_files
 from kseg.format.storage.local_files import skip_special
 from kseg.format.storage.naming import (
+    META_PROPERTIES,
     archive,
     base_offset_of,
     has_manifests,
@@ -55,6 +56,22 @@ class SegmentFile:
     framing: str | None = None
     requests: str | None = None
     stored: Stored | None = None
+
+
+def without_unused(paths: Iterable[str]) -> list[str]:
+    """Return the paths without log directories that have no partition yet; all of them if no other path is left.
+
+    A broker with several log directories has one after a disk was added.
+    """
+    given = list(paths)
+    return [path for path in given if not is_unused(path)] or given
+
+
+def is_unused(path: str) -> bool:
+    """Return whether a path is a local log directory without a partition."""
+    if path == STDIN or is_url(path) or not local_files.exists(os.path.join(path, META_PROPERTIES)):
+        return False
+    return not any(kind == "folder" and partition_of(name) for name, kind in local_files.entries(path))
 
 
 def find_segments(path: str) -> Iterator[SegmentFile]:
