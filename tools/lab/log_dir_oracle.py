@@ -197,7 +197,8 @@ def _checkpoint(rng: random.Random, folder: Path, dirs: tuple[Path, Path], homes
     name = rng.choice(CHECKPOINTS)
     topic = _partition(rng, folder, homes).name.removesuffix("-0")
     text = rng.choice((
-        "", "0", "0\n", "0\n0\n", "1\n0\n", "x\n0\n", "0\nx\n", "0\n-1\n", "0\n2147483647\n", f"0\n2\n{topic} 0 0\n", f"0\n1\n{topic} 0\n",
+        "", "0", "0\n", "0\n0\n", "1\n0\n", "x\n0\n", "0\nx\n", "0\n-1\n", "0\n2147483647\n",
+        f"0\n2\n{topic} 0 0\n", f"0\n1\n{topic} 0\n",
         f"0\n1\n{topic} 0 x\n", f"0\n1\n{topic} x 0\n", f"0\n1\n{topic} 0 -5\n", f"0\n1\n{topic} 0 50\n",
         f"0\n1\n{topic} 0 121\n",
         f"0\n1\n{topic} 0 500\n", f"0\n2\n{topic} 0 5\n{topic} 0 60\n", f"0\n1\n{topic} 0 99999999999999999999\n",

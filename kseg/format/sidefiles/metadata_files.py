@@ -96,7 +96,7 @@ def read_partition_metadata(data: bytes) -> PartitionMetadata:
         raise FileFault(f"its version is {excerpt(value)}")
     value = _next_value(read)
     if not _UUID.fullmatch(value):
-        raise UncheckedFault(f"its topic id is {excerpt(value)}")
+        raise UncheckedFault(f"topic_id is {excerpt(value)}, expected an id of 22 characters")
     if (topic_id := _uuid(value, "topic_id")) == _ZERO_UUID:
         raise FileFault("its topic id is zero")
     return PartitionMetadata(version, topic_id)
