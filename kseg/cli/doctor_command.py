@@ -24,7 +24,7 @@ from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repair_losses import LostRange
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.stats.levels import levels, sorted_by_folder, stats_of
-from kseg.commands.transactions import items_of
+from kseg.commands.transactions import end_without_transactions, items_of
 from kseg.commands.validate.folder_checks import check_folders
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import KsegError, UnreadableError, VanishedError
@@ -123,12 +123,13 @@ def _diagnose(
         return redaction.run(this_run()) if redaction else this_run()
 
     with opened(output) as out, progress_bar(_twice(size) if as_page else size) as progress:
-        results = _results(files, unreadable, settings, jobs, progress, found)
+        ends: dict[str, int] = {}
+        results = _results(files, unreadable, settings, jobs, progress, found, ends)
         if incident_page:
             incident_page.page = collect(results)
         else:
             _exhausted(results)
-        others = _Others(paths, segments, jobs, progress, found)
+        others = _Others(paths, segments, ends, jobs, progress, found)
         parts = [others.recovery(asked.clean, as_page), others.transactions(asked.max_age, as_page)]
         if incident_page:
             incident_page.parts = [*parts, others.stats()]
@@ -158,8 +159,17 @@ def _results(
     jobs: int,
     progress: Progress,
     diagnosis: Diagnosis,
+    ends: dict[str, int],
 ) -> Iterator[FileResult]:
-    found = validate_files(files, settings, jobs, progress)
+    """Yield the results, with the sums in ``diagnosis``, and those of ``end_without_transactions`` in ``ends``."""
+
+    def with_ends(results: Iterable[FileResult]) -> Iterator[FileResult]:
+        for result in results:
+            if (end := end_without_transactions(result)) is not None:
+                ends[result.file] = end
+            yield result
+
+    found = with_ends(validate_files(files, settings, jobs, progress))
     if any(file.indexes is not None for file in files):
         found = check_folders(files, settings, found)
     for result in chain(unreadable, found):
@@ -191,11 +201,19 @@ class _Others:
     """The parts next to the validation, which has reported damage and unreadable files already."""
 
     def __init__(
-        self, paths: tuple[str, ...], segments: list[SegmentFile], jobs: int, progress: Progress, found: Diagnosis
+        self,
+        paths: tuple[str, ...],
+        segments: list[SegmentFile],
+        ends: dict[str, int],
+        jobs: int,
+        progress: Progress,
+        found: Diagnosis,
     ) -> None:
         self._brokers = list(_brokers(paths, segments))
         found.brokers = len(self._brokers)
         self._segments = segments
+        #: Those that need not be read again for transactions.
+        self._ends = ends
         self._jobs = jobs
         self._progress = progress
         self._found = found
@@ -241,7 +259,7 @@ class _Others:
             if isinstance(error, UnreadableError) and not isinstance(error, VanishedError):
                 self.unread[str(error)] = None
 
-        items = noted(total.counted(items_of(self._segments, now, max_age, do_nothing, unread)))
+        items = noted(total.counted(items_of(self._segments, now, max_age, do_nothing, unread, self._ends)))
         sections = transaction_sections(items, total, _STATES) if as_page else _exhausted(items)
         if not any(total.states.values()):
             return IncidentPart()
@@ -284,7 +302,7 @@ def _add_steps(found: Diagnosis) -> None:
         files = damage.files if damage else {}
         step = steps_of(folder, files, harm, try_repair, log_dirs=found.log_dirs)
         if damage is not None and damage.unread:
-            step = replace(step, left=(*step.left, f"read-error: {damage.why_unread}"))
+            step = replace(step, left=(*step.left, f"could not be read: {damage.why_unread}"))
         found.steps.append(step)
         needed += _bytes_in(folder) if any(line.startswith("kseg repair") for line in step.commands) else 0
     if needed:

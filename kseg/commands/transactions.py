@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,6 +39,7 @@ from kseg.format.storage.naming import (
 )
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import open_source
+from kseg.results import FileResult
 from kseg.text import shell_word
 
 #: The default of the broker setting transaction.max.timeout.ms, which find-hanging uses, too.
@@ -145,21 +146,44 @@ ReportFinding = Callable[[str, Finding], object]
 ReportUnread = Callable[[KsegError], object]
 
 
+def end_without_transactions(result: FileResult) -> int | None:
+    """Return the offset after a segment by its validation, if it is sound and none of its batches is transactional."""
+    facts = result.facts
+    if facts is None or facts.last_offset is None or result.suspicious:
+        return None
+    eventful = facts.open or facts.ended or facts.gaps or facts.damaged or facts.disorder or facts.crowded
+    return None if eventful else facts.last_offset + 1
+
+
 def items_of(
-    files: Iterable[SegmentFile], now: int, max_age: int, report: ReportFinding, unread: ReportUnread
+    files: Iterable[SegmentFile],
+    now: int,
+    max_age: int,
+    report: ReportFinding,
+    unread: ReportUnread,
+    ends: Mapping[str, int] | None = None,
 ) -> Iterator[Transaction | PartitionTransactions]:
-    """Yield the transactions and states of all partitions. ``now`` is in epoch milliseconds, ``max_age`` in seconds."""
+    """Yield the transactions and states of all partitions. ``now`` is in epoch milliseconds, ``max_age`` in seconds.
+
+    Segments with one of the ``ends`` by path (``end_without_transactions``) are not read.
+    """
     for folder, of_partition in groupby(files, key=lambda file: os.path.dirname(file.path)):
-        yield from transactions_of(folder or ".", of_partition, now, max_age * 1000, report, unread)
+        yield from transactions_of(folder or ".", of_partition, now, max_age * 1000, report, unread, ends)
 
 
 def transactions_of(
-    folder: str, files: Iterable[SegmentFile], now: int, max_age: int, report: ReportFinding, unread: ReportUnread
+    folder: str,
+    files: Iterable[SegmentFile],
+    now: int,
+    max_age: int,
+    report: ReportFinding,
+    unread: ReportUnread,
+    ends: Mapping[str, int] | None = None,
 ) -> Iterator[Transaction | PartitionTransactions]:
     """Yield the ended transactions of a partition in the order of their ends, then the open ones, then its state.
 
-    ``files`` are the segments in offset order, ``now`` is in epoch milliseconds, ``max_age`` in milliseconds. If no
-    segment can be read, the result is empty.
+    ``files`` are the segments in offset order, ``now`` is in epoch milliseconds, ``max_age`` in milliseconds, ``ends`` as in
+    ``items_of``. If no segment can be read, the result is empty.
     """
     history = _TransactionTracker(folder, now, max_age)
     readable = False
@@ -167,6 +191,10 @@ def transactions_of(
     for file in files:
         try:
             history.begin(file.path)
+            if ends and file.path in ends:
+                history.skip_to(ends[file.path])
+                readable = True
+                continue
             with SegmentReader(open_source(file.path, listed=file.listed), report=partial(report, file.path)) as reader:
                 offsets = ClaimedOffsets(file.path, partial(report, file.path))
                 for batches, events in log_events(reader):
@@ -236,6 +264,10 @@ class _TransactionTracker:
         self._begun = True
         self._list_files(base)
         self._add_open(open_before(self._folder, base), base)
+
+    def skip_to(self, end: int) -> None:
+        """Continue at the offset after a segment without transactions."""
+        self._end = max(self._end or 0, end)
 
     def _list_files(self, base: int) -> None:
         """List the producer snapshots that a broker can start with, and find the log start.

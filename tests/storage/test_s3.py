@@ -248,6 +248,58 @@ def failing(wanted: Callable[[str, str], bool], times: int = 1 << 30) -> Callabl
     return lambda method, path: wanted(method, path) and next(left, None) is not None
 
 
+@pytest.mark.parametrize(
+    ("command", "listings"),
+    [("validate", 2), ("transactions", 2), ("doctor", 2), ("dump", 1), ("stats", 1), ("grep", 1)],
+)
+def test_a_folder_costs_one_listing_and_one_read_of_each_log(server: S3Server, command: str, listings: int) -> None:
+    """A request takes as long as the transfer of megabytes. The files of the log directory, most of which a backup lacks,
+    are known from one listing, which a later run in the same process makes again."""
+    url = server.put_folder(SOURCE, f"{command}/orders-3")
+    words = {"validate": ("--jobs", "1"), "doctor": ("--jobs", "1"), "grep": ("x",)}.get(command, ())
+    for _ in range(2):
+        done, _, _ = server.count(lambda: invoke(command, *words, url))
+        assert done.exit_code in (0, 1), done.output
+        assert server.requests.count(("GET", "/backup")) == listings
+        assert not [path for method, path in server.requests if method == "HEAD"]
+        logs = [path for _, path in server.requests if path.endswith(".log")]
+        assert len(logs) == len(set(logs)) == len(list(SOURCE.glob("*.log")))
+    server.put(f"{command}/log-start-offset-checkpoint", b"0\n1\norders 3 0\n")
+    server.count(lambda: invoke(command, *words, url))
+    read = [path for _, path in server.requests if path.endswith("log-start-offset-checkpoint")]
+    assert bool(read) == (listings == 2)
+
+
+def test_an_object_without_a_suffix_is_no_folder(server: S3Server) -> None:
+    """Its listing is empty: it is read as the file that it is. A folder and an object that are missing are one line."""
+    data = (SOURCE / f"{0:020}.log").read_bytes()
+    server.put("plain/copy", data)
+    done = invoke("validate", "--format", "jsonl", "s3://backup/plain/copy")
+    assert json.loads(done.stdout.splitlines()[-1])["bytes"] == len(data)
+    assert done.exit_code == 0
+    assert invoke("validate", "s3://backup/plain/other").stderr.splitlines()[-1].endswith("No such file or directory")
+
+
+@pytest.mark.parametrize("fault", ["denied", "missing", "empty", "page of a proxy", "throttled"])
+def test_an_object_that_cannot_be_read_is_no_finding(server: S3Server, fault: str) -> None:
+    """A log and an index are alike: unread, with the reason, and a broker's disk is not to be checked."""
+    url = server.put_folder(SOURCE, "unread/orders-3")
+    server.fault = fault
+    try:
+        for suffix in (".log", ".index"):
+            name = f"{48:020}{suffix}"
+            server.fails = lambda method, path, name=name: path.endswith(name)  # type: ignore[misc]
+            done = invoke("validate", "--jobs", "1", "--format", "jsonl", url)
+            *rows, summary = map(json.loads, done.stdout.splitlines())
+            (row,) = [row for row in rows if row.get("severity") != "info"]
+            assert (row["kind"], row["file"]) == ("unread", f"{url}/{name}")
+            assert row["message"] not in ("", "None")
+            assert (summary["unread"], summary["errors"], summary["verdict"]) == (1, 0, "undetermined")
+            assert done.exit_code == 2
+    finally:
+        server.fails, server.fault = lambda method, path: False, "throttled"
+
+
 @pytest.mark.parametrize("view", ["records", "batches", "segments", "findings", "transactions"])
 def test_a_503_of_the_server_is_not_damage(server: S3Server, logs: Path, view: str) -> None:
     """One 503 is repeated, and the rows are all there. A server that answers 503 to all requests fails the query."""

@@ -12,11 +12,18 @@ from typing import Any
 
 import pytest
 
+from kseg.cli.validate_command import files_of
+from kseg.commands.transactions import end_without_transactions, items_of
+from kseg.commands.validate.validate_ranges import validate_files
+from kseg.findings import do_nothing
 from kseg.format.sidefiles.producer_snapshot import packed, read_snapshot
+from kseg.format.storage.naming import base_offset_of
+from kseg.results import Settings
 from tests.support import damage
 from tests.support.index_entries import read_txn_index
 
 SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
+FINDINGS = SEGMENTS.parent / "findings"
 REGRESSIONS = Path(__file__).parents[1] / "regressions"
 TRANSACTIONS = SEGMENTS / "4.3.0-v2-none-transactions"
 FOLDERS = sorted(path for path in SEGMENTS.iterdir() if "transaction" in path.name or "idempotent" in path.name)
@@ -54,6 +61,20 @@ def test_they_are_what_the_broker_kept_of_them(folder: Path) -> None:
         wanted = {producer_id: offset for producer_id, offset in first.items() if offset is not None}
         assert {row["producer_id"]: row["first_offset"] for row in of(found, "open", "hanging")} == wanted
         assert found[-2]["last_stable_offset"] == min(wanted.values(), default=found[-2]["log_end"])
+
+
+@pytest.mark.slow
+def test_a_validation_says_which_segments_need_not_be_read() -> None:
+    """``kseg doctor`` reads each log once: without the segments that have no transaction, the answer is the same."""
+    skipped = 0
+    for folder in sorted(path for root in (SEGMENTS, FINDINGS) for path in root.iterdir() if path.is_dir()):
+        files = [file for file in files_of((str(folder),))[0] if base_offset_of(file.path) is not None]
+        results = validate_files(files, Settings(deep=False))
+        known = {result.file: end for result in results if (end := end_without_transactions(result)) is not None}
+        read, fewer = (list(items_of(files, 2**62, 900, do_nothing, do_nothing, ends)) for ends in (None, known))
+        assert fewer == read, folder
+        skipped += len(known)
+    assert skipped > 100
 
 
 def test_a_hanging_transaction_is_reported_with_its_remedy(tmp_path: Path) -> None:

@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kseg.engine import without_pip
 from kseg.errors import KsegError, UnreadableError, UsageError, VanishedError
-from kseg.format.storage.naming import archive, has_manifests, tiered_parts
+from kseg.format.storage.naming import OF_LOG_DIRS, archive, has_manifests, tiered_parts
 from kseg.format.storage.remote_listing import (
     Entries,
     ListedFolders,
     Stored,
+    entries_of,
     folders_below,
     is_folder,
+    is_object_store,
     names_matching,
     stored_of,
 )
@@ -134,8 +136,9 @@ class RemoteFile(io.RawIOBase):
 
 
 _folders = ListedFolders()
-#: Objects that are known without a listing of their folder: those of a task's plan.
-_objects: dict[str, Stored] = {}
+#: Objects that are known without the other ones of their folder: those of a task's plan, and of a log directory its own
+#: files, None for one that it lacks.
+_objects: dict[str, Stored | None] = {}
 
 
 def remember(url: str, stored: Stored) -> None:
@@ -159,18 +162,29 @@ def listed(url: str) -> Stored | None:
     return _objects.get(url) or (_folders.get(folder) or {}).get(name)
 
 
-def _is_complete(url: str) -> bool:
-    """Return whether the folder of a URL was listed."""
-    return url.rstrip("/").rpartition("/")[0] in _folders
+def _is_known(url: str) -> bool:
+    """Return whether it is known if there is an object, or the folder of its URL was listed.
+
+    A log directory lacks most of its own files in a backup: they are asked together.
+    """
+    folder, _, name = url.rstrip("/").rpartition("/")
+    if folder not in _folders and url not in _objects and name in OF_LOG_DIRS and "::" not in url:
+        with _connected(folder) as (filesystem, path):
+            if is_object_store(filesystem):
+                filesystem.invalidate_cache(path)
+                found = entries_of(filesystem, path)
+                _objects.update({f"{folder}/{name}": found.get(name) for name in OF_LOG_DIRS})
+    return folder in _folders or url in _objects
 
 
 def stored_at(url: str, *, again: bool = False) -> Stored:
     """Return size and tag of a file: those of the listing, unless ``again``. Raises VanishedError and UnreadableError."""
     if (member := _decoded(url)) is not None:
         return Stored(member.chunks.size, stored_at(member.path, again=again).tag)
-    found = None if again else listed(url)
+    known = not again and _is_known(url)
+    found = listed(url) if known else None
     if found is None:
-        if not again and _is_complete(url):
+        if known:
             raise VanishedError(f"{url}: {os.strerror(errno.ENOENT)}")
         with _connected(url) as (filesystem, path):
             filesystem.invalidate_cache()  # a segment grows, and files are replaced
@@ -205,17 +219,24 @@ def walk(url: str, *, decoded: bool = True) -> Iterator[tuple[str, list[str]]] |
     folder with objects that a plugin transforms is their decoded view.
     """
     forget(url)
+    for name in OF_LOG_DIRS:
+        _objects.pop(f"{url.rstrip('/').rpartition('/')[0]}/{name}", None)
     found = set()
     try:
         with _connected(url) as (filesystem, path):
             filesystem.invalidate_cache()  # of an earlier listing in this process
+            # The name of a file has a suffix. To list one that is no folder is to list all objects next to it.
+            at_once = is_object_store(filesystem) and "." not in path.rpartition("/")[2]
             # Not isdir, for which a folder whose store fails is none.
-            if "::" in url or not is_folder(filesystem.info(path)):
+            if "::" in url or not (at_once or is_folder(filesystem.info(path))):
                 return None
             for below, entries in folders_below(filesystem, path):
                 folder = filesystem.unstrip_protocol(below).rstrip("/")
                 _folders[folder] = {**_folders[folder], **entries} if folder in found else entries
                 found.add(folder)
+            if at_once and not any(_folders[folder] for folder in found) and not is_folder(filesystem.info(path)):
+                forget(url)
+                return None
     except VanishedError:
         return None
     return _walked(_folders.each(sorted(found, key=lambda folder: f"{folder}/")), decoded=decoded)
@@ -255,8 +276,8 @@ def kind_of(url: str) -> str | None:
     folder, _, name = url.rstrip("/").rpartition("/")
     if f"{folder}/{name}" in _folders:
         return "folder"
-    if folder in _folders:
-        return "folder" if name in _folders[folder] else None
+    if _is_known(url):
+        return "file" if listed(url) else "folder" if name in (_folders.get(folder) or {}) else None
     try:
         with _connected(url) as (filesystem, path):
             return _kind(filesystem.info(path))

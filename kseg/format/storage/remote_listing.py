@@ -83,6 +83,19 @@ def _unpacked(packed: bytes) -> Entries:
     return {name: stored and Stored(*stored) for name, stored in marshal.loads(zlib.decompress(packed))}
 
 
+def is_object_store(filesystem: Any) -> bool:
+    """Return whether a folder is a prefix of names: its listing costs as much as a look-up, which asks twice."""
+    return bool(getattr(filesystem, "async_impl", False)) and "http" not in filesystem.protocol
+
+
+def entries_of(filesystem: Any, path: str) -> Entries:
+    """Return the entries of one folder; none if it does not exist. Raises the errors of the file system."""
+    try:
+        return next(_by_folder(path, _entries(filesystem, path)))[1]
+    except FileNotFoundError:
+        return {}
+
+
 def folders_below(filesystem: Any, path: str) -> Iterator[tuple[str, Entries]]:
     """Yield a folder and all folders below it, each with its entries. Raises the errors of the file system.
 
