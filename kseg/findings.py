@@ -6,6 +6,7 @@ choose a severity: the policy does when the finding is reported. Each output for
 
 from __future__ import annotations
 
+import errno
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -86,9 +87,32 @@ def fail_on_read_error(path: str) -> Report:
     return report
 
 
+#: Errors of a system call about the path, the rights of this process or its limits, not about a disk.
+_NOT_OF_DISKS = (
+    errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.EACCES, errno.EPERM,
+    errno.EMFILE, errno.ENFILE, errno.ENOMEM,
+)  # fmt: skip
+
+
+def read_error(path: str, error: Exception, position: int = 0) -> Finding:
+    """Return why the bytes of a file from ``position`` on could not be read.
+
+    The fact ``errno`` is that of a local disk. Without it the finding is not listed: the file is only unread, since a broker
+    knows nothing of the server of a URL, of the rights of kseg, or of an archive.
+    """
+    cause = error if isinstance(error, OSError) else error.__cause__
+    why = str(error).removeprefix(f"{path}: ")
+    facts: dict[str, object] = {"why": getattr(error, "strerror", None) or why or type(error).__name__}
+    own = cause is error or str(error).startswith(f"{path}: ")
+    if own and isinstance(cause, OSError) and cause.errno not in (None, *_NOT_OF_DISKS) and "://" not in path:
+        facts["errno"] = cause.errno
+    return Finding(READ_ERROR, position, facts=facts)
+
+
 def unreadable(path: str, finding: Finding) -> UnreadableError:
     """Return the finding of a read error as an exception."""
-    return UnreadableError(f"{path}: byte {finding.position}: {finding.message}")
+    place = f"byte {finding.position}: {finding.message}" if finding.position else finding.facts["why"]
+    return UnreadableError(f"{path}: {place}")
 
 
 def do_nothing(*_: object) -> None:

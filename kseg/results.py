@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kseg.errors import UsageError
-from kseg.findings import READ_ERROR, RULES, Finding, Policy, Severity, Verdict, range_of_all, unreadable
+from kseg.errors import KsegError, UsageError
+from kseg.findings import READ_ERROR, RULES, Finding, Policy, Severity, Verdict, range_of_all, read_error, unreadable
 from kseg.text import check_number
 
 if TYPE_CHECKING:
@@ -98,10 +98,13 @@ class Summary:
 
     @property
     def verdict(self) -> str:
-        """Return ``damaged`` with an error; ``undetermined`` if data was unread, unchecked or lost; otherwise ``sound``."""
+        """Return ``damaged`` with an error; ``undetermined`` if data was unread, unchecked or lost; otherwise ``sound``.
+
+        A read error is no damage.
+        """
         return (
             "damaged"
-            if self.errors
+            if self.errors > self.rules[READ_ERROR]
             else "undetermined"
             if self.unread
             or self.lost_bytes
@@ -176,6 +179,11 @@ class FileResult:
         if self.vanished:
             return f"{self.file}: was deleted before it was read"
         return None if self.foreign else self.unread
+
+    @property
+    def unlisted_error(self) -> str | None:
+        """Why the file could not be read, if that is not among its findings."""
+        return None if any(one.finding.rule == READ_ERROR for one in self.verdicts) else self.unread
 
     @property
     def suspicious(self) -> bool:
@@ -267,19 +275,25 @@ class FindingCollector:
         if len(waiting) == _COUNTED_AT_ONCE:
             self._count_waiting(finding.rule, waiting)
 
+    def fail(self, error: KsegError) -> None:
+        """Record why the file could not be opened or read. The error of a disk is a finding, too."""
+        self._unread = self._unread or str(error)
+        self.summary.unread = 1
+        if "errno" in (finding := read_error(self._file, error)).facts:
+            self(finding)
+
     def _add(self, finding: Finding) -> None:
         rule = RULES[finding.rule]
         self.found.add(rule.name)
         severity = self._policy.severity(rule)
-        if finding.rule == READ_ERROR:  # not damage: the file is unread
+        if finding.rule == READ_ERROR:
             self._unread = self._unread or str(unreadable(self._file, finding))
             self.summary.unread = 1
+            if "errno" not in finding.facts:  # a broker has no such error
+                return
         if severity is Severity.IGNORE:
             return
         self._list.add(Verdict(self._file, severity, finding, self._framing is not None))
-        if finding.rule == READ_ERROR:
-            self.summary.rules[rule.name] += 1
-            return
         self.summary.count(rule.name, severity, 1)
         if not self._list.has_room(rule.name):
             self._waiting[rule.name] = []
@@ -327,7 +341,7 @@ class FindingCollector:
             unlisted=every.unlisted,
         )
 
-    def result(self, unread: str | None = None) -> FileResult:
+    def result(self) -> FileResult:
         """Return the result, with findings in the order of the file."""
         for rule, waiting in self._waiting.items():
             self._count_waiting(rule, waiting)
@@ -336,7 +350,7 @@ class FindingCollector:
             self._file,
             tuple(verdicts),
             self.summary,
-            unread or self._unread,
+            self._unread,
             found=frozenset(self.found),
             framing=self._framing,
             unlisted=self._list.unlisted,
@@ -345,17 +359,19 @@ class FindingCollector:
 
 
 def result_rows(results: Iterable[FileResult], total: Summary) -> Iterator[Row]:
-    """Yield a row per finding, and one with the summary, which is complete after the last result.
+    """Yield a row per finding, one per file that was not read for another reason, and the summary, which is then complete.
 
-    A file that was not read has a row of ``read-error``, which is not counted as an error. The row of the summary has the
-    verdicts on produce requests, so that every other row is a finding.
+    The row of the summary has the verdicts on produce requests, so that every other row is about a file.
     """
     produced: list[Row] = []
     for result in results:
         yield from (verdict.as_row() for verdict in result.verdicts)
-        if result.unread is not None and not any(one.rule.name == "read-error" for one in result.verdicts):
-            why = result.unread.removeprefix(f"{result.file}: ")
-            yield Verdict(result.file, Severity.FATAL, Finding("read-error", facts={"why": why})).as_row()
+        if result.unlisted_error is not None:
+            yield {
+                "kind": "unread",
+                "file": result.file,
+                "message": result.unlisted_error.removeprefix(f"{result.file}: "),
+            }
         produced += result.produced[: MAX_PRODUCED - len(produced)]
     row: Row = {"kind": "summary", **{name: getattr(total, name) for name in COUNTS}, "verdict": total.verdict}
     if total.shallow:

@@ -77,8 +77,8 @@ CAUSES: Mapping[str, str] = {
         "limit was lowered later, or the batch was written by a tool, not by a broker."
     ),
     "read-error": (
-        "The operating system, or the server of a URL, returned an error for these bytes: a failing disk, a damaged "
-        "file system, or a lost connection."
+        "The operating system returned an error for these bytes: a failing disk or a damaged file system. A file that "
+        "cannot be read for another reason, such as an error of the server of a URL, is unread without a finding."
     ),
     "partial-entry": (
         "A fetch response ends at its size limit, often inside a batch. In a file of records from a fetch this is "

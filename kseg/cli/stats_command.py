@@ -15,7 +15,7 @@ from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.stats.counted_file import SegmentStats
 from kseg.commands.stats.levels import levels, sorted_by_folder, stats_of
 from kseg.errors import KsegError
-from kseg.findings import Policy, Severity
+from kseg.findings import READ_ERROR, Policy, Severity
 from kseg.format.segment.framed_files import framed_files
 from kseg.format.storage.segment_files import SegmentFile, find_segments, once_each, total_size
 from kseg.report.formats import STATS, destination, write
@@ -101,6 +101,8 @@ class _Outcome:
         """Yield the same statistics, and print their findings."""
         for one in counted:
             for verdict in one.result.verdicts:
+                if verdict.finding.rule == READ_ERROR:
+                    continue  # the reason of ``unread``, below
                 # As it was weighed for its file: zeros at the end of a sealed segment are an error.
                 self._notes.policy = Policy({verdict.rule.name: verdict.severity})
                 self._notes(verdict.file, verdict.finding)

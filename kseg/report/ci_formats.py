@@ -63,8 +63,8 @@ def write_github(results: Iterable[FileResult], total: Summary, out: TextIO) -> 
         out.write(line)
 
     for result in results:
-        if result.unread is not None:
-            annotate("error", result.file, "could not be read", printable(result.unread))
+        if result.unlisted_error is not None:
+            annotate("error", result.file, "could not be read", printable(result.unlisted_error))
         for verdict in sorted(result.verdicts, key=lambda verdict: -verdict.severity):
             if not verdict.known:
                 title = f"{verdict.rule.code} {verdict.rule.name}"
@@ -303,7 +303,12 @@ def write_markdown(results: Iterable[FileResult], total: Summary, out: TextIO) -
             continue
         with_findings += 1
         summary = result.summary
-        rank = (_consequence(result), summary.errors + (result.unread is not None), summary.warnings, summary.infos)
+        rank = (
+            _consequence(result),
+            summary.errors + (result.unlisted_error is not None),
+            summary.warnings,
+            summary.infos,
+        )
         push = heapq.heappush if len(worst) < MAX_FILES else heapq.heappushpop
         push(worst, (rank, -number, result))
     out.write(f"# kseg validate: {total.verdict}\n\n{_escaped(summary_text(total))}\n")
@@ -335,8 +340,8 @@ def _consequence(result: FileResult) -> Consequence:
 
 def _write_rows(result: FileResult, rules: dict[str, Rule], out: TextIO) -> None:
     file = _escaped(result.file)
-    if result.unread is not None:
-        out.write(f"| {file} | error | could not be read | 1 | {_escaped(result.unread)} |\n")
+    if result.unlisted_error is not None:
+        out.write(f"| {file} | unread | could not be read | 1 | {_escaped(result.unlisted_error)} |\n")
     first: dict[str, Verdict] = {}
     count: dict[str, int] = {}
     for verdict in result.verdicts:

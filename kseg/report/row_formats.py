@@ -29,6 +29,11 @@ _PAGE_ROWS = 500
 #: Characters of a cell. Longer texts are cut: rich needs about 80 bytes of memory per character.
 _CELL_LENGTH = 10_000
 FINDING_FIELDS = (*FINDING_COLUMNS, Column("known", "[bool]", "true if the baseline has the finding"))
+UNREAD_FIELDS = (
+    Column("kind", "text", "unread"),
+    FINDING_COLUMNS[4],
+    Column("message", "text", "why the file could not be read"),
+)
 
 
 class TextOutput(Protocol):
@@ -41,18 +46,18 @@ class TextOutput(Protocol):
 class RowSet:
     """Rows whose bytes are not encoded yet. ``columns`` are the columns in Parquet, and ``names`` those in CSV.
 
-    ``kind``: of rows of several kinds, CSV has those of this one.
+    ``kinds``: of rows of several kinds, CSV has those of these.
     """
 
     rows: Iterable[Row]
     columns: Sequence[Column] = ()
     names: Sequence[str] = ()
-    kind: str = ""
+    kinds: tuple[str, ...] = ()
 
 
 def finding_rows(results: Iterable[FileResult], total: Summary) -> RowSet:
-    """Return a row per finding, and one with the summary: without the module of the table, which few runs need."""
-    return RowSet(result_rows(results, total), FINDING_FIELDS, names_of(FINDING_FIELDS), "finding")
+    """Return a row per finding or unread file, and one with the summary: without the module of the table."""
+    return RowSet(result_rows(results, total), FINDING_FIELDS, names_of(FINDING_FIELDS), ("finding", "unread"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,7 @@ def write_columns(found: RowSet, out: TextIO, view: View) -> None:
         tables.TableColumn(name, right=named[name].type in NUMBERS, text="" if named[name].type in NUMBERS else "wrap")
         for name in chosen(found, view).names
     ]
-    shown = (row for row in text_rows(found, view) if found.kind in ("", row["kind"]))
+    shown = (row for row in text_rows(found, view) if not found.kinds or row["kind"] in found.kinds)
     tables.print_pages(out, columns, (([cell(row.get(one.name), one.name) for one in columns], "") for row in shown))
 
 
@@ -97,7 +102,7 @@ def write_csv(found: RowSet, out: TextOutput, view: View) -> None:
 def csv_lines(found: RowSet, view: View) -> Iterator[str]:
     """Yield one line per row; that of a row with Pieces in pieces."""
     for row in text_rows(found, view):
-        if found.kind not in ("", row.get("kind")):
+        if found.kinds and row.get("kind") not in found.kinds:
             continue
         values = [row.get(name) for name in found.names]
         if not any(isinstance(value, Pieces) for value in values):

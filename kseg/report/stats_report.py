@@ -70,8 +70,10 @@ def _damage_text(row: Row, extremes: Extremes) -> str:
     """Return the answer at the end: whether bytes are lost, and where most of them."""
     partitions = f" of {count_of(extremes.partitions, 'partition')}" if extremes.partitions > 1 else ""
     unread = f"; {count_of(row['unread'], 'file')} unreadable" if row["unread"] else ""
+    if not (row["segments"] or row["framed_files"]):
+        return f"nothing was read{unread}"
     if not row["lost_bytes"]:
-        return f"no lost bytes in {_files(row)}{partitions}{unread}"
+        return f"no lost bytes in {_files(row)}{partitions}{' that were read' if unread else ''}{unread}"
     worst = f"; the worst: {escape_controls(extremes.worst)}" if extremes.damaged > 1 else ""
     lost = f"{count_of(row['lost_bytes'], 'byte')} lost in {extremes.damaged:,}"
     return f"{lost} of {_files(row)}{partitions}{unread}{worst}"

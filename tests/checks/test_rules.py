@@ -85,7 +85,7 @@ def test_a_failing_read_in_the_middle_is_one_finding() -> None:
         with pytest.raises(UnreadableError, match=f"byte {len(cut)}: "), SegmentReader(again) as raising:
             list(raising.windows())
     assert batches == 4
-    assert found == [Finding("read-error", position=len(cut), facts={"why": os.strerror(5)})]
+    assert found == [Finding("read-error", position=len(cut), facts={"why": os.strerror(5), "errno": 5})]
     assert reader.lost_bytes == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import shutil
@@ -111,8 +112,24 @@ def check(name: str, done: Result, whole: Result, what: str) -> None:
     elif done.exit_code != 2:
         answers = [[str(one.exit_code), *_RANDOM.sub("", one.stdout).splitlines()] for one in (whole, done)]
         assert not [*unified_diff(answers[0], answers[1], n=0)], what
+    if name in ("validate", "shallow"):
+        check_counts(done)
     said = done.output
     assert not [text for text in _FALSE if text in said and text not in whole.output], (what, said)
+
+
+def check_counts(done: Result) -> dict[str, list[str]]:
+    """Check that the counts of the summary are those of the rows. Returns the files by rule, and those without a finding."""
+    files: dict[str, list[str]] = {}
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    if not rows or rows[-1]["kind"] != "summary":
+        return files  # the path itself could not be read
+    for row in rows[:-1]:
+        assert "None" not in row["message"], row
+        files.setdefault(row.get("rule") or row["kind"], []).append(row["file"])
+    assert rows[-1]["errors"] == sum(row.get("severity") == "error" for row in rows), done.stdout
+    assert rows[-1]["unread"] == len({*files.get("read-error", ()), *files.get("unread", ())}), done.stdout
+    return files
 
 
 @pytest.mark.parametrize("kind", ["EIO", "ETIMEDOUT"])
@@ -183,3 +200,34 @@ def test_a_partition_that_cannot_be_read_hides_no_damage_of_others(tmp_path: Pat
             done = run(COMMANDS["validate"], tmp_path, tmp_path / "out")
         assert done.stdout.count('"rule":"crc-mismatch"') == 2, number
         assert done.exit_code == 2 or done.stdout == whole.stdout, number
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".snapshot"])
+def test_only_the_error_of_a_disk_is_a_finding(suffix: str, tmp_path: Path) -> None:
+    """A broker meets the error of its disk, in a log as in a side file, at each of its reads. It knows neither the errors of
+    an object store nor the rights of kseg: the file is unread, with the reason, in all formats."""
+    folder = tmp_path / "orders-0"
+    shutil.copytree(
+        SEGMENTS / "4.3.0-v2-none-segments", folder, ignore=shutil.ignore_patterns("ORIGIN", "expect.jsonl")
+    )
+    failing = str(folder / f"{48:020}{suffix}")
+    for kind in ("EIO", "EACCES"):
+        kinds = set()
+        with local_faults(Path(failing)) as faults:
+            run("validate --jobs 1 --format jsonl A", tmp_path, tmp_path / "out", root=str(folder))
+        for first in range(faults.calls):
+            with local_faults(Path(failing), kind, range(first, 1 << 30)):
+                done = run("validate --jobs 1 --format jsonl A", tmp_path, tmp_path / "out", root=str(folder))
+            kinds |= {name for name, files in check_counts(done).items() if failing in files}
+        assert kinds == {"read-error"} if kind == "EIO" else kinds <= {"unread"}, (kind, kinds)
+    for kind in ("EIO", "client"):
+        with remote_faults(tmp_path, kind, range(1 << 30), Path(failing).name):
+            outputs = {
+                name: run(f"validate --jobs 1 --format {name} A", tmp_path, tmp_path / "out", root="faulty:///logs")
+                for name in ("jsonl", "csv", "table", "github", "junit", "sarif", "markdown", "html")
+            }
+        assert list(check_counts(outputs["jsonl"])) == ["unread"]
+        for name, done in outputs.items():
+            assert done.exit_code == 2
+            assert name in ("sarif", "html") or "K107" not in done.output, name
+            assert "Check the disk" not in done.output or name == "sarif", name

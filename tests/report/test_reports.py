@@ -216,7 +216,7 @@ def test_sarif_distinguishes_two_findings_of_one_rule() -> None:
 
 def test_sarif_has_no_bytes_of_a_finding_without_a_position() -> None:
     """An invented position would be wrong. GitHub requires a line."""
-    bare = Finding("read-error", facts={"why": "gone"})
+    bare = Finding("read-error", facts={"why": "gone", "errno": 5})
     (found,) = sarif_run(result_of("f", [bare]))["results"]
     assert found["locations"][0]["physicalLocation"]["region"] == {"startLine": 1}
     assert found["level"] == "error"

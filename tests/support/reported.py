@@ -7,7 +7,7 @@ import string
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
-from kseg.findings import RULES, Finding, Policy, Rule
+from kseg.findings import READ_ERROR, RULES, Finding, Policy, Rule
 from kseg.results import MAX_PER_RULE, FileResult, FindingCollector, Summary
 from kseg.rule_table import RANGES
 
@@ -28,6 +28,7 @@ WORST = "/".join(HOSTILE)
 def facts_for(rule: Rule, text: str = "because") -> dict[str, Any]:
     names = [name for _, name, _, _ in string.Formatter().parse(rule.message) if name is not None]
     names += ("first", "last") if set(RANGES) & set(names) else ()
+    names += ("errno",) if rule.name == READ_ERROR else ()
     return {name: text if name in TEXT_FACTS else 7 for name in names}
 
 

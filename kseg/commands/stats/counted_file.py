@@ -171,8 +171,8 @@ def segment_stats(file: SegmentFile, settings: Settings, progress: Progress = do
     except KsegError as error:
         if file.listed and isinstance(error, VanishedError):
             return SegmentStats(stats, FileResult(file.path, (), Summary(), vanished=True))
-        stats.sums["unread"] = tally.summary.unread = 1
-        return SegmentStats(stats, tally.result(str(error)))
+        stats.sums["unread"] = 1
+        tally.fail(error)
     return SegmentStats(stats, tally.result())
 
 

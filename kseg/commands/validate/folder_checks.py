@@ -16,7 +16,7 @@ from kseg.commands.validate.partition_checks import AFTER_THE_END, PartitionChec
 from kseg.commands.validate.partition_side_files import is_being_deleted
 from kseg.commands.validate.partition_state import Extent, end_of_lost, with_lost_end
 from kseg.errors import KsegError, UnreadableError
-from kseg.findings import READ_ERROR, RULES, Finding, Report, do_nothing
+from kseg.findings import RULES, Finding, Report, do_nothing, read_error
 from kseg.format.checks.compaction_evidence import COMPACTED_TOPICS
 from kseg.format.checks.offset_checks import gap_finding
 from kseg.format.checks.run_checks import new_collector, policy_for
@@ -118,7 +118,8 @@ class _FolderChecks:
                 try:
                     self._check_among_others(file, result, self._checks)
                 except UnreadableError as error:  # of this file or of another one of the folder
-                    self._record_finding(file.path)(Finding(READ_ERROR, 0, facts={"why": str(error)}))
+                    if result.unread is None:
+                        self._record_finding(file.path)(read_error(file.path, error))
                     self._checks = None  # they lack something: each other file is still checked by itself
             yield from self._emit(file, replace(result, facts=None))
         yield from self._flush()

@@ -60,7 +60,7 @@ class _IndexCursor(Generic[_Entry]):
         # The positions of entries that already have a finding.
         self._reported: set[int | None] = set()
         found = runs(source, base_offset, self._record, stale) if source else iter(())
-        self._runs: Iterator[IndexRun[_Entry]] = with_read_error(found, self._record)
+        self._runs: Iterator[IndexRun[_Entry]] = with_read_error(source.name if source else "", found, self._record)
         self._run: IndexRun[_Entry] | None = None
         self._last: tuple[int, _Entry] | None = None
 
@@ -227,7 +227,7 @@ class IndexChecks:
     """The checks of one segment's indexes, while the segment is read.
 
     ``reports`` has the report of each existing index by its path, ``report`` is that of the segment and gets the
-    findings about missing indexes. ``unread`` has the reason by path for each index that cannot be read, ``vanished`` the
+    findings about missing indexes. ``unread`` has the error by path of each index that cannot be read, ``vanished`` the
     paths that a broker has deleted since they were listed.
     """
 
@@ -236,7 +236,7 @@ class IndexChecks:
         self._reports = reports
         self._report = report
         self._crowded = False
-        self.unread: dict[str, str] = {}
+        self.unread: dict[str, UnreadableError] = {}
         self.vanished: set[str] = set()
         self._sources: list[Source] = []
         base = base_offset_of(file.path) or 0
@@ -271,7 +271,7 @@ class IndexChecks:
                 found[suffix] = StaleEntries(stem + suffix, self._file.path, layout, base_offset)
             except UnreadableError as error:
                 if stem + suffix in self._reports:
-                    self.unread[stem + suffix] = str(error)
+                    self.unread[stem + suffix] = error
                     opened[suffix] = None, do_nothing
         return found
 
@@ -282,7 +282,7 @@ class IndexChecks:
             self.vanished.add(path)
             return None
         except UnreadableError as error:
-            self.unread[path] = str(error)
+            self.unread[path] = error
             return None
         return self._sources[-1]
 

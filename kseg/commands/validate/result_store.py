@@ -67,11 +67,22 @@ def unchanged(file: SegmentFile, before: tuple[Stamp, ...]) -> bool:
 
 
 def indexes_of(file: SegmentFile) -> tuple[str, ...] | None:
-    """Return the paths of the segment's indexes that exist now, or ``file.indexes`` if the file is not a segment."""
-    if file.indexes is None or base_offset_of(file.path) is None:
-        return file.indexes
+    """Return the paths of the segment's indexes that exist now, or ``file.indexes`` if the file is not a segment.
+
+    An index that a failing disk hides is one as it was listed: its check reports the error.
+    """
+    before = file.indexes
+    if before is None or base_offset_of(file.path) is None:
+        return before
+
+    def exists(path: str) -> bool:
+        try:
+            return local_files.is_file(path)
+        except UnreadableError:
+            return path in before
+
     stem = file.path.removesuffix(".log")
-    return tuple(stem + suffix for suffix in INDEX_SUFFIXES if local_files.is_file(stem + suffix))
+    return tuple(filter(exists, (stem + suffix for suffix in INDEX_SUFFIXES)))
 
 
 _VERSION = 6

@@ -45,7 +45,7 @@ class TxnIndexCheck:
         # Whether the index cannot be read on, or more transactions are open than are followed.
         self._stopped = False
         found = walk_txn_index(source, base_offset, self._record) if source else iter(())
-        self._entries = with_read_error(found, self._record)
+        self._entries = with_read_error(path, found, self._record)
         self._at = 0
         self._entry: AbortedTxn | None = None
         self._read_to = 0
@@ -91,7 +91,8 @@ class TxnIndexCheck:
             return False
         self.close()
         self._appended = open_range(self._path, self._read_to, size)
-        self._entries = with_read_error(walk_txn_index(self._appended, self._base_offset, self._record), self._record)
+        found = walk_txn_index(self._appended, self._base_offset, self._record)
+        self._entries = with_read_error(self._path, found, self._record)
         self._advance()
         return True
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kseg.commands.validate import index_checks, result_store
 from kseg.errors import KsegError, NotASegmentError, UnreadableError, VanishedError
-from kseg.findings import Finding, do_nothing
+from kseg.findings import Finding, do_nothing, read_error
 from kseg.format.checks.batch_checks import CheckState
 from kseg.format.checks.offset_checks import MAX_GAPS
 from kseg.format.checks.record_set_checks import check_record_set
@@ -94,8 +94,8 @@ def _checked(file: SegmentFile, settings: Settings, progress: Progress, watch: A
     except KsegError as error:
         if file.listed and isinstance(error, VanishedError):
             return FileResult(file.path, (), Summary(), vanished=True)
-        collector.summary.unread = 1
-        result = replace(collector.result(str(error)), foreign=isinstance(error, NotASegmentError))
+        collector.fail(error)
+        result = replace(collector.result(), foreign=isinstance(error, NotASegmentError))
     except BaseException:  # such as Ctrl-C, or since several processes save time
         if with_indexes:
             with_indexes.close()
@@ -109,7 +109,7 @@ class SegmentWithIndexes:
     """The checks of a segment's indexes, which follow the windows of the segment. Each index has its own collector."""
 
     def __init__(self, file: SegmentFile, settings: Settings, collector: FindingCollector) -> None:
-        self._deep = settings.deep
+        self._file, self._settings = file, settings
         self._history = CheckState()
         self._collectors = {path: new_collector(SegmentFile(path), settings) for path in file.indexes or ()}
         self._indexes = index_checks.IndexChecks(file, self._collectors, collector)
@@ -117,7 +117,7 @@ class SegmentWithIndexes:
     def check_window(self, window: Window, history: CheckState) -> None:
         """Check the next window. Call it after all other checks of the window."""
         self._history = history
-        self._indexes.update(window, history.misplaced, deep=self._deep)
+        self._indexes.update(window, history.misplaced, deep=self._settings.deep)
 
     def close(self) -> None:
         """Close the indexes without checking their ends."""
@@ -129,7 +129,7 @@ class SegmentWithIndexes:
             self._indexes.close()
             return replace(result, indexes=tuple(collector.result() for collector in self._collectors.values()))
         try:
-            facts = self._indexes.finish(result.summary.bytes, result.summary.lost_bytes, deep=self._deep)
+            facts = self._indexes.finish(result.summary.bytes, result.summary.lost_bytes, deep=self._settings.deep)
         except VanishedError:  # a broker deletes the partition: the checks open a preallocated index once more
             self._indexes.close()
             return replace(
@@ -137,17 +137,13 @@ class SegmentWithIndexes:
             )
         except UnreadableError as error:
             self._indexes.close()
-            result.summary.unread = 1
-            return replace(result, unread=result.unread or str(error))
+            return new_collector(self._file, self._settings).extended(result, [read_error(self._file.path, error)])
         if facts:
-            facts = with_record_facts(facts, [self._history], opened=self._deep)
-        unread = self._indexes.unread
-        for path in unread:
-            self._collectors[path].summary.unread = 1
+            facts = with_record_facts(facts, [self._history], opened=self._settings.deep)
+        for path, why in self._indexes.unread.items():
+            self._collectors[path].fail(why)
         indexes = tuple(
-            FileResult(path, (), Summary(), vanished=True)
-            if path in self._indexes.vanished
-            else collector.result(unread.get(path))
+            FileResult(path, (), Summary(), vanished=True) if path in self._indexes.vanished else collector.result()
             for path, collector in self._collectors.items()
         )
         return replace(result, indexes=indexes, facts=facts)

@@ -219,7 +219,7 @@ def exact(value: int | None) -> int | str | None:
 def level_of(result: FileResult) -> int:
     """Return the state of a file. Errors of the baseline count: they are damage, too."""
     summary = result.summary
-    if summary.errors:
+    if summary.verdict == "damaged":
         return DAMAGED
     if result.unread is not None or summary.lost_bytes or summary.unchecked:
         return UNDETERMINED

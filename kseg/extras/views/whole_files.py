@@ -155,8 +155,8 @@ def _finding_rows(task: Task, split: Split) -> Iterator[schema.Row]:
         _report_unread(task, result)
         for verdict in result.verdicts:
             yield verdict.as_row()
-        if result.unread:
-            yield {"file": result.file, "severity": "error", "message": result.unread}
+        if result.unlisted_error:
+            yield {"file": result.file, "message": result.unlisted_error}
 
 
 def read_segments(task: Task, split: Split) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from kseg.errors import UnreadableError
-from kseg.findings import Finding, Report
+from kseg.findings import Report, read_error, unreadable
 from kseg.format.compress.codecs import Buffer, DecompressionLimit
 from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.storage.source import Source
@@ -217,10 +217,10 @@ class InputBuffer:
             return self._source.readinto(self.view[self.end :])
         except OSError as error:
             self.failed = True
-            why = error.strerror or str(error)
+            found = read_error(self._source.name, error, self.shift + self.end)
             if not self.end and not self.shift:
-                raise UnreadableError(f"{self._source.name}: {why}") from error
-            self._report(Finding("read-error", position=self.shift + self.end, facts={"why": why}))
+                raise unreadable(self._source.name, found) from error
+            self._report(found)
             return 0
 
 

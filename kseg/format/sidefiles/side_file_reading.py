@@ -8,7 +8,7 @@ from itertools import count
 from typing import TypeVar
 
 from kseg.errors import UnreadableError
-from kseg.findings import READ_ERROR, Finding, Report, Severity, Verdict, unreadable
+from kseg.findings import READ_ERROR, Finding, Report, Severity, Verdict, read_error, unreadable
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.storage.java_text import LINE_END_BYTES
 from kseg.format.storage.source import Source, open_source
@@ -29,16 +29,15 @@ def new_buffer(source: Source, report: Report) -> InputBuffer:
     return InputBuffer(source, _BLOCK, report)
 
 
-def with_read_error(runs: Iterator[_Entry], report: Report) -> Iterator[_Entry]:
-    """Yield the runs of a side file next to a segment. An error of its first read is a finding, as later ones are.
+def with_read_error(path: str, runs: Iterator[_Entry], report: Report) -> Iterator[_Entry]:
+    """Yield the runs of a side file next to a segment. An error of its first read is reported, as later ones are.
 
     Otherwise it would end the reading of the segment.
     """
     try:
         yield from runs
     except UnreadableError as error:
-        why = error.__cause__.strerror if isinstance(error.__cause__, OSError) else str(error)
-        report(Finding(READ_ERROR, position=0, facts={"why": why}))
+        report(read_error(path, error))
 
 
 def blocks(buffer: InputBuffer, size: int) -> Iterator[tuple[int, memoryview]]:
