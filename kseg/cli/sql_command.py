@@ -216,11 +216,19 @@ class _Outcome:
     def counted(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield Arrow record batches and count their rows."""
         for batch in batches:
-            self._rows += batch.num_rows
-            yield batch
+            for part in self._without_unread(batch) if self._recipe == "gaps" and self._unread else [batch]:
+                self._rows += part.num_rows
+                yield part
         if self._recipe and not self._rows:
             files = chain.from_iterable(map(find_segments, self._paths))
-            note_after(f"{self._recipe}: none in {segments_text(files)}")
+            read = "what could be read" if self._unread else segments_text(files)
+            note_after(f"{self._recipe}: none in {read}")
+
+    def _without_unread(self, batch: Any) -> Iterator[Any]:
+        """Yield the gaps but those that an unread segment can fill: one of the two next to the gap, or one between."""
+        for i, row in enumerate(batch.to_pylist()):
+            if not any(row["file"] < reason < f"{row['next_file']};" for reason in self._unread):
+                yield batch.slice(i, 1)
 
     def note_encoded(self) -> None:
         """Print which text columns have base64 in some rows."""

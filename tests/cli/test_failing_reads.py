@@ -231,3 +231,28 @@ def test_only_the_error_of_a_disk_is_a_finding(suffix: str, tmp_path: Path) -> N
             assert done.exit_code == 2
             assert name in ("sarif", "html") or "K107" not in done.output, name
             assert "Check the disk" not in done.output or name == "sarif", name
+
+
+def test_what_was_not_read_is_not_called_missing_or_intact(home: Path, tmp_path: Path) -> None:
+    """Offsets of an unread segment are no gap, and nothing is said about the bytes of segments that were not read."""
+    logs = sorted((home / "A" / "orders-0").glob("*.log"))
+    said = ""
+    for first in range(6):  # the plan fails, or the first read, or a later one
+        with local_faults(logs[1], "EIO", range(first, 1 << 30)):
+            gaps = run("sql --recipe gaps --format jsonl A/orders-0", home, tmp_path / "out")
+        assert (gaps.exit_code, gaps.stdout) == (2, "")
+        said += gaps.stderr
+    assert "gaps: none in what could be read" in said
+    with local_faults(logs[1], "EIO", range(1 << 30)):
+        counted = run("stats --jobs 1 A/orders-0", home, tmp_path / "out")
+    last = f"no lost bytes in {len(logs) - 1} segments that were read; 1 file unreadable"
+    assert (counted.exit_code, counted.stdout.splitlines()[-1]) == (2, last)
+    with local_faults(home / "A" / "orders-0", "EIO", range(1 << 30)):
+        nothing = run("stats --jobs 1 A/orders-0", home, tmp_path / "out")
+    assert (nothing.exit_code, nothing.stdout.splitlines()[-1:]) == (2, ["nothing was read"])
+    logs[1].rename(tmp_path / "kept")
+    try:
+        gaps = run("sql --recipe gaps --format jsonl A/orders-0", home, tmp_path / "out")
+    finally:
+        (tmp_path / "kept").rename(logs[1])
+    assert gaps.stdout.count("\n") == 1

@@ -175,7 +175,8 @@ def _run(words: list[str], log_dirs: list[Path], report: Report, folder: Path, s
     else:
         summary = rows.pop() if rows else {}
         failed = bool(code or not summary)
-        found = [row for row in rows if row["kind"] == "finding" and row["rule"] != "read-error"]  # the exit code has it, too
+        # The exit code says that files were not read.
+        found = [row for row in rows if row["kind"] == "finding" and row["rule"] != "read-error"]
         _add_findings(found, summary, report, folder / "bad", show)
     if code == UNREADABLE and report.away_until > start and "Traceback" not in stderr:
         report.unreadable += 1
