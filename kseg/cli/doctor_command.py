@@ -37,7 +37,7 @@ from kseg.extras.html.stats_page import stats_sections
 from kseg.extras.html.transactions_page import transaction_sections
 from kseg.extras.html.validation_page import collect
 from kseg.findings import Policy, do_nothing
-from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
+from kseg.format.log_loader.plan import MARK_FORGOTTEN, LogDirPlan, PartitionPlan
 from kseg.format.log_loader.start_harm import harm_of, is_affected
 from kseg.format.storage import local_files
 from kseg.format.storage.file_access import Progress
@@ -295,12 +295,13 @@ def _add_log_dir(found: Diagnosis, log_dir: str) -> None:
 
 def _add_steps(found: Diagnosis) -> None:
     """Add what to do about each folder that needs attention, the worst first, and the space that it takes."""
+    forgets = any(MARK_FORGOTTEN in harm.causes for harm in found.harms)
     needed, try_repair = 0, lru_cache(maxsize=2)(_try_repair)  # several findings of a folder ask for the same repair
     for folder, _, damage, harm in found.folders:
         if is_url(folder) or not local_files.is_folder(folder) or local_files.is_in_archive(folder):
             continue  # no command changes a bucket or an archive
         files = damage.files if damage else {}
-        step = steps_of(folder, files, harm, try_repair, log_dirs=found.log_dirs)
+        step = steps_of(folder, files, harm, try_repair, log_dirs=found.log_dirs, forgets=forgets)
         if damage is not None and damage.unread:
             step = replace(step, left=(*step.left, f"could not be read: {damage.why_unread}"))
         found.steps.append(step)

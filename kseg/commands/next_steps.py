@@ -34,6 +34,7 @@ from kseg.format.storage.naming import (
     META_PROPERTIES,
     METADATA_FOLDER,
     PARTITION_METADATA,
+    QUORUM_STATE,
     partition_of,
 )
 from kseg.format.storage.segment_files import is_newest
@@ -45,6 +46,7 @@ _SEVERAL_REPLICAS = "another replica is in sync"
 _NEW = {"NEW": "repaired", "BACKUP": "backup"}
 #: Rules of the end of a segment, whose remedy is for the newest segment.
 _ENDS = ("truncated-tail", "zero-tail", "zero-segment")
+_TORN = _ENDS[:2]
 #: Rules about data that was lost before: a start loses nothing more, and only another replica has it.
 _LOST_BEFORE = ("missing-batches", "segment-gap", "offset-gap", "orphaned-index")
 _LOST_BEFORE_REPAIR = "# exit code 1 of repair and validate: what was lost before (missing-batches)"
@@ -125,11 +127,13 @@ def steps_of(
     try_repair: TryRepair,
     *,
     log_dirs: Collection[str] = (),
+    forgets: bool = False,
 ) -> PartitionSteps:
     """Return what to do about a partition or a log directory: about its findings, and about its predicted start.
 
     ``files`` are pairs of a rule and a file with the consequences of the findings. ``harm`` is that of the start.
-    ``log_dirs`` are the log directories whose start is predicted.
+    ``log_dirs`` are the log directories whose start is predicted. ``forgets``: partitions become strays, because the
+    metadata log has lost their records.
     """
     is_log_dir = folder in log_dirs
     if unused := unused_place(folder, log_dirs):
@@ -140,15 +144,31 @@ def steps_of(
     worst_first = sorted(files.items(), key=lambda item: -item[1])
     found = [FoundRule(rule, os.path.join(place, os.path.basename(file)), kind) for (rule, file), kind in worst_first]
     steps = _steps_of(place, found, try_repair, harm)
-    swapped = any(line.startswith(do.SWAP) for line in steps.commands)
-    if os.path.basename(place) == METADATA_FOLDER and (swapped or not steps.commands):
-        return PartitionSteps(folder, decisions=(do.METADATA_LOG.text,))
+    if os.path.basename(place) == METADATA_FOLDER:
+        return _of_metadata_log(steps, found, forgets=forgets)
     if harm and not harm.causes.isdisjoint(_RESTORED_IDS) and not steps.commands:
         stray = _stray_steps(place)
         return replace(stray, decisions=(*steps.decisions, *stray.decisions), left=steps.left, replaced=steps.replaced)
-    if harm and MARK_FORGOTTEN in harm.causes and not (steps.commands or steps.decisions or steps.left):
-        return replace(steps, left=(REMEDIES[MARK_FORGOTTEN],))
+    if harm and MARK_FORGOTTEN in harm.causes:
+        return replace(steps, decisions=(REMEDIES[MARK_FORGOTTEN], *steps.decisions))
     return steps
+
+
+def _of_metadata_log(steps: PartitionSteps, found: Sequence[FoundRule], *, forgets: bool) -> PartitionSteps:
+    """Return the steps of a metadata log, of which nothing is repaired. Each start truncates an incomplete batch at its end.
+
+    Source: ``KafkaRaftLog.createLog``, which recovers the log also after a clean shutdown.
+    """
+    votes = [one for one in found if os.path.basename(one.file) == QUORUM_STATE]
+    damage = [one for one in found if one not in votes]
+    commands = tuple(line for line in steps.commands if not _is_unclean(line))
+    torn = [one for one in damage if one.rule in _TORN and is_newest(one.file)]
+    swapped = any(line.startswith(do.SWAP) for line in commands)
+    if forgets or swapped or (not commands and (len(torn) < len(damage) or not found)):
+        texts = (f"{one.rule}: {RULES[one.rule].remedy_for(one.file).text}" for one in votes)
+        return PartitionSteps(steps.folder, decisions=(do.METADATA_LOG.text, *texts))
+    left = tuple(f"{one.rule}: the start corrects it" for one in torn if not commands)
+    return replace(steps, commands=commands, left=tuple(dict.fromkeys((*steps.left, *left))))
 
 
 def _steps_of(folder: str, found: Iterable[FoundRule], try_repair: TryRepair, harm: Harm | None) -> PartitionSteps:

@@ -16,7 +16,7 @@ from kseg.format.log_loader.loaded_files import OfflineError, RefusedError
 from kseg.format.log_loader.log_dir_start import (
     CHECKPOINTS,
     conflicts,
-    metadata_beside,
+    loaded_metadata,
     owner_of,
     read_identity,
     starts_of,
@@ -151,7 +151,7 @@ class Broker:
     def _metadata(self, log_dir: str) -> Replayed:
         """Return what a log directory's metadata log says; each is read once."""
         place = os.path.realpath(log_dir)
-        known = self._replayed.get(place) or metadata_beside(log_dir)
+        known = self._replayed.get(place) or loaded_metadata(os.path.join(log_dir, METADATA_FOLDER))
         self._replayed[place] = known
         return known
 

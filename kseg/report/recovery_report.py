@@ -14,6 +14,7 @@ from kseg.format.log_loader.plan import (
     EMPTIED,
     FORGET,
     LOSE_METADATA,
+    MARK_FORGOTTEN,
     MARK_STRAY,
     NOTHING_LOST,
     STRAYS,
@@ -221,6 +222,8 @@ def _write_answer(harms: Sequence[Harm], out: TextIO, *, whole: bool) -> None:
         rows = [(*cells, shortened(would, _MOST_CHARACTERS)) for *cells, would in rows]
     print_cells(out, ANSWER_COLUMNS, [(cells, "red") for cells in rows])
     causes = frozenset[str]().union(*(harm.causes for harm in harms))
+    if MARK_FORGOTTEN in causes:
+        causes -= {"bytes"}  # those of the metadata log are the cause
     texts = [text for cause, text in REMEDIES.items() if cause in causes]
     if len(groups) < len(harms):
         texts[_MOST_REMEDIES:] = ["For the other folders, `kseg doctor DIR` says what."][: len(texts[_MOST_REMEDIES:])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ import pytest
 from kseg import recovery, validate
 from kseg.format.internal_topics.metadata_replay import replayed
 from tests.support.cli import carry_out, kseg
+from tests.support.damage import entries
 from tests.support.fixtures import SEGMENTS
 from tests.support.metadata_logs import (
     FEATURE,
     Change,
+    appended,
     broker,
     controller,
     folder_for,
@@ -48,6 +51,13 @@ def _log_dir(folder: Path, directory: int) -> Path:
 def _copy(log_dir: Path, number: int) -> Path:
     target = log_dir / f"orders-{number}"
     return Path(shutil.copytree(SEGMENTS / "4.3.0-v2-none", target, ignore=shutil.ignore_patterns("ORIGIN", "*.jsonl")))
+
+
+def _write_voters(log_dir: Path, nodes: Iterable[int]) -> None:
+    """Write the vote of a node in a static quorum."""
+    voters = [{"voterId": node} for node in nodes]
+    state = {"leaderId": 1, "leaderEpoch": 1, "votedId": -1, "appliedOffset": 0, "currentVoters": voters}
+    (folder_for(log_dir) / "quorum-state").write_text(json.dumps({"clusterId": "", **state, "data_version": 0}))
 
 
 def _give(folder: Path, number: int) -> None:
@@ -96,26 +106,76 @@ def test_a_broker_that_the_log_does_not_know_says_nothing(log_dir: Path) -> None
     assert _strays(log_dir) == set()
 
 
+#: What damage leaves of the bytes of a log, from a batch on.
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "flipped bit": lambda rest: rest[:70] + bytes([rest[70] ^ 1]) + rest[71:],
+    "cut in a batch": lambda rest: rest[:30],
+    "zeros": lambda rest: bytes(200),
+    "garbage": lambda rest: bytes(range(1, 120)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("by", "damage"), [("registration", "flipped bit"), *(("quorum-state", damage) for damage in DAMAGES)]
+)
 @pytest.mark.parametrize(("others", "strays"), [((), {"orders-0", "orders-1"}), ((2,), set())])
 def test_a_damaged_log_counts_only_if_no_other_controller_has_the_rest(
-    log_dir: Path, others: tuple[int, ...], strays: set[str]
+    log_dir: Path, others: tuple[int, ...], strays: set[str], by: str, damage: str
 ) -> None:
     """Observed with a node that is the only controller (4.3.0): it starts with what is before the damage."""
-    changes: list[Change] = [FEATURE, broker(1, 1), *map(controller, (1, *others)), *placements(log_dir, 1)]
+    nodes = (1, *others)
+    registered = map(controller, nodes) if by == "registration" else ()
+    changes: list[Change] = [FEATURE, broker(1, 1), *registered, *placements(log_dir, 1)]
     log = write_log(folder_for(log_dir) / f"{0:020}.log", changes, per_batch=1)
+    if by == "quorum-state":
+        _write_voters(log_dir, nodes)
+    (log_dir / ".kafka_cleanshutdown").touch()
     assert _strays(log_dir) == set()
-    data = bytearray(log.read_bytes())
-    data[log.read_bytes().index(b"orders") + 1] ^= 1
-    log.write_bytes(data)
+    data = log.read_bytes()
+    at = next(one.at for one in entries(data) if b"orders" in data[one.at : one.end])
+    log.write_bytes(data[:at] + DAMAGES[damage](data[at:]))
     assert _strays(log_dir) == strays
     for command in (("validate",), ("doctor", "-v"), ("recovery",)):  # the topics were not deleted
         shown = kseg(*command, log_dir).stdout
         assert "--for-another-cluster" not in shown
         assert "kseg repair PARTITION" not in shown
-    assert "controllers cannot load it" in kseg("repair", log.parent, log_dir.parent / "new").stderr
+    if damage != "zeros":
+        assert "controllers cannot load it" in kseg("repair", log.parent, log_dir.parent / "new").stderr
     if strays:
         assert "mark-forgotten" in shown
-        assert "Restore the metadata log before you start" in shown
+        assert "Restore the metadata log from a backup before you start" in shown
+        assert "Nothing for folders" not in shown
+    summary = json.loads(kseg("doctor", "--format", "jsonl", log_dir).stdout.splitlines()[-1])
+    assert summary["commands"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_log_that_ends_before_the_registration_of_its_only_voter_has_lost_its_end(log_dir: Path, left: int) -> None:
+    """A cut at the end of a batch is no damage that the bytes show; the empty log of a file of garbage is one."""
+    _write_voters(log_dir, (1,))
+    log = folder_for(log_dir) / f"{0:020}.log"
+    data = write_log(log, (FEATURE, broker(1, 1), *placements(log_dir, 1)), per_batch=1).read_bytes()
+    log.write_bytes(data[: entries(data)[0].end] if left else bytes(range(1, 120)))
+    assert _strays(log_dir) == {"orders-0", "orders-1"}
+    shown = kseg("doctor", "-v", log_dir).stdout
+    assert "yes, with a loss" in shown
+    assert "Restore the metadata log from a backup before you start" in shown
+
+
+@pytest.mark.slow
+def test_an_incomplete_batch_at_the_end_of_a_metadata_log_needs_no_command(log_dir: Path) -> None:
+    """A node truncates it at each start. Without lost partitions this is what a crash leaves."""
+    _write_voters(log_dir, (1,))
+    _give(folder_for(log_dir), 1)
+    (log_dir / ".kafka_cleanshutdown").touch()
+    with (folder_for(log_dir) / f"{0:020}.log").open("ab") as log:
+        log.write(appended(Path(log.name).read_bytes(), ("NoOp", 0, {}))[log.tell() :][:40])
+    assert _strays(log_dir) == set()
+    *_, step, summary = map(json.loads, kseg("doctor", "--format", "jsonl", log_dir).stdout.splitlines())
+    assert (step["left"], step["text"]) == (["truncated-tail: the start corrects it"], "")
+    assert summary["commands"] == []
 
 
 def test_the_remedy_of_a_damaged_topic_id_is_the_id_of_the_topic(log_dir: Path, tmp_path: Path) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator
 
-from kseg.errors import KsegError, UnreadableError
+from kseg.errors import UnreadableError
 from kseg.findings import Finding
 from kseg.format.internal_topics.cluster_image import ClusterImage
 from kseg.format.internal_topics.effective_state import state_files
-from kseg.format.internal_topics.metadata_replay import ReplayFault, replayed
+from kseg.format.internal_topics.metadata_replay import ReplayFault
 from kseg.format.log_loader.loaded_files import RefusedError
-from kseg.format.log_loader.log_dir_start import owner_of, read_identity, stray_folders
+from kseg.format.log_loader.log_dir_start import loaded_metadata, owner_of, read_identity, stray_folders
 from kseg.format.log_loader.plan import MARK_FORGOTTEN
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import CLUSTER_METADATA, PARTITION_METADATA, base_offset_of, partition_of, snapshot_id
@@ -37,10 +37,7 @@ def check_metadata_log(folder: str, given: Collection[str], log_dirs: Iterable[s
     ends = [end[0] for name in names if (end := snapshot_id(name))]
     if first > max(ends, default=0):
         return [(os.path.join(folder, logs[0]), Finding("metadata-snapshot-missing", 0, facts={"offset": first}))]
-    try:
-        found = replayed(paths)
-    except KsegError:
-        return []  # reported for the file itself, or a broker has deleted it meanwhile
+    found = loaded_metadata(folder)  # nothing if a file cannot be read: that is reported, or a broker has deleted it
     if found.fault is not None:
         return [(os.path.join(folder, os.path.basename(found.fault.path)), _not_replayable(found.fault))]
     if found.image is None:

@@ -64,8 +64,9 @@ class BrokerImage(NamedTuple):
 class ClusterImage:
     """The state: ``topics`` by id, ``brokers`` and ``controllers`` by node.
 
-    ``voters`` is None as long as no record names them: the quorum is static. ``cut``: a snapshot has no footer, which a node
-    does not notice. ``damaged``: the log ends at damage, after which a node fetches it again from other controllers.
+    ``voters`` is None as long as no record names them: the quorum is static, and has the ``static_voters`` of quorum-state,
+    None without that file. ``cut``: a snapshot has no footer, which a node does not notice. ``damaged``: the log ends at
+    damage, after which a node fetches it again from other controllers.
     """
 
     def __init__(self) -> None:
@@ -73,6 +74,7 @@ class ClusterImage:
         self.brokers: dict[int, BrokerImage] = {}
         self.controllers: dict[int, FeatureRanges] = {}
         self.voters: frozenset[int] | None = None
+        self.static_voters: frozenset[int] | None = None
         self.cut = False
         self.damaged = False
 
@@ -82,10 +84,14 @@ class ClusterImage:
         return not self.cut and not self.damaged
 
     def is_last_word(self, node: int) -> bool:
-        """Return whether a node that starts has this state: it fetches no other, and the log knows it as a broker."""
-        if self.cut:
-            return not self.damaged
-        return node in self.brokers and (not self.damaged or self.controllers.keys() == {node})
+        """Return whether a node that starts has this state: it is the only voter, or fetches only what follows."""
+        if {node} == (self.voters or self.static_voters or self.controllers.keys()):
+            return True
+        return not self.damaged and (self.cut or node in self.brokers)
+
+    def lacks_end(self, node: int) -> bool:
+        """Return whether the log has lost records that a node had: it is damaged, or ends before the node's registration."""
+        return not self.whole or node not in self.brokers
 
     def apply_control(self, control: ControlRecord) -> None:
         """Apply a control record: those that name the voters count (KIP-853)."""
@@ -154,7 +160,7 @@ class ClusterImage:
             if similar := self.similar_id(topic_id):
                 return f"its id {topic_id} is damaged: topic {self.topics[similar].name} has {similar}"
             now = next((known for known, one in self.topics.items() if one.name == topic), None)
-            where = "" if self.whole else " in the metadata log before its damage"
+            where = " in what is left of the metadata log" if self.lacks_end(node) else ""
             return f"no topic has its id {topic_id}{where}" + (f", and the topic of its name has {now}" if now else "")
         partition = found.partitions.get(number)
         if partition is None:

@@ -326,7 +326,8 @@ def _stop_in_snapshot(finding: Finding) -> None:
 
 
 def _stop_at_damage(finding: Finding) -> None:
-    if RULES[finding.rule].severity >= Severity.ERROR:
+    # A metadata log is not preallocated: zeros took the place of batches.
+    if finding.rule in ("zero-tail", "zero-segment") or RULES[finding.rule].severity >= Severity.ERROR:
         raise _Damaged
 
 
@@ -350,6 +351,7 @@ def replayed(paths: Iterable[str]) -> Replayed:
     sources = list(newest_sources(sorted(paths)))
     if not sources or (not is_snapshot(sources[0][0]) and base_offset_of(sources[0][0])):
         return Replayed(None, None)
+    in_snapshot = False
     try:
         for path, first_offset in sources:
             in_snapshot = is_snapshot(path)
@@ -368,7 +370,9 @@ def replayed(paths: Iterable[str]) -> Replayed:
                     who = frozenset(replay.controllers)
                     fault = ReplayFault(path, *batch, offset, name or "record", error.why, error.brokers, who)
                     return Replayed(fault, None)
-    except _Damaged:
+    except (_Damaged, NotASegmentError) as error:
+        if in_snapshot and isinstance(error, NotASegmentError):
+            raise
         replay.damaged = True
     return Replayed(None, replay)
 

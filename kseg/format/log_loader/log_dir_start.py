@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from kseg.errors import KsegError
+from kseg.errors import KsegError, UnreadableError
 from kseg.format.internal_topics.cluster_image import ClusterImage
 from kseg.format.internal_topics.effective_state import state_files
 from kseg.format.internal_topics.metadata_replay import Replayed, replayed
@@ -36,7 +36,13 @@ from kseg.format.log_loader.plan import (
 from kseg.format.log_loader.recovery_plan import BrokerStart
 from kseg.format.sidefiles.checkpoints import MAX_TEXT, CheckpointOffset, read_checkpoint_offsets
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
-from kseg.format.sidefiles.metadata_files import MetaProperties, topic_id_of, walk_meta_properties
+from kseg.format.sidefiles.metadata_files import (
+    MetaProperties,
+    QuorumState,
+    topic_id_of,
+    walk_meta_properties,
+    walk_quorum_state,
+)
 from kseg.format.sidefiles.side_file_reading import entries_of
 from kseg.format.storage import local_files
 from kseg.format.storage.java_text import FileFault, MemoryFault, UncheckedFault
@@ -48,7 +54,7 @@ from kseg.format.storage.naming import (
     HIGH_WATERMARKS,
     LOG_STARTS,
     META_PROPERTIES,
-    METADATA_FOLDER,
+    QUORUM_STATE,
     RECOVERY_POINTS,
     Partition,
     is_in_use,
@@ -127,20 +133,35 @@ def owner_of(log_dir: str) -> tuple[str | int | None, ...]:
     return identity.cluster_id, identity.node_id
 
 
-def metadata_beside(log_dir: str) -> Replayed:
-    """Return what a node has that loads the metadata log in a log directory: nothing if none can be read."""
+def loaded_metadata(folder: str) -> Replayed:
+    """Return what a node has that loads the metadata log in a folder: nothing if it cannot be read."""
     try:
-        return replayed(state_files(os.path.join(log_dir, METADATA_FOLDER)))
+        found = replayed(state_files(folder))
     except KsegError:
         return Replayed(None, None)
+    with suppress(RefusedError):
+        if found.image is not None and (state := read_quorum_state(folder)) and state.current_voters is not None:
+            found.image.static_voters = frozenset(state.current_voters)
+    return found
+
+
+def read_quorum_state(folder: str) -> QuorumState | None:
+    """Return the vote in the folder of a metadata log, None without one. Raises RefusedError if a node can't read it."""
+    path = os.path.join(folder, QUORUM_STATE)
+    if not local_files.exists(path):
+        return None
+    try:
+        return entries_of(path, walk_quorum_state)[0]
+    except (ValueError, UnreadableError) as error:
+        raise RefusedError(str(error), QUORUM_STATE) from error
 
 
 def stray_folders(log_dir: str, folders: Iterable[str], image: ClusterImage) -> dict[str, Stray]:
     """Return the names among ``folders`` that become strays, each with the reason.
 
     Folders without a readable topic id are not among them. Nothing is said of a broker that runs, which may just have
-    created a folder, or that the log does not know: it is that of another cluster. The same goes for a broker that fetches
-    what is missing from other controllers.
+    created a folder, or that neither the log nor its quorum knows: it is that of another cluster. The same goes for a
+    broker that fetches what is missing from other controllers.
     """
     try:
         node = read_identity(log_dir).node_id
@@ -155,7 +176,7 @@ def stray_folders(log_dir: str, folders: Iterable[str], image: ClusterImage) -> 
             continue
         topic_id = topic_id_of(os.path.join(log_dir, name))
         if topic_id and (why := image.why_stray(node, topic_id, partition.topic, partition.partition)):
-            forgotten = MARK_UNPLACED if image.whole else MARK_FORGOTTEN
+            forgotten = MARK_FORGOTTEN if image.lacks_end(node) else MARK_UNPLACED
             found[name] = Stray(MARK_DAMAGED_ID if image.similar_id(topic_id) else forgotten, why)
     return found
 

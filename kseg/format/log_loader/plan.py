@@ -63,7 +63,7 @@ ACTIONS: Mapping[str, str] = {
     MARK_STRAY: "rename the folder to -stray, because it has no topic id",
     MARK_DAMAGED_ID: "rename the folder to -stray, because the id in partition.metadata is almost that of its topic",
     MARK_UNPLACED: "rename the folder to -stray, because the metadata log does not place it on this broker",
-    MARK_FORGOTTEN: "rename the folder to -stray, because the metadata log is damaged before the records that place it here",
+    MARK_FORGOTTEN: "rename the folder to -stray, because the metadata log has lost the records that place it here",
     LOSE_METADATA: "start without topics and rename all partition folders to -stray, if the metadata log is not elsewhere",
     "delete-folder": "delete the folder and its files",
     STOP_CLEANER: "end the log cleaner: compacted topics only grow",

@@ -42,8 +42,8 @@ REMEDIES: Mapping[str, str] = {
     "commands. If another broker leads the partition, this one fetches the lost records from it after the start.",
     "bytes": "Nothing for folders that lose 0 records: only bytes that nobody can read are lost.",
     MARK_UNPLACED: f"{do.UNPLACED}: the folder stays under its new name.",
-    MARK_FORGOTTEN: "Restore the metadata log before you start the broker. The topics were not deleted: it has lost their "
-    "records.",
+    MARK_FORGOTTEN: "Restore the metadata log from a backup before you start the broker, or make a new cluster with "
+    "`kseg adopt`. The topics were not deleted: it has lost their records.",
     MARK_DAMAGED_ID: "Restore partition.metadata with the id of the topic before you start the broker.",
     MARK_STRAY: "Restore partition.metadata with the topic id before you start the broker, or move the folder away.",
     FORGET: "Delete .kafka_cleanshutdown before you start the broker: it then reads the producers from the log. Otherwise "

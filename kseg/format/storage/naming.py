@@ -43,6 +43,8 @@ OF_LOG_DIRS = frozenset(
 #: The files of a partition's folder.
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
+#: The vote of a node, next to its metadata log (``FileQuorumStateStore``).
+QUORUM_STATE = "quorum-state"
 #: The most characters of a topic's name.
 LONGEST_TOPIC = 249
 _TOPIC_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{LONGEST_TOPIC}}}")
