@@ -19,7 +19,7 @@ from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import TableOptions, command
 from kseg.cli.validate_command import files_of
 from kseg.commands.next_steps import TriedRepair, steps_of
-from kseg.commands.recovery import RecoveryRequest, has_metadata_log, plans_of
+from kseg.commands.recovery import RecoveryRequest, has_metadata_log, places_of, plans_of
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repair_losses import LostRange
 from kseg.commands.repair.repaired_segment import RepairPlan
@@ -37,6 +37,7 @@ from kseg.extras.html.stats_page import stats_sections
 from kseg.extras.html.transactions_page import transaction_sections
 from kseg.extras.html.validation_page import collect
 from kseg.findings import Policy, do_nothing
+from kseg.format.log_loader.log_dir_start import owner_of
 from kseg.format.log_loader.plan import MARK_FORGOTTEN, LogDirPlan, PartitionPlan
 from kseg.format.log_loader.start_harm import harm_of, is_affected
 from kseg.format.storage import local_files
@@ -180,21 +181,25 @@ def _results(
         yield result
 
 
-def _brokers(paths: tuple[str, ...], segments: list[SegmentFile]) -> Iterator[list[str]]:
-    """Yield the log directories and partition folders of each broker.
+def _brokers(paths: tuple[str, ...], segments: list[SegmentFile]) -> list[list[str]]:
+    """Return the log directories and partition folders of each broker, as ``kseg recovery`` does.
 
     Those that the command line names are one broker. Log directories below a named folder, such as a backup of several
-    brokers, are one broker each.
+    brokers, are those of the brokers that their meta.properties name. A named folder of neither kind is returned, too, if
+    it has ``segments``: the prediction says what it is.
     """
-    named = {os.path.normpath(path) for path in paths if not is_url(path) and local_files.is_folder(path)}
+    found: dict[tuple[str | int | None, ...], list[str]] = {}
     folders = {os.path.dirname(os.path.normpath(file.path)) for file in segments if not is_url(file.path)}
-    log_dirs = {os.path.dirname(folder) or "." for folder in folders - named}
-    own = sorted(named & (folders | log_dirs))
-    if own:
-        yield own
-    for below in sorted(log_dirs - named):
-        if "." in named or any(below.startswith(os.path.join(path, "")) for path in named):
-            yield [below]
+    folders |= {os.path.dirname(folder) or "." for folder in folders}
+    named = sorted({os.path.normpath(path) for path in paths if not is_url(path) and local_files.is_folder(path)})
+    for path in named:
+        try:
+            places = places_of(path)
+        except UnreadableError:
+            places = [path] if path in folders else []
+        for place in places:
+            found.setdefault(() if place == path else owner_of(place), []).append(place)
+    return list(found.values())
 
 
 class _Others:
@@ -209,7 +214,7 @@ class _Others:
         progress: Progress,
         found: Diagnosis,
     ) -> None:
-        self._brokers = list(_brokers(paths, segments))
+        self._brokers = _brokers(paths, segments)
         found.brokers = len(self._brokers)
         self._segments = segments
         #: Those that need not be read again for transactions.

@@ -190,6 +190,22 @@ def test_a_broker_goes_on_without_a_log_directory_that_is_not_its_last(tmp_path:
     assert "no: more/orders-1" in kseg("doctor", "logs", "more", cwd=tmp_path).stdout
 
 
+@pytest.mark.parametrize("paths", [("new/node-1/d1", "new/node-1/d2"), ("new/node-1",), ("new",)])
+def test_the_topics_of_a_new_cluster_are_in_a_log_directory_without_partitions(
+    tmp_path: Path, paths: tuple[str, ...]
+) -> None:
+    """kseg adopt writes them into the first log directory of each node."""
+    for number in (1, 2):
+        (tmp_path / f"d{number}").mkdir()
+        ids = f"node.id=1\nversion=1\ncluster.id=abcdefghijklmnopqrstuv\ndirectory.id={'A' * 20}{number}w\n"
+        (tmp_path / f"d{number}" / "meta.properties").write_text(ids)
+    log_dir_of(tmp_path, 1).joinpath("orders-0").rename(tmp_path / "d2" / "orders-0")
+    assert kseg("adopt", "-o", "new", "d1", "d2", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "new" / "node-1" / "d1" / "bootstrap.checkpoint").exists()
+    assert kseg("recovery", *paths, cwd=tmp_path).returncode == 0
+    assert kseg("doctor", *paths, cwd=tmp_path).stdout.startswith("start         yes, without a loss")
+
+
 def lost_records(cwd: Path) -> int:
     """Return the records that a start without .kafka_cleanshutdown would lose."""
     *_, summary = kseg("recovery", "--unclean", "--format", "jsonl", "logs", cwd=cwd).stdout.splitlines()
