@@ -230,6 +230,9 @@ METADATA_FILES = {
             ),
         ),
     ),
-    "quorum-state": Remedy("Stop the node and restore the file from a backup: it holds the vote of the node."),
+    "quorum-state": Remedy(
+        "Stop the node and restore the file from a backup: it holds the vote of the node. If the node is the only "
+        "controller, or only a broker, delete the file: the node writes it again."
+    ),
     ".kafka_cleanshutdown": Remedy("Nothing: the broker deletes the file at its start.", (Action("", (START,)),)),
 }

@@ -30,13 +30,7 @@ from kseg.format.storage.log_dir_places import (
     partition_at,
     unused_place,
 )
-from kseg.format.storage.naming import (
-    META_PROPERTIES,
-    METADATA_FOLDER,
-    PARTITION_METADATA,
-    QUORUM_STATE,
-    partition_of,
-)
+from kseg.format.storage.naming import META_PROPERTIES, METADATA_FOLDER, PARTITION_METADATA, QUORUM_STATE, partition_of
 from kseg.format.storage.segment_files import is_newest
 from kseg.remedies import Action, Remedy
 
@@ -155,20 +149,14 @@ def steps_of(
 
 
 def _of_metadata_log(steps: PartitionSteps, found: Sequence[FoundRule], *, forgets: bool) -> PartitionSteps:
-    """Return the steps of a metadata log, of which nothing is repaired. Each start truncates an incomplete batch at its end.
-
-    Source: ``KafkaRaftLog.createLog``, which recovers the log also after a clean shutdown.
-    """
+    """Return the steps of a metadata log: its batches are not repaired, and those at its end can be incomplete."""
     votes = [one for one in found if os.path.basename(one.file) == QUORUM_STATE]
-    damage = [one for one in found if one not in votes]
-    commands = tuple(line for line in steps.commands if not _is_unclean(line))
-    torn = [one for one in damage if one.rule in _TORN and is_newest(one.file)]
-    swapped = any(line.startswith(do.SWAP) for line in commands)
-    if forgets or swapped or (not commands and (len(torn) < len(damage) or not found)):
-        texts = (f"{one.rule}: {RULES[one.rule].remedy_for(one.file).text}" for one in votes)
-        return PartitionSteps(steps.folder, decisions=(do.METADATA_LOG.text, *texts))
-    left = tuple(f"{one.rule}: the start corrects it" for one in torn if not commands)
-    return replace(steps, commands=commands, left=tuple(dict.fromkeys((*steps.left, *left))))
+    torn = found and all(one in votes or (one.rule in _TORN and is_newest(one.file)) for one in found)
+    swapped = any(line.startswith(do.SWAP) for line in steps.commands)
+    if not (forgets or swapped or not (steps.commands or torn)):
+        return steps
+    texts = (f"{one.rule}: {RULES[one.rule].remedy_for(one.file).text}" for one in votes)
+    return PartitionSteps(steps.folder, decisions=(do.METADATA_LOG.text, *texts))
 
 
 def _steps_of(folder: str, found: Iterable[FoundRule], try_repair: TryRepair, harm: Harm | None) -> PartitionSteps:
@@ -323,7 +311,12 @@ def _why_useless(folder: str, one: FoundRule, action: Action, lines: Sequence[st
 
 
 def _is_done(command: str, folder: str, file: str) -> bool:
-    """Return whether a command, before its names are filled in, deletes files that do not exist any more."""
+    """Return whether a command, before its names are filled in, deletes files that do not exist any more.
+
+    A node recovers its metadata log also after a clean shutdown (``KafkaRaftLog.createLog``).
+    """
+    if os.path.basename(folder) == METADATA_FOLDER and _is_unclean(command):
+        return True
     words = command.split()
     if words[0] != "rm":
         return False

@@ -11,14 +11,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kseg.errors import KsegError, UnreadableError
-from kseg.format.internal_topics.metadata_replay import Replayed, names_topics
+from kseg.format.internal_topics.metadata_replay import Replayed
 from kseg.format.log_loader.loaded_files import OfflineError, RefusedError
 from kseg.format.log_loader.log_dir_start import (
     CHECKPOINTS,
     conflicts,
+    has_metadata_log,
     loaded_metadata,
     owner_of,
     read_identity,
+    read_quorum_state,
     starts_of,
     stray_folders,
 )
@@ -43,19 +45,17 @@ from kseg.format.sidefiles.named_ends import ALL_ZEROS, lost_log
 from kseg.format.sidefiles.registry import recognise
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
-    BOOTSTRAP,
     CLEAN_SHUTDOWN,
     CLUSTER_METADATA,
     HIGH_WATERMARKS,
     LOG_STARTS,
     META_PROPERTIES,
     METADATA_FOLDER,
+    QUORUM_STATE,
     RECOVERY_POINTS,
     Partition,
     base_offset_of,
-    is_log,
     is_remote_log,
-    is_snapshot,
     logs_among,
     partition_of,
 )
@@ -166,7 +166,11 @@ class Broker:
         return {}
 
     def _replay_steps(self, folder: str) -> list[Step]:
-        """Return a step if a record of a metadata log keeps this node from starting."""
+        """Return a step if a record of a metadata log, or the vote next to it, keeps this node from starting."""
+        try:
+            read_quorum_state(folder)
+        except RefusedError as error:
+            return [Step("refuse", QUORUM_STATE, error.why)]
         log_dir = os.path.dirname(os.path.abspath(folder))
         fault = self._metadata(log_dir).fault
         if fault is None:
@@ -377,21 +381,3 @@ def places_of(path: str) -> list[str]:
         why = f"{named} holds no segment" if named else "neither a log directory nor a partition folder"
         raise UnreadableError(f"{path}: {why}")
     return found
-
-
-def has_metadata_log(log_dir: str) -> bool:
-    """Return whether a folder has a metadata log with a record or a snapshot, or topics for an empty one to begin with.
-
-    A controller whose log is empty appends the records of ``bootstrap.checkpoint``: ``kseg adopt`` writes the topics there.
-    """
-    folder, bootstrap = os.path.join(log_dir, METADATA_FOLDER), os.path.join(log_dir, BOOTSTRAP)
-    try:
-        if local_files.exists(bootstrap) and names_topics(bootstrap):
-            return True
-        names = [name for name, kind in local_files.entries(folder) if kind != "folder"]
-        return any(
-            is_snapshot(name) or (is_log(name) and os.path.getsize(os.path.join(folder, name))) for name in names
-        )
-    except (OSError, UnreadableError):
-        # An error of the disk is not a missing log.
-        return local_files.exists(folder)

@@ -11,6 +11,7 @@ import pytest
 from kseg import recovery, validate
 from kseg.format.log_loader.plan import PartitionPlan
 from tests.support.cli import kseg
+from tests.support.damage import entries
 from tests.support.metadata_logs import Change, appended, controller
 
 pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
@@ -48,14 +49,14 @@ def _records(node: KraftBroker, topic: str) -> int:
     return end - first
 
 
-def _strays(log_dir: Path) -> dict[str, str]:
+def _strays(log_dir: Path, action: str = "mark-unplaced") -> dict[str, str]:
     """The partition folders that kseg expects to become strays, with the reason."""
     return {
         Path(plan.folder).name: step.why
         for plan in recovery(log_dir)
         if isinstance(plan, PartitionPlan)
         for step in plan.steps
-        if step.action == "mark-unplaced"
+        if step.action == action
     }
 
 
@@ -109,6 +110,30 @@ def test_strays_are_predicted_and_the_remedy_brings_their_records_back(tmp_path:
 def _renamed(stray: Path) -> str:
     """``orders-0.<32 hex digits>-stray`` -> ``orders-0``."""
     return stray.name.rpartition(".")[0]
+
+
+def test_what_the_only_controller_loses_of_its_metadata_becomes_stray(tmp_path: Path) -> None:
+    """It replays a torn log up to the damage after a clean stop, and starts without the vote that it could not read."""
+    if why := maven.missing():
+        pytest.skip(why)
+    node = KraftBroker(VERSION, tmp_path / "node")
+    with node:
+        for topic in ("kept", "lost", "last"):
+            _create(node, topic)
+            _produce(node, topic)
+    assert (node.log_dir / ".kafka_cleanshutdown").exists()
+    log = max((node.log_dir / "__cluster_metadata-0").glob("*.log"))
+    data = log.read_bytes()
+    torn = next(one.at for one in entries(data) if b"lost" in data[one.at : one.end])
+    log.write_bytes(data[: torn + 30])
+    assert {*(expected := _strays(node.log_dir, "mark-forgotten"))} == {"lost-0", "last-0"}
+    vote = log.with_name("quorum-state")
+    vote.write_text("")
+    assert "stop at its start because of quorum-state" in " ".join(kseg("recovery", node.log_dir).stdout.split())
+    vote.unlink()
+    with node:
+        assert {_renamed(path) for path in node.log_dir.glob("*-stray")} == {*expected}
+        assert _records(node, "kept") == 50
 
 
 def _append(node: KraftBroker, change: Change) -> None:

@@ -165,6 +165,18 @@ def test_a_log_that_ends_before_the_registration_of_its_only_voter_has_lost_its_
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("vote", ["", "{", "[]", "\n{}", '{"data_version":9}'])
+def test_a_vote_that_cannot_be_read_stops_the_node(log_dir: Path, vote: str) -> None:
+    """The remedy is about the vote: the log next to it has no damage."""
+    (folder_for(log_dir) / "quorum-state").write_text(vote)
+    assert "stop at its start because of quorum-state" in " ".join(kseg("recovery", log_dir).stdout.split())
+    *_, step, summary = map(json.loads, kseg("doctor", "--format", "jsonl", log_dir).stdout.splitlines())
+    assert "delete the file: the node writes it again" in step["text"]
+    assert "metadata log" not in step["text"]
+    assert summary["commands"] == []
+
+
+@pytest.mark.slow
 def test_an_incomplete_batch_at_the_end_of_a_metadata_log_needs_no_command(log_dir: Path) -> None:
     """A node truncates it at each start. Without lost partitions this is what a crash leaves."""
     _write_voters(log_dir, (1,))

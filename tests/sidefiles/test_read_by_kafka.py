@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,7 @@ def test_files_are_read_and_refused_alike(tmp_path: Path) -> None:
     assert len(paths) > 140
     for kind in TOLD:
         paths += copied(tmp_path / kind, SMALL[kind].name, damaged(SMALL[kind].read_bytes()))
+    paths += copied(tmp_path / "votes", "quorum-state", [*_votes()])
     unlike = []
     for path, row in kafkas(paths, tmp_path).items():
         entries, found = walked(path, path.read_bytes())
@@ -96,6 +97,23 @@ def test_files_are_read_and_refused_alike(tmp_path: Path) -> None:
         if not alike and not _stricter(path, [finding.rule for finding in found]):
             unlike.append((path.name, path.read_bytes(), found, row))
     assert unlike == []
+
+
+def _votes() -> Iterator[bytes]:
+    """Yield votes of a static quorum: damaged ones, and some that other programs could write."""
+    state = {
+        "clusterId": "", "leaderId": 1, "leaderEpoch": 1, "votedId": -1, "appliedOffset": 0,
+        "currentVoters": [{"voterId": 1}], "data_version": 0,
+    }  # fmt: skip
+    line = json.dumps(state).encode()
+    yield from damaged(line)
+    yield json.dumps(state, indent=1).encode()
+    yield from (line + after for after in (b"\nmore", b"\rmore", line, b"\0"))
+    yield from (before + line for before in (b"  ", b"\n", b"\xef\xbb\xbf"))
+    for name in state:
+        yield json.dumps({key: value for key, value in state.items() if key != name}).encode()
+        for value in (None, "x", "1", True, -5, 2**31, 2**40, [], {}, [{}], [{"voterId": "3"}], [1]):
+            yield json.dumps({**state, name: value}).encode()
 
 
 def _stricter(path: Path, rules: list[str]) -> bool:

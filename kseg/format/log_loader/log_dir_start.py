@@ -20,7 +20,7 @@ from functools import partial
 from kseg.errors import KsegError, UnreadableError
 from kseg.format.internal_topics.cluster_image import ClusterImage
 from kseg.format.internal_topics.effective_state import state_files
-from kseg.format.internal_topics.metadata_replay import Replayed, replayed
+from kseg.format.internal_topics.metadata_replay import Replayed, names_topics, replayed
 from kseg.format.log_loader.loaded_files import OfflineError, RefusedError
 from kseg.format.log_loader.log_segment import INDEX_BYTES
 from kseg.format.log_loader.partition_files import File
@@ -48,16 +48,20 @@ from kseg.format.storage import local_files
 from kseg.format.storage.java_text import FileFault, MemoryFault, UncheckedFault
 from kseg.format.storage.local_files import skip_special
 from kseg.format.storage.naming import (
+    BOOTSTRAP,
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
     CLUSTER_METADATA,
     HIGH_WATERMARKS,
     LOG_STARTS,
     META_PROPERTIES,
+    METADATA_FOLDER,
     QUORUM_STATE,
     RECOVERY_POINTS,
     Partition,
     is_in_use,
+    is_log,
+    is_snapshot,
     partition_of,
 )
 from kseg.text import excerpt
@@ -154,6 +158,24 @@ def read_quorum_state(folder: str) -> QuorumState | None:
         return entries_of(path, walk_quorum_state)[0]
     except (ValueError, UnreadableError) as error:
         raise RefusedError(str(error), QUORUM_STATE) from error
+
+
+def has_metadata_log(log_dir: str) -> bool:
+    """Return whether a folder has a metadata log with a record or a snapshot, or topics for an empty one to begin with.
+
+    A controller whose log is empty appends the records of ``bootstrap.checkpoint``: ``kseg adopt`` writes the topics there.
+    """
+    folder, bootstrap = os.path.join(log_dir, METADATA_FOLDER), os.path.join(log_dir, BOOTSTRAP)
+    try:
+        if local_files.exists(bootstrap) and names_topics(bootstrap):
+            return True
+        names = [name for name, kind in local_files.entries(folder) if kind != "folder"]
+        return any(
+            is_snapshot(name) or (is_log(name) and os.path.getsize(os.path.join(folder, name))) for name in names
+        )
+    except (OSError, UnreadableError):
+        # An error of the disk is not a missing log.
+        return local_files.exists(folder)
 
 
 def stray_folders(log_dir: str, folders: Iterable[str], image: ClusterImage) -> dict[str, Stray]:

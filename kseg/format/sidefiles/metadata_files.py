@@ -29,6 +29,7 @@ from kseg.format.storage.java_text import (
     WHITE_SPACE,
     FileFault,
     UncheckedFault,
+    LINE_END,
     decoded,
     lines_of,
     number,
@@ -181,22 +182,29 @@ def walk_meta_properties(
 
 
 def walk_quorum_state(source: Source, report: Report = do_nothing) -> Iterator[tuple[int, QuorumState]]:
+    """Yield the state as Kafka reads it: from the JSON object at the start of the first line; what follows is ignored."""
+
     def parse(data: bytes) -> QuorumState:
-        values = _json_object(decoded(data))
-        version = _field(values, "data_version", int)
+        values = _json_object(LINE_END.split(decoded(data))[0], only=False)
+        if "data_version" not in values:
+            raise FileFault("data_version is missing")
+        # JsonNode.shortValue: 0 for all that is not a number.
+        found = values["data_version"]
+        version = (found + 2**15) % 2**16 - 2**15 if isinstance(found, int) and not isinstance(found, bool) else 0
         if version not in (0, 1):
             raise FileFault(f"data_version {version}")
         voters = None
         if version == 0:
+            _field(values, "clusterId", str)
             voters = _field(values, "currentVoters", list)
             if not all(isinstance(voter, dict) for voter in voters):
                 raise FileFault("a voter is not an object")
-            voters = [_field(voter, "voterId", int) for voter in voters]
+            voters = [_int_field(voter, "voterId") for voter in voters]
         return QuorumState(
             version,
-            _field(values, "leaderId", int),
-            _field(values, "leaderEpoch", int),
-            _field(values, "votedId", int),
+            _int_field(values, "leaderId"),
+            _int_field(values, "leaderEpoch"),
+            _int_field(values, "votedId"),
             _uuid(_field(values, "votedDirectoryId", str), "votedDirectoryId") if version else None,
             None if version else _field(values, "appliedOffset", int),
             voters,
@@ -228,9 +236,10 @@ def _walk(
         report(Finding("metadata-malformed", 0, len(data or b""), facts={"why": str(fault), **facts}))
 
 
-def _json_object(text: str) -> Mapping[str, Any]:
+def _json_object(text: str, *, only: bool = True) -> Mapping[str, Any]:
+    """Return the object of a text of JSON; with ``only=False`` other text can follow."""
     try:
-        values = json.loads(text)
+        values = json.loads(text) if only else json.JSONDecoder().raw_decode(text.lstrip(" \t"))[0]
     except (ValueError, RecursionError):
         raise FileFault("the file is not JSON") from None
     if not isinstance(values, dict):
@@ -243,6 +252,13 @@ def _field(values: Mapping[str, Any], name: str, kind: type) -> Any:
     if not isinstance(value, kind) or isinstance(value, bool):
         found = value if isinstance(value, str) else json.dumps(value)
         raise FileFault(f"{name} is {'missing' if value is None else excerpt(found)}")
+    return value
+
+
+def _int_field(values: Mapping[str, Any], name: str) -> int:
+    value: int = _field(values, name, int)
+    if not -INT32_MAX - 1 <= value <= INT32_MAX:
+        raise FileFault(f"{name} is {value}, which has more than 32 bits")
     return value
 
 
