@@ -236,3 +236,11 @@ METADATA_FILES = {
     ),
     ".kafka_cleanshutdown": Remedy("Nothing: the broker deletes the file at its start.", (Action("", (START,)),)),
 }
+#: The files of a log directory itself that keep a node from starting.
+IN_LOG_DIRS = {
+    "meta.properties": METADATA_FILES["meta.properties"],
+    "bootstrap.checkpoint": Remedy(
+        "Restore the file from a backup, or make the cluster again with `kseg adopt`. If the metadata log has records, "
+        "delete the file: a node uses it only for an empty log."
+    ),
+}

@@ -30,7 +30,7 @@ from kseg.format.storage.log_dir_places import (
     partition_at,
     unused_place,
 )
-from kseg.format.storage.naming import META_PROPERTIES, METADATA_FOLDER, PARTITION_METADATA, QUORUM_STATE, partition_of
+from kseg.format.storage.naming import METADATA_FOLDER, PARTITION_METADATA, QUORUM_STATE, partition_of
 from kseg.format.storage.segment_files import is_newest
 from kseg.remedies import Action, Remedy
 
@@ -265,8 +265,8 @@ def _start_texts(harm: Harm, causes: Set[str], *, alone: bool) -> list[str]:
     texts = [text for cause, text in DANGERS.items() if cause in causes]
     if not (causes and alone) or harm.file in harm.foreign:
         return texts
-    if harm.file == META_PROPERTIES:
-        text = f"{META_PROPERTIES}: {do.METADATA_FILES[META_PROPERTIES].text}"
+    if harm.file in do.IN_LOG_DIRS:
+        text = f"{harm.file}: {do.IN_LOG_DIRS[harm.file].text}"
         return [_NOT_ITS_OWN if IN_ANOTHER in harm.would else text]
     if "fails" in causes:
         return [*texts, f"no command of kseg corrects what makes the broker {harm.would}"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kseg.errors import KsegError, UnreadableError
-from kseg.format.internal_topics.metadata_replay import Replayed
+from kseg.format.internal_topics.metadata_loading import Replayed
 from kseg.format.log_loader.loaded_files import OfflineError, RefusedError
 from kseg.format.log_loader.log_dir_start import (
     CHECKPOINTS,
@@ -23,6 +23,7 @@ from kseg.format.log_loader.log_dir_start import (
     read_quorum_state,
     starts_of,
     stray_folders,
+    why_bootstrap_fails,
 )
 from kseg.format.log_loader.log_segment import INDEX_BYTES
 from kseg.format.log_loader.plan import (
@@ -45,6 +46,7 @@ from kseg.format.sidefiles.named_ends import ALL_ZEROS, lost_log
 from kseg.format.sidefiles.registry import recognise
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
+    BOOTSTRAP,
     CLEAN_SHUTDOWN,
     CLUSTER_METADATA,
     HIGH_WATERMARKS,
@@ -111,13 +113,15 @@ class Broker:
         """Record whether a log directory of the broker has its metadata log. Call it for all before ``check_log_dirs``."""
         self._has_metadata = self._has_metadata or has_metadata_log(place)
         for log_dir in (place, os.path.dirname(os.path.abspath(place))):
-            if local_files.exists(os.path.join(log_dir, METADATA_FOLDER)):
+            if any(local_files.exists(os.path.join(log_dir, name)) for name in (METADATA_FOLDER, BOOTSTRAP)):
                 self._replayed[os.path.realpath(log_dir)] = None
 
     def check_log_dirs(self, made: LogDirPlan | PartitionPlan) -> LogDirPlan | PartitionPlan:
         """Return the plan, with one more step if another log directory keeps the broker from starting."""
         if isinstance(made, LogDirPlan):
             steps = self._of_log_dir(made.folder)
+            if os.path.realpath(made.folder) in self._metadata_dirs() and (why := why_bootstrap_fails(made.folder)):
+                steps.append(Step("refuse", BOOTSTRAP, why))
             # A broker that is stopped by a folder starts as soon as somebody moves the folder away.
             if all(step.why == NOT_A_PARTITION for step in (*made.steps, *steps) if step.action in FAILURES):
                 steps += self._without_metadata(made)
@@ -148,6 +152,11 @@ class Broker:
             else []
         )
 
+    def _metadata_dirs(self) -> list[str]:
+        """Return the log directories with a metadata log. Without one, those in which a node would begin it."""
+        found = [place for place in self._replayed if local_files.exists(os.path.join(place, METADATA_FOLDER))]
+        return found or [*self._replayed]
+
     def _metadata(self, log_dir: str) -> Replayed:
         """Return what a log directory's metadata log says; each is read once."""
         place = os.path.realpath(log_dir)
@@ -160,7 +169,7 @@ class Broker:
 
         Nothing is known without a metadata log that can be read to its end.
         """
-        for place in list(self._replayed):
+        for place in self._metadata_dirs():
             if image := self._metadata(place).image:
                 return stray_folders(log_dir, folders, image)
         return {}

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from kseg import validate
-from kseg.format.internal_topics.metadata_replay import ReplayFault, replayed
+from kseg.format.internal_topics.metadata_loading import replayed
+from kseg.format.internal_topics.metadata_replay import ReplayFault
 from tests.support.internal_topics import placed
 from tests.support.metadata_logs import (
     FEATURE,

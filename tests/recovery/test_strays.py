@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from kseg import recovery, validate
-from kseg.format.internal_topics.metadata_replay import replayed
+from kseg.format.internal_topics.metadata_loading import replayed
+from kseg.format.log_loader.plan import STRAYS
+from kseg.format.writer.metadata_snapshot import control_batch
 from tests.support.cli import carry_out, kseg
-from tests.support.damage import entries
+from tests.support.damage import entries, flip
 from tests.support.fixtures import SEGMENTS
 from tests.support.metadata_logs import (
     FEATURE,
@@ -213,6 +215,43 @@ def test_a_snapshot_without_its_end_is_what_a_node_loads(log_dir: Path) -> None:
     snapshot.write_bytes(whole.read_bytes()[: whole.read_bytes().index(b"orders")])
     whole.rename(metadata / f"{end:020}.log").write_bytes(b"")
     assert _strays(log_dir) == {"orders-0", "orders-1"}
+
+
+#: Changes of the bytes of bootstrap.checkpoint, with the action for the second partition; None: the node does not start.
+BOOTSTRAPS: dict[str, tuple[Callable[[bytes, int], bytes], str | None]] = {
+    "whole": (lambda data, at: data, ""),
+    "cut in the record of the second partition": (lambda data, at: data[: at + 30], "mark-forgotten"),
+    "without that record": (lambda data, at: data[:at] + data[entries(data)[-1].at :], "mark-unplaced"),
+    "wrong CRC": (lambda data, at: flip(data, at + 17), ""),
+    "zeros": (lambda data, at: data[:at] + bytes(90), None),
+    "without metadata.version": (lambda data, at: data[: entries(data)[1].at - 1], None),
+    "empty": (lambda data, at: b"", None),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", BOOTSTRAPS)
+def test_the_records_that_an_empty_log_begins_with_place_partitions(log_dir: Path, kind: str) -> None:
+    """As BootstrapDirectory.read of 4.3.0 reads these files: it computes no CRC, and misses no end."""
+    change, action = BOOTSTRAPS[kind]
+    shutil.rmtree(folder_for(log_dir))
+    file = log_dir / "bootstrap.checkpoint"
+    changes = [FEATURE, *placements(log_dir, 1)]
+    data = write_log(file, changes, per_batch=1).read_bytes()
+    data += control_batch((4, "SnapshotFooterRecord"), {"version": 0}, len(changes), 0)
+    file.write_bytes(change(data, entries(data)[-2].at))
+    steps = {Path(plan.folder).name: {step.action for step in plan.steps} for plan in recovery(log_dir)}
+    if action is None:
+        assert "refuse" in steps["logs"]
+        shown = " ".join(kseg("doctor", "-v", log_dir).stdout.split())
+        assert f"no: {file} stops it" in shown
+        assert "delete the file: a node uses it only for an empty log" in shown
+    else:
+        assert not steps["logs"] & {"refuse", "lose-metadata"}
+        assert {name: steps[name] & STRAYS for name in ("orders-0", "orders-1")} == {
+            "orders-0": set(),
+            "orders-1": {action} - {""},
+        }
 
 
 def test_the_last_replica_is_eligible_but_no_longer_in_sync(tmp_path: Path) -> None:

@@ -112,7 +112,8 @@ def _votes() -> Iterator[bytes]:
     yield from (before + line for before in (b"  ", b"\n", b"\xef\xbb\xbf"))
     for name in state:
         yield json.dumps({key: value for key, value in state.items() if key != name}).encode()
-        for value in (None, "x", "1", True, -5, 2**31, 2**40, [], {}, [{}], [{"voterId": "3"}], [1]):
+        values: tuple[object, ...] = (None, "x", "1", True, -5, 2**31, 2**40, [], {}, [{}], [{"voterId": "3"}], [1])
+        for value in values:
             yield json.dumps({**state, name: value}).encode()
 
 

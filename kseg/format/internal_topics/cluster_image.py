@@ -66,7 +66,8 @@ class ClusterImage:
 
     ``voters`` is None as long as no record names them: the quorum is static, and has the ``static_voters`` of quorum-state,
     None without that file. ``cut``: a snapshot has no footer, which a node does not notice. ``damaged``: the log ends at
-    damage, after which a node fetches it again from other controllers.
+    damage, after which a node fetches it again from other controllers. ``empty``: no record has changed the state.
+    ``initial``: it is what a node begins an empty log with, from ``bootstrap.checkpoint``.
     """
 
     def __init__(self) -> None:
@@ -77,6 +78,9 @@ class ClusterImage:
         self.static_voters: frozenset[int] | None = None
         self.cut = False
         self.damaged = False
+        self.empty = True
+        self.initial = False
+        self.metadata_version: int | None = None
 
     @property
     def whole(self) -> bool:
@@ -85,13 +89,13 @@ class ClusterImage:
 
     def is_last_word(self, node: int) -> bool:
         """Return whether a node that starts has this state: it is the only voter, or fetches only what follows."""
-        if {node} == (self.voters or self.static_voters or self.controllers.keys()):
+        if self.initial or {node} == (self.voters or self.static_voters or self.controllers.keys()):
             return True
         return not self.damaged and (self.cut or node in self.brokers)
 
     def lacks_end(self, node: int) -> bool:
         """Return whether the log has lost records that a node had: it is damaged, or ends before the node's registration."""
-        return not self.whole or node not in self.brokers
+        return not self.whole or not (self.initial or node in self.brokers)
 
     def apply_control(self, control: ControlRecord) -> None:
         """Apply a control record: those that name the voters count (KIP-853)."""

@@ -6,12 +6,10 @@ those of Kafka 4.3: ``replay`` of the control managers of ``QuorumController``, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from kseg.errors import NotASegmentError
-from kseg.findings import Finding
 from kseg.format.internal_topics.cluster_image import (
     FEATURES,
     METADATA_VERSION,
@@ -21,14 +19,8 @@ from kseg.format.internal_topics.cluster_image import (
     TopicImage,
     feature_ranges,
 )
-from kseg.format.internal_topics.decode import DecodedPart, DecodedRecord, decoded_record
-from kseg.format.internal_topics.effective_state import newest_sources
+from kseg.format.internal_topics.decode import DecodedPart
 from kseg.format.messages.message_reader import Message
-from kseg.format.record.control_records import ControlRecord
-from kseg.format.segment.segment_chunks import chunks_of
-from kseg.format.storage.naming import CLUSTER_METADATA, base_offset_of, is_snapshot
-from kseg.format.storage.source import open_source
-from kseg.rule_table import RULES, Severity
 from kseg.text import excerpt
 
 #: The record that marks a directory of a replica as not yet known (``DirectoryId.MIGRATING``).
@@ -239,6 +231,8 @@ class MetadataReplay(ClusterImage):
         if not low <= level <= high:
             why = f"feature {excerpt(name)} has level {level}, but Kafka 4.3 supports {low} to {high}"
             raise NotReplayableError(why, brokers=name == METADATA_VERSION and not low <= level <= high + 1)
+        if name == METADATA_VERSION:
+            self.metadata_version = level
 
     def acl(self, data: Message) -> None:
         """Source: ``AclControlManager``."""
@@ -313,88 +307,3 @@ def _mismatch(replicas: int, directories: int) -> int:
 def _credential(data: Message) -> tuple[str, int]:
     mechanism = data["mechanism"]
     return data["name"], mechanism if mechanism in _SCRAM_MECHANISMS else 0
-
-
-class _Damaged(Exception):
-    """The rest of a log cannot be read."""
-
-
-def _stop_in_snapshot(finding: Finding) -> None:
-    """A node reads a snapshot until its last whole batch, and does not notice that the rest is missing."""
-    if finding.rule not in ("truncated-tail", "zero-tail"):
-        _stop_at_damage(finding)
-
-
-def _stop_at_damage(finding: Finding) -> None:
-    # A metadata log is not preallocated: zeros took the place of batches.
-    if finding.rule in ("zero-tail", "zero-segment") or RULES[finding.rule].severity >= Severity.ERROR:
-        raise _Damaged
-
-
-class Replayed(NamedTuple):
-    """The first record that cannot be replayed, and the state at the end of the log or before damage.
-
-    ``image`` is None after a fault, and without the beginning of the log: it would lack topics.
-    """
-
-    fault: ReplayFault | None
-    image: ClusterImage | None
-
-
-def replayed(paths: Iterable[str]) -> Replayed:
-    """Return what a node has that loads a metadata log: its state, or the record that ends it.
-
-    ``paths`` are the snapshots and segments of one folder. The newest snapshot is loaded, then the log after it. Records
-    after damage are not looked at: no node loads them. Raises UnreadableError and NotASegmentError.
-    """
-    replay = MetadataReplay()
-    sources = list(newest_sources(sorted(paths)))
-    if not sources or (not is_snapshot(sources[0][0]) and base_offset_of(sources[0][0])):
-        return Replayed(None, None)
-    in_snapshot = False
-    try:
-        for path, first_offset in sources:
-            in_snapshot = is_snapshot(path)
-            replay.cut = replay.cut or in_snapshot
-            for batch, offset, decoded in _records(path):
-                if isinstance(decoded, ControlRecord):
-                    replay.apply_control(decoded)
-                    replay.cut = replay.cut and decoded.type != "SNAPSHOT_FOOTER"
-                    continue
-                if offset < first_offset:
-                    continue
-                try:
-                    replay.apply(decoded.value, offset, in_snapshot=in_snapshot)
-                except NotReplayableError as error:
-                    name = decoded.value.name if decoded.value else None
-                    who = frozenset(replay.controllers)
-                    fault = ReplayFault(path, *batch, offset, name or "record", error.why, error.brokers, who)
-                    return Replayed(fault, None)
-    except (_Damaged, NotASegmentError) as error:
-        if in_snapshot and isinstance(error, NotASegmentError):
-            raise
-        replay.damaged = True
-    return Replayed(None, replay)
-
-
-def names_topics(path: str) -> bool:
-    """Return whether a snapshot, such as ``bootstrap.checkpoint``, has a topic before any damage. Raises UnreadableError."""
-    try:
-        return any(
-            isinstance(decoded, DecodedRecord) and decoded.value is not None and decoded.value.name == "Topic"
-            for _, _, decoded in _records(path)
-        )
-    except (_Damaged, NotASegmentError):
-        return False
-
-
-def _records(path: str) -> Iterator[tuple[tuple[int, int], int, DecodedRecord | ControlRecord]]:
-    """Yield the bytes of its batch (begin and end), the offset and the content of each record."""
-    stop = _stop_in_snapshot if is_snapshot(path) else _stop_at_damage
-    for chunk in chunks_of(open_source(path), stop):
-        batches = chunk.batches
-        for row in range(chunk.first, chunk.stop):
-            for i in chunk.rows(row) if batches.record_total[row] else ():
-                if decoded := decoded_record(CLUSTER_METADATA, chunk, i) or chunk.control(i):
-                    begin = batches.position[row]
-                    yield (begin, begin + batches.size[row]), chunk.lists.offset[i], decoded

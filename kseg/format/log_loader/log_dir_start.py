@@ -17,10 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from kseg.errors import KsegError, UnreadableError
+from kseg.errors import KsegError, NotASegmentError, UnreadableError
 from kseg.format.internal_topics.cluster_image import ClusterImage
 from kseg.format.internal_topics.effective_state import state_files
-from kseg.format.internal_topics.metadata_replay import Replayed, names_topics, replayed
+from kseg.format.internal_topics.metadata_loading import Replayed, names_topics, replayed
 from kseg.format.log_loader.loaded_files import OfflineError, RefusedError
 from kseg.format.log_loader.log_segment import INDEX_BYTES
 from kseg.format.log_loader.partition_files import File
@@ -138,15 +138,44 @@ def owner_of(log_dir: str) -> tuple[str | int | None, ...]:
 
 
 def loaded_metadata(folder: str) -> Replayed:
-    """Return what a node has that loads the metadata log in a folder: nothing if it cannot be read."""
+    """Return what a node has that loads the metadata log in a folder: nothing if it cannot be read.
+
+    A controller begins an empty log with the records of ``bootstrap.checkpoint``, to which ``kseg adopt`` writes the topics.
+    """
+    bootstrap = os.path.join(os.path.dirname(folder), BOOTSTRAP)
     try:
-        found = replayed(state_files(folder))
+        files = state_files(folder) if local_files.exists(folder) else []
+        found = replayed(files)
+        empty = not files or (found.image is not None and found.image.empty)
+        if empty and local_files.exists(bootstrap) and names_topics(bootstrap):
+            found = replayed([bootstrap])
+            if found.image is not None:
+                found.image.initial = True
     except KsegError:
         return Replayed(None, None)
     with suppress(RefusedError):
         if found.image is not None and (state := read_quorum_state(folder)) and state.current_voters is not None:
             found.image.static_voters = frozenset(state.current_voters)
     return found
+
+
+def why_bootstrap_fails(log_dir: str) -> str | None:
+    """Return why a node that reads ``bootstrap.checkpoint`` does not start, None if it does. Each start reads the file.
+
+    Source: ``BootstrapDirectory.readFromBinaryFile``.
+    """
+    path = os.path.join(log_dir, BOOTSTRAP)
+    if not local_files.exists(path):
+        return None
+    try:
+        fault, image = replayed([path])
+    except (NotASegmentError, UnreadableError) as error:
+        return str(error)
+    if fault is not None:
+        return f"the {fault.record} record at offset {fault.offset}: {fault.why}"
+    if image is None or image.damaged:
+        return "its batches cannot be read"
+    return "no record has the metadata.version" if image.metadata_version is None else None
 
 
 def read_quorum_state(folder: str) -> QuorumState | None:

@@ -15,12 +15,12 @@ from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.source import Source
 
 
-def chunks_of(source: Source, report: Report = do_nothing) -> Iterator[Chunk]:
+def chunks_of(source: Source, report: Report = do_nothing, *, verify_crc: bool = True) -> Iterator[Chunk]:
     """Yield the records of a segment in columns, and close it. A chunk is valid until the next one is requested.
 
-    Raises UnreadableError and NotASegmentError.
+    ``verify_crc`` is that of ``SegmentReader``. Raises UnreadableError and NotASegmentError.
     """
     opener = DeepIterator(report)
-    with SegmentReader(source, report=report) as reader:
+    with SegmentReader(source, report=report, verify_crc=verify_crc) as reader:
         for window in reader.windows():
             yield from opener.chunks(window)
