@@ -399,7 +399,8 @@ _TABLE = (
          "Does not start.",
          "Stop the node, and copy the newest snapshot (.checkpoint) of another controller into the folder."),
     Rule("K703", "stray-folder", _W, "partition folder {folder}: {why}",
-         "Renames the folder to -stray at its next start, and creates an empty log if it has a partition of this name.",
+         "Renames the folder to -stray at its next start, and creates an empty log if it has a partition of this name. If "
+         "the id is that of another topic, the folder keeps its name, and the partition stays offline.",
          f"{do.UNPLACED}."),
     Rule("K704", "unregistered-directory", _I,
          "broker {node} has not registered this log directory, {directory}, which has {folders}",

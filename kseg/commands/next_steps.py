@@ -18,7 +18,7 @@ from kseg import remedies as do
 from kseg.consequences import Consequence
 from kseg.findings import RULES
 from kseg.format.log_loader.log_dir_start import IN_ANOTHER
-from kseg.format.log_loader.plan import FORGET, MARK_DAMAGED_ID, MARK_FORGOTTEN, MARK_STRAY
+from kseg.format.log_loader.plan import FORGET, MARK_DAMAGED_ID, MARK_FORGOTTEN, MARK_STRAY, REJECT_ID
 from kseg.format.log_loader.start_harm import DANGERS, NOT_OF_A_FILE, REMEDIES, Harm
 from kseg.format.storage import local_files
 from kseg.format.storage.log_dir_places import (
@@ -48,7 +48,7 @@ _LOST_BEFORE_REPAIR = "# exit code 1 of repair and validate: what was lost befor
 _READ_ON = ("truncated-wrapper",)
 _SALVAGES = "--salvage-records"
 #: The causes that commands correct: they copy the topic id of another partition.
-_RESTORED_IDS = frozenset({MARK_STRAY, MARK_DAMAGED_ID})
+_RESTORED_IDS = frozenset({MARK_STRAY, MARK_DAMAGED_ID, REJECT_ID})
 _LOST_AND_FOUND = "lost+found"
 
 
@@ -166,7 +166,7 @@ def _steps_of(folder: str, found: Iterable[FoundRule], try_repair: TryRepair, ha
     left: dict[str, None] = {}
     replaced, new, corrected = False, set[str](), set[str]()
     for one in found:
-        if one.rule == "stray-folder" and harm and MARK_DAMAGED_ID in harm.causes:
+        if one.rule == "stray-folder" and harm and not harm.causes.isdisjoint(_RESTORED_IDS):
             continue
         remedy = RULES[one.rule].remedy_for(one.file)
         replaced |= _SEVERAL_REPLICAS in [action.case for action in remedy.actions]
@@ -192,7 +192,7 @@ def _steps_of(folder: str, found: Iterable[FoundRule], try_repair: TryRepair, ha
         causes = _left_causes(harm, todo, corrected)
         decisions = dict.fromkeys(_start_texts(harm, causes, alone=not decisions)) | decisions
     without_id = not local_files.is_file(os.path.join(folder, PARTITION_METADATA))
-    if todo and partition_at(folder) and (without_id or (harm and MARK_DAMAGED_ID in harm.causes)):
+    if todo and partition_at(folder) and (without_id or (harm and not harm.causes.isdisjoint(_RESTORED_IDS))):
         stray = _stray_steps(folder)  # a repair cannot know the topic id
         todo += stray.commands
         decisions |= dict.fromkeys(stray.decisions)

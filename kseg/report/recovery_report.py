@@ -17,6 +17,7 @@ from kseg.format.log_loader.plan import (
     MARK_FORGOTTEN,
     MARK_STRAY,
     NOTHING_LOST,
+    REJECT_ID,
     STRAYS,
     WITH_ZEROS,
     LogDirPlan,
@@ -274,6 +275,8 @@ def headline(plan: LogDirPlan | PartitionPlan) -> str:
         return "the broker cannot load it"
     if any(step.action == MARK_STRAY for step in plan.steps):
         return f"becomes stray, and an empty log replaces it: {_lost_text(plan.lost)} out of use"
+    if any(step.action == REJECT_ID for step in plan.steps):
+        return f"stays offline: {_lost_text(plan.lost)} out of use"
     if any(step.action in STRAYS for step in plan.steps):
         return f"becomes stray: {_lost_text(plan.lost)} out of use"
     log = "" if plan.log_end is None else f"; then starts at offset {plan.log_start} and ends at {plan.log_end}"

@@ -24,6 +24,7 @@ from kseg.format.log_loader.plan import (
     MARK_DAMAGED_ID,
     MARK_FORGOTTEN,
     MARK_UNPLACED,
+    REJECT_ID,
     STOP_CLEANER,
     WITH_ZEROS,
     PartitionPlan,
@@ -127,6 +128,7 @@ def test_every_action_has_a_scene(tmp_path: Path) -> None:
         MARK_DAMAGED_ID,
         MARK_FORGOTTEN,
         MARK_UNPLACED,
+        REJECT_ID,
     }
     assert set(ACTIONS) - done == others
 

@@ -205,6 +205,29 @@ def test_the_remedy_of_a_damaged_topic_id_is_the_id_of_the_topic(log_dir: Path, 
     assert _strays(log_dir) == set()
 
 
+def test_the_id_of_another_topic_of_the_broker_takes_a_partition_offline(log_dir: Path, tmp_path: Path) -> None:
+    """Observed with 4.3.0: InconsistentTopicIdException. The folder keeps its name, for its id has a partition here."""
+    shutil.copytree(log_dir / "orders-0", log_dir / "others-0")
+    _give(log_dir / "others-0", 7)
+    place_folders(log_dir)
+    assert _strays(log_dir) == set()
+    whole = (log_dir / "orders-0" / "partition.metadata").read_bytes()
+    _give(log_dir / "orders-0", 7)
+    steps = {
+        Path(plan.folder).name: step.why for plan in recovery(log_dir) for step in plan.steps if step.action in STRAYS
+    }
+    assert {*steps} == {"orders-0"}
+    assert "is that of topic others" in steps["orders-0"]
+    assert [one.finding.facts["folder"] for one in validate(log_dir).findings if one.rule.name == "stray-folder"] == [
+        *steps
+    ]
+    done = kseg("doctor", "--format", "jsonl", "logs", cwd=tmp_path).stdout.splitlines()
+    assert {"kind": "answer", "subject": "start", "text": "yes, with a loss"} in map(json.loads, done)
+    carry_out(json.loads(done[-1])["commands"], tmp_path)
+    assert (log_dir / "orders-0" / "partition.metadata").read_bytes() == whole
+    assert kseg("recovery", log_dir).returncode == 0
+
+
 def test_a_snapshot_without_its_end_is_what_a_node_loads(log_dir: Path) -> None:
     """A node does not notice that the footer is missing, and loses the topics after the cut (observed with 4.3.0)."""
     metadata = folder_for(log_dir)

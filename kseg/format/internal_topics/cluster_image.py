@@ -173,3 +173,17 @@ class ClusterImage:
             nodes = ", ".join(map(str, partition.replicas))
             return f"its replicas are on {nodes}, not on broker {node}"
         return None
+
+    def why_rejected(self, node: int, topic_id: str, topic: str, number: int) -> str | None:
+        """Return why a broker does not serve the partition of a folder that is no stray; None if it does.
+
+        Source: ``UnifiedLog.assignTopicId``, whose exception also ends the change of the other partitions (observed).
+        """
+        found = self.topics.get(topic_id)
+        if found is None or found.name == topic:
+            return None
+        known = next((known for known, one in self.topics.items() if one.name == topic), "")
+        partition = self.topics[known].partitions.get(number) if known else None
+        if partition is None or node not in partition.replicas:
+            return None
+        return f"its id {topic_id} is that of topic {found.name}: topic {topic} has {known}"

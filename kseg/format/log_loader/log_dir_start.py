@@ -29,6 +29,7 @@ from kseg.format.log_loader.plan import (
     MARK_DAMAGED_ID,
     MARK_FORGOTTEN,
     MARK_UNPLACED,
+    REJECT_ID,
     STOP_CLEANER,
     Step,
     Stray,
@@ -226,9 +227,14 @@ def stray_folders(log_dir: str, folders: Iterable[str], image: ClusterImage) -> 
         if partition is None or partition.state is not None or partition.topic == CLUSTER_METADATA:
             continue
         topic_id = topic_id_of(os.path.join(log_dir, name))
-        if topic_id and (why := image.why_stray(node, topic_id, partition.topic, partition.partition)):
+        if topic_id is None:
+            continue
+        place = node, topic_id, partition.topic, partition.partition
+        if why := image.why_stray(*place):
             forgotten = MARK_FORGOTTEN if image.lacks_end(node) else MARK_UNPLACED
             found[name] = Stray(MARK_DAMAGED_ID if image.similar_id(topic_id) else forgotten, why)
+        elif why := image.why_rejected(*place):
+            found[name] = Stray(REJECT_ID, why)
     return found
 
 

@@ -27,7 +27,9 @@ FORGET = "forget-producers"
 #: the broker, or the part of the metadata that can be read.
 MARK_STRAY, MARK_DAMAGED_ID = "mark-stray", "mark-damaged-id"
 MARK_UNPLACED, MARK_FORGOTTEN = "mark-unplaced", "mark-forgotten"
-STRAYS = frozenset({MARK_STRAY, MARK_DAMAGED_ID, MARK_UNPLACED, MARK_FORGOTTEN})
+#: The action that leaves a folder as it is, and its partition offline.
+REJECT_ID = "reject-topic-id"
+STRAYS = frozenset({MARK_STRAY, MARK_DAMAGED_ID, MARK_UNPLACED, MARK_FORGOTTEN, REJECT_ID})
 #: The action of a broker that does not find the metadata log: it knows no topics.
 LOSE_METADATA = "lose-metadata"
 #: The states of a log without a batch, which a broker does not see: it had records, or nothing shows whether it had.
@@ -64,6 +66,8 @@ ACTIONS: Mapping[str, str] = {
     MARK_DAMAGED_ID: "rename the folder to -stray, because the id in partition.metadata is almost that of its topic",
     MARK_UNPLACED: "rename the folder to -stray, because the metadata log does not place it on this broker",
     MARK_FORGOTTEN: "rename the folder to -stray, because the metadata log has lost the records that place it here",
+    REJECT_ID: "leave the partition offline, because partition.metadata has the id of another topic; others can wait for a "
+    "new leader, too",
     LOSE_METADATA: "start without topics and rename all partition folders to -stray, if the metadata log is not elsewhere",
     "delete-folder": "delete the folder and its files",
     STOP_CLEANER: "end the log cleaner: compacted topics only grow",

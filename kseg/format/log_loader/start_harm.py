@@ -22,6 +22,7 @@ from kseg.format.log_loader.plan import (
     MARK_UNPLACED,
     NOT_A_PARTITION,
     NOTHING_LOST,
+    REJECT_ID,
     STRAYS,
     WITH_ZEROS,
     LogDirPlan,
@@ -45,6 +46,7 @@ REMEDIES: Mapping[str, str] = {
     MARK_FORGOTTEN: "Restore the metadata log from a backup before you start the broker, or make a new cluster with "
     "`kseg adopt`. The topics were not deleted: it has lost their records.",
     MARK_DAMAGED_ID: "Restore partition.metadata with the id of the topic before you start the broker.",
+    REJECT_ID: "Restore partition.metadata with the id of the topic of the folder's name before you start the broker.",
     MARK_STRAY: "Restore partition.metadata with the topic id before you start the broker, or move the folder away.",
     FORGET: "Delete .kafka_cleanshutdown before you start the broker: it then reads the producers from the log. Otherwise "
     "consumers that read committed get records of open transactions, also of those that are aborted later.",
