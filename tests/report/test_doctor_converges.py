@@ -130,6 +130,18 @@ def an_emptied_segment(log_dir: Path) -> None:
     index.write_bytes(index.read_bytes() + b"xx")
 
 
+def a_torn_metadata_log(log_dir: Path) -> None:
+    """The commands for an incomplete batch after a clean shutdown are none of this log: each start truncates it."""
+    log = max((log_dir / "__cluster_metadata-0").glob("*.log"))
+    log.write_bytes(log.read_bytes()[:-20])
+    (log_dir / ".kafka_cleanshutdown").touch()
+
+
+def a_torn_vote(log_dir: Path) -> None:
+    vote = log_dir / "__cluster_metadata-0" / "quorum-state"
+    vote.write_bytes(vote.read_bytes()[:40])
+
+
 CASES: dict[str, Callable[[Path], None]] = {
     one.__name__: one
     for one in (
@@ -140,6 +152,8 @@ CASES: dict[str, Callable[[Path], None]] = {
         odd_entries,
         a_folder_in_place_of_the_ids,
         an_emptied_segment,
+        a_torn_metadata_log,
+        a_torn_vote,
     )
 }
 
