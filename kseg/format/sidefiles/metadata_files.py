@@ -26,10 +26,10 @@ from kseg.format.record.layout import INT32_MAX
 from kseg.format.sidefiles.side_file_reading import read_small_file
 from kseg.format.storage import file_access
 from kseg.format.storage.java_text import (
+    LINE_END,
     WHITE_SPACE,
     FileFault,
     UncheckedFault,
-    LINE_END,
     decoded,
     lines_of,
     number,
