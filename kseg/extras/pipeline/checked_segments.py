@@ -8,8 +8,10 @@ from __future__ import annotations
 import io
 import json
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from operator import itemgetter
 from typing import Any
 
 import kseg
@@ -21,7 +23,8 @@ from kseg.extras.views.planned_transactions import EventCollector, ProducerEvent
 from kseg.findings import Severity, do_nothing
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.record.columns import CRC_BAD, BatchColumns
-from kseg.format.record.layout import CONTROL, DELETE_HORIZON
+from kseg.format.record.layout import CONTROL, DELETE_HORIZON, INT64_MAX
+from kseg.format.record.offset_evidence import is_wrapper, span_of
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.storage import remote_files
 from kseg.format.storage.process_pool import Pool, map_ordered
@@ -33,8 +36,8 @@ _SAVE_SECONDS = 20
 _TRIES = 3
 #: Findings of one rule and segment that are kept.
 _PER_RULE = 1000
-#: Holes of one segment that are kept.
-MOST_HOLES = 1000
+#: Holes of one segment that are kept apart. Later ones become one with the last, so the list never lacks a hole.
+MOST_HOLES = 10_000
 #: Rows of the inventory that are Python objects at once.
 _CHUNK = 10_000
 
@@ -46,7 +49,7 @@ class CheckedSegment:
     ``next_offset`` follows the last valid batch (the base offset without one), which ends at byte ``valid_end``. ``damage``
     has the findings that are errors. ``unread``: why it could not be read; it is then neither sound nor damaged. ``events``
     are those of its producers (see ``EventCollector``). ``excluded`` are byte ranges of batches without a proven offset.
-    ``holes`` are ranges (first, end) of offsets between the valid batches of a damaged segment, at most MOST_HOLES.
+    ``holes`` are ranges (first, end) of offsets, ascending, that the damage before a valid batch can have had.
     ``thinned``: only a log cleaner leaves such batches. ``ordered``: offsets increase.
     ``gaps``: how often offsets are missing where no damage explains it.
     """
@@ -73,6 +76,21 @@ class CheckedSegment:
     def is_sound(self) -> bool:
         """Whether all of its batches can be read."""
         return not self.damage and self.unread is None
+
+    def holes_from(self, offset: int) -> Sequence[tuple[int, int]]:
+        """Return the holes that end after an offset."""
+        return self.holes[bisect_right(self.holes, offset, key=itemgetter(1)) :]
+
+    def next_known(self, offset: int) -> int:
+        """Return the first offset from ``offset`` on that the segment can have; INT64_MAX if it ends before."""
+        offset = max(offset, self.base_offset)
+        for first, end in self.holes_from(offset)[:1]:
+            offset = end if first <= offset else offset
+        return offset if offset < self.next_offset and self.unread is None else INT64_MAX
+
+    def known_until(self, offset: int) -> int:
+        """Return the end of the offsets from ``offset`` on that the segment has without a hole."""
+        return min((first for first, _ in self.holes_from(offset)[:1]), default=self.next_offset)
 
 
 class _Watch:
@@ -111,20 +129,35 @@ class _Watch:
             if (position, end) not in self.excluded:
                 self.excluded.append((position, end))
             return
-        first, last = batches.base_offset[row], batches.last_offset[row]
+        first, last = _first_offset(batches, row), batches.last_offset[row]
         if position > self.valid_end and first > self.next_offset:
             self.events.add_loss(self.next_offset, first)
+            self._add_hole(self.next_offset, first)
         if self._any and batches.magic[row] >= 2:
             self.ordered &= first >= self.next_offset or end <= self.valid_end
         if batches.magic[row] >= 2:
             self.gaps += first > self.next_offset and position == self.valid_end
             fewer = batches.record_count[row] < last - first + 1 and not batches.attributes[row] & CONTROL
             self.thinned |= bool(fewer or batches.attributes[row] & DELETE_HORIZON)
-        if batches.magic[row] >= 2 and first > self.next_offset and len(self.holes) < MOST_HOLES:
-            self.holes.append((self.next_offset, first))
         self._any = True
         self.next_offset = max(self.next_offset, last + 1)
         self.valid_end = max(self.valid_end, end)
+
+    def _add_hole(self, first: int, end: int) -> None:
+        if len(self.holes) == MOST_HOLES:
+            first, _ = self.holes.pop()
+        self.holes.append((first, end))
+
+
+def _first_offset(batches: BatchColumns, row: int) -> int:
+    """Return the first offset that a batch has for sure. The header of a v0 or v1 wrapper lacks it, its messages have it.
+
+    If they cannot be read, the wrapper has no offset for sure: this is the offset after its last one.
+    """
+    if not is_wrapper(batches, row):
+        return batches.base_offset[row]
+    span = span_of(batches, row, opened=True)
+    return batches.last_offset[row] - span if span >= 0 else batches.last_offset[row] + 1
 
 
 def check_segment(listed: ListedSegment) -> tuple[CheckedSegment, FileResult]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kseg.extras.pipeline.checked_segments import MOST_HOLES, CheckedSegment
+from kseg.extras.pipeline.checked_segments import CheckedSegment
 
 #: Offsets ``first`` to ``end`` (exclusive).
 OffsetRange = tuple[int, int]
@@ -64,6 +64,29 @@ def listed_damage(
     return [one for one, spans in zip(new, held, strict=True) if spans is None or _meet(spans, wanted)]
 
 
+def unnamed(
+    lost: Iterable[OffsetRange], listed: Iterable[CheckedSegment], until: Mapping[str, int]
+) -> list[OffsetRange]:
+    """Return those of the ``lost`` offsets that no listed finding names. One without offsets can have all of its segment."""
+    named: list[OffsetRange] = []
+    for checked in listed:
+        for found in checked.damage:
+            first, last = found.get("offset"), found.get("last_offset")
+            if first is None:
+                named.append((checked.base_offset, until[checked.path] if last is None else last + 1))
+            elif last is not None:
+                named.append((first, last + 1))
+    left = []
+    for first, end in lost:
+        for start, stop in sorted(one for one in named if one[0] < end and first < one[1]):
+            if first < start:
+                left.append((first, start))
+            first = max(first, stop)
+        if first < end:
+            left.append((first, end))
+    return left
+
+
 def _position(found: Mapping[str, Any]) -> int:
     return found.get("position") or 0
 
@@ -77,9 +100,10 @@ def _held(
 ) -> list[Sequence[OffsetRange] | None]:
     """Return the offsets that each damaged place can hold, in the order of positions; None if they are unknown.
 
-    Places after the last valid batch have offsets from ``next_offset`` on. Others without offsets are in one of the holes.
+    Places after the last valid batch have offsets from ``next_offset`` on. Others without a first offset are in one of the
+    holes: in the one with the last offset if their header has it, as that of a v0 or v1 wrapper.
     """
-    holes = checked.holes if 0 < len(checked.holes) < MOST_HOLES else None
+    holes = checked.holes or None
     held: list[Sequence[OffsetRange] | None] = []
     following = until
     for found in reversed(findings):
@@ -88,7 +112,8 @@ def _held(
         if first is None and at_end:
             held.append([(checked.next_offset, following)])
         elif first is None:
-            held.append(holes if found.get("position") is not None else None)
+            own = [one for one in holes or () if last is not None and one[0] <= last < one[1]]
+            held.append((own or holes) if found.get("position") is not None else None)
         else:
             first = max(first, checked.next_offset) if at_end else first
             held.append([(first, max(first, first if last is None else last) + 1)])

@@ -13,7 +13,7 @@ from itertools import takewhile
 from kseg.commands.dump.dumped_rows import byte_range
 from kseg.errors import UnreadableError
 from kseg.extras.pipeline.checked_segments import CheckedSegment
-from kseg.extras.pipeline.listed_damage import listed_segments
+from kseg.extras.pipeline.listed_damage import listed_segments, unnamed
 from kseg.extras.pipeline.replica_ends import Loaded, divergence, without_former_leaders
 from kseg.extras.pipeline.source_listing import ListedSegment, Place, SourceReplica
 from kseg.extras.views.planned_transactions import LOST, PlannedTransactions, outcomes
@@ -163,6 +163,9 @@ def plan_partition(
     if not rules.hold_segments:
         until = {one.path: one.until for one in listed}
         damaged = list(listed_segments(damaged, empty.first, read, walk.lost, until))
+        if not walk.thinned:  # of a compacted log, offsets next to damage can have been removed before
+            passed = (one for one in walk.lost if one[1] <= walk.at)
+            walk.gaps += [_lost(*one) for one in unnamed(passed, damaged, until)]
     found = replace(
         empty, end=walk.at, parts=tuple(walk.parts), waiting=walk.waiting, failure=walk.failure, gaps=tuple(walk.gaps),
         damaged=tuple(damaged), lost=tuple(walk.lost),
@@ -208,7 +211,7 @@ class _Walk:
         self._checked = checked
         self._rules = rules
         found = checked.values()
-        self._thinned = any(one.thinned for one in found) or sum(one.gaps for one in found) >= SEVERAL
+        self.thinned = any(one.thinned for one in found) or sum(one.gaps for one in found) >= SEVERAL
 
     def run(self) -> None:
         """Collect the parts, up to the end of the log or the first offset that must wait."""
@@ -255,22 +258,24 @@ class _Walk:
         if sound := [one for one in candidates if one.is_sound]:
             best = max(sound, key=lambda one: one.next_offset)
             return Part(listed[best.path], best, self.at, best.next_offset)
-        starts = {one.path: _next_known(one, self.at) for one in candidates}
-        best = min(candidates, key=lambda one: (starts[one.path], -_known_until(one, starts[one.path])))
+        starts = {one.path: one.next_known(self.at) for one in candidates}
+        best = min(candidates, key=lambda one: (starts[one.path], -one.known_until(starts[one.path])))
         folder = best.path.rpartition("/")[0]
         others = [
             self._checked[one.path]
             for one in self._listed
             if self.at < one.base_offset < best.next_offset and one.path.rpartition("/")[0] != folder
         ]
-        # The next sound segment of another replica takes over where it begins.
+        # The next sound segment of another replica takes over where it begins; a damaged one where the best lacks offsets.
         end = min([best.next_offset, *(one.base_offset for one in others if one.is_sound)])
+        end = min([end, *(known for one in others if (known := one.next_known(self.at)) < starts[best.path])])
         beside = [*(one for one in candidates if one is not best), *others]
-        for first, stop in best.holes:
-            if starts[best.path] < first < end and any(_next_known(one, first) < stop for one in beside):
+        holes = [one for one in best.holes_from(self.at) if one[0] < end]
+        for first, stop in holes:
+            if starts[best.path] < first and any(one.next_known(first) < stop for one in beside):
                 end = first
                 break
-        lost = [(max(first, self.at), min(stop, end)) for first, stop in best.holes if self.at < stop and first < end]
+        lost = [(max(first, self.at), min(stop, end)) for first, stop in holes if first < end]
         for number, (first, stop) in enumerate(lost):
             if unread := self._unread(stop, others):
                 if first == self.at:
@@ -340,7 +345,12 @@ class _Walk:
 
     def _is_cleaned(self, path: str, offset: int) -> bool:
         """Return whether a log cleaner can have removed the offsets before ``offset``. Raises UnreadableError."""
-        return self._thinned or (checkpoint_offset(path.rpartition("/")[0], CLEANER_OFFSETS) or 0) >= offset
+        return self.thinned or (checkpoint_offset(path.rpartition("/")[0], CLEANER_OFFSETS) or 0) >= offset
+
+
+def _lost(first: int, end: int) -> tuple[int, int, str]:
+    """Return the gap of offsets that were in lost bytes, and that no finding names."""
+    return first, end, f"{inclusive_range('offset', first, end - 1)}: in no valid batch of a replica"
 
 
 def _claimed_end(checked: CheckedSegment, size: int) -> int | None:
@@ -356,19 +366,6 @@ def _claimed_end(checked: CheckedSegment, size: int) -> int | None:
         if found.get("position") == position and found.get("end"):
             position, end = found["end"], found["last_offset"] + 1
     return end if position == size else None
-
-
-def _next_known(checked: CheckedSegment, offset: int) -> int:
-    """Return the first offset from ``offset`` on that a segment can have; INT64_MAX if it ends before."""
-    offset = max(offset, checked.base_offset)
-    for first, end in checked.holes:
-        if first <= offset < end:
-            offset = end
-    return offset if offset < checked.next_offset and checked.unread is None else INT64_MAX
-
-
-def _known_until(checked: CheckedSegment, offset: int) -> int:
-    return min((first for first, _ in checked.holes if first > offset), default=checked.next_offset)
 
 
 def _stable(plan: LoadPlan, torn: Container[int]) -> LoadPlan:
