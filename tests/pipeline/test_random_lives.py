@@ -100,7 +100,8 @@ def test_a_life_of_appends_truncations_and_deletions(seed: int, tmp_path: Path) 
         if wrong and differs and log.end >= end >= log.cuts[0]:
             start = log.kept if checkpoint else max(log.kept, log.cuts[0])  # what was deleted shows no leader epoch
             asked = ("--topic", "orders", "--offsets", f"0:{start}:{end}")
-            assert f"--offsets {asked[-1]}`" in run_in_process(path, "status").stdout.replace("\n", " "), step
+            told = run_in_process(path, "status", "--format", "jsonl").stdout
+            assert f"`kseg pipeline replay {path} {' '.join(asked)}`" in told, step
             assert [run_in_process(path, "replay", *asked, *more).returncode for more in (["--dry-run"], [])] == [0, 0]
             assert statuses(path, "run")[0] == 0, step
             table, wrong = {at: value for at, value in table.items() if at < start}, False

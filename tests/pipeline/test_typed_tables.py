@@ -75,6 +75,9 @@ def test_a_new_version_adds_columns_or_stops(tmp_path: Path, kind: str) -> None:
     stopped = run(config(tmp_path, kind, more=SCHEMAS, table='evolve = "stop"\n'))
     assert stopped.returncode == 2
     assert "has no column" in stopped.stderr
+    for action in ("plan", "status"):  # as the next run
+        before = run(tmp_path / "night.toml", action, "-v")
+        assert (before.returncode, "has no column" in " ".join(before.stdout.split())) == (2, True), action
     assert run_here(config(tmp_path, kind, more=SCHEMAS)).code == 1
     rows = {row["offset"]: row for row in table_rows(tmp_path, kind)}
     assert rows.keys() == topic.truth.keys()

@@ -15,6 +15,7 @@ from kseg.extras.pipeline.pipeline_settings import PipelineSettings
 from kseg.extras.pipeline.source_listing import Listing, list_source
 from kseg.format.storage import source
 from kseg.format.storage.source import Stamp
+from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.damage import flip
 from tests.support.growing_logs import batch, write
 from tests.support.pipelines import config, rows, run_here, run_in_process, statuses
@@ -43,23 +44,36 @@ def counts(home: Path) -> dict[int, int]:
     return {partition: found.count(partition) for partition in set(found)}
 
 
-def test_a_link_to_nothing_costs_its_partition(home: Path) -> None:
-    """The page says: a segment that cannot be read is tried again, and its partition is loaded up to it."""
-    segment = home / "source" / "orders-1" / f"{8:020}.log"
+@pytest.mark.parametrize("first", [0, 8, 16])
+@pytest.mark.parametrize("folder", [False, True])
+def test_what_is_no_file_costs_its_partition(home: Path, first: int, folder: bool) -> None:
+    """The page says: a segment that cannot be read is tried again, and its partition is loaded up to it.
+
+    A folder in its place is no segment that retention has deleted: the load must not begin after it.
+    """
+    segment = home / "source" / "orders-1" / f"{first:020}.log"
     content = segment.read_bytes()
     segment.unlink()
-    segment.symlink_to("/nonexistent")
+    if folder:
+        segment.mkdir()
+    else:
+        segment.symlink_to("/nonexistent")
     path = config(home)
     outcome = run_here(path)
-    reason = f"{segment}: a symbolic link to /nonexistent, which does not exist"
+    what = "a folder with the name of a segment" if folder else "a symbolic link to /nonexistent, which does not exist"
+    reason = f"{segment}: {what}"
     assert (outcome.code, outcome.failures) == (2, (f"orders-1: {reason}",))
-    assert counts(home) == {0: 24, 1: 8}
+    assert counts(home) == ({0: 24, 1: first} if first else {0: 24})
     assert not (home / "quarantine").exists()
     assert list((home / "reports").iterdir())
     for action in ("plan", "status", "verify"):
         done = run_in_process(path, action, "--format", "jsonl")
-        assert (done.returncode, reason in done.stdout) == (2, True), action
-    segment.unlink()
+        if first or action != "verify":  # it compares only what the table has
+            assert (done.returncode, reason in done.stdout) == (2, True), action
+    if folder:
+        segment.rmdir()
+    else:
+        segment.unlink()
     segment.write_bytes(content)
     assert run_here(path).code == 0
     assert counts(home) == {0: 24, 1: 24}
@@ -224,3 +238,41 @@ def test_an_unreadable_checkpoint_costs_the_partitions_with_gaps(home: Path) -> 
     assert str(checkpoint) in outcome.failures[0]
     assert counts(home) == {0: 24, 1: 8}
     assert run_here(path).code == 0
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("which", [1, 2])
+def test_a_segment_that_another_replica_has_is_loaded_from_it(tmp_path: Path, which: int, begun: bool) -> None:
+    """Also the newest one: what it has beyond the end of the other replica is loaded in a later run, so nothing fails."""
+    for broker in range(2):
+        folder = tmp_path / "source" / f"broker-{broker}" / "orders-0"
+        folder.mkdir(parents=True)
+        segments = log(folder)
+        if begun:
+            first = build_batch([PlainRecord(n, b"k", b"v") for n in range(4, 8)], producer_id=7, producer_epoch=0,
+                                base_sequence=0, transactional=True)  # fmt: skip
+            segments[0].write_bytes(batch(0) + first)
+    segments[which].unlink()
+    segments[which].symlink_to("/nonexistent")
+    path = config(tmp_path, source="source/broker-*")
+    wanted = ["waiting"] if begun else ["loaded"] if which == 1 else ["waiting"]
+    assert statuses(path, "run") == (0, wanted)
+    for action in ("status", "run"):
+        assert statuses(path, action) == (0, ["current"] if wanted == ["loaded"] else wanted), action
+    assert statuses(path, "verify") == (0, ["same"])
+    if not begun:
+        assert [row[1] for row in rows(tmp_path, "parquet")] == list(range(24))
+
+
+@pytest.mark.parametrize("start", [24, 28])
+def test_verify_compares_nothing_of_which_no_offset_is_left(home: Path, start: int) -> None:
+    """Retention has passed the table: nothing is compared. Offsets that were deleted before a load are a difference."""
+    path = config(home)
+    assert run_here(path).code == 0
+    for segment in (home / "source" / "orders-1").iterdir():
+        segment.unlink()
+    write(home / "source" / "orders-1", [batch(start // 4)], first=start // 4)
+    assert statuses(path, "verify") == ((0, ["same", "same"]) if start == 24 else (1, ["same", "different"]))
+    text = " ".join(run_in_process(path, "verify").stdout.split())
+    assert "1 partition compared" in text
+    assert "1 partition without loaded offsets in the segments" in text

@@ -92,6 +92,20 @@ class CheckedSegment:
         """Return the end of the offsets from ``offset`` on that the segment has without a hole."""
         return min((first for first, _ in self.holes_from(offset)[:1]), default=self.next_offset)
 
+    def claimed_end(self, size: int) -> int | None:
+        """Return the offset after the lost bytes at the end of a segment of ``size`` bytes, by the headers in them.
+
+        None if they do not show it. Bytes after the batch of a torn header can have been others.
+        """
+        position, end = self.valid_end, self.next_offset
+        whole = (
+            one for one in self.damage if one.get("rule") != "truncated-tail" and one.get("last_offset") is not None
+        )
+        for found in sorted(whole, key=lambda one: one.get("position") or 0):
+            if found.get("position") == position and found.get("end"):
+                position, end = found["end"], found["last_offset"] + 1
+        return end if position == size else None
+
 
 class _Watch:
     """Collects the facts of a segment's valid batches, chunk by chunk."""

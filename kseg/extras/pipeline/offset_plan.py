@@ -89,11 +89,12 @@ class LoadPlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanRules:
-    """The rules of a pipeline for offsets (see ``PipelineSettings``)."""
+    """The rules of a pipeline for offsets (see ``PipelineSettings``), and the file of its configuration."""
 
     committed: bool = True
     gaps_stop: bool = True
     hold_segments: bool = False
+    config: str = "FILE"
 
 
 def needed(replicas: Sequence[SourceReplica], loaded: Loaded | None) -> list[ListedSegment]:
@@ -112,7 +113,7 @@ def first_offset(replicas: Iterable[SourceReplica]) -> int:
 
 
 def _without_parts(
-    place: Place, replicas: Sequence[SourceReplica], loaded: Loaded | None, log_end: int, *, unknown: bool
+    place: Place, replicas: Sequence[SourceReplica], loaded: Loaded | None, log_end: int, config: str, *, unknown: bool
 ) -> LoadPlan:
     """Return a plan that loads nothing yet. Its ``failure`` says why nothing can be loaded, such as for another log.
 
@@ -137,7 +138,7 @@ def _without_parts(
     unknown = unknown or any(one.young for one in every)
     failure = _is_another(empty, loaded, unknown=unknown)
     if failure is None and loaded and (found := divergence(replicas, loaded)):
-        failure = found.reason(*place, loaded)
+        failure = found.reason(*place, loaded, config)
     return replace(empty, failure=failure)
 
 
@@ -153,7 +154,7 @@ def plan_partition(
     listed = [segment for replica in replicas for segment in replica.segments if segment.path in checked]
     log_end = max((checked[one.path].next_offset for one in listed), default=0)
     unknown = any(checked[one.path].unread for one in listed)
-    empty = _without_parts(place, replicas, loaded, log_end, unknown=unknown)
+    empty = _without_parts(place, replicas, loaded, log_end, rules.config, unknown=unknown)
     if empty.failure:
         return empty
     walk = _Walk(empty.first, listed, checked, rules)
@@ -223,6 +224,12 @@ class _Walk:
             if self.failure:
                 return
             unread = [one for one in self._at() if self._checked[one.path].unread]
+            if unread and self._position == len(self._listed) and self._is_reached(unread):
+                self._end()
+                self.waiting = (
+                    f"{self._checked[unread[0].path].unread}: what it has from offset {self.at} on is loaded later"
+                )
+                return
             if unread:
                 self.failure = self._checked[unread[0].path].unread
             elif self._position == len(self._listed):
@@ -230,6 +237,15 @@ class _Walk:
                 return
             else:
                 self._pass_gap(self._listed[self._position].base_offset)
+
+    def _is_reached(self, unread: Sequence[ListedSegment]) -> bool:
+        """Return whether another replica has the log beyond the first offsets of newest segments that cannot be read.
+
+        It can lag, as any replica: a later run loads what follows.
+        """
+        sound = (self._checked[one.path] for one in self._at() if self._checked[one.path].is_sound)
+        end = max((one.next_offset for one in sound), default=0)
+        return end >= self.at > max(one.base_offset for one in unread)
 
     def _at(self) -> list[ListedSegment]:
         """Return the segments that can hold the current offset by their names: the last one of each folder before it."""
@@ -307,7 +323,7 @@ class _Walk:
         here = [(self._checked[one.path], one.size) for one in self._at()]
         damaged = [one for one, size in here if not one.is_sound and one.valid_end < size]
         # What lost bytes at the end of a segment can have had is in its findings.
-        first = max((_claimed_end(one, size) or following for one, size in here if one in damaged), default=self.at)
+        first = max((one.claimed_end(size) or following for one, size in here if one in damaged), default=self.at)
         self.damaged += [one for one in damaged if one not in self.damaged]
         self.lost += [(self.at, following)] if damaged else []
         if damaged and self._rules.hold_segments:
@@ -337,7 +353,7 @@ class _Walk:
         for one in self._at():
             checked = self._checked[one.path]
             if not checked.is_sound and checked.valid_end < one.size:
-                ends.append(_claimed_end(checked, one.size) or (INT64_MAX if checked.next_offset >= self.at else 0))
+                ends.append(checked.claimed_end(one.size) or (INT64_MAX if checked.next_offset >= self.at else 0))
                 if not checked.valid_end and ends[-1] > self.at:  # no part has it
                     self.damaged.append(checked)
         if max(ends) > self.at:
@@ -351,21 +367,6 @@ class _Walk:
 def _lost(first: int, end: int) -> tuple[int, int, str]:
     """Return the gap of offsets that were in lost bytes, and that no finding names."""
     return first, end, f"{inclusive_range('offset', first, end - 1)}: in no valid batch of a replica"
-
-
-def _claimed_end(checked: CheckedSegment, size: int) -> int | None:
-    """Return the offset after the lost bytes at the end of a segment, by the headers in them; None if they do not show it.
-
-    Bytes after the batch of a torn header can have been others.
-    """
-    position, end = checked.valid_end, checked.next_offset
-    whole = (
-        one for one in checked.damage if one.get("rule") != "truncated-tail" and one.get("last_offset") is not None
-    )
-    for found in sorted(whole, key=lambda one: one.get("position") or 0):
-        if found.get("position") == position and found.get("end"):
-            position, end = found["end"], found["last_offset"] + 1
-    return end if position == size else None
 
 
 def _stable(plan: LoadPlan, torn: Container[int]) -> LoadPlan:

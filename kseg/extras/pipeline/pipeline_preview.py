@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kseg.errors import UnreadableError
+from kseg.errors import KsegError, UnreadableError
 from kseg.extras.pipeline.checked_segments import CheckedSegment, Inventory, unread_segment
 from kseg.extras.pipeline.engine_choice import choose_engine
+from kseg.extras.pipeline.lake_table import LakeTable
 from kseg.extras.pipeline.offset_plan import LoadPlan, first_offset, needed, plan_partition
 from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline
 from kseg.extras.pipeline.pipeline_state import MANIFEST
@@ -31,6 +32,7 @@ def plan(pipeline: Pipeline, spark: str | None = None) -> _Found:
     states = pipeline.states()
     for topic, partitions in partitions_by_topic(pipeline.listed(states)).items():
         table, state = pipeline.tables[topic], states[topic]
+        conflict = _conflict(table) if state else None
         if state is None:
             lines.append(f"would create {table.describe()}")
         for partition, replicas in partitions.items():
@@ -41,7 +43,7 @@ def plan(pipeline: Pipeline, spark: str | None = None) -> _Found:
                     known_bytes += one.size
                 else:
                     new_segments, new_bytes = new_segments + 1, new_bytes + one.size
-            planned = _planned(pipeline, (topic, partition), replicas, loaded, inventory)
+            planned = _planned(pipeline, (topic, partition), replicas, loaded, inventory, conflict)
             read = {part.listed.path: part.listed.size for part in planned.parts}
             found.append(
                 PartitionOutcome(
@@ -64,9 +66,10 @@ def status(pipeline: Pipeline) -> _Found:
     states = pipeline.states()
     for topic, partitions in partitions_by_topic(pipeline.listed(states)).items():
         table, state = pipeline.tables[topic], states[topic]
+        conflict = _conflict(table) if state else None
         for partition, replicas in partitions.items():
             loaded: Loaded | None = state.offsets.get(f"{topic}-{partition}") if state else None
-            planned = _planned(pipeline, (topic, partition), replicas, loaded, inventory)
+            planned = _planned(pipeline, (topic, partition), replicas, loaded, inventory, conflict)
             has = planned.first
             found.append(
                 PartitionOutcome(
@@ -79,17 +82,30 @@ def status(pipeline: Pipeline) -> _Found:
 
 
 def _planned(
-    pipeline: Pipeline, place: Place, replicas: Sequence[SourceReplica], loaded: Loaded | None, inventory: Inventory
-) -> LoadPlan:
+    pipeline: Pipeline, place: Place, replicas: Sequence[SourceReplica], loaded: Loaded | None, inventory: Inventory,
+    conflict: str | None,
+) -> LoadPlan:  # fmt: skip
     """Return the plan of the next run for a partition, as far as the inventory and the names of segments show it.
 
+    ``conflict``: why its table cannot have the columns that it would get.
     Of transactions it is only if all segments were checked: one of the others can have the end of a transaction.
     """
     segments = needed(replicas, loaded)
     known = inventory.known(segments)
     checked = {one.path: known.get(one.path) or _assumed(one) for one in segments}
-    rules = replace(pipeline.rules, committed=pipeline.rules.committed and len(known) == len(checked))
-    return plan_partition(place, replicas, checked, loaded, rules)
+    unchecked = any(one.unread is None and one.path not in known for one in segments)
+    rules = replace(pipeline.rules, committed=pipeline.rules.committed and not unchecked)
+    found = plan_partition(place, replicas, checked, loaded, rules)
+    return replace(found, failure=found.failure or conflict)
+
+
+def _conflict(table: LakeTable) -> str | None:
+    """Return why a table cannot have the columns of its configuration and schemas, None if it can."""
+    try:
+        table.lacks_columns()
+    except KsegError as error:
+        return str(error)
+    return None
 
 
 def _assumed(listed: ListedSegment) -> CheckedSegment:

@@ -105,7 +105,9 @@ class Pipeline:
         self.settings = settings
         self.state = PipelineState(settings.state)
         self.tables: dict[str, LakeTable] = {topic: open_table(settings, topic) for topic in settings.tables}
-        self.rules = PlanRules(settings.isolation == "read_committed", settings.gaps_stop, settings.hold_segments)
+        self.rules = PlanRules(
+            settings.isolation == "read_committed", settings.gaps_stop, settings.hold_segments, settings.path
+        )
         self._note = note
 
     def states(self) -> dict[str, TableState | None]:

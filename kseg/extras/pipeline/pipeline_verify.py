@@ -18,7 +18,7 @@ from kseg.extras.pipeline.source_listing import Listing, Place
 from kseg.extras.views.view_table import VIEWS
 from kseg.format.storage.process_pool import Pool
 from kseg.report.arrow_table import pa
-from kseg.text import count_of
+from kseg.text import count_of, inclusive_range
 
 #: The columns that are compared, if the table has them as they are stored.
 _COMPARED = ("offset", "key", "value")
@@ -61,16 +61,21 @@ def verify(pipeline: Pipeline, pool: Pool | None = None) -> tuple[list[Partition
     states = pipeline.states()
     listing = pipeline.listed(states)
     found: list[PartitionOutcome] = []
+    gone = 0
     for topic, table in pipeline.tables.items():
         plans = plans_of_loaded(pipeline, listing, topic, states[topic] or TableState(), pool)
         stored = _of_table(table, {place: plan.first for place, plan in plans.items()})
         for place, plan in plans.items():
-            why = plan.failure or stored[place[1]].difference(_of_segments(table, plan))
+            why = plan.failure or _deleted(plan) or stored[place[1]].difference(_of_segments(table, plan))
             unread = plan.failure is not None and bool(listing[place])
             status = "failed" if unread else "different" if why else "same"
             found.append(_outcome(table, place, plan, status, why))
+            if plan.first >= plan.end and not plan.failure:
+                gone += 1
     counts = Counter(one.status for one in found)
-    lines = [f"{count_of(len(found) - counts['failed'], 'partition')} compared, {counts['different']:,} different"]
+    compared = count_of(len(found) - counts["failed"] - gone, "partition")
+    lines = [f"{compared} compared, {counts['different']:,} different"]
+    lines += [f"{count_of(gone, 'partition')} without loaded offsets in the segments"] * bool(gone)
     return found, lines + [f"{count_of(counts['failed'], 'partition')} cannot be read"] * bool(counts["failed"])
 
 
@@ -98,11 +103,17 @@ def _until(plan: LoadPlan, loaded: Loaded) -> LoadPlan:
     return replace(plan, parts=parts, end=end)
 
 
+def _deleted(plan: LoadPlan) -> str | None:
+    """Return that records were deleted before a load, None if the segments begin at a loaded offset or right after them."""
+    missing = inclusive_range("offset", plan.end, plan.first - 1)
+    return f"{missing}: deleted before the load" if plan.first > plan.end else None
+
+
 def _outcome(table: LakeTable, place: Place, plan: LoadPlan, status: str, why: str | None) -> PartitionOutcome:
     size = sum(one.checked.bytes for one in plan.parts)
     return PartitionOutcome(
-        *place, table.settings.shown, plan.first, plan.end, max(plan.log_end, plan.end), status, len(plan.parts), size,
-        reason=why,
+        *place, table.settings.shown, min(plan.first, plan.end), plan.end, max(plan.log_end, plan.end), status,
+        len(plan.parts), size, reason=why,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ leader, the table has such records.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -56,8 +57,8 @@ class Divergence:
     epoch: int
     at_start: bool = False
 
-    def reason(self, topic: str, partition: int, loaded: Loaded) -> str:
-        """Return why nothing can be loaded, and what to do."""
+    def reason(self, topic: str, partition: int, loaded: Loaded, config: str) -> str:
+        """Return why nothing can be loaded, and what to do with the pipeline of the file ``config``."""
         end, known = loaded.next_offset, loaded.leader_epoch
         if known is not None and self.epoch < known:
             return (
@@ -68,7 +69,7 @@ class Divergence:
         return (
             f"the table differs from offset {self.first} on{earlier}: the log was truncated after the load, and continued "
             f"with leader epoch {self.epoch}: load {inclusive_range('offset', self.first, end - 1)} again with `kseg "
-            f"pipeline replay --topic {topic} --offsets {partition}:{self.first}:{end}`"
+            f"pipeline replay {shlex.quote(config)} --topic {topic} --offsets {partition}:{self.first}:{end}`"
         )
 
 

@@ -13,7 +13,6 @@ from itertools import pairwise
 
 from kseg.errors import UnreadableError
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings
-from kseg.findings import do_nothing
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.metadata_files import stored_topic_id
 from kseg.format.sidefiles.registry import find_files
@@ -21,13 +20,14 @@ from kseg.format.storage import local_files, remote_files
 from kseg.format.storage.naming import (
     Partition,
     base_offset_of,
+    is_log,
     is_snapshot,
     is_url,
     partition_of,
     remote_partition_of,
     remote_topic_id_of,
 )
-from kseg.format.storage.segment_files import SegmentFile, by_folder
+from kseg.format.storage.segment_files import SegmentFile, by_folder, is_folder
 from kseg.format.storage.source import open_source, stamp_of, stamp_text, stored_size
 
 #: Topic and partition.
@@ -145,19 +145,28 @@ def _matches(pattern: str) -> list[str]:
 
 
 def _files(place: str, unlisted: list[str]) -> Iterator[SegmentFile]:
-    """Yield the segments of a path. The folders that cannot be listed are added to ``unlisted``."""
+    """Yield the segments of a path, also folders with such names. What cannot be listed is added to ``unlisted``."""
+    folders: list[str] = []
     try:
-        for file in find_files(place, do_nothing):
+        for file in find_files(place, lambda path: folders.append(path) if is_log(os.path.basename(path)) else None):
+            yield from _as_segments(folders)
             name = os.path.basename(file.path)
             if file.path.endswith(".log") and base_offset_of(name) is not None and not is_snapshot(name):
                 yield file
             elif not file.listed:
                 unlisted.append(file.path)
+        yield from _as_segments(folders)
     except UnreadableError:
         # A store whose listing fails can have any partition: only a folder of a disk is one partition.
         if is_url(place) or _partition(place) is None or not os.path.isdir(place):
             raise
         unlisted.append(place)
+
+
+def _as_segments(folders: list[str]) -> Iterator[SegmentFile]:
+    """Yield the folders that have names of segments, and remove them from the list. Nothing can be read of them."""
+    yield from (SegmentFile(path, listed=True) for path in folders)
+    folders.clear()
 
 
 def _reason(folder: str) -> str:
@@ -178,6 +187,8 @@ def _bounded(segments: Iterable[ListedSegment]) -> tuple[ListedSegment, ...]:
 def _listed(file: SegmentFile, settle: float) -> ListedSegment:
     base_offset = base_offset_of(file.path) or 0
     try:
+        if file.indexes is None and is_folder(file.path):
+            raise UnreadableError(f"{file.path}: a folder with the name of a segment")
         stamp, size = stamp_of(file.path), stored_size(file.path)
         if stamp is None or size is None:
             open_source(file.path, listed=True).close()  # its error is the reason

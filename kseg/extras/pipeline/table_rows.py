@@ -5,6 +5,7 @@ A path is a column of the view, or a field of a decoded key or value: ``value.to
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -49,7 +50,10 @@ class TableRows:
         try:
             return with_types(asked, lambda: [self._table.topic])
         except UsageError as error:
-            raise UsageError(f"{self._settings.path}: table.{self._table.topic}: {error}") from None
+            why = re.sub(
+                r"--(key|value)-as", r"\1_as", str(error)
+            )  # the options of commands are keys of the table here
+            raise UsageError(f"{self._settings.path}: table.{self._table.topic}: {why}") from None
 
     @property
     def _keeps_errors(self) -> bool:

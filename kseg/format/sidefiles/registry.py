@@ -329,8 +329,8 @@ def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFil
     """Yield the segments and side files of a folder or URL and all folders below it; a path to a file is that file.
 
     The indexes of a segment are in its SegmentFile. ``unknown`` is called with each other file, including those with a
-    suffix such as ``.deleted``: they are not part of the log. A folder that cannot be listed is yielded, too: opening it
-    fails with the reason. Raises UnreadableError if no file is found.
+    suffix such as ``.deleted``, and with a folder in the place of a segment: they are not part of the log. A folder that
+    cannot be listed is yielded, too: opening it fails with the reason. Raises UnreadableError if no file is found.
     """
     empty = True
     unlisted: list[str] = []
@@ -339,6 +339,8 @@ def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFil
         yield SegmentFile(path)
         return
     for folder, names in folders:
+        if is_log(os.path.basename(folder)):
+            unknown(folder)
         present = set(names)
         of_segments: set[str] = set()
         for file in segments_in(folder, names):
@@ -361,7 +363,8 @@ def every_file(path: str) -> Iterator[SegmentFile]:
     unknown: list[str] = []
 
     def others() -> Iterator[SegmentFile]:
-        found = [SegmentFile(name, indexes=(), listed=True) for name in unknown]
+        files = (name for name in unknown if not is_log(os.path.basename(name)))
+        found = [SegmentFile(name, indexes=(), listed=True) for name in files]
         unknown.clear()
         yield from found
 
