@@ -78,7 +78,7 @@ def pipeline(asked: PipelineOptions) -> int:
         assert asked.offsets is not None
         workers = partial(_workers, asked, settings)
         done = pipeline_replay.replay(work, asked.replayed_topic, asked.offsets, workers, dry_run=asked.dry_run)
-        found, lines, code = done.partitions, done.lines, FOUND if done.rejected else 0
+        found, lines, code = done.partitions, done.lines, FOUND if done.rejected or done.damaged else 0
     elif asked.action == "verify":
         with _workers(asked, settings, 0) as pool:
             found, lines = pipeline_verify.verify(work, pool)
@@ -150,6 +150,7 @@ def _lines(outcome: RunOutcome) -> list[str]:
     if outcome.unneeded:
         spare = count_of(len(outcome.unneeded), "damaged segment")
         lines.append(f"{spare} not needed, as another replica has the rows, such as {outcome.unneeded[0]}")
+    lines += pipeline_reports.timeless_lines(outcome.without_time)
     for table, count in outcome.rejected.items():
         lines.append(f"{count_of(count, 'record')} without a typed row: {table}")
     if outcome.fail_if:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -15,9 +16,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kseg.errors import KsegError
+from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.damage import flip, put
 from tests.support.growing_logs import batch, write
-from tests.support.pipelines import TRANSACTIONS, config, leased, quarantined, rows, run, run_here
+from tests.support.pipelines import (
+    TRANSACTIONS,
+    config,
+    leased,
+    quarantined,
+    rows,
+    run,
+    run_here,
+    run_in_process,
+    table_rows,
+)
 from tests.support.read_faults import local_faults
 
 pytestmark = pytest.mark.slow
@@ -322,3 +334,33 @@ def test_a_sound_replica_takes_the_place_of_a_damaged_one(tmp_path: Path) -> Non
     spare = tmp_path / "source" / "broker-0" / "orders-0" / f"{0:020}.log"
     assert f"2 damaged segments not needed, as another replica has the rows, such as {spare}" in done.stdout
     assert "not needed" not in run(path).stdout
+
+
+#: Milliseconds: the last of the year 9999, and what no timestamp of a table can be, such as microseconds.
+LAST, OUTSIDE = 253_402_300_799_999, (253_402_300_800_000, 1_700_000_000_000_000, 1 << 62, -(1 << 60))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("with_number", [False, True])
+def test_a_timestamp_that_a_table_cannot_have_is_counted(tmp_path: Path, kind: str, with_number: bool) -> None:
+    """The page says: it is null, the run counts the rows, and a column timestamp_ms has the number. It is no damage."""
+    folder = tmp_path / "source" / "orders-0"
+    folder.mkdir(parents=True)
+    times = [-1, 0, LAST, -5, *OUTSIDE]
+    batches = [build_batch([PlainRecord(n, b"k", b"v", time)], base_offset=n) for n, time in enumerate(times)]
+    (folder / f"{0:020}.log").write_bytes(b"".join(batches))
+    table = 'columns = ["partition", "offset", "timestamp", "timestamp_ms", "value"]\n' if with_number else ""
+    path = config(tmp_path, kind, table=table)
+    done = run_in_process(path)
+    assert (done.returncode, (tmp_path / "quarantine").exists()) == (0, False)
+    what = "rows of orders loaded without the timestamp, which is outside of the years 1 to 9999"
+    assert f"{len(OUTSIDE)} {what}" in " ".join(done.stdout.split())
+    found = sorted(table_rows(tmp_path, kind), key=lambda row: row["offset"])
+    stored = [None if row["timestamp"] is None else row["timestamp"].timestamp() for row in found]
+    assert [one is None for one in stored] == [time == -1 or time in OUTSIDE for time in times]
+    if with_number:
+        assert [row["timestamp_ms"] for row in found] == [None if time == -1 else time for time in times]
+    (report,) = (tmp_path / "reports").glob("*.jsonl")
+    assert json.loads(report.read_text().splitlines()[-1])["without_time"] == {"orders": len(OUTSIDE)}
+    again = run_in_process(path, "replay", "--topic", "orders", "--offsets", "0:2:6")
+    assert (again.returncode, "2 rows of" in again.stdout, "outside of the years" in again.stdout) == (0, True, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 from kseg.extras.pipeline.lake_table import open_table
 from kseg.extras.pipeline.pipeline_settings import read_settings
+from tests.support.damage import flip
 from tests.support.evolving_values import write_schemas, write_topic
 from tests.support.growing_logs import batch, write
 from tests.support.pipelines import TRANSACTIONS, config, killed, rows, run_here, table_rows
@@ -147,4 +149,19 @@ def test_a_replay_that_would_lose_rows_is_refused(tmp_path: Path) -> None:
         done = run(path, *options)
         assert (done.returncode, line in done.stderr) == (2, True), done.stderr
     assert run(path, *REPLAY, "0:20").returncode == 0
+    assert rows(tmp_path, "parquet") == before
+
+
+@pytest.mark.parametrize(("asked", "code"), [("0:0:8", 0), ("0:6:10", 1), ("0:12:24", 0), ("0:", 1)])
+def test_a_replay_over_damage_exits_with_1(tmp_path: Path, asked: str, code: int) -> None:
+    """The page of exit codes says: damage was set aside. Offsets 8 to 11 are damaged, and in no row."""
+    folder = tmp_path / "source" / "orders-0"
+    folder.parent.mkdir(parents=True)
+    write(folder, [batch(0), batch(1), flip(batch(2), 70), *(batch(number) for number in range(3, 6))])
+    path = config(tmp_path)
+    assert run_here(path).code == 1
+    before = rows(tmp_path, "parquet")
+    for more in (["--dry-run"], []):
+        done = run(path, *REPLAY, asked, *more, "--format", "jsonl")
+        assert (done.returncode, json.loads(done.stdout.splitlines()[-1])["damaged"]) == (code, code), done.stderr
     assert rows(tmp_path, "parquet") == before

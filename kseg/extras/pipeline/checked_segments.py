@@ -20,7 +20,7 @@ from kseg.errors import UsageError
 from kseg.extras.pipeline.pipeline_state import INVENTORY, PipelineState, new_file, read_if_exists
 from kseg.extras.pipeline.source_listing import ListedSegment
 from kseg.extras.views.planned_transactions import EventCollector, ProducerEvent
-from kseg.findings import Severity, do_nothing
+from kseg.findings import SERVED, Severity, do_nothing
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import CONTROL, DELETE_HORIZON, INT64_MAX
@@ -34,6 +34,8 @@ from kseg.results import FileResult, Settings
 #: Seconds between two saves of the inventory during the checks.
 _SAVE_SECONDS = 20
 _TRIES = 3
+#: Errors that cost no row: the records of such a batch are loaded, and nothing is set aside. ``kseg validate`` lists them.
+_LOADED = SERVED | {"max-timestamp-mismatch", "leader-epoch-regression", "negative-leader-epoch"}
 #: Findings of one rule and segment that are kept.
 _PER_RULE = 1000
 #: Holes of one segment that are kept apart. Later ones become one with the last, so the list never lacks a hole.
@@ -47,7 +49,7 @@ class CheckedSegment:
     """The result of the check of a segment.
 
     ``next_offset`` follows the last valid batch (the base offset without one), which ends at byte ``valid_end``. ``damage``
-    has the findings that are errors. ``unread``: why it could not be read; it is then neither sound nor damaged. ``events``
+    has the errors that cost rows. ``unread``: why it could not be read; it is then neither sound nor damaged. ``events``
     are those of its producers (see ``EventCollector``). ``excluded`` are byte ranges of batches without a proven offset.
     ``holes`` are ranges (first, end) of offsets, ascending, that the damage before a valid batch can have had.
     ``thinned``: only a log cleaner leaves such batches. ``ordered``: offsets increase.
@@ -184,7 +186,8 @@ def check_segment(listed: ListedSegment) -> tuple[CheckedSegment, FileResult]:
         result = validate_segment(file, Settings(max_per_rule=_PER_RULE), watch=watch)
         if not result.read_error:
             break
-    damage = [verdict.as_row() for verdict in result.verdicts if verdict.severity >= Severity.ERROR]
+    errors = (verdict.as_row() for verdict in result.verdicts if verdict.severity >= Severity.ERROR)
+    damage = [row for row in errors if row["rule"] not in _LOADED]
     if result.foreign and listed.size and not damage:
         damage.append({"rule": "no-batch", "message": result.unread})
     wanted = ("rule", "code", "position", "end", "offset", "last_offset", "message", "facts")

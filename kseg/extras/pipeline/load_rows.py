@@ -82,19 +82,26 @@ class PartsTask:
 
 @dataclass(slots=True)
 class LoadedParts:
-    """The result of a task: complete data files of the table, with their rows, and of its side table."""
+    """The result of a task: complete data files of the table, with their rows, and of its side table.
+
+    ``without_time`` counts the records whose timestamp a table cannot have.
+    """
 
     files: list[DataFile] = field(default_factory=list)
     rows: int = 0
     rejected: list[DataFile] = field(default_factory=list)
+    without_time: int = 0
 
 
-def split_rows(task: PartsTask) -> Iterator[tuple[LoadPlan, pa.RecordBatch, pa.RecordBatch | None]]:
-    """Yield the rows of parts for the table, and the rejected ones (None without any). Raises KsegError."""
+def split_rows(task: PartsTask, found: LoadedParts) -> Iterator[tuple[LoadPlan, pa.RecordBatch, pa.RecordBatch | None]]:
+    """Yield the rows of parts for the table, and the rejected ones (None without any); count them. Raises KsegError."""
     for part, plan in task.parts:
         for batch in part_rows(part, plan, task.rows.needed, task.rows.decoding):
             if batch.num_rows:
-                yield (plan, *task.rows.split(batch, task.run))
+                found.without_time += task.rows.without_time(batch)
+                loaded, rejected = task.rows.split(batch, task.run)
+                found.rows += loaded.num_rows
+                yield plan, loaded, rejected
 
 
 def load_parts(task: PartsTask) -> LoadedParts:
@@ -103,12 +110,11 @@ def load_parts(task: PartsTask) -> LoadedParts:
     files = DataFiles(table.schema, task.new_place, task.file_bytes)
     side = task.rejected.files() if task.rejected else None
     try:
-        for plan, loaded, rejected in split_rows(task):
+        for plan, loaded, rejected in split_rows(task, found):
             if rejected is not None and side and task.rejected:
                 rejected = task.rejected.missing(plan.name, rejected)
                 if rejected.num_rows:
                     side.add(rejected)
-            found.rows += loaded.num_rows
             if loaded.num_rows:
                 files.add(loaded)
         found.rejected = side.take() if side else []
@@ -186,6 +192,8 @@ class TableLoad:
         self._run = run
         self._rejected = RejectedLoad(table.rejected, run) if table.rejected else None
         self._files: list[DataFile] = []
+        #: The records whose timestamp the table cannot have.
+        self.without_time = 0
 
     def load(self, plans: Sequence[LoadPlan]) -> TableState:
         """Load the plans, and return the state of the table. Raises KsegError; commits before it stay."""
@@ -213,6 +221,7 @@ class TableLoad:
         if self._rejected:
             self._rejected.add(found.rejected)
         self._rows += found.rows
+        self.without_time += found.without_time
         for part, plan in task.parts:
             self._set(plan, part.end)
             self._ends[plan.name] = part

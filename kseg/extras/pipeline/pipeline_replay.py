@@ -14,9 +14,10 @@ from typing import Any
 from kseg.errors import UsageError
 from kseg.extras.pipeline.data_files import DataFile
 from kseg.extras.pipeline.lake_table import LakeTable, TableState
-from kseg.extras.pipeline.load_rows import PartsTask, load_parts, remove_files, split_rows, tasks_of
+from kseg.extras.pipeline.load_rows import LoadedParts, PartsTask, load_parts, remove_files, split_rows, tasks_of
 from kseg.extras.pipeline.offset_plan import LoadPlan
-from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline, Workers, new_run_id
+from kseg.extras.pipeline.pipeline_reports import timeless_lines
+from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline, Workers, new_run_id, rows_of_damage
 from kseg.extras.pipeline.pipeline_verify import plans_of_loaded
 from kseg.extras.pipeline.rejected_load import RejectedPlace
 from kseg.extras.pipeline.replaced_rows import RowRange, parquet_batches
@@ -30,15 +31,24 @@ from kseg.text import PartitionOffsets, count_of
 
 @dataclass(slots=True)
 class ReplayOutcome:
-    """What was replaced, or would be: the partitions, the rows before and after, and the rejected records after."""
+    """What was replaced, or would be: the partitions, the rows before and after, and the rejected records after.
+
+    ``without_time`` are the rows whose timestamp is null, because it is outside of the years 1 to 9999.
+    """
 
     partitions: list[PartitionOutcome]
     run: str
     before: int = 0
     after: int = 0
     rejected: int = 0
+    without_time: int = 0
     table: str = ""
     done: bool = False
+
+    @property
+    def damaged(self) -> int:
+        """The damaged places of the range, as a run lists them."""
+        return sum(one.damaged for one in self.partitions)
 
     @property
     def lines(self) -> list[str]:
@@ -48,6 +58,9 @@ class ReplayOutcome:
         if not self.done:
             by = "" if self.after == self.before else f" by {count_of(self.after, 'row')}"
             found = [f"would replace {rows} of {self.table}{by} in one commit"]
+        if self.damaged:
+            found.append(f"{count_of(self.damaged, 'damaged place')} in the range, whose records are not loaded")
+        found += timeless_lines({self.table: self.without_time} if self.without_time else {})
         if self.rejected:
             found.append(f"{count_of(self.rejected, 'record')} without a typed row: {self.table}__rejects")
         return found
@@ -186,7 +199,9 @@ class _Replay:
     def _read(self, plans: Sequence[LoadPlan], pool: Pool | None, done: ReplayOutcome) -> dict[int, Any]:
         """Read the rows of plans without writing them; return their offsets by partition."""
         places: list[Any] = []
-        for rows, rejected in map_ordered(pool, _read_places, list(tasks_of(self.table, self.run, plans, None))):
+        tasks = list(tasks_of(self.table, self.run, plans, None))
+        for rows, rejected, without_time in map_ordered(pool, _read_places, tasks):
+            done.without_time += without_time
             done.after += sum(one.num_rows for one in rows)
             done.rejected += sum(one.num_rows for one in rejected)
             places += [*rows, *rejected]
@@ -199,6 +214,7 @@ class _Replay:
         for found in map_ordered(pool, load_parts, list(tasks_of(self.table, self.run, plans, place))):
             self.files += found.files
             self.rejected += found.rejected
+            done.without_time += found.without_time
         done.after, done.rejected = (sum(one.rows for one in found) for found in (self.files, self.rejected))
         files = (*self.files, *self.rejected)
         return _offsets(batch for one in files for batch in parquet_batches(one.place, _PLACE))
@@ -260,20 +276,31 @@ class _Replay:
     def _outcome(self, plan: LoadPlan, dry_run: bool) -> PartitionOutcome:
         return PartitionOutcome(
             *plan.place, self.table.settings.shown, plan.first, plan.end, plan.log_end, "to load" if dry_run else "loaded",
-            len(plan.parts), sum(one.checked.bytes for one in plan.parts),
+            len(plan.parts), sum(one.checked.bytes for one in plan.parts), _damaged(self.run, plan),
         )  # fmt: skip
+
+
+def _damaged(run: str, plan: LoadPlan) -> int:
+    """Return how many rows of a quarantine list can have offsets of a plan."""
+    bases = {one.path: one.base_offset for one in plan.damaged}
+    rows = rows_of_damage(run, plan)
+    firsts = [bases[row["file"]] if row["offset"] is None else row["offset"] for row in rows]
+    lasts = [row["last_offset"] for row in rows]
+    return sum(
+        first < plan.end and (last is None or last >= plan.first) for first, last in zip(firsts, lasts, strict=True)
+    )
 
 
 _PLACE = ("partition", "offset")
 
 
-def _read_places(task: PartsTask) -> tuple[list[Any], list[Any]]:
-    """Return the partitions and offsets of the rows of a task, and of its rejected records."""
-    rows, rejected = [], []
-    for _, loaded, wrong in split_rows(task):
+def _read_places(task: PartsTask) -> tuple[list[Any], list[Any], int]:
+    """Return the partitions and offsets of the rows of a task and of its rejected records, and the rows without a time."""
+    rows, rejected, found = [], [], LoadedParts()
+    for _, loaded, wrong in split_rows(task, found):
         rows.append(loaded.select(_PLACE))
         rejected += [] if wrong is None else [wrong.select(_PLACE)]
-    return rows, rejected
+    return rows, rejected, found.without_time
 
 
 def _offsets(batches: Iterable[Any]) -> dict[int, Any]:

@@ -90,7 +90,8 @@ def _write_jsonl(settings: PipelineSettings, outcome: RunOutcome, out: TextIO) -
     rows += [{"kind": "damage", **one} for one in outcome.damage]
     rows.append({"kind": "run", "run": outcome.run, "pipeline": settings.name, "code": outcome.code,
                  "rows": dict(outcome.rows), "rejected": dict(outcome.rejected),
-                 "failures": list(outcome.failures), "unneeded": list(outcome.unneeded)})  # fmt: skip
+                 "failures": list(outcome.failures), "unneeded": list(outcome.unneeded),
+                 "without_time": dict(outcome.without_time)})  # fmt: skip
     out.writelines(f"{json.dumps(row)}\n" for row in rows)
 
 
@@ -101,6 +102,9 @@ def _write_prometheus(settings: PipelineSettings, outcome: RunOutcome, out: Text
     loaded = [({"topic": topic}, outcome.rows.get(topic, 0)) for topic in topics]
     metrics.write("pipeline_rows", "Rows that the last run has loaded.", loaded)
     metrics.write("pipeline_damaged_places", "Rows of the quarantine list.", [({}, len(outcome.damage))])
+    timeless = [({"topic": topic}, outcome.without_time.get(topic, 0)) for topic in topics]
+    about = "Rows that the last run has loaded without their timestamp, which is outside of the years 1 to 9999."
+    metrics.write("pipeline_rows_without_time", about, timeless)
     rejected = [({"table": table}, count) for table, count in outcome.rejected.items()]
     metrics.write("pipeline_rejected_rows", "Records that the last run has added to side tables.", rejected)
     sizes = Counter[str]()
@@ -129,8 +133,18 @@ def _write_html(settings: PipelineSettings, outcome: RunOutcome, out: TextIO) ->
     lead = f"Run {outcome.run}: {rows or 'no rows'} loaded, {count_of(len(outcome.damage), 'damaged place')} set aside."
     for table, count in outcome.rejected.items():
         lead += f" {count_of(count, 'record')} without a typed row: {table}."
+    lead += "".join(f" {line}." for line in timeless_lines(outcome.without_time))
     head = page.header(level, verdict, f"Pipeline {settings.name}", lead, run, "kseg pipeline")
     page.write_page(out, f"kseg pipeline: {verdict}", head, list(_sections(outcome)))
+
+
+def timeless_lines(without_time: Mapping[str, int]) -> Iterator[str]:
+    """Yield a line for people about the rows of each topic whose timestamp is null in the table."""
+    for topic, count in without_time.items():
+        yield (
+            f"{count_of(count, 'row')} of {topic} loaded without the timestamp, which is outside of the years 1 to 9999: "
+            "a column timestamp_ms has the number"
+        )
 
 
 def _sections(outcome: RunOutcome) -> Iterable[PageSection]:

@@ -71,7 +71,8 @@ STATUSES = ("loaded", "to load", "current", "waiting", "failed")
 class RunOutcome:
     """The result of a run: its id, the exit code, the partitions, the damage and the rows loaded per topic.
 
-    ``unneeded`` are damaged segments that are not in ``damage``, because another replica has their rows.
+    ``unneeded`` are damaged segments that are not in ``damage``, because another replica has their rows. ``without_time``
+    are the rows per topic whose timestamp is null, because it is outside of the years 1 to 9999.
     """
 
     run: str
@@ -86,6 +87,7 @@ class RunOutcome:
     rejected: Mapping[str, int] = field(default_factory=dict)
     state: str = "DONE"
     unneeded: Sequence[str] = ()
+    without_time: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -159,6 +161,7 @@ class _Run:
         self._listing: Listing = {}
         self._work = _Work()
         self._done: dict[str, TableState] = {}
+        self._without_time: dict[str, int] = {}
 
     @property
     def _id(self) -> str:
@@ -223,7 +226,7 @@ class _Run:
 
     def _damage(self) -> list[dict[str, Any]]:
         """Return the rows of the quarantine list: those of this pass, and of the run before it was ended."""
-        rows = [row for plans in self._work.plans.values() for plan in plans for row in _rows_of(self._id, plan)]
+        rows = [row for plans in self._work.plans.values() for plan in plans for row in rows_of_damage(self._id, plan)]
         found = {json.dumps(row, sort_keys=True): row for row in (*self._manifest["damage"], *rows)}
         return list(found.values())
 
@@ -277,7 +280,10 @@ class _Run:
             for _ in range(_TRIES):
                 try:
                     state = table.remove_orphans(state, self._id)
-                    return TableLoad(table, self._id, state, pool=self._pool).load(plans)
+                    load = TableLoad(table, self._id, state, pool=self._pool)
+                    state = load.load(plans)
+                    self._without_time |= {topic: load.without_time} if load.without_time else {}
+                    return state
                 except ChangedTableError:
                     now = table.read_state() or TableState()
                     if now.offsets != state.offsets:
@@ -296,6 +302,7 @@ class _Run:
         return RunOutcome(
             self._id, code, partitions, damage, rows, tuple(failures), tuple(self._work.segments.values()),
             float(self._manifest["started"]), condition, rejected, str(self._manifest["state"]), tuple(self._unneeded()),
+            self._without_time,
         )  # fmt: skip
 
     def _unneeded(self) -> Iterator[str]:
@@ -340,7 +347,7 @@ class _Run:
         )  # fmt: skip
 
 
-def _rows_of(run: str, plan: LoadPlan) -> list[dict[str, Any]]:
+def rows_of_damage(run: str, plan: LoadPlan) -> list[dict[str, Any]]:
     """Return the rows of the quarantine list of a partition: its damage from the first loaded offset on, its gaps, and
     the records that are left out because the end of their transaction is unknown.
     """

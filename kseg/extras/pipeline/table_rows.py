@@ -104,10 +104,19 @@ class TableRows:
     def needed(self) -> tuple[Column, ...]:
         """The columns of the view that the rows are made of."""
         names = {path.parts[0]: None for path in self._paths}
+        names |= {"timestamp_ms": None} if "timestamp" in names else {}
         if self.decoding:
             names |= dict.fromkeys(one.name for one in REJECTED if one.name in _RECORDS)
             names |= {f"{side}_{name}": None for side in self._table.sides for name in ("error", "schema_id")}
         return tuple(self._known[name] for name in names)
+
+    @staticmethod
+    def without_time(batch: Any) -> int:
+        """Return how many rows of the view have a timestamp outside of the years 1 to 9999, which is null in a table."""
+        if not {"timestamp", "timestamp_ms"} <= set(batch.schema.names):
+            return 0
+        lost = pc.and_(pc.is_null(batch.column("timestamp")), pc.is_valid(batch.column("timestamp_ms")))
+        return pc.sum(lost).as_py() or 0
 
     def split(self, batch: Any, run: str) -> tuple[Any, Any]:
         """Return the rows of the table, and the rejected ones (None without any). Raises KsegError with undecoded = stop."""

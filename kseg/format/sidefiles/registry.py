@@ -328,9 +328,9 @@ def _folder_state(name: str) -> str | None:
 def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFile]:
     """Yield the segments and side files of a folder or URL and all folders below it; a path to a file is that file.
 
-    The indexes of a segment are in its SegmentFile. ``unknown`` is called with each other file, including those with a
-    suffix such as ``.deleted``, and with a folder in the place of a segment: they are not part of the log. A folder that
-    cannot be listed is yielded, too: opening it fails with the reason. Raises UnreadableError if no file is found.
+    ``unknown`` is called with each other file, including those with a suffix such as ``.deleted`` and folders in the place
+    of segments: they are not part of the log. A folder that cannot be listed is yielded, too: opening it fails with the
+    reason. Raises UnreadableError if no file is found.
     """
     empty = True
     unlisted: list[str] = []
@@ -363,8 +363,7 @@ def every_file(path: str) -> Iterator[SegmentFile]:
     unknown: list[str] = []
 
     def others() -> Iterator[SegmentFile]:
-        files = (name for name in unknown if not is_log(os.path.basename(name)))
-        found = [SegmentFile(name, indexes=(), listed=True) for name in files]
+        found = [SegmentFile(name, indexes=(), listed=True) for name in unknown if not is_log(os.path.basename(name))]
         unknown.clear()
         yield from found
 
