@@ -13,6 +13,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import replicated
 from tests.support.damage import flip
+from tests.support.folders import marker
 from tests.support.fuzzing import cases
 from tests.support.growing_logs import batch
 from tests.support.pipelines import config, quarantined, rows, run_here
@@ -135,6 +136,27 @@ def test_each_record_that_a_replica_has_is_loaded_and_each_other_one_is_listed(t
     missing = set(range(log[-1][0])) - set(wanted)
     assert [offset for offset in missing if not any(offset in one for one in told)] == []
     assert (outcome.code, bool(outcome.damage)) == ((1, True) if missing else (0, False))
+
+
+def test_a_marker_that_one_replica_has_ends_its_transaction_in_a_later_run(tmp_path: Path) -> None:
+    """Before the first offset of a load, too, a replica can lack the end of a transaction that another one has."""
+    records = [PlainRecord(n, b"k", b"v", 1) for n in range(3)]
+    begun = build_batch(records, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    ended = marker(3, 7, abort=False)
+    later = batch(2)
+    folders = [tmp_path / "source" / f"broker-{broker}" / "orders-0" for broker in range(2)]
+    segments = [folder / f"{0:020}.log" for folder in folders]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    segments[0].write_bytes(begun + ended + batch(1))
+    segments[1].write_bytes(begun + flip(ended, 70) + batch(1))
+    path = config(tmp_path, source="source/broker-*")
+    assert run_here(path).code == 0
+    segments[0].write_bytes(begun + ended + batch(1) + flip(later, 70))
+    segments[1].write_bytes(begun + flip(ended, 70) + batch(1) + later)
+    outcome = run_here(path)
+    assert [(one.status, one.end_offset) for one in outcome.partitions] == [("loaded", 12)]
+    assert [row[1] for row in rows(tmp_path, "parquet")] == [0, 1, 2, *range(4, 12)]
 
 
 @pytest.mark.parametrize("rolled", [False, True])

@@ -10,7 +10,7 @@ from itertools import groupby, repeat
 from kseg.errors import KsegError
 from kseg.extras.pipeline.data_files import DataFile, DataFiles, NewPlace
 from kseg.extras.pipeline.lake_table import LakeTable, TableState
-from kseg.extras.pipeline.offset_plan import LoadPlan, Part
+from kseg.extras.pipeline.load_plan import LoadPlan, Part
 from kseg.extras.pipeline.pipeline_state import remove_file
 from kseg.extras.pipeline.rejected_load import RejectedLoad, RejectedPlace
 from kseg.extras.pipeline.replica_ends import Loaded, epoch_at

@@ -9,7 +9,8 @@ from kseg.errors import KsegError, UnreadableError
 from kseg.extras.pipeline.checked_segments import CheckedSegment, Inventory, unread_segment
 from kseg.extras.pipeline.engine_choice import choose_engine
 from kseg.extras.pipeline.lake_table import LakeTable
-from kseg.extras.pipeline.offset_plan import LoadPlan, first_offset, needed, plan_partition
+from kseg.extras.pipeline.load_plan import LoadPlan
+from kseg.extras.pipeline.offset_plan import first_offset, needed, plan_partition
 from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline
 from kseg.extras.pipeline.pipeline_state import MANIFEST
 from kseg.extras.pipeline.replica_ends import Loaded

@@ -14,8 +14,8 @@ from typing import Any
 from kseg.errors import UsageError
 from kseg.extras.pipeline.data_files import DataFile
 from kseg.extras.pipeline.lake_table import LakeTable, TableState
+from kseg.extras.pipeline.load_plan import LoadPlan
 from kseg.extras.pipeline.load_rows import LoadedParts, PartsTask, load_parts, remove_files, split_rows, tasks_of
-from kseg.extras.pipeline.offset_plan import LoadPlan
 from kseg.extras.pipeline.pipeline_reports import timeless_lines
 from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline, Workers, new_run_id, rows_of_damage
 from kseg.extras.pipeline.pipeline_verify import plans_of_loaded

@@ -19,8 +19,9 @@ from kseg.extras.pipeline.checked_segments import CheckedSegment, Inventory
 from kseg.extras.pipeline.engine_choice import wanted_segments
 from kseg.extras.pipeline.lake_table import ChangedTableError, LakeTable, TableState, open_table
 from kseg.extras.pipeline.listed_damage import is_new, listed_damage
+from kseg.extras.pipeline.load_plan import LoadPlan, PlanRules
 from kseg.extras.pipeline.load_rows import TableLoad
-from kseg.extras.pipeline.offset_plan import LoadPlan, PlanRules, needed, plan_partition
+from kseg.extras.pipeline.offset_plan import needed, plan_partition
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings
 from kseg.extras.pipeline.pipeline_state import MANIFEST, STATES, PipelineState, new_file
 from kseg.extras.pipeline.quarantine_copies import SegmentCopy, copy_segment

@@ -10,8 +10,9 @@ from typing import Any
 
 from kseg.extras.pipeline.checked_segments import Inventory
 from kseg.extras.pipeline.lake_table import LakeTable, TableState
+from kseg.extras.pipeline.load_plan import LoadPlan
 from kseg.extras.pipeline.load_rows import part_rows
-from kseg.extras.pipeline.offset_plan import LoadPlan, needed, plan_partition
+from kseg.extras.pipeline.offset_plan import needed, plan_partition
 from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline
 from kseg.extras.pipeline.replica_ends import Loaded
 from kseg.extras.pipeline.source_listing import Listing, Place

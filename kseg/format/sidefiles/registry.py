@@ -328,9 +328,8 @@ def _folder_state(name: str) -> str | None:
 def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFile]:
     """Yield the segments and side files of a folder or URL and all folders below it; a path to a file is that file.
 
-    ``unknown`` is called with each other file, including those with a suffix such as ``.deleted`` and folders in the place
-    of segments: they are not part of the log. A folder that cannot be listed is yielded, too: opening it fails with the
-    reason. Raises UnreadableError if no file is found.
+    ``unknown`` is called with each other file, such as ``.deleted`` ones, and with a folder in place of a segment. A folder
+    that cannot be listed is yielded, too: opening it fails with the reason. Raises UnreadableError if no file is found.
     """
     empty = True
     unlisted: list[str] = []
