@@ -100,7 +100,7 @@ class Summary:
     def verdict(self) -> str:
         """Return ``damaged`` with an error; ``undetermined`` if data was unread, unchecked or lost; otherwise ``sound``.
 
-        A read error is no damage.
+        A read error is not damage.
         """
         return (
             "damaged"
@@ -289,7 +289,7 @@ class FindingCollector:
         if finding.rule == READ_ERROR:
             self._unread = self._unread or str(unreadable(self._file, finding))
             self.summary.unread = 1
-            if "errno" not in finding.facts:  # a broker has no such error
+            if "errno" not in finding.facts:  # not an error that a broker has
                 return
         if severity is Severity.IGNORE:
             return

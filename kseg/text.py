@@ -358,7 +358,7 @@ def epoch_time(name: str, given: Time | None) -> int | None:
 
 
 def check_number(name: str, given: int | None, least: int | None = None) -> None:
-    """Raise UsageError for an argument that is not a whole number, or that is below ``least``. None is no argument."""
+    """Raise UsageError for an argument that is not a whole number, or that is below ``least``. None is not an argument."""
     if given is not None and not (isinstance(given, SupportsIndex) and (least is None or given >= least)):
         limit = "" if least is None else f" of at least {least}"
         raise UsageError(f"{name}: expected a whole number{limit}, got {given!r}")

@@ -179,7 +179,7 @@ def once(context: click.Context, parameter: click.Parameter, given: tuple[str, .
 
 
 def of_logs(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
-    """The callback of paths with segments: a log directory without a partition is no mistake if others are given."""
+    """The callback of paths with segments: a log directory without a partition is not a mistake if others are given."""
     return tuple(without_unused(once(context, parameter, given)))
 
 

@@ -196,7 +196,7 @@ def disks_of(paths: Iterable[str], nodes: Mapping[str, int]) -> list[Disk]:
 
 
 def _check_is_log_dir(path: str) -> None:
-    """Raise UsageError for what is no log directory: its folders would become topics."""
+    """Raise UsageError for a folder that is not a log directory: its folders would become topics."""
     check_exists(path)
     if not os.path.isdir(path):
         raise UsageError(f"{path}: expected the folder of a log directory")

@@ -34,7 +34,7 @@ from kseg.results import FileResult, Settings
 #: Seconds between two saves of the inventory during the checks.
 _SAVE_SECONDS = 20
 _TRIES = 3
-#: Errors that cost no row: the records of such a batch are loaded, and nothing is set aside. ``kseg validate`` lists them.
+#: Errors that cost no row: the records of such a batch are loaded, and none is set aside. ``kseg validate`` lists them.
 _LOADED = SERVED | {"max-timestamp-mismatch", "leader-epoch-regression", "negative-leader-epoch"}
 #: Findings of one rule and segment that are kept.
 _PER_RULE = 1000
@@ -168,7 +168,7 @@ class _Watch:
 def _first_offset(batches: BatchColumns, row: int) -> int:
     """Return the first offset that a batch has for sure. The header of a v0 or v1 wrapper lacks it, its messages have it.
 
-    If they cannot be read, the wrapper has no offset for sure: this is the offset after its last one.
+    If they cannot be read, the offset of the wrapper is uncertain: this is the offset after its last one.
     """
     if not is_wrapper(batches, row):
         return batches.base_offset[row]

@@ -1,4 +1,4 @@
-"""The plan of a load: the parts of the segments that it reads, up to the last stable offset, and what it leaves out."""
+"""The plan of a load: the parts of the segments that it reads, up to the last stable offset, and the parts left out."""
 
 from __future__ import annotations
 

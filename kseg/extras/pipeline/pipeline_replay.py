@@ -31,7 +31,7 @@ from kseg.text import PartitionOffsets, count_of
 
 @dataclass(slots=True)
 class ReplayOutcome:
-    """What was replaced, or would be: the partitions, the rows before and after, and the rejected records after.
+    """The replaced rows, or those that would be: the partitions, the rows before and after, and the rejected records after.
 
     ``without_time`` are the rows whose timestamp is null, because it is outside of the years 1 to 9999.
     """

@@ -38,7 +38,7 @@ NAMES = (AUTO, STRUCT, *_BY_SCHEMA, *PLAIN, *WRAPPERS)
 #: The first bytes of values with a schema: of an id, and of Avro's single-object encoding.
 _FIRST_BYTES = (b"\0", schema_ids.GLUE, schema_ids.SINGLE_OBJECT[:1])
 _INT64 = 8
-#: In place of a schema id from a header that has no valid one, and of the indexes after it.
+#: In place of a schema id from a header without a valid one, and of the indexes after it.
 _MALFORMED, _FIRST_MESSAGE = b"\xff", b"\0"
 #: Registries count from 1, Confluent Cloud from 100,001.
 _LARGEST_LIKELY_ID = 0xFFFFFF

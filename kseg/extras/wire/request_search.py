@@ -1,6 +1,6 @@
 """Whether bytes are a request, and where the next request begins after damaged or lost bytes.
 
-A frame has no checksum, and the bytes of a record batch can look like the beginning of a request: with the zeros of its
+A frame lacks a checksum, and the bytes of a record batch can look like the beginning of a request: with the zeros of its
 base offset, the length of a batch looks like a Produce request of version 0. So these facts are weighed:
 
 - The body ends where the frame ends, and the CRCs of its record batches are valid.
@@ -82,7 +82,7 @@ class RequestSearch:
         self._budget = ScanBudget()
         # Where the next request begins, if it begins in the frame that was judged last.
         self._found: int | None = None
-        # Whether the client authenticates by tokens: these frames have no header.
+        # Whether the client authenticates by tokens: these frames lack a header.
         self._sends_tokens = False
         # Where the last frame ends, if another one follows it.
         self._settled = -1

@@ -65,7 +65,7 @@ class ClusterImage:
     """The state: ``topics`` by id, ``brokers`` and ``controllers`` by node.
 
     ``voters`` is None as long as no record names them: the quorum is static, and has the ``static_voters`` of quorum-state,
-    None without that file. ``cut``: a snapshot has no footer, which a node does not notice. ``damaged``: the log ends at
+    None without that file. ``cut``: a snapshot lacks its footer, which a node does not notice. ``damaged``: the log ends at
     damage, after which a node fetches it again from other controllers. ``empty``: no record has changed the state.
     ``initial``: it is what a node begins an empty log with, from ``bootstrap.checkpoint``.
     """
@@ -175,7 +175,7 @@ class ClusterImage:
         return None
 
     def why_rejected(self, node: int, topic_id: str, topic: str, number: int) -> str | None:
-        """Return why a broker does not serve the partition of a folder that is no stray; None if it does.
+        """Return why a broker does not serve the partition of a folder that is not a stray; None if it does.
 
         Source: ``UnifiedLog.assignTopicId``, whose exception also ends the change of the other partitions (observed).
         """

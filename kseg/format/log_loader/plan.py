@@ -23,7 +23,7 @@ from kseg.format.storage.source import open_range
 
 #: The action that loses the producers of a log, but no bytes.
 FORGET = "forget-producers"
-#: The actions that rename a folder to -stray: it has no topic id, or a damaged one, or the metadata does not place it on
+#: The actions that rename a folder to -stray: its topic id is missing or damaged, or the metadata does not place it on
 #: the broker, or the part of the metadata that can be read.
 MARK_STRAY, MARK_DAMAGED_ID = "mark-stray", "mark-damaged-id"
 MARK_UNPLACED, MARK_FORGOTTEN = "mark-unplaced", "mark-forgotten"

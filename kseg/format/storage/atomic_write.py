@@ -55,7 +55,7 @@ def sync(handle: int) -> None:
 
 
 class _TemporaryFile(io.FileIO):
-    """A file without a name, whose errors would be taken for those of what is read, or of standard output."""
+    """A file without a name, whose errors would be taken for those of an input, or of standard output."""
 
     def write(self, data: Any) -> int:
         try:
@@ -65,7 +65,7 @@ class _TemporaryFile(io.FileIO):
 
 
 def temporary_file() -> IO[bytes]:
-    """Return a new file for reading and writing that has no name. Writing raises KsegError, which names its folder."""
+    """Return a new file for reading and writing, without a name. Writing raises KsegError, which names its folder."""
     with tempfile.TemporaryFile() as file:
         return io.BufferedRandom(_TemporaryFile(os.dup(file.fileno()), "w+b"))
 

@@ -225,7 +225,7 @@ def walk(url: str, *, decoded: bool = True) -> Iterator[tuple[str, list[str]]] |
     try:
         with _connected(url) as (filesystem, path):
             filesystem.invalidate_cache()  # of an earlier listing in this process
-            # The name of a file has a suffix. To list one that is no folder is to list all objects next to it.
+            # The name of a file has a suffix. To list one that is not a folder is to list all objects next to it.
             at_once = is_object_store(filesystem) and "." not in path.rpartition("/")[2]
             # Not isdir, for which a folder whose store fails is none.
             if "::" in url or not (at_once or is_folder(filesystem.info(path))):

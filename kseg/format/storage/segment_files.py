@@ -59,7 +59,7 @@ class SegmentFile:
 
 
 def without_unused(paths: Iterable[str]) -> list[str]:
-    """Return the paths without log directories that have no partition yet; all of them if no other path is left.
+    """Return the paths but log directories without a partition; all of them if no other path is left.
 
     A broker with several log directories has one after a disk was added.
     """
