@@ -353,6 +353,7 @@ def test_a_partition_without_its_segments_is_no_success(verb: str, tmp_path: Pat
     log_dir = tmp_path / "log-dir"
     log_dir.mkdir()
     (log_dir / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    (log_dir / "meta.properties").write_text(f"version=1\nnode.id=1\ncluster.id={'A' * 22}\n")
     assert kseg(verb, log_dir).returncode == 0
 
 

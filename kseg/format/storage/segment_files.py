@@ -69,9 +69,14 @@ def without_unused(paths: Iterable[str]) -> list[str]:
 
 def is_unused(path: str) -> bool:
     """Return whether a path is a local log directory without a partition."""
-    if path == STDIN or is_url(path) or not local_files.exists(os.path.join(path, META_PROPERTIES)):
+    if path == STDIN or is_url(path):
         return False
-    return not any(kind == "folder" and partition_of(name) for name, kind in local_files.entries(path))
+    try:
+        return local_files.exists(os.path.join(path, META_PROPERTIES)) and not any(
+            kind == "folder" and partition_of(name) for name, kind in local_files.entries(path)
+        )
+    except UnreadableError:
+        return False  # the command says so
 
 
 def find_segments(path: str) -> Iterator[SegmentFile]:
