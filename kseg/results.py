@@ -359,19 +359,17 @@ class FindingCollector:
 
 
 def result_rows(results: Iterable[FileResult], total: Summary) -> Iterator[Row]:
-    """Yield a row per finding, one per file that was not read for another reason, and the summary, which is then complete.
+    """Yield a row per finding, and one with the summary, which is complete after the last result.
 
-    The row of the summary has the verdicts on produce requests, so that every other row is about a file.
+    A file that was not read has a row of ``read-error``; it is counted as an error only if it is a finding. The row of the
+    summary has the verdicts on produce requests, so that every other row is a finding.
     """
     produced: list[Row] = []
     for result in results:
         yield from (verdict.as_row() for verdict in result.verdicts)
         if result.unlisted_error is not None:
-            yield {
-                "kind": "unread",
-                "file": result.file,
-                "message": result.unlisted_error.removeprefix(f"{result.file}: "),
-            }
+            why = result.unlisted_error.removeprefix(f"{result.file}: ")
+            yield Verdict(result.file, Severity.FATAL, Finding(READ_ERROR, facts={"why": why})).as_row()
         produced += result.produced[: MAX_PRODUCED - len(produced)]
     row: Row = {"kind": "summary", **{name: getattr(total, name) for name in COUNTS}, "verdict": total.verdict}
     if total.shallow:

@@ -86,7 +86,7 @@ class KeyDiffTotal:
 
 def rows(found: Iterable[KeyComparison], total: KeyDiffTotal) -> RowSet:
     """Return the differences of each partition, then its counts. CSV has the differences."""
-    return RowSet(_rows(found), DIFFERENCE_FIELDS, names_of(DIFFERENCE_FIELDS), kinds=("key-difference",))
+    return RowSet(_rows(found), DIFFERENCE_FIELDS, names_of(DIFFERENCE_FIELDS), kind="key-difference")
 
 
 def _rows(found: Iterable[KeyComparison]) -> Iterator[Row]:

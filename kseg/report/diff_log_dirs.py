@@ -40,7 +40,7 @@ class LogDirDiffTotal:
 
 def rows(outcomes: Iterable[PairOutcome], total: LogDirDiffTotal) -> RowSet:
     """Return the rows of differences and a ``kind="diff"`` row for each pair of replicas, then a ``kind="summary"`` row."""
-    return RowSet(_rows(outcomes, total), PARTITION_COLUMNS, names_of(PARTITION_COLUMNS), ("diff",))
+    return RowSet(_rows(outcomes, total), PARTITION_COLUMNS, names_of(PARTITION_COLUMNS), "diff")
 
 
 def _rows(outcomes: Iterable[PairOutcome], total: LogDirDiffTotal) -> Iterator[Row]:

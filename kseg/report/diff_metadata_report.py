@@ -57,7 +57,7 @@ class ComparedCopies(NamedTuple):
 
 def rows(found: ComparedCopies) -> RowSet:
     """Return a row per copy, one per difference, and a summary. CSV has the differences."""
-    return RowSet(_rows(found), _DIFFERENCE, names_of(_DIFFERENCE), kinds=("metadata-difference",))
+    return RowSet(_rows(found), _DIFFERENCE, names_of(_DIFFERENCE), kind="metadata-difference")
 
 
 def _rows(found: ComparedCopies) -> Iterator[Row]:

@@ -143,7 +143,7 @@ def rows(found: GroupHistory) -> RowSet:
     """Return the rows of minutes, of partitions by minute, of partitions, and the summary. CSV has those of minutes."""
     items = chain(found.minutes, found.partition_minutes, found.partitions, (found,))
     made = (_MAKERS[type(one)](one) for one in items)
-    return RowSet(made, MINUTE_FIELDS, names_of(MINUTE_FIELDS), kinds=("lag-minute",))
+    return RowSet(made, MINUTE_FIELDS, names_of(MINUTE_FIELDS), kind="lag-minute")
 
 
 def write_table(found: GroupHistory, out: TextIO, *, detail: int = 0) -> None:

@@ -155,7 +155,7 @@ ROW_KINDS = (
 
 def rows(plans: Plans, total: RecoveryTotal) -> RowSet:
     """Return a row per step, one per plan, and a summary."""
-    return RowSet(_rows(plans, total), _PARTITION, names_of(_PARTITION), ("partition",))
+    return RowSet(_rows(plans, total), _PARTITION, names_of(_PARTITION), "partition")
 
 
 def _rows(plans: Plans, total: RecoveryTotal) -> Iterator[Row]:

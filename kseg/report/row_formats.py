@@ -29,11 +29,6 @@ _PAGE_ROWS = 500
 #: Characters of a cell. Longer texts are cut: rich needs about 80 bytes of memory per character.
 _CELL_LENGTH = 10_000
 FINDING_FIELDS = (*FINDING_COLUMNS, Column("known", "[bool]", "true if the baseline has the finding"))
-UNREAD_FIELDS = (
-    Column("kind", "text", "unread"),
-    FINDING_COLUMNS[4],
-    Column("message", "text", "why the file could not be read"),
-)
 
 
 class TextOutput(Protocol):
@@ -46,18 +41,18 @@ class TextOutput(Protocol):
 class RowSet:
     """Rows whose bytes are not encoded yet. ``columns`` are the columns in Parquet, and ``names`` those in CSV.
 
-    ``kinds``: of rows of several kinds, CSV has those of these.
+    ``kind``: of rows of several kinds, CSV has those of this one.
     """
 
     rows: Iterable[Row]
     columns: Sequence[Column] = ()
     names: Sequence[str] = ()
-    kinds: tuple[str, ...] = ()
+    kind: str = ""
 
 
 def finding_rows(results: Iterable[FileResult], total: Summary) -> RowSet:
-    """Return a row per finding or unread file, and one with the summary: without the module of the table."""
-    return RowSet(result_rows(results, total), FINDING_FIELDS, names_of(FINDING_FIELDS), ("finding", "unread"))
+    """Return a row per finding, and one with the summary: without the module of the table, which few runs need."""
+    return RowSet(result_rows(results, total), FINDING_FIELDS, names_of(FINDING_FIELDS), "finding")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +82,7 @@ def write_columns(found: RowSet, out: TextIO, view: View) -> None:
         tables.TableColumn(name, right=named[name].type in NUMBERS, text="" if named[name].type in NUMBERS else "wrap")
         for name in chosen(found, view).names
     ]
-    shown = (row for row in text_rows(found, view) if not found.kinds or row["kind"] in found.kinds)
+    shown = (row for row in text_rows(found, view) if found.kind in ("", row["kind"]))
     tables.print_pages(out, columns, (([cell(row.get(one.name), one.name) for one in columns], "") for row in shown))
 
 
@@ -102,7 +97,7 @@ def write_csv(found: RowSet, out: TextOutput, view: View) -> None:
 def csv_lines(found: RowSet, view: View) -> Iterator[str]:
     """Yield one line per row; that of a row with Pieces in pieces."""
     for row in text_rows(found, view):
-        if found.kinds and row.get("kind") not in found.kinds:
+        if found.kind not in ("", row.get("kind")):
             continue
         values = [row.get(name) for name in found.names]
         if not any(isinstance(value, Pieces) for value in values):

@@ -87,7 +87,6 @@ _ROWS = (
     ),
     RowKind("grep", "Found records", (*_RECORD, *SEARCH_COLUMNS)),
     RowKind("validate", "Findings", row_formats.FINDING_FIELDS),
-    RowKind("validate", "Files that could not be read", row_formats.UNREAD_FIELDS, "without a finding of `read-error`"),
     RowKind("validate", "Summary of a validation", _SUMMARY, "the last row"),
 )
 _RANGES = {

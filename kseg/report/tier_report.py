@@ -92,7 +92,7 @@ def _fetched(found: Fetched) -> Iterator[Row]:
 
 def check_rows(found: TierCheck) -> RowSet:
     """Return a row per problem, the worst first, and a summary."""
-    return RowSet(_checked(found), _PROBLEM, names_of(_PROBLEM), ("tier_problem",))
+    return RowSet(_checked(found), _PROBLEM, names_of(_PROBLEM), "tier_problem")
 
 
 def _checked(found: TierCheck) -> Iterator[Row]:

@@ -80,7 +80,7 @@ ROW_KINDS = (
 
 def rows(items: Items, total: TransactionsTotal, states: Collection[str]) -> RowSet:
     """Return a row per transaction in ``states``, one after those of each partition, and a summary."""
-    return RowSet(_rows(items, total, states), FIELDS, names_of(FIELDS), ("transaction",))
+    return RowSet(_rows(items, total, states), FIELDS, names_of(FIELDS), "transaction")
 
 
 def _rows(items: Items, total: TransactionsTotal, states: Collection[str]) -> Iterator[JsonRow]:

@@ -351,7 +351,7 @@ def test_an_archive_without_members_is_not_called_damaged(tmp_path: Path) -> Non
         done = invoke("validate", "--format", "jsonl", tmp_path / name)
         row, summary = map(json.loads, done.stdout.splitlines())
         why = "no segment found (a .log file named by 20 digits), and no side file"
-        assert row == {"kind": "unread", "file": str(tmp_path / name), "message": why}
+        assert (row["kind"], row["rule"], row["facts"]) == ("finding", "read-error", {"why": why})
         assert (summary["unread"], summary["errors"], done.exit_code) == (1, 0, 2)
 
 

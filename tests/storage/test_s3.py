@@ -292,7 +292,7 @@ def test_an_object_that_cannot_be_read_is_no_finding(server: S3Server, fault: st
             done = invoke("validate", "--jobs", "1", "--format", "jsonl", url)
             *rows, summary = map(json.loads, done.stdout.splitlines())
             (row,) = [row for row in rows if row.get("severity") != "info"]
-            assert (row["kind"], row["file"]) == ("unread", f"{url}/{name}")
+            assert (row["rule"], row["file"]) == ("read-error", f"{url}/{name}")
             assert row["message"] not in ("", "None")
             assert (summary["unread"], summary["errors"], summary["verdict"]) == (1, 0, "undetermined")
             assert done.exit_code == 2
