@@ -98,13 +98,10 @@ class Summary:
 
     @property
     def verdict(self) -> str:
-        """Return ``damaged`` with an error; ``undetermined`` if data was unread, unchecked or lost; otherwise ``sound``.
-
-        A read error is not damage.
-        """
+        """Return ``damaged`` with an error; ``undetermined`` if data was unread, unchecked or lost; otherwise ``sound``."""
         return (
             "damaged"
-            if self.errors > self.rules[READ_ERROR]
+            if self.errors
             else "undetermined"
             if self.unread
             or self.lost_bytes
@@ -294,6 +291,9 @@ class FindingCollector:
         if severity is Severity.IGNORE:
             return
         self._list.add(Verdict(self._file, severity, finding, self._framing is not None))
+        if finding.rule == READ_ERROR:  # not damage: the file is unread
+            self.summary.rules[rule.name] += 1
+            return
         self.summary.count(rule.name, severity, 1)
         if not self._list.has_room(rule.name):
             self._waiting[rule.name] = []
@@ -361,8 +361,8 @@ class FindingCollector:
 def result_rows(results: Iterable[FileResult], total: Summary) -> Iterator[Row]:
     """Yield a row per finding, and one with the summary, which is complete after the last result.
 
-    A file that was not read has a row of ``read-error``; it is counted as an error only if it is a finding. The row of the
-    summary has the verdicts on produce requests, so that every other row is a finding.
+    A file that was not read has a row of ``read-error``, which is not counted as an error. The row of the summary has the
+    verdicts on produce requests, so that every other row is a finding.
     """
     produced: list[Row] = []
     for result in results:

@@ -303,12 +303,7 @@ def write_markdown(results: Iterable[FileResult], total: Summary, out: TextIO) -
             continue
         with_findings += 1
         summary = result.summary
-        rank = (
-            _consequence(result),
-            summary.errors + (result.unlisted_error is not None),
-            summary.warnings,
-            summary.infos,
-        )
+        rank = (_consequence(result), summary.errors + (result.unread is not None), summary.warnings, summary.infos)
         push = heapq.heappush if len(worst) < MAX_FILES else heapq.heappushpop
         push(worst, (rank, -number, result))
     out.write(f"# kseg validate: {total.verdict}\n\n{_escaped(summary_text(total))}\n")
