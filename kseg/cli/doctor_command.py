@@ -308,7 +308,7 @@ def _add_steps(found: Diagnosis) -> None:
         files = damage.files if damage else {}
         step = steps_of(folder, files, harm, try_repair, log_dirs=found.log_dirs, forgets=forgets)
         if damage is not None and damage.unread:
-            step = replace(step, left=(*step.left, f"could not be read: {damage.why_unread}"))
+            step = replace(step, left=(*step.left, f"read-error: {damage.why_unread}"))
         found.steps.append(step)
         needed += _bytes_in(folder) if any(line.startswith("kseg repair") for line in step.commands) else 0
     if needed:
