@@ -78,7 +78,8 @@ CAUSES: Mapping[str, str] = {
     ),
     "read-error": (
         "The operating system returned an error for these bytes: a failing disk or a damaged file system. A file that "
-        "cannot be read for another reason, such as an error of the server of a URL, is unread without a finding."
+        "cannot be read for another reason, such as an error of the server of a URL, is only unread: rows of JSON Lines and "
+        "CSV name it by this rule, without the fact `errno`."
     ),
     "partial-entry": (
         "A fetch response ends at its size limit, often inside a batch. In a file of records from a fetch this is "
