@@ -1,6 +1,6 @@
 """The tables of the checks of batches and records, and their run over one segment, window by window or at once.
 
-To add a check, add a rule to ``rule_table.RULES``, its cause to ``rule_help.CAUSES``, a function, a row in BATCH_CHECKS
+To add a check, add a rule to ``rule_table.RULES``, its cause to ``rule_causes.toml``, a function, a row in BATCH_CHECKS
 or RECORD_CHECKS, and a damaged file in ``fixtures/findings``. validate, dump, repair, convert and parallel runs read
 these tables. Coordinators, controllers and brokers must be able to load the records of internal topics: the last of
 these checks.
