@@ -21,7 +21,7 @@ from kseg.format.log_loader.log_dir_start import several_clusters
 from kseg.format.storage.naming import is_url
 from kseg.format.writer.output_guards import target_path
 from kseg.report.adopt_report import Adoption
-from kseg.report.formats import ADOPTION, destination, write
+from kseg.report.formats import ADOPTION, destination
 from kseg.report.ranking import some_text
 from kseg.text import count_of
 
@@ -38,7 +38,6 @@ class AdoptOptions(DetailOptions):
     release: str | None
     cluster_id: str | None
     deleted: bool
-    output: str | None
 
 
 @command(
@@ -81,7 +80,7 @@ def adopt(asked: AdoptOptions) -> int:
         with progress_bar(size) as progress:
             write_cluster(plan, made.disks, identity, made.old, target, progress)
     with destination(None) as out:
-        write(ADOPTION, asked.format, out, made, detail=asked.detail)
+        asked.write(ADOPTION, out, made)
     mixed = several_clusters(disk.path for disk in plan.disks)
     if mixed is not None:
         note(f"{mixed}: topics of one name without an id are one topic, and groups and transactions can be of either")

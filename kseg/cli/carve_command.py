@@ -21,7 +21,7 @@ from kseg.commands.carve.image_scan import open_image
 from kseg.errors import UsageError
 from kseg.format.writer.output_guards import target_path
 from kseg.report.carve_report import CarveResult, evidence_rows
-from kseg.report.formats import CARVING, destination, write
+from kseg.report.formats import CARVING, destination
 from kseg.report.row_formats import write_jsonl
 
 
@@ -32,7 +32,6 @@ class CarveOptions(DetailOptions):
     images: tuple[str, ...]
     guess: bool
     block_size: int
-    output: str | None
 
 
 @command(
@@ -72,7 +71,7 @@ def carve(asked: CarveOptions) -> int:
         if target is not None:
             _write(carving, target)
     with destination(None) as out:
-        write(CARVING, asked.format, out, CarveResult(carving, str(target) if target else None), detail=asked.detail)
+        asked.write(CARVING, out, CarveResult(carving, str(target) if target else None))
     return 0 if carving.is_whole else FOUND
 
 

@@ -22,7 +22,7 @@ from kseg.commands.convert.transcode import Conversion
 from kseg.findings import SERVED, Policy, Severity
 from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
 from kseg.format.storage.segment_files import find_segments, total_size
-from kseg.report.formats import CONVERSION, destination, write
+from kseg.report.formats import CONVERSION, destination
 from kseg.spark.jobs import written_files
 from kseg.text import count_of, shell_command
 
@@ -96,7 +96,7 @@ def convert(asked: ConvertOptions) -> int:
         else:
             result = written_files.convert_through(pool, source, target, plan, notes)
     with guard_stdout(), destination(None) as out:
-        write(CONVERSION, asked.format, out, result, detail=asked.detail)
+        asked.write(CONVERSION, out, result)
     if result.left_out:
         more = len(result.left_out) - LISTED
         note(f"not copied: {', '.join(result.left_out[:LISTED])}{f' and {more} more' if more > 0 else ''}")

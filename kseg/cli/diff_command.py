@@ -45,7 +45,7 @@ from kseg.report.diff_log_dirs import LogDirDiffTotal, summary_line
 from kseg.report.diff_metadata_report import ComparedCopies
 from kseg.report.diff_metadata_report import answer as metadata_answer
 from kseg.report.diff_report import DiffRows, answer, outcome_row
-from kseg.report.formats import DIFF, KEY_DIFF, LOG_DIR_DIFF, METADATA_DIFF, destination, write, writer
+from kseg.report.formats import DIFF, KEY_DIFF, LOG_DIR_DIFF, METADATA_DIFF, destination, writer
 from kseg.text import count_of
 
 
@@ -53,13 +53,11 @@ from kseg.text import count_of
 class DiffOptions(TableOptions):
     """The command line of ``kseg diff``."""
 
-    columns: tuple[str, ...] | None
     deep: bool
     by_key: bool
     allow: tuple[str, ...]
     export_to: str | None
     limit: int
-    jobs: int
 
 
 @command(
@@ -186,7 +184,7 @@ def _diff_metadata(paths: Sequence[str], asked: DiffOptions) -> int:
     copies = [read_copy(path) for path in paths]
     found = ComparedCopies(copies, [one for copy in copies[1:] for one in differences(copies[0], copy)])
     with destination(asked.output) as out:
-        write(METADATA_DIFF, asked.format, out, found, detail=asked.detail, columns=asked.columns)
+        asked.write(METADATA_DIFF, out, found)
     note_output(asked.output, metadata_answer(found))
     return FOUND if found.differences or not all(copy.whole for copy in copies) else 0
 
@@ -220,15 +218,7 @@ def _diff_several(
         parallel_map(asked.jobs, len(partitions), size, progress) as each,
     ):
         outcomes = each(partial(compare_replicas, limit=asked.limit, shallow=not asked.deep, export=export), partitions)
-        write(
-            LOG_DIR_DIFF,
-            asked.format,
-            out,
-            total.counted(map(noted, outcomes)),
-            total,
-            detail=asked.detail,
-            columns=asked.columns,
-        )
+        asked.write(LOG_DIR_DIFF, out, total.counted(map(noted, outcomes)), total)
     note_output(asked.output, summary_line(total))
     if export is not None:
         _note_exported(exported, export.folder, total.verdicts[UNREAD])
@@ -284,7 +274,7 @@ def diff_by_key(paths: tuple[str, ...], asked: DiffOptions, *, log_dirs: bool) -
         parallel_map(asked.jobs, len(pairs), size, progress) as each,
     ):
         found = total.counted(noted(each(partial(compare_keys, limit=asked.limit), pairs)))
-        write(KEY_DIFF, asked.format, out, found, total, detail=asked.detail, columns=asked.columns)
+        asked.write(KEY_DIFF, out, found, total)
     note_output(asked.output, key_summary_line(total))
     for folder in missing:
         note_after(f"only {folder} exists")

@@ -14,9 +14,8 @@ from typing import TextIO
 
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, fail_after, note_output, redacted_messages
-from kseg.cli.outcome import this_run
 from kseg.cli.progress import progress_bar
-from kseg.cli.typed_command import TableOptions, command
+from kseg.cli.typed_command import TableOptions, command, this_run
 from kseg.cli.validate_command import files_of
 from kseg.commands.next_steps import TriedRepair, steps_of
 from kseg.commands.recovery import RecoveryRequest, places_of, plans_of
@@ -47,7 +46,7 @@ from kseg.format.storage.naming import METADATA_FOLDER, base_offset_of, is_url, 
 from kseg.format.storage.segment_files import SegmentFile, total_size
 from kseg.report import recovery_report, transactions_report
 from kseg.report.doctor_report import Diagnosis
-from kseg.report.formats import DOCTOR, destination, write
+from kseg.report.formats import DOCTOR, destination
 from kseg.report.ranking import some_text
 from kseg.report.spool import Run
 from kseg.report.wording import summary_text
@@ -69,7 +68,6 @@ class DoctorOptions(TableOptions):
     max_age: int
     rule: tuple[str, ...]
     limit: int
-    jobs: int
 
 
 @command(
@@ -135,7 +133,7 @@ def _diagnose(
         if incident_page:
             incident_page.parts = [*parts, others.stats()]
         _add_steps(found)
-        write(DOCTOR, asked.format, out, found, detail=asked.detail, run=run)
+        asked.write(DOCTOR, out, found, run=run)
     if incident_page and page is not None:
         with opened(page) as out:
             incident.write_html(incident_page, out, run=run())

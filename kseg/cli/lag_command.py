@@ -10,7 +10,7 @@ from typing import Any
 from kseg.cli import common
 from kseg.cli.common import parallel_map
 from kseg.cli.messages import FAILED, FOUND, fail, fail_after, note, note_after, note_output
-from kseg.cli.outcome import FindingNotes, this_run
+from kseg.cli.outcome import FindingNotes
 from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.lag.committed_offsets import (
@@ -36,7 +36,7 @@ from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.segment_files import SegmentFile, check_exists, find_segments, is_folder, once_each
 from kseg.format.storage.source import local_size
-from kseg.report.formats import LAG, LAG_HISTORY, destination, write
+from kseg.report.formats import LAG, LAG_HISTORY, destination
 from kseg.report.lag_history_report import answer
 from kseg.report.lag_report import NOT_RESET, LagTotal, summary_line
 from kseg.text import count_of
@@ -46,14 +46,12 @@ from kseg.text import count_of
 class LagOptions(TableOptions):
     """The command line of ``kseg lag``."""
 
-    columns: tuple[str, ...] | None
     group: tuple[str, ...]
     history: str | None
     since: int | None
     until: int | None
     at: Moment | None
     offset_map: str | None
-    jobs: int
 
 
 @command(
@@ -130,16 +128,7 @@ def lag(asked: LagOptions) -> int:
         progress_bar(size) as progress,
         parallel_map(asked.jobs, len(replicas), size, progress) as each,
     ):
-        write(
-            LAG,
-            asked.format,
-            out,
-            mapped(total.counted(lags(found, commits(), asked.at))),
-            total,
-            detail=asked.detail,
-            columns=asked.columns,
-            run=this_run,
-        )
+        asked.write(LAG, out, mapped(total.counted(lags(found, commits(), asked.at))), total)
     note_output(asked.output, summary_line(total))
     if asked.format == "reset-csv":
         _note_left_out(total, notes)
@@ -195,7 +184,7 @@ class _HistoryRun:
                     f"group {self._group}: nothing found in {count_of(len(replicas), 'partition')} of {CONSUMER_OFFSETS}"
                 )
             history = self._read_logs(events)
-            write(LAG_HISTORY, asked.format, out, history, detail=asked.detail, columns=asked.columns, run=this_run)
+            asked.write(LAG_HISTORY, out, history)
         note_output(asked.output, answer(history)[0])
         return self._exit_code(history)
 

@@ -1,35 +1,25 @@
-"""Findings of commands other than ``kseg validate`` as messages on stderr, their exit codes, and the run for a report."""
+"""Findings of commands other than ``kseg validate`` as messages on stderr, and their exit codes."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import click
-from click.core import ParameterSource
 
-import kseg
 from kseg.cli.messages import FAILED, FOUND, note, note_after
-from kseg.cli.typed_command import SETTINGS
 from kseg.commands.dump import dump_items
-from kseg.engine import lazy
 from kseg.errors import KsegError, UsageError, VanishedError
 from kseg.findings import READ_ERROR, RULES, Finding, Policy, Severity, Verdict, is_noted, unreadable
 from kseg.format.checks import run_checks
 from kseg.format.storage.segment_files import SegmentFile
-from kseg.report.spool import Run
 from kseg.results import MAX_PER_RULE, Settings
-from kseg.text import count_of, shell_command
+from kseg.text import count_of
 
 if TYPE_CHECKING:
-    import platform
-
     from kseg.commands.dump.dump_items import Item
-else:
-    platform = lazy("platform")
 
 #: The number of findings up to which each has a line; of more there is one sentence.
 _MOST_LINES = 3
@@ -172,34 +162,3 @@ class DumpOutcome:
             hidden = "; --no-crc shows those whose CRC is wrong" * ("crc-mismatch" in self._notes.rules)
             note("no rows" + (f" in {segments_text(read)}" if read else "") + hidden)
         return FAILED if self.failed else FOUND if self._notes.errors else 0
-
-
-def this_run(started: int | None = None) -> Run:
-    """Return the run of the current command, which ``started`` at an epoch millisecond; None is now."""
-    context = click.get_current_context()
-    started = time.time_ns() // 1_000_000 if started is None else started
-    words = ["kseg", str(context.info_name), *_words(context)]
-    return Run(
-        shell_command(words),
-        tuple(context.params["paths"]),
-        platform.node() or "unknown",
-        started,
-        kseg.__version__,
-        tuple(context.meta.get(SETTINGS, ())),
-    )
-
-
-def _words(context: click.Context) -> Iterator[str]:
-    """Yield the options of the command line in the order of the help, then the paths."""
-    for option in context.command.params:
-        name = str(option.name)
-        given = name in context.params and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if not given or not isinstance(option, click.Option):
-            continue
-        value = context.params[name]
-        if isinstance(value, bool):
-            yield (option.opts if value else option.secondary_opts)[-1]
-            continue
-        for one in value if option.multiple else [value]:
-            yield from (option.opts[-1], str(one))
-    yield from context.params["paths"]

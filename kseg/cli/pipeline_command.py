@@ -20,7 +20,7 @@ from kseg.extras.pipeline.engine_choice import choose_engine
 from kseg.extras.pipeline.pipeline_run import FAILED, STAGES, Pipeline, RunOutcome
 from kseg.extras.pipeline.pipeline_settings import AUTO
 from kseg.format.storage.process_pool import Pool, process_pool
-from kseg.report.formats import PIPELINE, destination, write
+from kseg.report.formats import PIPELINE, destination
 from kseg.spark.jobs import pool as spark_jobs
 from kseg.text import PartitionOffsets, count_of
 
@@ -33,7 +33,6 @@ class PipelineOptions(SparkOptions, DetailOptions):
 
     action: str
     config: str
-    output: str | None
     jobs: int
     stage: str
     replayed_topic: str | None
@@ -88,7 +87,7 @@ def pipeline(asked: PipelineOptions) -> int:
         found, lines = pipeline_preview.status(work)
     described = partial(pipeline_reports.run_of, settings, time.time(), asked.action)
     with destination(asked.output) as out:
-        write(PIPELINE, asked.format, out, found, lines, detail=asked.detail, run=described)
+        asked.write(PIPELINE, out, found, lines, run=described)
     if any(one.status == "failed" for one in found):
         return FAILED
     return FOUND if any(one.status == "different" for one in found) else code
@@ -132,7 +131,7 @@ def _run(asked: PipelineOptions, settings: pipeline_settings.PipelineSettings) -
     )
     described = partial(pipeline_reports.run_of, settings, outcome.started)
     with destination(asked.output) as out:
-        write(PIPELINE, asked.format, out, outcome.partitions, _lines(outcome), detail=asked.detail, run=described)
+        asked.write(PIPELINE, out, outcome.partitions, _lines(outcome), run=described)
     for line in outcome.failures:
         fail(line)
     return outcome.code

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kseg.cli.messages import note
+from kseg.cli.typed_command import FileOptions
 from kseg.errors import UsageError
 from kseg.extras.serialization import record_decoder
 from kseg.extras.sql import where
@@ -54,7 +55,7 @@ class DecodeOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordOptions(DecodeOptions):
+class RecordOptions(DecodeOptions, FileOptions):
     """The options of both dump and grep: which rows, and how they are written."""
 
     offsets: tuple[int | None, int | None] | None
@@ -67,7 +68,6 @@ class RecordOptions(DecodeOptions):
     partitions: int | None
     encoding: str
     format: str
-    output: str | None
     columns: tuple[str, ...] | None
     template: str | None
     full: bool
@@ -75,8 +75,6 @@ class RecordOptions(DecodeOptions):
     last: int | None
     no_crc: bool
     jobs: int
-    max_rate: float | None
-    kek: tuple[str, ...]
 
     @property
     def offset_range(self) -> tuple[int | None, int | None]:

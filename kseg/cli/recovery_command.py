@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from kseg.cli import common
 from kseg.cli.common import parallel_map
 from kseg.cli.messages import FAILED, FOUND, fail_after, note_output
-from kseg.cli.outcome import this_run
 from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.recovery import RecoveryRequest, plans_of
@@ -19,7 +18,7 @@ from kseg.errors import KsegError, UsageError
 from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.segment_files import find_segments, size_of
-from kseg.report.formats import RECOVERY, destination, write
+from kseg.report.formats import RECOVERY, destination
 from kseg.report.recovery_report import Plans, RecoveryTotal, summary_line
 
 
@@ -27,11 +26,9 @@ from kseg.report.recovery_report import Plans, RecoveryTotal, summary_line
 class RecoveryOptions(TableOptions):
     """The command line of ``kseg recovery``."""
 
-    columns: tuple[str, ...] | None
     clean: bool | None
     index_interval: int
     index_bytes: int
-    jobs: int
 
 
 @command(
@@ -74,17 +71,7 @@ def recovery(asked: RecoveryOptions) -> int:
         progress_bar(sum(sizes.values())) as progress,
         parallel_map(asked.jobs, len(sizes), sizes.total(), progress) as each,
     ):
-        plans = with_progress(plans_of(paths, request, unread, each))
-        write(
-            RECOVERY,
-            asked.format,
-            out,
-            total.counted(plans),
-            total,
-            detail=asked.detail,
-            columns=asked.columns,
-            run=this_run,
-        )
+        asked.write(RECOVERY, out, total.counted(with_progress(plans_of(paths, request, unread, each))), total)
     note_output(asked.output, summary_line(total))
     if total.unread or total.unseen:
         return FAILED

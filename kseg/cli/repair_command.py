@@ -42,7 +42,6 @@ class RepairOptions(DetailOptions):
     index_interval: int
     rule: tuple[str, ...]
     force: bool
-    output: str | None
 
     @property
     def plan(self) -> RepairPlan:

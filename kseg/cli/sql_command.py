@@ -20,7 +20,7 @@ from kseg.cli import spark_session as spark_runs
 from kseg.cli.messages import FAILED, FOUND, fail_after, note, note_after, until_reader_closes
 from kseg.cli.outcome import FindingNotes, segments_text
 from kseg.cli.record_options import DecodeOptions
-from kseg.cli.typed_command import SparkOptions, command
+from kseg.cli.typed_command import FileOptions, SparkOptions, command
 from kseg.errors import KsegError, UsageError
 from kseg.extras.serialization import record_decoder
 from kseg.extras.sql import run
@@ -44,7 +44,7 @@ _USAGE = "expected kseg sql STATEMENT PATH..."
 
 
 @dataclass(frozen=True, kw_only=True)
-class SqlOptions(SparkOptions, DecodeOptions):
+class SqlOptions(SparkOptions, DecodeOptions, FileOptions):
     """The command line of ``kseg sql``."""
 
     arguments: tuple[str, ...]
@@ -54,12 +54,9 @@ class SqlOptions(SparkOptions, DecodeOptions):
     isolation: str
     tables: bool
     format: str
-    output: str | None
     memory: int | None
     no_crc: bool
     inventory: str | None
-    max_rate: float | None
-    kek: tuple[str, ...]
 
 
 @command(

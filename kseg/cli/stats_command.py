@@ -9,7 +9,7 @@ import click
 
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, fail_after, note_output
-from kseg.cli.outcome import FindingNotes, this_run
+from kseg.cli.outcome import FindingNotes
 from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.stats.counted_file import SegmentStats
@@ -18,7 +18,7 @@ from kseg.errors import KsegError
 from kseg.findings import READ_ERROR, Policy, Severity
 from kseg.format.segment.framed_files import framed_files
 from kseg.format.storage.segment_files import SegmentFile, find_segments, once_each, total_size
-from kseg.report.formats import STATS, destination, write
+from kseg.report.formats import STATS, destination
 from kseg.report.wording import omitted_findings
 from kseg.results import Settings
 from kseg.text import count_of
@@ -28,13 +28,11 @@ from kseg.text import count_of
 class StatsOptions(TableOptions):
     """The command line of ``kseg stats``."""
 
-    columns: tuple[str, ...] | None
     deep: bool
     framings: tuple[str, ...]
     limit: int
     top_keys: bool
     no_crc: bool
-    jobs: int
 
     @property
     def reads_records(self) -> bool:
@@ -66,7 +64,7 @@ def stats(asked: StatsOptions) -> int:
     with destination(asked.output) as out, progress_bar(total_size(files)) as progress:
         counted = stats_of(files, settings, asked.jobs, progress)
         counts = levels(outcome.noted(counted), settings.deep)
-        write(STATS, asked.format, out, counts, asked.limit, detail=asked.detail, columns=asked.columns, run=this_run)
+        asked.write(STATS, out, counts, asked.limit)
         if outcome.failed and not outcome.read:
             raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
     note_output(asked.output, f"{count_of(outcome.read, 'file' if asked.framings else 'segment')} counted")

@@ -23,7 +23,7 @@ from kseg.errors import KsegError, UsageError
 from kseg.findings import do_nothing
 from kseg.format.storage.naming import is_url
 from kseg.format.writer.output_guards import target_path
-from kseg.report.formats import TIER_CHECK, TIER_FETCH, destination, write
+from kseg.report.formats import TIER_CHECK, TIER_FETCH, destination
 from kseg.report.tier_report import Fetched
 from kseg.results import Settings
 from kseg.text import count_of, shell_word
@@ -37,7 +37,6 @@ class TierOptions(DetailOptions):
     paths: tuple[str, ...]
     only: tuple[str, ...]
     skip_damaged: bool
-    output: str | None
 
 
 @command(
@@ -85,7 +84,7 @@ def _fetch(asked: TierOptions) -> int:
     with progress_bar(sum(one.size for one in plans)) as progress:
         damaged = write_partitions(plans, target, progress, skip_damaged=asked.skip_damaged)
     with destination(None) as out:
-        write(TIER_FETCH, asked.format, out, Fetched(plans, str(target)), detail=asked.detail)
+        asked.write(TIER_FETCH, out, Fetched(plans, str(target)))
     for one in plans:
         for part in one.left_out:
             note(f"left out: {part.path}: {part.why}")
@@ -116,7 +115,7 @@ def _check(asked: TierOptions) -> int:
     bucket, metadata, *log_dirs = asked.paths
     found = check_bucket(bucket, metadata, log_dirs, time.time() * 1000)
     with destination(None) as out:
-        write(TIER_CHECK, asked.format, out, found, detail=asked.detail)
+        asked.write(TIER_CHECK, out, found)
     for line in found.faults:
         fail_after(line)
     return FAILED if found.faults else FOUND if found.problems else 0

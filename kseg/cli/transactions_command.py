@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, fail_after, note_output
-from kseg.cli.outcome import FindingNotes, this_run
+from kseg.cli.outcome import FindingNotes
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.transactions import items_of
 from kseg.errors import KsegError
 from kseg.format.storage.segment_files import SegmentFile, find_in_use, once_each
-from kseg.report.formats import TRANSACTIONS, destination, write
+from kseg.report.formats import TRANSACTIONS, destination
 from kseg.report.transactions_report import TransactionsTotal, summary_line
 
 
@@ -20,7 +20,6 @@ from kseg.report.transactions_report import TransactionsTotal, summary_line
 class TransactionsOptions(TableOptions):
     """The command line of ``kseg transactions``."""
 
-    columns: tuple[str, ...] | None
     states: tuple[str, ...]
     max_age: int
 
@@ -63,17 +62,7 @@ def transactions(asked: TransactionsOptions) -> int:
 
     with destination(asked.output) as out:
         items = total.counted(items_of(files, now, asked.max_age, notes, unread))
-        write(
-            TRANSACTIONS,
-            asked.format,
-            out,
-            items,
-            total,
-            asked.states,
-            detail=asked.detail,
-            columns=asked.columns,
-            run=this_run,
-        )
+        asked.write(TRANSACTIONS, out, items, total, asked.states)
     note_output(asked.output, summary_line(total))
     if failed:
         return FAILED

@@ -7,22 +7,31 @@ the rules of ``option_rules``, and calls the command's function with one object 
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 from click.core import ParameterSource
 
+import kseg
 from kseg.cli import common, settings_file
 from kseg.cli.option_rules import check_rules
 from kseg.cli.option_table import ABSENT, CELLS, ROWS, group_of
+from kseg.engine import lazy
 from kseg.format.storage.file_access import file_access
 from kseg.format.storage.segment_files import check_exists
-from kseg.report import formats
+from kseg.report import formats, spool
+from kseg.text import shell_command
 
 if TYPE_CHECKING:
+    import platform
+
     from kseg.report.formats import ResultKind
+    from kseg.report.spool import Run
+else:
+    platform = lazy("platform")
 
 _Asked = TypeVar("_Asked")
 
@@ -30,35 +39,76 @@ _Asked = TypeVar("_Asked")
 SETTINGS = "kseg.settings"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ReadOptions:
-    """The options of the commands that read paths."""
+def this_run(started: int | None = None) -> Run:
+    """Return the run of the current command, which ``started`` at an epoch millisecond; None is now."""
+    context = click.get_current_context()
+    return spool.Run(
+        shell_command(["kseg", str(context.info_name), *_words(context)]),
+        tuple(context.params["paths"]),
+        platform.node() or "unknown",
+        time.time_ns() // 1_000_000 if started is None else started,
+        kseg.__version__,
+        tuple(context.meta.get(SETTINGS, ())),
+    )
 
-    paths: tuple[str, ...]
-    output: str | None
+
+def _words(context: click.Context) -> Iterator[str]:
+    """Yield the options of the command line in the order of the help, then the paths."""
+    for option in context.command.params:
+        name = str(option.name)
+        given = name in context.params and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if not given or not isinstance(option, click.Option):
+            continue
+        value = context.params[name]
+        if isinstance(value, bool):
+            yield (option.opts if value else option.secondary_opts)[-1]
+            continue
+        for one in value if option.multiple else [value]:
+            yield from (option.opts[-1], str(one))
+    yield from context.params["paths"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FileOptions:
+    """The options of the commands that read files and write results."""
+
+    output: str | None = None
     max_rate: float | None
     kek: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DetailOptions:
+class ReadOptions(FileOptions):
+    """The options of the commands that read paths."""
+
+    paths: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DetailOptions(FileOptions):
     """The options of a table."""
 
     format: str
     verbose: bool
     quiet: bool
-    max_rate: float | None
-    kek: tuple[str, ...] = ()
 
     @property
     def detail(self) -> int:
         """The detail of a table: 1 with ``-v``, -1 with ``-q``, else 0."""
         return int(self.verbose) - int(self.quiet)
 
+    def write(self, kind: ResultKind, out: TextIO, *results: Any, run: Callable[[], Run] = this_run) -> None:
+        """Write results in the format, the detail and the columns that the options say."""
+        columns = getattr(self, "columns", None)
+        formats.write(kind, self.format, out, *results, detail=self.detail, run=run, columns=columns)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableOptions(DetailOptions, ReadOptions):
     """The options of the commands that write tables about paths."""
+
+    columns: tuple[str, ...] | None = None
+    jobs: int = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

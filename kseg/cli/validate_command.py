@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kseg.cli import common, outcome, spark_session
+from kseg.cli import common, spark_session
 from kseg.cli.messages import FAILED, FOUND, fail_after, note, note_after, note_output
 from kseg.cli.progress import index_sizes, progress_bar
-from kseg.cli.typed_command import SparkOptions, TableOptions, command
+from kseg.cli.typed_command import SparkOptions, TableOptions, command, this_run
 from kseg.commands.validate import folder_checks, known_findings, result_store
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import KsegError, UsageError
@@ -62,7 +62,6 @@ class ValidateOptions(SparkOptions, TableOptions):
     fail_on: str
     rule: tuple[str, ...]
     limit: int
-    jobs: int
     cache: str | None
     reports: tuple[str, ...]
     label: tuple[str, ...]
@@ -70,7 +69,6 @@ class ValidateOptions(SparkOptions, TableOptions):
     baseline: str | None
     write_baseline: str | None
     inventory: str | None
-    columns: tuple[str, ...] | None
 
     @property
     def settings(self) -> Settings:
@@ -155,9 +153,7 @@ def validate(asked: ValidateOptions) -> int:
         _pool(asked, files, progress) as pool,
         nullcontext() if cache_path is None else result_store.open_state_file(cache_path, settings, files) as state,
     ):
-        found = reports.results(results(progress))
-        columns = asked.columns
-        write(VALIDATION, asked.format, out, found, total, detail=asked.detail, run=reports.run, columns=columns)
+        asked.write(VALIDATION, out, reports.results(results(progress)), total, run=reports.run)
     reports.write(total)
     if asked.output is not None:  # the wording is a module that is not loaded without a file
         note_output(asked.output, wording.summary_text(total))
@@ -255,7 +251,7 @@ class _Reports:
 
     def run(self) -> Run:
         """Return the description of this run for the reports."""
-        return replace(outcome.this_run(self._started), labels=self._asked.label, help_uri=self._asked.help_uri)
+        return replace(this_run(self._started), labels=self._asked.label, help_uri=self._asked.help_uri)
 
     def new(self, total: Summary) -> Summary:
         """Return the counts that decide the exit code: those of all findings that are not known."""
