@@ -19,7 +19,6 @@ from kseg.commands.adopt.old_metadata import OldMetadata, newest_metadata, read_
 from kseg.errors import UsageError
 from kseg.format.log_loader.log_dir_start import several_clusters
 from kseg.format.storage.naming import is_url
-from kseg.format.writer.output_guards import target_path
 from kseg.report.adopt_report import Adoption
 from kseg.report.formats import ADOPTION, destination
 from kseg.report.ranking import some_text
@@ -69,9 +68,7 @@ def adopt(asked: AdoptOptions) -> int:
         raise click.UsageError("Missing argument 'PATH...': give the log directories of all brokers.")
     for path in filter(is_url, paths):
         raise UsageError(f"{path}: adopt reads local log directories only: give a folder")
-    target = None if asked.output is None else target_path(asked.output)
-    if target is not None and os.path.lexists(target):
-        raise UsageError(f"{target} exists: give a folder that does not")
+    target = None if asked.output is None else common.new_folder(asked.output)
     common.check_outputs(*paths)
     made = _planned(asked, homes, target)
     identity, plan = made.identity, made.plan

@@ -18,8 +18,6 @@ from kseg.cli.typed_command import DetailOptions, command
 from kseg.commands.carve.carving import Carving, carve_images
 from kseg.commands.carve.group_writer import write_groups
 from kseg.commands.carve.image_scan import open_image
-from kseg.errors import UsageError
-from kseg.format.writer.output_guards import target_path
 from kseg.report.carve_report import CarveResult, evidence_rows
 from kseg.report.formats import CARVING, destination
 from kseg.report.row_formats import write_jsonl
@@ -54,9 +52,7 @@ def carve(asked: CarveOptions) -> int:
     Exit codes: 0 batches were found and all are whole, 1 none was found, some are torn, or the image has a read error, 2
     failure.
     """
-    target = None if asked.output is None else target_path(asked.output)
-    if target is not None and os.path.lexists(target):
-        raise UsageError(f"{target} exists: give a folder that does not")
+    target = None if asked.output is None else common.new_folder(asked.output)
     common.check_outputs()
     with ExitStack() as stack:
         paths: dict[str, str] = {}

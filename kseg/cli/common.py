@@ -17,6 +17,7 @@ from kseg.cli.messages import INPUTS, note
 from kseg.commands.carve import carving
 from kseg.commands.grep import matches
 from kseg.engine import imported, lazy
+from kseg.errors import UsageError
 from kseg.extras.serialization import schema_sources
 from kseg.format.internal_topics import decode
 from kseg.format.record.layout import INT32_MAX
@@ -26,7 +27,7 @@ from kseg.format.storage.naming import ID, has_manifests, is_url, tiered_view
 from kseg.format.storage.process_pool import map_ordered, process_pool, progress_to
 from kseg.format.storage.segment_files import without_unused
 from kseg.format.storage.source import STDIN
-from kseg.format.writer import output_rule  # loads the registry; few runs have an output file
+from kseg.format.writer import output_guards, output_rule  # loads the registry; few runs have an output file
 from kseg.text import unknown_name
 
 if TYPE_CHECKING:
@@ -169,6 +170,14 @@ def check_outputs(*inputs: str) -> None:
             output_rule.check_output_folder(path, read, parameter.opts[0])
         elif isinstance(parameter.type, OutputPath) and path != STDIN:
             output_rule.check_output(path, read, parameter.opts[0])
+
+
+def new_folder(given: str) -> Path:
+    """Return the path of a folder that a command makes. Raises UsageError if it exists."""
+    target = output_guards.target_path(given)
+    if os.path.lexists(target):
+        raise UsageError(f"{target} exists: give a folder that does not")
+    return target
 
 
 def once(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:

@@ -255,16 +255,11 @@ def diff_by_key(paths: tuple[str, ...], asked: DiffOptions, *, log_dirs: bool) -
     notes, total = FindingNotes(each=asked.verbose), KeyDiffTotal()
     files = _files(path for pair in pairs for path in pair)
     notes.weigh(files)
-    failed = False
 
     def noted(found: Iterable[KeyComparison]) -> Iterator[KeyComparison]:
-        nonlocal failed
         for one in found:
-            for file, finding in one.findings:
-                notes(file, finding)
-            if one.unread:
-                failed = bool(fail_after(one.unread))
-            else:
+            notes.add(one)
+            if not one.unread:
                 yield one
 
     size = _size(files)
@@ -278,9 +273,7 @@ def diff_by_key(paths: tuple[str, ...], asked: DiffOptions, *, log_dirs: bool) -
     note_output(asked.output, key_summary_line(total))
     for folder in missing:
         note_after(f"only {folder} exists")
-    if failed:
-        return FAILED
-    return FOUND if total.counts.total() or missing or notes.errors else 0
+    return notes.exit_code(total.counts.total() or missing)
 
 
 def _pairs(log_dirs: tuple[str, ...]) -> tuple[list[tuple[str, str]], list[str]]:

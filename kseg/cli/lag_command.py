@@ -9,7 +9,7 @@ from typing import Any
 
 from kseg.cli import common
 from kseg.cli.common import parallel_map
-from kseg.cli.messages import FAILED, FOUND, fail, fail_after, note, note_after, note_output
+from kseg.cli.messages import note, note_after, note_output
 from kseg.cli.outcome import FindingNotes
 from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import TableOptions, command
@@ -94,19 +94,14 @@ def lag(asked: LagOptions) -> int:
         return _HistoryRun(asked, asked.history, files, found).show(replicas)
     notes, total = FindingNotes(each=asked.verbose), LagTotal()
     notes.weigh(files)
-    failed = False
     for file in files:
         if is_folder(file.path):
-            failed = bool(fail_after(f"{file.path}: the folder cannot be listed"))
+            notes.fail(f"{file.path}: the folder cannot be listed")
     size = sum(local_size(path) or 0 for replica in replicas for path in replica.segments)
 
     def commits() -> Iterator[Commit]:
-        nonlocal failed
         for read in each(partial(read_commits, at=asked.at), replicas):
-            for file, finding in read.findings:
-                notes(file, finding)
-            if read.unread:
-                failed = bool(fail_after(read.unread))
+            notes.add(read)
             for line in read.undecoded:
                 note_after(line)
             yield from (commit for commit in read.commits if not groups or commit.group in groups)
@@ -134,10 +129,9 @@ def lag(asked: LagOptions) -> int:
         _note_left_out(total, notes)
     _note_other_brokers(total, found)
     for group in sorted(set(groups) - total.groups):
-        failed = bool(fail(f"group {group}: no committed offset found"))
-    if failed:
-        return FAILED
-    return FOUND if notes.errors or any(total.statuses[status] for status in (*OUTSIDE, "compacted")) else 0
+        note(f"group {group}: no committed offset found")
+        notes.failed = True
+    return notes.exit_code(any(total.statuses[status] for status in (*OUTSIDE, "compacted")))
 
 
 def _note_other_brokers(total: LagTotal, found: LogDirs) -> None:
@@ -172,7 +166,6 @@ class _HistoryRun:
         self._found = found
         self._notes = FindingNotes(each=asked.verbose)
         self._notes.weigh(files)
-        self._failed = False
 
     def show(self, replicas: list[PartitionReplica]) -> int:
         """Write the history; return the exit code. ``replicas`` are the partitions of ``__consumer_offsets``."""
@@ -236,10 +229,7 @@ class _HistoryRun:
         with progress_bar(size) as progress, parallel_map(self._asked.jobs, len(items), size, progress) as each:
             results = list(each(function, items))
         for one in results:
-            for file, finding in one.findings:
-                self._notes(file, finding)
-            if one.unread:
-                self._failed = bool(fail_after(one.unread))
+            self._notes.add(one)
         return results
 
     def _exit_code(self, history: GroupHistory) -> int:
@@ -251,7 +241,6 @@ class _HistoryRun:
                 f"lag needs the log directories of all brokers: these lack {count_of(len(missing), 'log')}, first {first}"
             )
         if history.partitions and not history.minutes:
-            self._failed = bool(fail(f"group {self._group}: no commit in the requested time"))
-        if self._failed:
-            return FAILED
-        return FOUND if self._notes.errors or any(one.status in OUTSIDE for one in history.partitions) else 0
+            note(f"group {self._group}: no commit in the requested time")
+            self._notes.failed = True
+        return self._notes.exit_code(any(one.status in OUTSIDE for one in history.partitions))

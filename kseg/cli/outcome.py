@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -37,7 +37,7 @@ def segments_text(files: Iterable[SegmentFile]) -> str:
 class FindingNotes:
     """Prints warnings and errors after the results: few in a line each, many as one sentence. ``errors`` counts the errors.
 
-    ``rules`` are the names of the rules.
+    ``rules`` are the names of the rules. ``failed``: something was not read or not found.
 
     ``policy`` is the policy of the file that is read; None uses the severities of the rule table. With ``each``, each
     finding has a line, of a rule and file the first MAX_PER_RULE. With ``at_once`` they are printed when they are found,
@@ -46,6 +46,7 @@ class FindingNotes:
 
     def __init__(self, *, each: bool = False, at_once: bool = False) -> None:
         self.errors = 0
+        self.failed = False
         self.policy: Policy | None = None
         self._each = each
         self._at_once = at_once
@@ -87,6 +88,22 @@ class FindingNotes:
             self._policies[path] = run_checks.policy_for(file, Settings())
         return self._policies.get(path) if self.policy is None else self.policy
 
+    def fail(self, why: str) -> None:
+        """Print why something was not read."""
+        (note if self._at_once else note_after)(why)
+        self.failed = True
+
+    def add(self, read: Any) -> None:
+        """Print the ``findings`` of files that were read elsewhere, and why a file was ``unread``."""
+        for file, finding in read.findings:
+            self(file, finding)
+        if read.unread:
+            self.fail(read.unread)
+
+    def exit_code(self, found: object = None) -> int:
+        """Return the exit code of a command that ``found`` something, or nothing but these findings."""
+        return FAILED if self.failed else FOUND if found or self.errors else 0
+
     def more(self, path: str, rule: str, count: int) -> None:
         """Count more findings of a rule in a file."""
         self._places[path] += count
@@ -119,9 +136,12 @@ class DumpOutcome:
         self.file = ""
         self.rows = False
         self.written = 0
-        self.failed = False
-        self._at_once = at_once
         self._notes = FindingNotes(at_once=at_once)
+
+    @property
+    def failed(self) -> bool:
+        """Whether rows of a file are missing."""
+        return self._notes.failed
 
     def begin(self, file: SegmentFile) -> None:
         """The next file: its findings are weighed as ``kseg validate`` does."""
@@ -153,12 +173,11 @@ class DumpOutcome:
     def failure(self, error: KsegError, *, listed: bool) -> None:
         """Print why a file cannot be read."""
         if not (listed and isinstance(error, VanishedError)):
-            self.failed = True
-            (note if self._at_once else note_after)(str(error))
+            self._notes.fail(str(error))
 
     def exit_code(self, read: Sequence[SegmentFile] = ()) -> int:
         """Return the exit code; without a row, print that there is none in the segments ``read``."""
         if not (self.rows or self.failed):
             hidden = "; --no-crc shows those whose CRC is wrong" * ("crc-mismatch" in self._notes.rules)
             note("no rows" + (f" in {segments_text(read)}" if read else "") + hidden)
-        return FAILED if self.failed else FOUND if self._notes.errors else 0
+        return self._notes.exit_code()

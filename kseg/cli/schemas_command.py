@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kseg.cli import common
-from kseg.cli.messages import FAILED, FOUND, fail, note
+from kseg.cli.messages import FOUND, fail, note
 from kseg.cli.outcome import FindingNotes
 from kseg.cli.typed_command import ReadOptions, command
 from kseg.commands.schemas import IdCounter, SchemasTotal, exported, listed, record_lines
@@ -74,7 +74,7 @@ def schemas(asked: SchemasOptions) -> int:
         note("no schema found")
     if asked.export_records:
         return FOUND if notes.errors or state.unread_count else 0
-    counter, failed = IdCounter(), False
+    counter = IdCounter()
     for file in files:
         topic = topic_partition(file.path)[0]
         if topic in (TOPIC, *decode.TOPICS):
@@ -82,7 +82,8 @@ def schemas(asked: SchemasOptions) -> int:
         try:
             counter.read(file.path, topic, _report(notes, file.path))
         except KsegError as error:
-            failed = bool(fail(str(error)))
+            note(str(error))
+            notes.failed = True
     try:
         registered = list(compared.registered()) if compared else None
     except SchemaError as error:
@@ -94,7 +95,7 @@ def schemas(asked: SchemasOptions) -> int:
         else:
             found = listed(state.all(), counter if asked.used_by else None, total, registered)
             write(SCHEMAS, asked.format, out, found, total, columns=asked.columns)
-    return FAILED if failed else FOUND if total.missing or total.conflicts or total.differing or notes.errors else 0
+    return notes.exit_code(total.missing or total.conflicts or total.differing)
 
 
 def _report(notes: FindingNotes, path: str) -> Report:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import click
 
 from kseg.cli import common
-from kseg.cli.messages import FAILED, FOUND, fail_after, note_output
+from kseg.cli.messages import FAILED, note_output
 from kseg.cli.outcome import FindingNotes
 from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import TableOptions, command
@@ -65,10 +65,10 @@ def stats(asked: StatsOptions) -> int:
         counted = stats_of(files, settings, asked.jobs, progress)
         counts = levels(outcome.noted(counted), settings.deep)
         asked.write(STATS, out, counts, asked.limit)
-        if outcome.failed and not outcome.read:
+        if outcome.notes.failed and not outcome.read:
             raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
     note_output(asked.output, f"{count_of(outcome.read, 'file' if asked.framings else 'segment')} counted")
-    return outcome.exit_code()
+    return outcome.notes.exit_code(outcome.errors)
 
 
 def _segments(paths: tuple[str, ...], outcome: _Outcome) -> list[SegmentFile]:
@@ -78,22 +78,17 @@ def _segments(paths: tuple[str, ...], outcome: _Outcome) -> list[SegmentFile]:
         try:
             files += find_segments(path)
         except KsegError as error:
-            outcome.unread(str(error))
+            outcome.notes.fail(str(error))
     return sorted_by_folder(once_each(files))
 
 
 class _Outcome:
-    """The outcome of counting: prints findings on stderr, and has the exit code."""
+    """The outcome of counting: prints findings on stderr, and counts the errors and the files that were read."""
 
     def __init__(self, *, each: bool) -> None:
-        self.failed = False
         self.read = 0
-        self._errors = 0
-        self._notes = FindingNotes(each=each)
-
-    def unread(self, why: str) -> None:
-        fail_after(why)
-        self.failed = True
+        self.notes = FindingNotes(each=each)
+        self.errors = 0
 
     def noted(self, counted: Iterator[SegmentStats]) -> Iterator[SegmentStats]:
         """Yield the same statistics, and print their findings."""
@@ -102,17 +97,14 @@ class _Outcome:
                 if verdict.finding.rule == READ_ERROR:
                     continue  # the reason of ``unread``, below
                 # As it was weighed for its file: zeros at the end of a sealed segment are an error.
-                self._notes.policy = Policy({verdict.rule.name: verdict.severity})
-                self._notes(verdict.file, verdict.finding)
+                self.notes.policy = Policy({verdict.rule.name: verdict.severity})
+                self.notes(verdict.file, verdict.finding)
             for rule, more in omitted_findings(one.result):
                 if any(verdict.severity >= Severity.WARNING for verdict in one.result.verdicts if verdict.rule is rule):
-                    self._notes.more(one.result.file, rule.name, more)
-            self._errors += one.result.summary.errors
+                    self.notes.more(one.result.file, rule.name, more)
+            self.errors += one.result.summary.errors
             if one.result.unread:
-                self.unread(one.result.unread)
+                self.notes.fail(one.result.unread)
             else:
                 self.read += 1
             yield one
-
-    def exit_code(self) -> int:
-        return FAILED if self.failed else FOUND if self._errors else 0

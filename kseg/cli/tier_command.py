@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,6 @@ from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import KsegError, UsageError
 from kseg.findings import do_nothing
 from kseg.format.storage.naming import is_url
-from kseg.format.writer.output_guards import target_path
 from kseg.report.formats import TIER_CHECK, TIER_FETCH, destination
 from kseg.report.tier_report import Fetched
 from kseg.results import Settings
@@ -74,9 +72,7 @@ def _fetch(asked: TierOptions) -> int:
         raise UsageError(f"fetch: expected one BUCKET, got {len(asked.paths)} paths")
     if asked.output is None or is_url(asked.output):
         raise UsageError("fetch: give a new local folder with -o DIR")
-    target = target_path(asked.output)
-    if os.path.lexists(target):
-        raise UsageError(f"{target} exists: give a folder that does not")
+    target = common.new_folder(asked.output)
     plans = plan_fetch(asked.paths[0], asked.only)
     unreadable = next((part.path for one in plans for part in one.left_out if part.why == NO_BATCH), None)
     if unreadable and not asked.skip_damaged:

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from kseg.cli import common
-from kseg.cli.messages import FAILED, FOUND, fail_after, note_output
+from kseg.cli.messages import note_output
 from kseg.cli.outcome import FindingNotes
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.transactions import items_of
@@ -43,7 +43,6 @@ def transactions(asked: TransactionsOptions) -> int:
     Exit codes: 0 no hanging transaction, 1 a hanging transaction or damage, 2 the command failed.
     """
     common.check_outputs()
-    failed = False
     notes = FindingNotes(each=asked.verbose)
     total = TransactionsTotal()
     now = time.time_ns() // 1_000_000
@@ -52,18 +51,11 @@ def transactions(asked: TransactionsOptions) -> int:
         try:
             files += find_in_use(path)
         except KsegError as error:
-            failed = bool(fail_after(str(error)))
+            notes.fail(str(error))
     files = once_each(files)
     notes.weigh(files)
-
-    def unread(why: KsegError) -> None:
-        nonlocal failed
-        failed = bool(fail_after(str(why)))
-
     with destination(asked.output) as out:
-        items = total.counted(items_of(files, now, asked.max_age, notes, unread))
+        items = total.counted(items_of(files, now, asked.max_age, notes, lambda error: notes.fail(str(error))))
         asked.write(TRANSACTIONS, out, items, total, asked.states)
     note_output(asked.output, summary_line(total))
-    if failed:
-        return FAILED
-    return FOUND if total.states["hanging"] or notes.errors else 0
+    return notes.exit_code(total.states["hanging"])
