@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
 from typing import TextIO
@@ -91,92 +91,12 @@ def doctor(asked: DoctorOptions) -> int:
     """
     common.check_outputs()
     paths = tuple(map(absolute, asked.paths)) if asked.redact else asked.paths
-    files, unreadable = files_of(paths)
+    run = _DoctorRun(asked, paths, *files_of(paths))
     if not asked.redact:
-        return _diagnose(asked, paths, files, unreadable, None)
-    redaction = Redaction(paths, {os.path.dirname(file.path) for file in files})
+        return run.diagnose(None)
+    redaction = Redaction(paths, {os.path.dirname(file.path) for file in run.files})
     with redacted_messages(redaction.message):
-        return _diagnose(asked, paths, files, unreadable, redaction)
-
-
-def _diagnose(
-    asked: DoctorOptions,
-    paths: tuple[str, ...],
-    files: list[SegmentFile],
-    unreadable: list[FileResult],
-    redaction: Redaction | None,
-) -> int:
-    output, page, jobs = asked.output, asked.html, asked.jobs
-    settings = Settings(deep=asked.deep, policy=Policy.parse(asked.rule), max_per_rule=asked.limit, outline=True)
-    segments = [file for file in files if base_offset_of(file.path) is not None]
-    as_page = asked.format == "html" or page is not None
-    incident_page = incident.IncidentDiagnosis(Summary()) if as_page else None
-    found = incident_page or Diagnosis(Summary())
-    found.folder = next((os.path.dirname(path) or "." for path in paths[:1] if os.path.isfile(path)), "")
-    size = total_size(files)
-
-    def opened(path: str | None) -> AbstractContextManager[TextIO]:
-        return redaction.written(destination(path)) if redaction else destination(path)
-
-    def run() -> Run:
-        return redaction.run(this_run()) if redaction else this_run()
-
-    with opened(output) as out, progress_bar(_twice(size) if as_page else size) as progress:
-        ends: dict[str, int] = {}
-        results = _results(files, unreadable, settings, jobs, progress, found, ends)
-        if incident_page:
-            incident_page.page = collect(results)
-        else:
-            _exhausted(results)
-        others = _Others(paths, segments, ends, jobs, progress, found)
-        parts = [others.recovery(asked.clean, as_page), others.transactions(asked.max_age, as_page)]
-        if incident_page:
-            incident_page.parts = [*parts, others.stats()]
-        _add_steps(found)
-        asked.write(DOCTOR, out, found, run=run)
-    if incident_page and page is not None:
-        with opened(page) as out:
-            incident.write_html(incident_page, out, run=run())
-        note_output(page, summary_text(found.total))
-    note_output(output, summary_text(found.total))
-    if not found.total.unread:  # otherwise the validation has printed the reason
-        for why in others.unread:
-            fail_after(why)
-    if found.total.unread or others.unread:
-        return FAILED
-    return FOUND if found.found else 0
-
-
-def _twice(size: int | None) -> int | None:
-    return None if size is None else 2 * size
-
-
-def _results(
-    files: list[SegmentFile],
-    unreadable: list[FileResult],
-    settings: Settings,
-    jobs: int,
-    progress: Progress,
-    diagnosis: Diagnosis,
-    ends: dict[str, int],
-) -> Iterator[FileResult]:
-    """Yield the results, with the sums in ``diagnosis``, and those of ``end_without_transactions`` in ``ends``."""
-
-    def with_ends(results: Iterable[FileResult]) -> Iterator[FileResult]:
-        for result in results:
-            if (end := end_without_transactions(result)) is not None:
-                ends[result.file] = end
-            yield result
-
-    found = with_ends(validate_files(files, settings, jobs, progress))
-    if any(file.indexes is not None for file in files):
-        found = check_folders(files, settings, found)
-    for result in chain(unreadable, found):
-        diagnosis.total.add(result.summary)
-        diagnosis.damaged.add(result)
-        if result.unread:
-            fail_after(result.unread)
-        yield result
+        return run.diagnose(redaction)
 
 
 def _brokers(paths: tuple[str, ...], segments: list[SegmentFile]) -> list[list[str]]:
@@ -200,32 +120,87 @@ def _brokers(paths: tuple[str, ...], segments: list[SegmentFile]) -> list[list[s
     return list(found.values())
 
 
-class _Others:
-    """The parts next to the validation, which has reported damage and unreadable files already."""
+@dataclass
+class _DoctorRun:
+    """A diagnosis: the checks of all files, and then the parts next to them. Of these each returns its sections of a page.
 
-    def __init__(
-        self,
-        paths: tuple[str, ...],
-        segments: list[SegmentFile],
-        ends: dict[str, int],
-        jobs: int,
-        progress: Progress,
-        found: Diagnosis,
-    ) -> None:
-        self._brokers = _brokers(paths, segments)
-        found.brokers = len(self._brokers)
-        self._segments = segments
-        #: Those that need not be read again for transactions.
-        self._ends = ends
-        self._jobs = jobs
-        self._progress = progress
-        self._found = found
-        #: Why files could not be read that the validation has read: the answers lack their content.
-        self.unread: dict[str, None] = {}
+    ``ends`` are those of ``end_without_transactions``: such files need not be read again for transactions. ``unread`` says
+    why files could not be read that the validation has read: the answers lack their content.
+    """
 
-    def recovery(self, clean: bool | None, as_page: bool) -> IncidentPart:
-        """Add the prediction for the log directories and partition folders among the paths, and return its sections."""
-        total, harms = self._found.recovery, self._found.harms
+    asked: DoctorOptions
+    paths: tuple[str, ...]
+    files: list[SegmentFile]
+    unreadable: list[FileResult]
+    ends: dict[str, int] = field(default_factory=dict)
+    unread: dict[str, None] = field(default_factory=dict)
+    progress: Progress = do_nothing
+
+    def __post_init__(self) -> None:
+        self.segments = [file for file in self.files if base_offset_of(file.path) is not None]
+        self.as_page = self.asked.format == "html" or self.asked.html is not None
+        self.page = incident.IncidentDiagnosis(Summary()) if self.as_page else None
+        self.found = self.page or Diagnosis(Summary())
+
+    def diagnose(self, redaction: Redaction | None) -> int:
+        """Write the diagnosis, and return the exit code."""
+        asked, found, page = self.asked, self.found, self.page
+        settings = Settings(deep=asked.deep, policy=Policy.parse(asked.rule), max_per_rule=asked.limit, outline=True)
+        found.folder = next((os.path.dirname(path) or "." for path in self.paths[:1] if os.path.isfile(path)), "")
+        size = total_size(self.files)
+
+        def opened(path: str | None) -> AbstractContextManager[TextIO]:
+            return redaction.written(destination(path)) if redaction else destination(path)
+
+        def run() -> Run:
+            return redaction.run(this_run()) if redaction else this_run()
+
+        with opened(asked.output) as out, progress_bar(size and size * (1 + self.as_page)) as self.progress:
+            results = self.results(settings)
+            if page:
+                page.page = collect(results)
+            else:
+                _exhausted(results)
+            brokers = _brokers(self.paths, self.segments)
+            found.brokers = len(brokers)
+            parts = [self.recovery(brokers), self.transactions()]
+            if page:
+                page.parts = [*parts, self.stats()]
+            _add_steps(found)
+            asked.write(DOCTOR, out, found, run=run)
+        if page and asked.html is not None:
+            with opened(asked.html) as out:
+                incident.write_html(page, out, run=run())
+            note_output(asked.html, summary_text(found.total))
+        note_output(asked.output, summary_text(found.total))
+        if not found.total.unread:  # otherwise the validation has printed the reason
+            for why in self.unread:
+                fail_after(why)
+        if found.total.unread or self.unread:
+            return FAILED
+        return FOUND if found.found else 0
+
+    def results(self, settings: Settings) -> Iterator[FileResult]:
+        """Yield the results of all files, with their sums in the diagnosis."""
+        found = self._with_ends(validate_files(self.files, settings, self.asked.jobs, self.progress))
+        if any(file.indexes is not None for file in self.files):
+            found = check_folders(self.files, settings, found)
+        for result in chain(self.unreadable, found):
+            self.found.total.add(result.summary)
+            self.found.damaged.add(result)
+            if result.unread:
+                fail_after(result.unread)
+            yield result
+
+    def _with_ends(self, results: Iterable[FileResult]) -> Iterator[FileResult]:
+        for result in results:
+            if (end := end_without_transactions(result)) is not None:
+                self.ends[result.file] = end
+            yield result
+
+    def recovery(self, brokers: list[list[str]]) -> IncidentPart:
+        """Add the prediction for the log directories and partition folders among the paths."""
+        total, harms = self.found.recovery, self.found.harms
 
         def unread(why: str) -> None:
             total.unread += 1
@@ -236,34 +211,35 @@ class _Others:
                 if is_affected(plan):
                     harms.append(harm_of(plan))
                 if isinstance(plan, LogDirPlan):
-                    _add_log_dir(self._found, plan.folder)
+                    _add_log_dir(self.found, plan.folder)
                 yield plan
 
-        plans = (made for of_broker in self._brokers for made in plans_of(of_broker, RecoveryRequest(clean), unread))
-        counted = noted(total.counted(plans))
-        sections = recovery_sections(counted, total) if as_page else _exhausted(counted)
+        request = RecoveryRequest(self.asked.clean)
+        counted = noted(total.counted(chain.from_iterable(plans_of(one, request, unread) for one in brokers)))
+        sections = recovery_sections(counted, total) if self.as_page else _exhausted(counted)
         harms.sort(key=lambda harm: harm.rank)
         if not (total.partitions or total.log_dirs):
             return IncidentPart()
         answer = f"If a broker started now: {recovery_report.summary_line(total)}."
         return IncidentPart(sections, answer if total.harms else "")
 
-    def transactions(self, max_age: int, as_page: bool) -> IncidentPart:
-        """Add the hanging transactions, and return the sections of all, if there are any."""
+    def transactions(self) -> IncidentPart:
+        """Add the hanging transactions; the sections have all."""
         total, now = transactions_report.TransactionsTotal(), time.time_ns() // 1_000_000
 
         def noted(items: transactions_report.Items) -> transactions_report.Items:
             for item in items:
                 if getattr(item, "state", "") == "hanging":
-                    self._found.hanging[item.folder] += 1
+                    self.found.hanging[item.folder] += 1
                 yield item
 
         def unread(error: KsegError) -> None:
             if isinstance(error, UnreadableError) and not isinstance(error, VanishedError):
                 self.unread[str(error)] = None
 
-        items = noted(total.counted(items_of(self._segments, now, max_age, do_nothing, unread, self._ends)))
-        sections = transaction_sections(items, total, _STATES) if as_page else _exhausted(items)
+        found = items_of(self.segments, now, self.asked.max_age, do_nothing, unread, self.ends)
+        items = noted(total.counted(found))
+        sections = transaction_sections(items, total, _STATES) if self.as_page else _exhausted(items)
         if not any(total.states.values()):
             return IncidentPart()
         hanging = count_of(total.states["hanging"], "transaction")
@@ -272,10 +248,9 @@ class _Others:
 
     def stats(self) -> IncidentPart:
         """Return the counts of the headers of valid batches."""
-        if not self._segments:
+        if not self.segments:
             return IncidentPart()
-        settings = Settings(deep=False)
-        counted = stats_of(sorted_by_folder(self._segments), settings, self._jobs, self._progress)
+        counted = stats_of(sorted_by_folder(self.segments), Settings(deep=False), self.asked.jobs, self.progress)
         return IncidentPart(stats_sections(levels(counted, deep=False), _TOP_PRODUCERS))
 
 
