@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, TextIO
 
-import click
-
 from kseg.cli import common, dump_modes, spark_session
-from kseg.cli.messages import FAILED, note, note_output, until_reader_closes
+from kseg.cli.messages import FAILED, note, note_output
 from kseg.cli.outcome import DumpOutcome, FindingNotes
 from kseg.cli.record_options import RecordOptions, files_of, transaction_logs
 from kseg.cli.typed_command import SparkOptions, command
@@ -27,10 +25,10 @@ from kseg.format.checks.run_checks import side_file_of
 from kseg.format.internal_topics import effective_state
 from kseg.format.internal_topics.decode import BY_FOLDER, internal_topic
 from kseg.format.segment.row_filter import RowFilter
-from kseg.format.storage.segment_files import SegmentFile, find_segments, once_each
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import local_size, open_source, topic_partition
 from kseg.report import side_files_report, template
-from kseg.report.formats import DUMP, View, binary, destination, write
+from kseg.report.formats import DUMP, View, binary, write
 from kseg.spark.jobs import written_files
 from kseg.text import count_of
 
@@ -123,7 +121,7 @@ def dump(asked: DumpOptions) -> int:
         return dump_modes.show_framed(asked, outcome)
     if asked.effective:
         return dump_modes.show_effective(asked, outcome)
-    files = once_each(chain.from_iterable(outcome.attempt(find_segments(path)) for path in asked.paths))
+    files = outcome.segments(asked.paths)
     if (owner := asked.owner) is not None:
         files = files_of(owner, files, asked.decode or BY_FOLDER, asked.partitions)
     files = asked.files_within(files)
@@ -149,103 +147,111 @@ def dump(asked: DumpOptions) -> int:
     return _Dump(asked, asked.request(files, decoder), files, beside, outcome).write()
 
 
+@dataclass
 class _Dump:
-    """The dump of ``files``; ``beside`` are the side files among them."""
+    """The dump of ``files``; ``beside`` are the side files among them. ``skipped`` are rows of files to follow, by path."""
 
-    def __init__(
-        self,
-        asked: DumpOptions,
-        request: DumpRequest,
-        files: list[SegmentFile],
-        beside: dict[str, Recognised],
-        outcome: DumpOutcome,
-    ) -> None:
-        self._asked = asked
-        self._request = request
-        self._files = files
-        self._listed = {file.path: file for file in files}
-        self._beside = beside
-        self._outcome = outcome
-        self._skipped: dict[str, int] = {}  # of the file that a follower shows first
+    asked: DumpOptions
+    request: DumpRequest
+    files: list[SegmentFile]
+    beside: dict[str, Recognised]
+    outcome: DumpOutcome
+    skipped: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.listed = {file.path: file for file in self.files}
 
     def write(self) -> int:
         """Write all rows, and return the exit code."""
-        asked, outcome = self._asked, self._outcome
-        with until_reader_closes(), destination(asked.output, to_the_end=False) as out:
+        asked, outcome = self.asked, self.outcome
+        with outcome.output(asked.output) as out:
             view = self._view(out)
             if asked.follow:
                 return self._follow(out, view)
-            rows = self._last() if asked.last else chain.from_iterable(self._show(file.path) for file in self._files)
+            rows = self._last() if asked.last else chain.from_iterable(self._show(file.path) for file in self.files)
             shown = at_position(rows, asked.position)
             shown = outcome.counted(first_rows(shown, asked.limit))
-            if self._beside:
+            if self.beside:
                 side_files_report.write_mixed(asked.format, shown, out, view)
-            elif view.jobs > 1 and asked.format != "parquet" and not view.terminal and has_parts(self._files):
-                write_parts(self._files, self._request, self._write_rows, (out, view), outcome, view.jobs)
+            elif view.jobs > 1 and asked.format != "parquet" and not view.terminal and has_parts(self.files):
+                self._write_parts(out, view)
             else:
                 self._write_rows(shown, out, view)
-            if outcome.failed and not outcome.rows:
-                raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
         note_output(asked.output, count_of(outcome.written, "row"))
-        return outcome.exit_code([file for file in self._files if file.path not in self._beside])
+        return outcome.exit_code([file for file in self.files if file.path not in self.beside])
 
     def _view(self, out: TextIO) -> View:
-        asked, decoder = self._asked, self._request.decoder
-        return View(
-            deep=self._request.deep,
-            encoding=asked.encoding,
-            terminal=out.isatty(),
-            decoded=any(internal_topic(file.path, self._request.decode_as) for file in self._files),
-            contents=decoder.columns if decoder else (),
-            columns=asked.columns or (),
-            full=asked.full,
-            template=asked.template or "",
-            jobs=jobs_of(asked),
-        )
+        request = self.request
+        decoded = any(internal_topic(file.path, request.decode_as) for file in self.files)
+        view = self.asked.view(out, request.decoder)
+        return replace(view, deep=request.deep, decoded=decoded, jobs=jobs_of(self.asked))
 
     def _show(self, path: str, start: int = 0, end: int | None = None) -> Iterator[Item]:
-        file = self._listed.get(path) or SegmentFile(path, listed=path not in self._asked.paths)
-        self._outcome.begin(file)
-        known = self._beside.get(path)
+        file = self.listed.get(path) or SegmentFile(path, listed=path not in self.asked.paths)
+        self.outcome.begin(file)
+        known = self.beside.get(path)
         dumped: Iterator[Item]
         if known:
-            dumped = dump_side_file(path, known, self._outcome)
+            dumped = dump_side_file(path, known, self.outcome)
         else:
-            dumped = self._request.items(file, self._outcome, start, end)
-        yield from self._outcome.attempt(dumped, listed=file.listed)
+            dumped = self.request.items(file, self.outcome, start, end)
+        yield from self.outcome.attempt(dumped, listed=file.listed)
 
     def _last(self) -> Iterator[Item]:
-        for last in last_rows(self._files, self._asked.last or 0, self._request.keep, self._request.counted_items):
+        for last in last_rows(self.files, self.asked.last or 0, self.request.keep, self.request.counted_items):
             yield from last.of(self._show(last.file.path, last.start, last.end))
 
     def _write_rows(self, rows: Iterable[Item], out: TextIO, view: View) -> None:
         if view.template:
             template.write_template(rows, out, view)
         else:
-            write(DUMP, self._asked.format, out, rows, view=view)
+            write(DUMP, self.asked.format, out, rows, view=view)
+
+    def _write_parts(self, out: TextIO, view: View) -> None:
+        """Write the rows of segments with several processes."""
+        outcome = self.outcome
+        self._write_rows((), out, view)  # the names of columns
+        view = replace(view, continued=True)
+        sink = binary(out)
+
+        def write_on(rows: Iterable[Item], into: TextIO) -> None:
+            self._write_rows(rows, into, view)
+
+        def show(output: Output, lines: memoryview) -> None:
+            sink.write(lines)
+            outcome.written += output.rows
+            outcome.rows |= output.shown
+
+        with dump_ranges.dumped_files(self.files, self.request, write_on, view.jobs) as (dump, by_file):
+            for file, parts in by_file:
+                outcome.begin(file)
+                rest = dump.show(parts, show)
+                if rest is not None:
+                    rows = outcome.attempt(dump.rest(file, rest, outcome), listed=file.listed)
+                    write_on(outcome.counted(rows), out)
 
     def _follow(self, out: TextIO, view: View) -> int:
         def write_on(rows: Iterable[Item], first: bool) -> None:
             self._write_rows(rows, out, replace(view, continued=not first))
             out.flush()
 
-        follower = follow.Follower(self._asked.paths, self._show_rest, note, self._request.logs.forget)
-        if self._asked.last:
-            self._begin_with_last(follower, self._asked.last)
-        found = self._outcome.counted(follower.rows())
-        follow.write_until_interrupted(first_rows(found, self._asked.limit), write_on)
-        return self._outcome.exit_code()
+        follower = follow.Follower(self.asked.paths, self._show_rest, note, self.request.logs.forget)
+        if self.asked.last:
+            self._begin_with_last(follower, self.asked.last)
+        found = self.outcome.counted(follower.rows())
+        follow.write_until_interrupted(first_rows(found, self.asked.limit), write_on)
+        return self.outcome.exit_code()
 
     def _begin_with_last(self, follower: follow.Follower, most: int) -> None:
         started: set[str] = set()
-        for last in last_rows(self._files, most, self._request.keep, self._request.counted_items):
+        for last in last_rows(self.files, most, self.request.keep, self.request.counted_items):
             if (folder := os.path.dirname(last.file.path)) not in started:
                 started.add(folder)
                 follower.begin_at(last.file.path, last.start)
-                self._skipped[last.file.path] = last.skipped
+                self.skipped[last.file.path] = last.skipped
 
     def _show_rest(self, path: str, start: int, end: int) -> Iterator[Item]:
-        return without_first(self._show(path, start, end), self._skipped.pop(path, 0))
+        return without_first(self._show(path, start, end), self.skipped.pop(path, 0))
 
 
 def _check_side_files(asked: DumpOptions, files: list[SegmentFile], beside: dict[str, Recognised]) -> None:
@@ -266,9 +272,6 @@ def _check_follow(paths: Iterable[str]) -> None:
             raise UsageError(f"{path}: --follow accepts local files only")
 
 
-#: Writes rows to an output with a view.
-WriteRows = Callable[[Iterable[Item], TextIO, View], None]
-
 #: The formats that several processes write.
 FORMATS = ("jsonl", "csv", "text", "template")
 #: The format that another thread encodes: pyarrow leaves Python's lock to the thread that reads the records.
@@ -288,34 +291,3 @@ def jobs_of(asked: DumpOptions) -> int:
 def has_parts(files: Sequence[SegmentFile]) -> bool:
     """Return whether several processes could dump these files in less time than one."""
     return sum(local_size(file.path) or 0 for file in files) > _FEW_BYTES and dump_ranges.can_share_memory()
-
-
-def write_parts(
-    files: Sequence[SegmentFile],
-    request: DumpRequest,
-    write: WriteRows,
-    result: tuple[TextIO, View],
-    outcome: DumpOutcome,
-    jobs: int,
-) -> None:
-    """Write the rows of segments with several processes. ``result`` is the output and the view of the rows."""
-    out, view = result
-    write((), out, view)  # the names of columns
-    view = replace(view, continued=True)
-    sink = binary(out)
-
-    def write_on(rows: Iterable[Item], into: TextIO) -> None:
-        write(rows, into, view)
-
-    def show(output: Output, lines: memoryview) -> None:
-        sink.write(lines)
-        outcome.written += output.rows
-        outcome.rows |= output.shown
-
-    with dump_ranges.dumped_files(files, request, write_on, jobs) as (dump, by_file):
-        for file, parts in by_file:
-            outcome.begin(file)
-            rest = dump.show(parts, show)
-            if rest is not None:
-                rows = outcome.attempt(dump.rest(file, rest, outcome), listed=file.listed)
-                write_on(outcome.counted(rows), out)

@@ -10,9 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
-import click
-
-from kseg.cli.messages import FAILED, note, note_after, note_output, until_reader_closes
+from kseg.cli.messages import FAILED, note, note_after, note_output
 from kseg.cli.record_options import files_of
 from kseg.commands.dump.dump_items import Item, first_rows
 from kseg.commands.dump.framed_dump import dump_framed, framed_bytes
@@ -23,7 +21,7 @@ from kseg.format.internal_topics.effective_state import Moment, Owner, effective
 from kseg.format.segment.framed_files import framed_files, framing
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.local_files import special_kind_at
-from kseg.format.storage.segment_files import SegmentFile, find_segments, once_each
+from kseg.format.storage.segment_files import SegmentFile, find_segments
 from kseg.format.storage.source import STDIN, open_source, topic_partition
 from kseg.report.effective_report import EffectivePartition
 from kseg.report.formats import DUMP, EFFECTIVE, FRAMED, View, check_format, destination, write
@@ -59,13 +57,11 @@ def show_framed(asked: DumpOptions, outcome: DumpOutcome) -> int:
         )
         yield from outcome.attempt(dumped)
 
-    with until_reader_closes(), destination(asked.output, to_the_end=False) as out:
+    with outcome.output(asked.output) as out:
         view = View(deep=deep, encoding=asked.encoding, terminal=out.isatty())
         shown = outcome.counted(first_rows(chain.from_iterable(map(show, files)), asked.limit))
         columns = [kinds[0].columns if deep else kinds[0].shallow_columns] if own else []
         write(kind, name, out, shown, *columns, view=view)
-        if outcome.failed and not outcome.rows:
-            raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
     note_output(asked.output, count_of(outcome.written, "row"))
     return outcome.exit_code()
 
@@ -77,7 +73,7 @@ def show_effective(asked: DumpOptions, outcome: DumpOutcome) -> int:
     """
     owner, decode_as = asked.owner, asked.decode or BY_FOLDER
     check_format(EFFECTIVE, asked.format)
-    files = once_each(chain.from_iterable(outcome.attempt(_readable(path)) for path in asked.paths))
+    files = outcome.segments(asked.paths, _readable)
     if not files:
         return FAILED
     if owner is not None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import chain, islice
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TextIO
 
 import click
 
 from kseg.cli import common
 from kseg.cli.grep_run import GrepRun, grep_run
-from kseg.cli.messages import FAILED, note, note_after, until_reader_closes
+from kseg.cli.messages import FAILED, note, note_after
 from kseg.cli.outcome import DumpOutcome, segments_text
 from kseg.cli.record_options import RecordOptions, transaction_logs
 from kseg.cli.typed_command import command
@@ -21,10 +21,10 @@ from kseg.commands.grep.partitioners import PartitionChoice, files_of_keys
 from kseg.errors import UsageError
 from kseg.extras.views.grep_request import GrepRequest
 from kseg.format.segment.row_filter import RecordCondition, ValueIsNull
-from kseg.format.storage.segment_files import SegmentFile, find_segments, once_each, without_unused
+from kseg.format.storage.segment_files import SegmentFile, without_unused
 from kseg.report import grep_report as report
 from kseg.report import template
-from kseg.report.formats import MATCHES, View, destination, write
+from kseg.report.formats import MATCHES, write
 from kseg.text import count_of
 
 #: Of partitions that are read or not, the names of this many are printed.
@@ -132,18 +132,15 @@ def grep(asked: GrepOptions) -> int:
     paths, _ = asked.paths, asked.query
     common.check_outputs(*paths)
     outcome = DumpOutcome()
-    files = once_each(chain.from_iterable(outcome.attempt(find_segments(path)) for path in paths))
-    files, limited = _of_partitions(asked.files_within(files), asked)
+    files, limited = _of_partitions(asked.files_within(outcome.segments(paths)), asked)
     most = 1 if asked.files_only else asked.max_count
     with grep_run(files, asked.request(files), outcome, most, 1 if asked.quiet else asked.jobs) as run:
         if asked.quiet:
             outcome.rows = any(isinstance(item, RecordsItem) for item in run.items())
             return 0 if outcome.rows else _not_found(limited, outcome)
-        with until_reader_closes(), destination(asked.output, to_the_end=False) as out:
+        with outcome.output(asked.output) as out:
             terminal = out.isatty()
             _write(run, files, out, asked)
-            if outcome.failed and not outcome.rows:
-                raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
     if not outcome.rows:
         if asked.limit != 0:
             note_after(f"no match in {segments_text(files)}")
@@ -198,17 +195,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _write(run: GrepRun, files: Sequence[SegmentFile], out: TextIO, asked: GrepOptions) -> None:
-    decoder = run.request.decoder
-    view = View(
-        deep=True,
-        encoding=asked.encoding,
-        terminal=out.isatty(),
-        columns=asked.columns or (),
-        full=asked.full,
-        template=asked.template or "",
-        searched=True,
-        contents=decoder.columns if decoder else (),
-    )
+    view = replace(asked.view(out, run.request.decoder), searched=True)
     if asked.files_only or asked.count:
         report.write_files(islice(run.counts(), asked.limit), out, counts=not asked.files_only)
         return

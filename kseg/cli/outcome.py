@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
-from kseg.cli.messages import FAILED, FOUND, note, note_after
+from kseg.cli.messages import FAILED, FOUND, note, note_after, until_reader_closes
 from kseg.commands.dump import dump_items
 from kseg.errors import KsegError, UsageError, VanishedError
 from kseg.findings import READ_ERROR, RULES, Finding, Policy, Severity, Verdict, is_noted, unreadable
 from kseg.format.checks import run_checks
-from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile, find_segments, once_each
+from kseg.report.formats import destination
 from kseg.results import MAX_PER_RULE, Settings
 from kseg.text import count_of
 
@@ -153,6 +156,20 @@ class DumpOutcome:
             self.failure(unreadable(self.file, finding), listed=False)
             return
         self._notes(self.file, finding)
+
+    def segments(
+        self, paths: Iterable[str], find: Callable[[str], Iterator[SegmentFile]] = find_segments
+    ) -> list[SegmentFile]:
+        """Return the segments of paths. A path that cannot be read is one line on stderr."""
+        return once_each(chain.from_iterable(self.attempt(find(path)) for path in paths))
+
+    @contextmanager
+    def output(self, path: str | None) -> Iterator[TextIO]:
+        """Open the destination of rows. An older file is kept if no row could be read."""
+        with until_reader_closes(), destination(path, to_the_end=False) as out:
+            yield out
+            if self.failed and not self.rows:
+                raise click.exceptions.Exit(FAILED)
 
     def counted(self, items: Iterator[Item]) -> Iterator[Item]:
         """Yield the items, and count the rows among them."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from kseg.cli.messages import note
 from kseg.cli.typed_command import FileOptions
@@ -19,10 +19,12 @@ from kseg.format.sidefiles.transaction_states import TransactionLogs
 from kseg.format.storage.naming import base_offset_of, end_offsets
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import topic_partition
+from kseg.report import formats
 
 if TYPE_CHECKING:
-    from kseg.extras.serialization.record_decoder import DecodeSettings
+    from kseg.extras.serialization.record_decoder import DecodeSettings, RecordDecoder
     from kseg.format.internal_topics.effective_state import Owner
+    from kseg.report.formats import View
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,17 +43,9 @@ class DecodeOptions:
     @property
     def decoding(self) -> DecodeSettings | None:
         """The settings of the decoder, None if no option was given."""
-        given = (
-            self.key_as,
-            self.value_as,
-            self.schema_files,
-            self.schemas,
-            self.registry,
-            self.registry_ca,
-            self.function,
-            self.unwrap,
-        )
-        return record_decoder.DecodeSettings(*given) if any(one not in (None, (), False) for one in given) else None
+        given = {one.name: getattr(self, one.name) for one in fields(DecodeOptions)}
+        given = {name: value for name, value in given.items() if value not in (None, (), False)}
+        return record_decoder.DecodeSettings(**given) if given else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +100,18 @@ class RecordOptions(DecodeOptions, FileOptions):
             return limits.with_conditions(conditions)
         sides = self.decoding.sides if self.decoding else ()
         return limits.with_conditions(conditions, where.parse_where(self.where, sides))
+
+    def view(self, out: TextIO, decoder: RecordDecoder | None) -> View:
+        """Return how records are written to an output."""
+        return formats.View(
+            deep=True,
+            encoding=self.encoding,
+            terminal=out.isatty(),
+            contents=decoder.columns if decoder else (),
+            columns=self.columns or (),
+            full=self.full,
+            template=self.template or "",
+        )
 
     def files_within(self, files: Sequence[SegmentFile]) -> list[SegmentFile]:
         """Return the files that can have the wanted rows, by the names of their folders and the offsets in their names."""
