@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from kseg.cli.outcome import FindingNotes
 from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.diff.comparison import compare
-from kseg.commands.diff.differences import SAME_CONTENT, Difference
+from kseg.commands.diff.differences import SAME_CONTENT
 from kseg.commands.diff.key_differences import KeyComparison, compare_keys
 from kseg.commands.diff.lacking_records import ExportedRecords, ExportPlace, LackingOffsets, export_lacking
 from kseg.commands.diff.metadata_copies import differences, read_copy
@@ -150,15 +149,7 @@ def _note_exported(exported: Sequence[ExportedRecords], folder: str, unread: int
 
 
 def _diff_replicas(a: str, b: str, asked: DiffOptions, export: ExportPlace | None) -> int:
-    listed: Counter[str] = Counter()
     lacking = LackingOffsets(asked.allow)
-
-    def write_difference(difference: Difference) -> None:
-        lacking.add(difference)
-        listed[difference.kind] += 1
-        if listed[difference.kind] <= asked.limit:
-            report.write_difference(difference)
-
     notes = FindingNotes(each=asked.verbose)
     left, right = Replica(a, notes), Replica(b, notes)
     files = [*left.files, *right.files]
@@ -170,7 +161,8 @@ def _diff_replicas(a: str, b: str, asked: DiffOptions, export: ExportPlace | Non
         if asked.columns:
             write_all = partial(DiffRows, columns=asked.columns, table=asked.format == "table")
         report = write_all(out, asked.detail)
-        result = compare(left, right, write_difference, shallow=not asked.deep, progress=progress)
+        listed = lacking.listed(report.write_difference, asked.limit)
+        result = compare(left, right, listed, shallow=not asked.deep, progress=progress)
         report.finish(result, left.summary(), right.summary())
     note_output(asked.output, answer(outcome_row(result, left.summary(), right.summary()), result))
     if export is not None:

@@ -8,7 +8,7 @@ this process searches the rest of it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -105,63 +105,68 @@ def search_range(part: _Range) -> FoundInRange:
     return FoundInRange(joined, count, tuple(places), search.unread, search.first_unread)
 
 
+@dataclass
 class GrepRun:
-    """The search of a request in ``by_file``. ``most`` is the largest number of matches per file, None for all of them."""
+    """The search of a request in ``by_file``. ``most`` is the largest number of matches per file, None for all of them.
 
-    def __init__(self, request: GrepRequest, outcome: DumpOutcome, clock: MatchClock, most: int | None) -> None:
-        self.request = request
-        self._outcome = outcome
-        self._clock = clock
-        self._most = most
-        self._searched = self._again = 0  # bytes
-        #: The number of records that match so far, and of the files that they are in.
-        self.matches = self.files = 0
-        self.by_file: Iterator[tuple[SegmentFile, Parts[_Range, FoundInRange]]] = iter(())
+    ``matches`` is the number of records that match so far, ``files`` that of the files that they are in.
+    """
+
+    request: GrepRequest
+    outcome: DumpOutcome
+    clock: MatchClock
+    most: int | None
+    by_file: Iterable[tuple[SegmentFile, Parts[_Range, FoundInRange]]] = ()
+    matches: int = 0
+    files: int = 0
+    searched: int = 0  # bytes
+    again: int = 0
 
     def items(self) -> Iterator[Item]:
         """Yield the items of the records that match, and of their neighbours."""
-        for file, parts in self.by_file:
-            search = self._begin(file)
-            found = cast("Iterator[Item]", self._search(file, parts, search))  # numbers are only counted
-            items = self._outcome.attempt(found, listed=file.listed)
+        for _, found in self._found_by_file(counting=False):
             before = self.matches
-            for item in first_found(items, self._most, self.request.after):
-                self._outcome.rows |= isinstance(item, RecordsItem)
+            items = cast("Iterator[Item]", found)  # numbers are only counted
+            for item in first_found(items, self.most, self.request.after):
+                self.outcome.rows |= isinstance(item, RecordsItem)
                 self.matches += count_of_item(item)
                 yield item
             self.files += self.matches > before
+
+    def counts(self) -> Iterator[tuple[str, int]]:
+        """Yield each file with matches, and their number."""
+        for file, items in self._found_by_file(counting=True):
+            total = 0
+            for found in items:
+                total += found if isinstance(found, int) else count_of_item(found)
+                if self.most is not None and total >= self.most:
+                    total = self.most
+                    break
+            self.matches += total
+            self.files += total > 0
+            if total:
+                self.outcome.rows = True
+                yield file.path, total
+
+    def _found_by_file(self, *, counting: bool) -> Iterator[tuple[SegmentFile, Iterator[Item | int]]]:
+        for file, parts in self.by_file:
+            search = self._begin(file)
+            yield file, self.outcome.attempt(self._search(file, parts, search, counting=counting), listed=file.listed)
             _note_unread(file, search)
 
     def last_items(self, files: Sequence[SegmentFile], most: int) -> Iterator[Item]:
         """Yield the items of the last ``most`` matches of each partition. This process alone reads the files."""
 
         def counted(file: SegmentFile, start: int, end: int | None) -> Iterator[Item]:
-            return self._part(file, start, end, self.request.search_in(file, self._clock), do_nothing)
+            return self._part(file, start, end, self.request.search_in(file, self.clock), do_nothing)
 
         for last in last_rows(files, most, self.request.limits, counted):
             search = self._begin(last.file)
-            found = self._part(last.file, last.start, last.end, search, self._outcome)
-            for item in self._outcome.attempt(last.of(found), listed=last.file.listed):
-                self._outcome.rows |= isinstance(item, RecordsItem)
+            found = self._part(last.file, last.start, last.end, search, self.outcome)
+            for item in self.outcome.attempt(last.of(found), listed=last.file.listed):
+                self.outcome.rows |= isinstance(item, RecordsItem)
                 yield item
             _note_unread(last.file, search)
-
-    def counts(self) -> Iterator[tuple[str, int]]:
-        """Yield each file with matches, and their number."""
-        for file, parts in self.by_file:
-            search = self._begin(file)
-            total = 0
-            for found in self._outcome.attempt(self._search(file, parts, search, counting=True), listed=file.listed):
-                total += found if isinstance(found, int) else count_of_item(found)
-                if self._most is not None and total >= self._most:
-                    total = self._most
-                    break
-            _note_unread(file, search)
-            self.matches += total
-            self.files += total > 0
-            if total:
-                self._outcome.rows = True
-                yield file.path, total
 
     def plan(self, file: SegmentFile, size: int | None, pool: Pool) -> Iterator[_Range]:
         """Yield the ranges of a file for the workers: none if this process searches alone."""
@@ -181,15 +186,15 @@ class GrepRun:
     @property
     def _rereads(self) -> bool:
         """Whether this process alone takes as long, since it reads most bytes again."""
-        return self._searched > _MEASURED and self._again > _MOST_AGAIN * self._searched
+        return self.searched > _MEASURED and self.again > _MOST_AGAIN * self.searched
 
     def _search(
-        self, file: SegmentFile, parts: Parts[_Range, FoundInRange], search: RecordGrep, *, counting: bool = False
+        self, file: SegmentFile, parts: Parts[_Range, FoundInRange], search: RecordGrep, *, counting: bool
     ) -> Iterator[Item | int]:
         """Yield the items of a file, or with ``counting`` the numbers of matching records of the ranges of workers."""
         if self._rereads:
             parts.close()
-        shown = self.request.search_in(file, self._clock)  # its counts would repeat those of the workers
+        shown = self.request.search_in(file, self.clock)  # its counts would repeat those of the workers
         rest: tuple[int, int] | None = (0, 0)
         for part, found in parts:
             assert part
@@ -201,18 +206,18 @@ class GrepRun:
             if counting:
                 yield found.count
             else:
-                self._searched += part.end - part.start
-                self._again += sum(end - start for start, end in found.places)
+                self.searched += part.end - part.start
+                self.again += sum(end - start for start, end in found.places)
                 for start, end in found.places:
-                    yield from self._part(file, start, end, shown, self._outcome)
+                    yield from self._part(file, start, end, shown, self.outcome)
             rest = None if part.end == part.stop else (part.end, part.stop)
             if self._rereads:
                 break
         parts.close()
         if rest == (0, 0) or (rest and self.request.has_neighbours):
-            yield from self.request.items(file, search, self._outcome)
+            yield from self.request.items(file, search, self.outcome)
         elif rest:
-            yield from self._part(file, *rest, search, self._outcome)
+            yield from self._part(file, *rest, search, self.outcome)
 
     def _part(
         self, file: SegmentFile, start: int, end: int | None, search: RecordGrep, report: Report
@@ -224,8 +229,8 @@ class GrepRun:
             yield from items
 
     def _begin(self, file: SegmentFile) -> RecordGrep:
-        self._outcome.begin(file)
-        return self.request.search_in(file, self._clock)
+        self.outcome.begin(file)
+        return self.request.search_in(file, self.clock)
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from kseg.format.internal_topics.effective_state import Moment
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.storage.naming import is_url
-from kseg.format.storage.segment_files import SegmentFile, check_exists, find_segments, is_folder, once_each
+from kseg.format.storage.segment_files import check_exists, find_segments, is_folder, once_each
 from kseg.format.storage.source import local_size
 from kseg.report.formats import LAG, LAG_HISTORY, destination
 from kseg.report.lag_history_report import answer
@@ -90,10 +90,10 @@ def lag(asked: LagOptions) -> int:
     replicas = partitions_of(found, CONSUMER_OFFSETS)
     if not replicas:
         raise UsageError(f"no partition of {CONSUMER_OFFSETS} found: give the log directories of all brokers")
-    if asked.history is not None:
-        return _HistoryRun(asked, asked.history, files, found).show(replicas)
     notes, total = FindingNotes(each=asked.verbose), LagTotal()
     notes.weigh(files)
+    if asked.history is not None:
+        return _HistoryRun(asked, asked.history, found, notes).show(replicas)
     for file in files:
         if is_folder(file.path):
             notes.fail(f"{file.path}: the folder cannot be listed")
@@ -157,24 +157,23 @@ def _note_left_out(total: LagTotal, notes: FindingNotes) -> None:
         note(f"{CONSUMER_OFFSETS} is damaged: where the last commit is lost, an earlier one is written")
 
 
+@dataclass
 class _HistoryRun:
-    """Shows the history of a group, from the ``files`` of all log directories."""
+    """Shows the history of a group, from all log directories."""
 
-    def __init__(self, asked: LagOptions, group: str, files: list[SegmentFile], found: LogDirs) -> None:
-        self._asked = asked
-        self._group = group
-        self._found = found
-        self._notes = FindingNotes(each=asked.verbose)
-        self._notes.weigh(files)
+    asked: LagOptions
+    group: str
+    found: LogDirs
+    notes: FindingNotes
 
     def show(self, replicas: list[PartitionReplica]) -> int:
         """Write the history; return the exit code. ``replicas`` are the partitions of ``__consumer_offsets``."""
-        asked = self._asked
+        asked = self.asked
         with destination(asked.output) as out:
             events = self._read_events(replicas)
             if events is None:
                 raise UsageError(
-                    f"group {self._group}: nothing found in {count_of(len(replicas), 'partition')} of {CONSUMER_OFFSETS}"
+                    f"group {self.group}: nothing found in {count_of(len(replicas), 'partition')} of {CONSUMER_OFFSETS}"
                 )
             history = self._read_logs(events)
             asked.write(LAG_HISTORY, out, history)
@@ -186,9 +185,9 @@ class _HistoryRun:
         events = self._newest(CONSUMER_OFFSETS, replicas, {})
         if events is not None and events.protocol != "share":
             return events
-        ids = {topic_id_of(one.folder): place[0] for place, ones in self._found.replicas.items() for one in ones}
+        ids = {topic_id_of(one.folder): place[0] for place, ones in self.found.replicas.items() for one in ones}
         topics = {topic_id: topic for topic_id, topic in ids.items() if topic_id}
-        share = self._newest(SHARE_GROUP_STATE, partitions_of(self._found, SHARE_GROUP_STATE), topics)
+        share = self._newest(SHARE_GROUP_STATE, partitions_of(self.found, SHARE_GROUP_STATE), topics)
         if share is None:
             if events is not None:
                 note_after(f"no offsets of a share group without its partition of {SHARE_GROUP_STATE}")
@@ -200,11 +199,11 @@ class _HistoryRun:
         return share
 
     def _newest(self, topic: str, replicas: list[PartitionReplica], topics: dict[str, str]) -> GroupEvents | None:
-        read = partial(read_group, topic=topic, group=self._group, until=self._asked.until, topics=topics)
+        read = partial(read_group, topic=topic, group=self.group, until=self.asked.until, topics=topics)
         found = [events for events in self._each(read, replicas, replicas) if events]
         if len(found) > 1:
             note_after(
-                f"group {self._group}: {len(found):,} partitions of {topic} have records of it: the newest is used"
+                f"group {self.group}: {len(found):,} partitions of {topic} have records of it: the newest is used"
             )
         for events in found:
             if events.unknown:
@@ -214,22 +213,22 @@ class _HistoryRun:
 
     def _read_logs(self, events: GroupEvents) -> GroupHistory:
         """Return the history with the logs of the group's partitions."""
-        asked, found = self._asked, self._found
+        asked, found = self.asked, self.found
         since, until, now = asked.since or 0, INT64_MAX if asked.until is None else asked.until, now_ms()
         leaders = {place: found.leader(place) for place in events.commits if place in found.replicas}
         requests = log_requests(events, leaders, since, until, now)
         read = self._each(read_log, requests.values(), leaders.values())
         logs = dict(zip(requests, read, strict=True))
-        return group_history(self._group, events, logs, since, found, min(until, now))
+        return group_history(self.group, events, logs, since, found, min(until, now))
 
     def _each(self, function: Any, items: Iterable[Any], replicas: Iterable[PartitionReplica]) -> list[Any]:
         """Return the results of a function for all items, and print what could not be read."""
         items = list(items)
         size = sum(local_size(path) or 0 for replica in replicas for path in replica.segments)
-        with progress_bar(size) as progress, parallel_map(self._asked.jobs, len(items), size, progress) as each:
+        with progress_bar(size) as progress, parallel_map(self.asked.jobs, len(items), size, progress) as each:
             results = list(each(function, items))
         for one in results:
-            self._notes.add(one)
+            self.notes.add(one)
         return results
 
     def _exit_code(self, history: GroupHistory) -> int:
@@ -241,6 +240,6 @@ class _HistoryRun:
                 f"lag needs the log directories of all brokers: these lack {count_of(len(missing), 'log')}, first {first}"
             )
         if history.partitions and not history.minutes:
-            note(f"group {self._group}: no commit in the requested time")
-            self._notes.failed = True
-        return self._notes.exit_code(any(one.status in OUTSIDE for one in history.partitions))
+            note(f"group {self.group}: no commit in the requested time")
+            self.notes.failed = True
+        return self.notes.exit_code(any(one.status in OUTSIDE for one in history.partitions))

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -17,7 +17,7 @@ import click
 
 from kseg.cli import common
 from kseg.cli import spark_session as spark_runs
-from kseg.cli.messages import FAILED, FOUND, fail_after, note, note_after, until_reader_closes
+from kseg.cli.messages import note, note_after, until_reader_closes
 from kseg.cli.outcome import FindingNotes, segments_text
 from kseg.cli.record_options import DecodeOptions
 from kseg.cli.typed_command import FileOptions, SparkOptions, command
@@ -174,18 +174,18 @@ def _on_spark(asked: SqlOptions, statement: str, paths: list[str], outcome: _Out
         yield spark_sql.run_on_spark(session, statement, paths, options, outcome.damage, outcome.fail)
 
 
+@dataclass
 class _Outcome:
     """The outcome of a statement: prints findings once, though a table can be read twice, and has the exit code."""
 
-    def __init__(self, recipe: str | None, paths: list[str]) -> None:
-        self._recipe = recipe
-        self._paths = paths
-        self._rows = 0
-        self._notes = FindingNotes()
-        self._seen: set[tuple[str, str, int | None]] = set()
-        self._unread: set[str] = set()
-        self._damaged = False
-        self.encoded: set[str] = set()
+    recipe: str | None
+    paths: list[str]
+    notes: FindingNotes = field(default_factory=FindingNotes)
+    rows: int = 0
+    damaged: bool = False
+    encoded: set[str] = field(default_factory=set)
+    _seen: set[tuple[str, str, int | None]] = field(default_factory=set)
+    _unread: set[str] = field(default_factory=set)
 
     def finding(self, file: SegmentFile, finding: Finding) -> None:
         place = (file.path, finding.rule, finding.position)
@@ -193,12 +193,12 @@ class _Outcome:
             return
         if len(self._seen) < _MOST_SEEN:
             self._seen.add(place)
-        self._notes.weigh([file])
-        self._notes(file.path, finding)
+        self.notes.weigh([file])
+        self.notes(file.path, finding)
 
     def damage(self, line: str) -> None:
         """Print a line about damage that Spark skipped."""
-        self._damaged = True
+        self.damaged = True
         note(line)
 
     def unread(self, error: KsegError) -> None:
@@ -208,18 +208,18 @@ class _Outcome:
         """Print why a file could not be read."""
         if reason not in self._unread:
             self._unread.add(reason)
-            fail_after(reason)
+            self.notes.fail(reason)
 
     def counted(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield Arrow record batches and count their rows."""
         for batch in batches:
-            for part in self._without_unread(batch) if self._recipe == "gaps" and self._unread else [batch]:
-                self._rows += part.num_rows
+            for part in self._without_unread(batch) if self.recipe == "gaps" and self._unread else [batch]:
+                self.rows += part.num_rows
                 yield part
-        if self._recipe and not self._rows:
-            files = chain.from_iterable(map(find_segments, self._paths))
+        if self.recipe and not self.rows:
+            files = chain.from_iterable(map(find_segments, self.paths))
             read = "what could be read" if self._unread else segments_text(files)
-            note_after(f"{self._recipe}: none in {read}")
+            note_after(f"{self.recipe}: none in {read}")
 
     def _without_unread(self, batch: Any) -> Iterator[Any]:
         """Yield the gaps but those that an unread segment can fill: one of the two next to the gap, or one between."""
@@ -235,8 +235,8 @@ class _Outcome:
             note_after(f"column {name}: some of it is not UTF-8, and is base64: {says}")
 
     def exit_code(self) -> int:
-        problems = self._rows if self._recipe and RECIPES[self._recipe].problem else 0
-        return FAILED if self._unread else FOUND if self._notes.errors or self._damaged or problems else 0
+        problems = self.rows if self.recipe and RECIPES[self.recipe].problem else 0
+        return self.notes.exit_code(self.damaged or problems)
 
 
 #: Findings that are remembered; more of them can be printed twice.

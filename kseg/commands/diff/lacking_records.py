@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Generator
+from collections import Counter
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +50,18 @@ class LackingOffsets:
         """Add all offsets: there is no replica B."""
         self.first.append(0)
         self.last.append(_LARGEST_OFFSET)
+
+    def listed(self, report: Callable[[Difference], object], limit: int) -> Callable[[Difference], None]:
+        """Return a function that adds each difference, and reports the first ``limit`` of each kind."""
+        seen: Counter[str] = Counter()
+
+        def keep(difference: Difference) -> None:
+            self.add(difference)
+            seen[difference.kind] += 1
+            if seen[difference.kind] <= limit:
+                report(difference)
+
+        return keep
 
     def meets(self, first: int, last: int) -> bool:
         """Return whether some of the offsets from ``first`` to ``last`` belong to a range."""

@@ -103,17 +103,10 @@ def compare_pair(pair: PartitionPair, limit: int, shallow: bool, export: ExportP
     """
     assert pair.a is not None
     assert pair.b is not None
-    seen: Counter[str] = Counter()
     differences: list[Difference] = []
     collected = _Findings()
     lacking = LackingOffsets(export.accepted if export else ())
-
-    def keep(difference: Difference) -> None:
-        lacking.add(difference)
-        seen[difference.kind] += 1
-        if seen[difference.kind] <= limit:
-            differences.append(difference)
-
+    keep = lacking.listed(differences.append, limit)
     try:
         first, second = stored_topic_id(pair.a), stored_topic_id(pair.b)
         if first and second and first != second:

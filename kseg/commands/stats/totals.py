@@ -38,10 +38,8 @@ class CountedOffsets:
 
     def add(self, other: CountedOffsets) -> None:
         """Extend the range by another."""
-        known = [value for value in (self.smallest, other.smallest) if value is not None]
-        self.smallest = min(known, default=None)
-        known = [value for value in (self.largest, other.largest) if value is not None]
-        self.largest = max(known, default=None)
+        self.smallest = min((one for one in (self.smallest, other.smallest) if one is not None), default=None)
+        self.largest = max((one for one in (self.largest, other.largest) if one is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +118,11 @@ class LargestSums:
         return sorted(found, key=lambda item: -item[1][1])
 
 
+#: The fields of Stats that are added one by one.
+_COUNTERS = ("sums", "odd_timestamps", "control_types", "contents", "sample", "sizes")
+_ADDED = ("batch_size", "records_per_batch", "timestamps", "producers", "hours")
+
+
 @dataclass(slots=True)
 class Stats:
     """Counts over one segment or many. ``parts`` are partitions, ``unread`` files that could not be read.
@@ -168,25 +171,18 @@ class Stats:
 
     def add(self, other: Stats, *, same_partition: bool) -> None:
         """Count another's files in."""
-        self.sums.update(other.sums)
+        for name in _COUNTERS:
+            getattr(self, name).update(getattr(other, name))
+        for name in _ADDED:
+            getattr(self, name).add(getattr(other, name))
         for key, group in other.groups.items():
             self.groups.setdefault(key, Counter()).update(group)
-        self.batch_size.add(other.batch_size)
-        self.records_per_batch.add(other.records_per_batch)
-        self.timestamps.add(other.timestamps)
         if same_partition:
             self._add_delay(other)
         else:
             self.delays = nlargest(MAX_DELAYS, (*self.delays, *other.delays), key=lambda delay: delay.bytes)
         if other.pin and (self.pin is None or other.pin.timestamp > self.pin.timestamp):
             self.pin = other.pin
-        self.odd_timestamps.update(other.odd_timestamps)
-        self.control_types.update(other.control_types)
-        self.contents.update(other.contents)
-        self.sample.update(other.sample)
-        self.producers.add(other.producers)
-        self.hours.add(other.hours)
-        self.sizes.update(other.sizes)
         self.largest_record = max(self.largest_record, other.largest_record)
         if other.keys is not None:
             self.keys = self.keys or LargestSums()
