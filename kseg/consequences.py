@@ -87,12 +87,7 @@ def attention_text(
 
 
 def _counted(counts: Counter[Consequence]) -> str:
-    parts = counts_text(counts)
-    total = sum(count for kind, count in counts.items() if kind)
-    return f"{total:,}" + (f" ({parts})" if parts else "")
-
-
-def counts_text(counts: Counter[Consequence]) -> str:
-    """Return numbers by consequence as text, the worst first, such as ``stops the broker 1, loses records 2``."""
+    """Return the sum and the numbers by consequence, the worst first: ``3 (stops the broker 1, loses records 2)``."""
     shown = sorted(((kind, count) for kind, count in counts.items() if kind and count), reverse=True)
-    return ", ".join(f"{kind.label} {count:,}" for kind, count in shown)
+    parts = ", ".join(f"{kind.label} {count:,}" for kind, count in shown)
+    return f"{sum(count for _, count in shown):,}" + (f" ({parts})" if parts else "")

@@ -11,7 +11,7 @@ import gc
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -39,20 +39,10 @@ else:
 GC_THRESHOLD = 50_000
 
 
-def collect_rarely() -> None:
-    """Raise the threshold of the garbage collector."""
-    gc.set_threshold(GC_THRESHOLD)
-
-
 def skip_final_collection() -> None:
     """Keep the interpreter from traversing all imported modules before it exits."""
     if "_duckdb" not in sys.modules:  # it prints those of its objects that are not freed
         gc.freeze()
-
-
-def _warn_once() -> Callable[[str], object]:
-    """Return a function that prints each warning once: some commands list a folder twice."""
-    return cache(lambda line: note_after(f"warning: {line}"))
 
 
 #: Command -> "module:function", its line in the list of commands, and its group there, in the order of that list.
@@ -217,7 +207,8 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            with interrupts.raised(), file_access(warn=_warn_once()):
+            # Each warning once: some commands list a folder twice.
+            with interrupts.raised(), file_access(warn=cache(lambda line: note_after(f"warning: {line}"))):
                 return self._unless_unknown(ctx, super().invoke(ctx))
         except BrokenPipeError:
             # The reader exited early (head, less). Click would exit with 1.
@@ -241,7 +232,7 @@ class Commands(click.Group):
     def main(self, args: Sequence[str] | None = None, *rest: Any, **kwargs: Any) -> Any:
         before = {} if args is None else interrupts.handlers()  # a caller with arguments continues after the command
         kwargs["standalone_mode"] = False
-        collect_rarely()
+        gc.set_threshold(GC_THRESHOLD)
         if sys.stderr is None:
             # stderr is closed: the next opened file must not get its descriptor.
             sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115

@@ -223,14 +223,10 @@ def option_of(command_name: str, field: str, results: ResultKind | None = None) 
     if default is not None or "/" in row.names:
         settings["default"] = default
     return click.Option(
-        [*_names(row.names), field],
+        [*row.names.split(), field],
         metavar=(cell and cell.metavar) or row.metavar,
         help=(cell and cell.help) or row.help,
         show_default=row.show_default or (field == "limit" and default is not None),
         hidden=row.hidden,
         **settings,
     )
-
-
-def _names(names: str) -> Iterator[str]:
-    yield from names.split()

@@ -165,33 +165,31 @@ def items_of(
 ) -> Iterator[Transaction | PartitionTransactions]:
     """Yield the transactions and states of all partitions. ``now`` is in epoch milliseconds, ``max_age`` in seconds.
 
-    Segments with one of the ``ends`` by path (``end_without_transactions``) are not read.
+    ``files`` are the segments by folder, in offset order. Those with one of the ``ends`` by path
+    (``end_without_transactions``) are not read.
     """
     for folder, of_partition in groupby(files, key=lambda file: os.path.dirname(file.path)):
-        yield from transactions_of(folder or ".", of_partition, now, max_age * 1000, report, unread, ends)
+        history = _TransactionTracker(folder or ".", now, max_age * 1000)
+        yield from _items_of_partition(history, of_partition, report, unread, ends or {})
 
 
-def transactions_of(
-    folder: str,
+def _items_of_partition(
+    history: _TransactionTracker,
     files: Iterable[SegmentFile],
-    now: int,
-    max_age: int,
     report: ReportFinding,
     unread: ReportUnread,
-    ends: Mapping[str, int] | None = None,
+    ends: Mapping[str, int],
 ) -> Iterator[Transaction | PartitionTransactions]:
     """Yield the ended transactions of a partition in the order of their ends, then the open ones, then its state.
 
-    ``files`` are the segments in offset order, ``now`` is in epoch milliseconds, ``max_age`` in milliseconds, ``ends`` as in
-    ``items_of``. If no segment can be read, the result is empty.
+    If no segment can be read, the result is empty.
     """
-    history = _TransactionTracker(folder, now, max_age)
     readable = False
     unread_segments = 0
     for file in files:
         try:
             history.begin(file.path)
-            if ends and file.path in ends:
+            if file.path in ends:
                 history.skip_to(ends[file.path])
                 readable = True
                 continue
@@ -214,7 +212,11 @@ def transactions_of(
     if not unread_segments:
         history.load_newest_snapshot()
     if history.unlisted:
-        unread(LimitError(f"{folder}: more than {LIMIT:,} transactions are open at once: later ones are not listed"))
+        unread(
+            LimitError(
+                f"{history.folder}: more than {LIMIT:,} transactions are open at once: later ones are not listed"
+            )
+        )
     if readable or history.has_transactions:
         yield from history.finish(unread_segments)
 
@@ -223,7 +225,7 @@ class _TransactionTracker:
     """Follows the transactions of one partition, batch by batch."""
 
     def __init__(self, folder: str, now: int, max_age: int) -> None:
-        self._folder = folder
+        self.folder = folder
         partition = partition_of(os.path.basename(os.path.abspath(folder)))
         self._topic = partition.topic if partition else None
         self._partition = partition.partition if partition else None
@@ -255,7 +257,7 @@ class _TransactionTracker:
         if base is not None:
             if self._end is not None and base > self._end:
                 self._gap_end = base
-                if self._open and not are_compacted(self._folder, [self._path, path]):
+                if self._open and not are_compacted(self.folder, [self._path, path]):
                     self.lose()
             self._end = max(base, self._end or 0)
         self._path = path
@@ -263,7 +265,7 @@ class _TransactionTracker:
             return
         self._begun = True
         self._list_files(base)
-        self._add_open(open_before(self._folder, base), base)
+        self._add_open(open_before(self.folder, base), base)
 
     def skip_to(self, end: int) -> None:
         """Continue at the offset after a segment without transactions."""
@@ -276,12 +278,12 @@ class _TransactionTracker:
         """
         names: list[str] = []
         with suppress(UnreadableError):
-            names = local_files.names_in(self._folder)
+            names = local_files.names_in(self.folder)
         segments = [base, *(base_offset_of(name) or 0 for name in names if is_log(name))]
         found = [offset for name in names if (offset := producer_snapshot_offset(name)) is not None and offset > base]
         below = max((offset for offset in found if offset <= max(segments)), default=0)
         self._snapshots = sorted(offset for offset in found if offset >= below)
-        self._log_start = max(min(segments), checkpoint_offset(self._folder, LOG_STARTS) or 0)
+        self._log_start = max(min(segments), checkpoint_offset(self.folder, LOG_STARTS) or 0)
 
     def _add_open(self, producers: Iterable[ProducerState], offset: int) -> None:
         """Add the transactions that are open in producer snapshots at an offset, but not by the log after it."""
@@ -358,7 +360,7 @@ class _TransactionTracker:
     ) -> Transaction:
         self._states[state] += 1
         return Transaction(
-            self._folder, self._topic, self._partition, state, producer_id, one.epoch, one.first_offset,
+            self.folder, self._topic, self._partition, state, producer_id, one.epoch, one.first_offset,
             one.last_offset, one.batches, one.records, one.start, one.last, coordinator_epoch, age,
         )  # fmt: skip
 
@@ -370,7 +372,7 @@ class _TransactionTracker:
         end = -1 if self._end is None else self._end
         newest = max((offset for offset in self._snapshots if offset <= end), default=None)
         if newest is not None:
-            producers = producers_at(self._folder, newest) or ()
+            producers = producers_at(self.folder, newest) or ()
             if newest >= self._gap_end:
                 begun = {producer.producer_id: producer.current_txn_first_offset for producer in producers}
                 self._confirmed = {one for one, open_ in self._open.items() if begun.get(one) == open_.first_offset}
@@ -388,11 +390,11 @@ class _TransactionTracker:
                 continue
             age = None if one.last is None else self._now - one.last
             late = age is not None and age > self._max_age
-            state = "hanging" if late and is_served(self._folder) else "open"
+            state = "hanging" if late and is_served(self.folder) else "open"
             yield self._transaction(producer_id, one, state, None, age)
         stable, held_by = (None, None) if unread_segments else first or (self._end, None)
         if held_by is not None and stable is not None:
             stable = max(stable, self._log_start)  # UnifiedLog.maybeIncrementFirstUnstableOffset
         yield PartitionTransactions(
-            self._folder, self._topic, self._partition, self._end, stable, held_by, self._states, unread_segments
+            self.folder, self._topic, self._partition, self._end, stable, held_by, self._states, unread_segments
         )

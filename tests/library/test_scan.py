@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import kseg
-from kseg.commands.transactions import Transaction, transactions_of
+from kseg.commands.transactions import Transaction, items_of
 from kseg.errors import UnreadableError
 from kseg.extras.views import planning
 from kseg.extras.views.planning import Request, plan
@@ -82,7 +82,7 @@ def test_findings_segments_and_transactions_are_those_of_the_commands() -> None:
     (segment,) = table(kseg.scan(DAMAGED, "segments")).to_pylist()
     assert (segment["batches"], segment["errors"]) == (result.summary.batches, result.summary.errors)
     files = find_segments(str(TRANSACTIONS))
-    known = transactions_of(str(TRANSACTIONS), files, 2**62, 0, lambda *_: None, lambda *_: None)
+    known = items_of(files, 2**62, 0, lambda *_: None, lambda *_: None)
     ended = [(one.producer_id, one.first_offset) for one in known if isinstance(one, Transaction)]
     rows = table(kseg.scan(TRANSACTIONS, "transactions")).to_pylist()
     assert ended

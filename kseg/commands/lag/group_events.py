@@ -207,12 +207,6 @@ class _GroupReader:
         self._assignment = 0
         self._members: set[str] = set()
         self._current: dict[str, tuple[int, int]] = {}
-        self._changes: dict[str, Callable[[str, dict[str, Any] | None], None]] = {
-            "Metadata": self._epoch,
-            "MemberMetadata": self._member,
-            "TargetAssignmentMetadata": self._target,
-            "CurrentMemberAssignment": self._assigned,
-        }
 
     def note_holes(self, batches: BatchColumns, cleaned: int) -> None:
         """Begin the history again after each hole in the offsets, and after the offset up to which the cleaner was."""
@@ -321,31 +315,25 @@ class _GroupReader:
         self._set(GroupState(data["generation"], members, "Stable" if members else "Empty"), time)
 
     def _new_protocol(self, name: str, key: dict[str, Any], data: dict[str, Any] | None, time: int) -> None:
-        for protocol in _PROTOCOLS:
-            change = self._changes.get(name.removeprefix(f"{protocol}Group"))
-            if name.startswith(protocol) and change:
-                self._events.protocol = protocol.lower()
-                change(key.get("memberId", ""), data)
-                self._set(GroupState(self._group_epoch, len(self._members), self._state()), time)
-
-    def _epoch(self, member: str, data: dict[str, Any] | None) -> None:
-        self._group_epoch = data["epoch"] if data else None
-
-    def _member(self, member: str, data: dict[str, Any] | None) -> None:
-        if data is not None:
+        protocol, _, change = name.partition("Group")
+        if protocol not in _PROTOCOLS:
+            return
+        member = key.get("memberId", "")
+        if change == "Metadata":
+            self._group_epoch = data["epoch"] if data else None
+        elif change == "TargetAssignmentMetadata":
+            self._assignment = data["assignmentEpoch"] if data else 0
+        elif change == "MemberMetadata" and data is not None:
             self._members.add(member)
-        else:
-            self._members.discard(member)
-            self._current.pop(member, None)
-
-    def _target(self, member: str, data: dict[str, Any] | None) -> None:
-        self._assignment = data["assignmentEpoch"] if data else 0
-
-    def _assigned(self, member: str, data: dict[str, Any] | None) -> None:
-        if data is None:
-            self._current.pop(member, None)
-        else:
+        elif change == "CurrentMemberAssignment" and data is not None:
             self._current[member] = data["memberEpoch"], data.get("state", _RECONCILED)
+        elif change in ("MemberMetadata", "CurrentMemberAssignment"):
+            self._members -= {member} if change == "MemberMetadata" else set()
+            self._current.pop(member, None)
+        else:
+            return
+        self._events.protocol = protocol.lower()
+        self._set(GroupState(self._group_epoch, len(self._members), self._state()), time)
 
     def _state(self) -> str:
         """Return the state of a group of a new protocol (``ConsumerGroup.maybeUpdateGroupState``, ``ShareGroup``)."""

@@ -186,21 +186,17 @@ def _common_slots(lines: Sequence[Timeline[object]], partitions: int) -> range:
 
 
 class _PartitionFollower:
-    """Follows a partition from slot to slot."""
+    """Follows a partition from slot to slot. ``found`` is its history so far."""
 
     def __init__(
         self, group: str, place: Place, line: Timeline[Committed], log: LogHistory | None, extent: LogExtent | None
     ) -> None:
-        self._group = group
-        self._place = place
+        self.found = PartitionHistory(group, *place, Committed(None, -1), extent, "no-offset")
         self._line = line
         self._log = log
         self._start = extent.log_start if extent else 0
         self._committed = line.before
         self._end = log.ends.before if log else None
-        self._sums = [0, 0, 0]
-        self._lags: list[int | None] = []
-        self._ages: list[int | None] = []
         # A log that ends before a committed offset has lost records: until the next commit its ends are unknown.
         lost = [slot for slot, (_, one) in line.slots.items() if self._is_after_end(one.offset)]
         self._unknown_until = max(lost, default=None)
@@ -215,13 +211,16 @@ class _PartitionFollower:
         is_known = not self._is_after_end(after) and (self._unknown_until is None or slot > self._unknown_until)
         if after is not None and self._end is not None and is_known:
             self._end = max(self._end, after)
-        lag, age = self._lag(now) if is_known else (None, None)
-        self._lags.append(lag)
-        self._ages.append(age)
-        self._sums = [sum(pair) for pair in zip(self._sums, (commits, consumed, appended), strict=True)]
+        found = self.found
+        found.lag, found.lag_ms = self._lag(now) if is_known else (None, None)
+        found.lags.append(found.lag)
+        found.commits += commits
+        found.consumed += consumed
+        found.appended += appended
         return PartitionMinute(
-            self._group, *self._place, slot * self._line.width, commits, consumed, appended, after, self._end, lag, age
-        )
+            found.group, found.topic, found.partition, slot * self._line.width, commits, consumed, appended, after,
+            self._end, found.lag, found.lag_ms,
+        )  # fmt: skip
 
     def _lag(self, now: int) -> tuple[int | None, int | None]:
         offset = self._committed.offset if self._committed else None
@@ -240,19 +239,15 @@ class _PartitionFollower:
 
     def finish(self, dirs: LogDirs, at: int) -> PartitionHistory:
         """Return the partition at the end of the history."""
-        committed = self._committed or Committed(None, -1)
-        log, status = dirs.extent(self._place), "no-offset"
-        if committed.offset is not None:
+        found, last = self.found, self._committed
+        if last is not None and last.offset is not None:
             commit = Commit(
-                self._group, *self._place, committed.offset, None, "", committed.time, committed.expire_timestamp,
-                committed.topic_id,
+                found.group, found.topic, found.partition, last.offset, None, "", last.time, last.expire_timestamp,
+                last.topic_id,
             )  # fmt: skip
-            status = lag_of(dirs, commit, at).status
-        lag, age = (self._lags[-1], self._ages[-1]) if self._lags else (None, None)
-        commits, consumed, appended = self._sums
-        return PartitionHistory(
-            self._group, *self._place, committed, log, status, lag, age, commits, consumed, appended, self._lags
-        )
+            found.status = lag_of(dirs, commit, at).status
+        found.committed = last or found.committed
+        return found
 
 
 def _summed(

@@ -31,7 +31,7 @@ from kseg.format.checks.run_checks import new_collector
 from kseg.format.compress import codecs
 from kseg.format.compress.codecs import codec_name
 from kseg.format.record import layout
-from kseg.format.record.columns import CRC_BAD, RecordColumns
+from kseg.format.record.columns import CRC_BAD
 from kseg.format.record.layout import CODEC_MASK, CONTROL
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.framed_files import LOSING, ReadSettings, RecordSet, framing
@@ -199,14 +199,13 @@ def _counted_windows(
 ) -> Iterator[Window]:
     """Yield the windows of a segment or a record set after their batches were counted. ``offsets`` is of a segment."""
     opener = DeepIterator(report)
-    closed = RecordColumns(1)
     for window in reader.windows():
         claimed: set[int] = offsets.update(window.batches) if offsets else set()
         if stats.deep:
             for chunk in opener.chunks(window):
                 _count_chunk(chunk, claimed, counts, stats)
         else:
-            counting.count_batches(window.batches, closed, 0, window.batches.count, False, claimed, counts)
+            counting.count_batches(window.batches, 0, window.batches.count, False, claimed, counts)
         stats.producers.bound()
         stats.hours.bound()
         stats.leader_epochs_dropped += bound_epochs(counts.leader_epochs)
@@ -300,7 +299,7 @@ def _remove_added(stats: Stats, added: int) -> None:
 def _count_chunk(chunk: Chunk, claimed: set[int], counts: Counts, stats: Stats) -> None:
     batches = chunk.batches
     if not chunk.resumed:
-        counting.count_batches(batches, chunk.records, chunk.first, chunk.stop, True, claimed, counts)
+        counting.count_batches(batches, chunk.first, chunk.stop, True, claimed, counts)
         for row, payload in chunk.payloads.items():
             if batches.attributes[row] & CODEC_MASK:
                 size = len(payload) if chunk.payload_size is None else chunk.payload_size

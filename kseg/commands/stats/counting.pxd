@@ -30,9 +30,7 @@ cdef long long records_in(BatchColumns batches, Py_ssize_t row, bint deep) excep
     producer_records=cython.longlong, proved=cython.bint, hour=cython.longlong, hour_batches=cython.longlong,
     hour_bytes=cython.longlong, hour_records=cython.longlong, hour_of=cython.longlong,
 )
-cpdef count_batches(
-    BatchColumns batches, RecordColumns records, Py_ssize_t first, Py_ssize_t stop, bint deep, set claimed, Counts counts
-)
+cpdef count_batches(BatchColumns batches, Py_ssize_t first, Py_ssize_t stop, bint deep, set claimed, Counts counts)
 
 cpdef add_to(dict producers, long long producer, long long batches, long long size, long long records)
 

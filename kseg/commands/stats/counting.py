@@ -107,10 +107,8 @@ def records_in(batches: BatchColumns, row: int, deep: bool) -> int:
     return -1 if batches.attributes[row] & CODEC_MASK else 1
 
 
-def count_batches(
-    batches: BatchColumns, records: RecordColumns, first: int, stop: int, deep: bool, claimed: set[int], counts: Counts
-) -> None:
-    """Add the batches ``first`` to ``stop`` from their headers; with ``deep`` their records are in ``records``.
+def count_batches(batches: BatchColumns, first: int, stop: int, deep: bool, claimed: set[int], counts: Counts) -> None:
+    """Add the batches ``first`` to ``stop`` from their headers; with ``deep`` their records have been opened.
 
     A batch with a wrong CRC is only counted as damaged: its fields are not used. The offsets of the batches at the
     positions ``claimed`` are not used.

@@ -25,11 +25,7 @@ def stats_of(
     files: Iterable[SegmentFile], settings: Settings, jobs: int = 1, progress: Progress = do_nothing
 ) -> Iterator[SegmentStats]:
     """Count files with at most ``jobs`` processes, in their order. Files that have vanished are skipped."""
-    counted = _stats_of(list(files), settings, jobs, progress)
-    return (one for one in counted if not one.result.vanished)
-
-
-def _stats_of(listed: list[SegmentFile], settings: Settings, jobs: int, progress: Progress) -> Iterator[SegmentStats]:
+    listed = list(files)
     job: Job[SegmentFile, tuple[SegmentFile, Settings], SegmentStats] = Job(
         lambda file, size, pool: [(file, settings)],
         _work,
@@ -39,7 +35,8 @@ def _stats_of(listed: list[SegmentFile], settings: Settings, jobs: int, progress
         for _, parts in by_file:
             for part, counted in parts:
                 progress(counted.stats.sums["file_bytes"] if part else 0)
-                yield counted
+                if not counted.result.vanished:
+                    yield counted
 
 
 def _work(part: tuple[SegmentFile, Settings]) -> SegmentStats:

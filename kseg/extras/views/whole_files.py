@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import groupby
 
 from kseg import schema
-from kseg.commands.transactions import MAX_TRANSACTION_MS, Transaction, transactions_of
+from kseg.commands.transactions import MAX_TRANSACTION_MS, Transaction, items_of
 from kseg.commands.validate.folder_checks import check_folders
 from kseg.commands.validate.validate import validate_segment
 from kseg.commands.validate.validate_ranges import validate_files
@@ -193,7 +193,7 @@ def _transaction_rows(task: Task, split: Split) -> Iterator[schema.Row]:
 
     for folder, pieces in groupby(split.pieces, key=lambda piece: os.path.dirname(piece.file.path)):
         files = (piece.file for piece in pieces)
-        for item in transactions_of(folder or ".", files, now, MAX_TRANSACTION_MS, report, unread):
+        for item in items_of(files, now, MAX_TRANSACTION_MS // 1000, report, unread):
             if isinstance(item, Transaction):
                 yield asdict(item)
         yield from ({"folder": folder, "damage": UNREAD + reason} for reason in unreadable)
