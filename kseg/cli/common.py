@@ -23,7 +23,7 @@ from kseg.format.internal_topics import decode
 from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment import several_processes
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.naming import ID, has_manifests, is_url, tiered_view
+from kseg.format.storage.naming import has_manifests, is_url, tiered_view
 from kseg.format.storage.process_pool import map_ordered, process_pool, progress_to
 from kseg.format.storage.segment_files import without_unused
 from kseg.format.storage.source import STDIN
@@ -83,6 +83,17 @@ class Parsed(click.ParamType):  # type: ignore[type-arg]  # it has parameters fr
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return _completions(self._names(), incomplete)
+
+
+def text_like(pattern: str, expected: str) -> Parsed:
+    """Return the type of texts that match a pattern. ``expected`` is the error of another one, with ``{!r}`` for it."""
+
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text, re.DOTALL):
+            raise ValueError(expected.format(text))
+        return text
+
+    return Parsed(parse)
 
 
 def _completions(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
@@ -219,9 +230,7 @@ def column_names(text: str) -> tuple[str, ...]:
 
 def known_columns() -> Iterable[str]:
     """Return the names of the columns of batches and records, for the completion."""
-    return dict.fromkeys(
-        column.name for column in (*schema.BATCH_COLUMNS, *schema.RECORD_COLUMNS, *schema.PLACE_COLUMNS)
-    )
+    return dict.fromkeys(schema.names_of((*schema.BATCH_COLUMNS, *schema.RECORD_COLUMNS, *schema.PLACE_COLUMNS)))
 
 
 def severity_settings() -> Iterator[str]:
@@ -274,24 +283,10 @@ def block_size(text: str) -> int:
     return int(text)
 
 
-def cluster_id(text: str) -> str:
-    """Return the id of a cluster. Raises ValueError."""
-    if not re.fullmatch(ID, text):
-        raise ValueError("expected 22 characters of A-Z, a-z, 0-9, - and _")
-    return text
-
-
 def topic_name(text: str) -> str:
     """Return the name of an internal topic. Raises ValueError."""
     if text not in decode.TOPICS:
         raise ValueError(unknown_name("internal topic", text, decode.TOPICS))
-    return text
-
-
-def template_text(text: str) -> str:
-    """Return the text of a template. Raises ValueError if it is empty."""
-    if not text:
-        raise ValueError("it is empty: write what a line contains, such as '%o %k %v'")
     return text
 
 
@@ -302,21 +297,6 @@ def metric_label(text: str) -> str:
         raise ValueError(f"expected NAME=VALUE with letters, digits and _ in NAME, such as broker=1, got {text!r}")
     if name in imported("kseg.report.prometheus:LABELS"):
         raise ValueError(f"{name!r} is a label of kseg's own metrics: choose another name")
-    return text
-
-
-def spark_setting(text: str) -> str:
-    """Return a setting of Spark, ``NAME=VALUE``. Raises ValueError."""
-    name, equals, _ = text.partition("=")
-    if not equals or not name.startswith("spark."):
-        raise ValueError(f"expected NAME=VALUE with a name of Spark, such as spark.executor.memory=4g, got {text!r}")
-    return text
-
-
-def rule_uri(text: str) -> str:
-    """Return the address of the pages of rules. Raises ValueError."""
-    if "://" not in text or not ("{code}" in text or "{name}" in text):
-        raise ValueError(f"expected a URL with {{code}} or {{name}} of the rule, got {text!r}")
     return text
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import click
 
 from kseg.cli import common
-from kseg.cli.common import parallel_map
 from kseg.cli.messages import FAILED, FOUND, fail_after, note, note_after, note_output
 from kseg.cli.outcome import FindingNotes
 from kseg.cli.progress import progress_bar
@@ -185,7 +184,6 @@ def _diff_several(
     log_dirs: list[str], partitions: Sequence[PartitionReplicas], asked: DiffOptions, export: ExportPlace | None = None
 ) -> int:
     files = _files(folder for one in partitions for folder in _compared(one))
-    size = _size(files)
     notes, total = FindingNotes(each=asked.verbose), LogDirDiffTotal(log_dirs)
     notes.weigh(files)
     different = False
@@ -205,9 +203,7 @@ def _diff_several(
 
     with (
         folder_of_results(Path(export.folder), write=True) if export else nullcontext(),
-        destination(asked.output) as out,
-        progress_bar(size) as progress,
-        parallel_map(asked.jobs, len(partitions), size, progress) as each,
+        asked.work(len(partitions), _size(files)) as (out, each, _),
     ):
         outcomes = each(partial(compare_replicas, limit=asked.limit, shallow=not asked.deep, export=export), partitions)
         asked.write(LOG_DIR_DIFF, out, total.counted(map(noted, outcomes)), total)
@@ -254,12 +250,7 @@ def diff_by_key(paths: tuple[str, ...], asked: DiffOptions, *, log_dirs: bool) -
             if not one.unread:
                 yield one
 
-    size = _size(files)
-    with (
-        destination(asked.output) as out,
-        progress_bar(size) as progress,
-        parallel_map(asked.jobs, len(pairs), size, progress) as each,
-    ):
+    with asked.work(len(pairs), _size(files)) as (out, each, _):
         found = total.counted(noted(each(partial(compare_keys, limit=asked.limit), pairs)))
         asked.write(KEY_DIFF, out, found, total)
     note_output(asked.output, key_summary_line(total))

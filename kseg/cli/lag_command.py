@@ -118,11 +118,7 @@ def lag(asked: LagOptions) -> int:
         if unmapped:
             note_after(f"left out, because the offset map does not have them: {count_of(unmapped, 'partition')}")
 
-    with (
-        destination(asked.output) as out,
-        progress_bar(size) as progress,
-        parallel_map(asked.jobs, len(replicas), size, progress) as each,
-    ):
+    with asked.work(len(replicas), size) as (out, each, _):
         asked.write(LAG, out, mapped(total.counted(lags(found, commits(), asked.at))), total)
     note_output(asked.output, summary_line(total))
     if asked.format == "reset-csv":

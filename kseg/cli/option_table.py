@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import click
 
 from kseg.cli import common
-from kseg.cli.common import Choice, InputPath, OutputFolder, OutputPath, Parsed, WholeNumber
+from kseg.cli.common import Choice, InputPath, OutputFolder, OutputPath, Parsed, WholeNumber, text_like
 from kseg.commands.adopt import adoption
 from kseg.commands.carve import carving
 from kseg.commands.grep import matches, partitioners
@@ -27,6 +27,7 @@ from kseg.format.record import layout
 from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment import framed_files
 from kseg.format.storage import file_access
+from kseg.format.storage.naming import ID
 from kseg.report.formats import VALIDATION
 from kseg.text import TIMES, parse_offsets, parse_partition_offsets, parse_time_or_word
 
@@ -183,7 +184,7 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "release": OptionRow("--release", "Write metadata for this release. Default: as before, or 3.9.",
             type=lambda: Choice(list(adoption.RELEASES))),
         "cluster_id": OptionRow("--cluster-id", "Set the id of the cluster. Default: a new one.", "ID",
-            lambda: Parsed(common.cluster_id)),
+            lambda: text_like(ID, "expected 22 characters of A-Z, a-z, 0-9, - and _")),
         "deleted": OptionRow("--deleted", "Bring back folders of deleted topics (-delete) and strays (-stray), too."),
         "guess": OptionRow("--guess", "Join what is only likely one partition, too: each link is marked as a guess."),
         "block_size": OptionRow("--block-size", "Set the size of the file system's blocks. Default: 4096.", "BYTES",
@@ -236,7 +237,7 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "columns": OptionRow("--columns", "Show these columns of a table or of CSV: a,b,c.", "NAMES",
             lambda: Parsed(common.column_names, common.known_columns)),
         "template": OptionRow("--template", "Write a line for each record, such as '%o %k %{headers}'.", "TEXT",
-            lambda: Parsed(common.template_text)),
+            lambda: text_like(".+", "it is empty: write what a line contains, such as '%o %k %v'")),
         "full": OptionRow("--full", "Do not cut texts on a terminal."),
         "reports": OptionRow("--report", "Also write a report to FILE. Repeat it for several.", "FORMAT=FILE",
             lambda: OutputPath(named=True, names=VALIDATION.writers), multiple=True),
@@ -245,7 +246,8 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "label": OptionRow("--label", "Add a label to the series of --format prometheus. Repeatable.", "NAME=VALUE",
             lambda: Parsed(common.metric_label), multiple=True),
         "help_uri": OptionRow("--help-uri", "Link rules of --format sarif to URL, which has {code} or {name}.", "URL",
-            lambda: Parsed(common.rule_uri)),
+            lambda: text_like(r"(?=.*://).*\{(code|name)\}.*",
+            "expected a URL with {{code}} or {{name}} of the rule, got {!r}")),
         "export_to": OptionRow("--export", "Write the records of A that B lacks as segments to DIR.", "DIR", OutputFolder),
         "inventory": OptionRow("--inventory", "Write findings and segments as Parquet to DIR.", "DIR", OutputFolder),
         "export": OptionRow("--export", "Write what registers the schemas in a registry in IMPORT mode."),
@@ -261,7 +263,8 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "cache": OptionRow("--cache", "Store results in FILE. The next run skips unchanged files.", "FILE", OutputPath),
         "spark": OptionRow("--spark", "Run on Spark: local[*], spark://… or yarn.", "MASTER"),
         "spark_conf": OptionRow("--spark-conf", "Set a setting of Spark, such as spark.executor.memory=4g. Repeatable.",
-            "NAME=VALUE", lambda: Parsed(common.spark_setting), multiple=True),
+            "NAME=VALUE", lambda: text_like(r"spark\..*=.*", "expected NAME=VALUE with a name of Spark, such as "
+            "spark.executor.memory=4g, got {!r}"), multiple=True),
         "packages": OptionRow("--packages", "Add a Maven package to Spark: GROUP:NAME:VERSION. Repeatable.", "PACKAGE",
             multiple=True),
     },

@@ -9,16 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from kseg.cli import common
-from kseg.cli.common import parallel_map
 from kseg.cli.messages import FAILED, FOUND, fail_after, note_output
-from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.recovery import RecoveryRequest, plans_of
 from kseg.errors import KsegError, UsageError
 from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.segment_files import find_segments, size_of
-from kseg.report.formats import RECOVERY, destination
+from kseg.report.formats import RECOVERY
 from kseg.report.recovery_report import Plans, RecoveryTotal, summary_line
 
 
@@ -66,11 +64,7 @@ def recovery(asked: RecoveryOptions) -> int:
             progress(sizes[os.path.normpath(made.folder)])
             yield made
 
-    with (
-        destination(asked.output) as out,
-        progress_bar(sum(sizes.values())) as progress,
-        parallel_map(asked.jobs, len(sizes), sizes.total(), progress) as each,
-    ):
+    with asked.work(len(sizes), sizes.total()) as (out, each, progress):
         asked.write(RECOVERY, out, total.counted(with_progress(plans_of(paths, request, unread, each))), total)
     note_output(asked.output, summary_line(total))
     if total.unread or total.unseen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from kseg.cli import common
 from kseg.cli.messages import FOUND, fail, note
@@ -13,7 +14,6 @@ from kseg.errors import KsegError
 from kseg.extras.serialization.schema_set import SchemaError
 from kseg.extras.serialization.schema_sources import Registry
 from kseg.extras.serialization.schemas_topic import TOPIC, RegistryState, applied_records
-from kseg.findings import Report
 from kseg.format.internal_topics import decode
 from kseg.format.storage.segment_files import find_segments, once_each
 from kseg.format.storage.source import topic_partition
@@ -59,7 +59,7 @@ def schemas(asked: SchemasOptions) -> int:
     files = once_each(file for path in asked.used_by for file in find_segments(path))
     notes.weigh([*files, *(file for path in asked.paths for file in find_segments(path))])
     state = RegistryState()
-    records = applied_records(asked.paths, state, lambda path: _report(notes, path))
+    records = applied_records(asked.paths, state, lambda path: partial(notes, path))
     if asked.export_records:
         with destination(asked.output) as out:
             binary(out).writelines(record_lines(records))
@@ -80,7 +80,7 @@ def schemas(asked: SchemasOptions) -> int:
         if topic in (TOPIC, *decode.TOPICS):
             continue
         try:
-            counter.read(file.path, topic, _report(notes, file.path))
+            counter.read(file.path, topic, partial(notes, file.path))
         except KsegError as error:
             note(str(error))
             notes.failed = True
@@ -96,7 +96,3 @@ def schemas(asked: SchemasOptions) -> int:
             found = listed(state.all(), counter if asked.used_by else None, total, registered)
             write(SCHEMAS, asked.format, out, found, total, columns=asked.columns)
     return notes.exit_code(total.missing or total.conflicts or total.differing)
-
-
-def _report(notes: FindingNotes, path: str) -> Report:
-    return lambda finding: notes(path, finding)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 from click.core import ParameterSource
 
 import kseg
-from kseg.cli import common, settings_file
+from kseg.cli import common, progress, settings_file
 from kseg.cli.option_rules import check_rules
 from kseg.cli.option_table import ABSENT, CELLS, ROWS, group_of
 from kseg.engine import lazy
@@ -28,6 +28,7 @@ from kseg.text import shell_command
 if TYPE_CHECKING:
     import platform
 
+    from kseg.format.storage.file_access import Progress
     from kseg.report.formats import ResultKind
     from kseg.report.spool import Run
 else:
@@ -109,6 +110,16 @@ class TableOptions(DetailOptions, ReadOptions):
 
     columns: tuple[str, ...] | None = None
     jobs: int = 1
+
+    @contextmanager
+    def work(self, parts: int, size: int) -> Iterator[tuple[TextIO, Callable[..., Iterator[Any]], Progress]]:
+        """Open the output and a progress bar for ``parts`` with ``size`` bytes; yield them and ``parallel_map``."""
+        with (
+            formats.destination(self.output) as out,
+            progress.progress_bar(size) as done,
+            common.parallel_map(self.jobs, parts, size, done) as each,
+        ):
+            yield out, each, done
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
