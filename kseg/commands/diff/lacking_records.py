@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import IO
 
 from kseg.commands.diff.differences import Difference
 from kseg.commands.diff.replica import Replica
@@ -93,7 +93,6 @@ class ExportedRecords:
     file: str
     batches: int = 0
     records: int = 0
-    bytes: int = 0
 
 
 def export_lacking(path: str, lacking: LackingOffsets, folder: Path) -> ExportedRecords:
@@ -102,29 +101,20 @@ def export_lacking(path: str, lacking: LackingOffsets, folder: Path) -> Exported
     The segment is made only if there is such a record, and its folder, in one that exists. Its name is its first offset. It
     is written atomically. Raises KsegError.
     """
-    done = ExportedRecords("")
-    batches = _lacking_batches(path, lacking)
-    with closing(batches):
+    with closing(_lacking_batches(path, lacking)) as batches:
         first = next(batches, None)
         if first is None:
-            return done
+            return ExportedRecords("")
         # The offset of a v0 or v1 wrapper is that of its last record.
         base_offset = min(lacking.first[0], int.from_bytes(first[0][:8], "big"))
         target = folder / f"{base_offset:020}.log"
-        done.file = str(target)
+        done = ExportedRecords(str(target))
         with folder_of_results(folder, write=True), whole_file(target, replace=False) as out:
-            _write(out, first, done)
-            for batch in batches:
-                _write(out, batch, done)
+            for data, records in chain([first], batches):
+                out.write(data)
+                done.batches += 1
+                done.records += records
     return done
-
-
-def _write(out: IO[bytes], batch: tuple[memoryview | bytes, int], done: ExportedRecords) -> None:
-    data, records = batch
-    out.write(data)
-    done.batches += 1
-    done.records += records
-    done.bytes += len(data)
 
 
 def _lacking_batches(path: str, lacking: LackingOffsets) -> Generator[tuple[memoryview | bytes, int], None, None]:

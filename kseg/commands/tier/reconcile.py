@@ -17,11 +17,18 @@ from kseg.commands.tier.remote_metadata import (
     ClusterMetadata,
     KnownSegment,
     LocalLog,
-    RemotePlace,
     read_cluster_metadata,
     read_local_logs,
 )
-from kseg.commands.tier.remote_segments import LOG, NO_END, RemoteSegment, epochs_within, ranges_in, remote_segments
+from kseg.commands.tier.remote_segments import (
+    LOG,
+    NO_END,
+    RemotePlace,
+    RemoteSegment,
+    epochs_within,
+    ranges_in,
+    remote_segments,
+)
 from kseg.errors import UnreadableError
 from kseg.extras.tiered_manifest import ManifestError
 from kseg.extras.tiered_view import read_manifest
@@ -118,7 +125,7 @@ def check_bucket(bucket: str, metadata: str, log_dirs: Sequence[str], now_ms: fl
         stored = _stored(segment)
         found.stored += 1
         found.size += stored.size
-        if dead.has(segment):
+        if dead.has(segment.place):
             dead.add(stored)
             continue  # under another topic id no broker finds it
         missing.pop(segment.segment_id, None)
@@ -131,7 +138,7 @@ def check_bucket(bucket: str, metadata: str, log_dirs: Sequence[str], now_ms: fl
         found.problems += problems
         found.recent += not entry and not problems
     for entry in missing.values():
-        if not dead.has_place(entry.place):
+        if not dead.has(entry.place):
             found.problems += _without_objects(entry, now_ms)
     unread |= _found_again(bucket, found.problems, dead)
     if unread or any(one.segment_id in known.segments for one in found.problems):
@@ -157,7 +164,7 @@ def _found_again(bucket: str, problems: Iterable[TierProblem], dead: _DeadTopics
     return {
         one.segment_id: f"{one.path(LOG)}: a second listing has it, the first one did not: run again"
         for one in (remote_segments(bucket, decoded=False) if lost else ())
-        if one.segment_id in lost and not _lost_files(one) and not dead.has(one)
+        if one.segment_id in lost and not _lost_files(one) and not dead.has(one.place)
     }
 
 
@@ -203,15 +210,12 @@ class _DeadTopics:
         self._deleting = {place for place, since in known.deletions.items() if now_ms - since < DAY_MS}
         self._sizes: dict[tuple[str, RemotePlace, str], tuple[int, int]] = {}
 
-    def has_place(self, place: RemotePlace) -> bool:
+    def has(self, place: RemotePlace) -> bool:
         return self._topics is not None and place.topic_id not in self._topics
-
-    def has(self, segment: RemoteSegment) -> bool:
-        return self.has_place(RemotePlace(segment.topic_id, segment.partition))
 
     def add(self, stored: StoredObject) -> None:
         segment = stored.segment
-        key = segment.topic, RemotePlace(segment.topic_id, segment.partition), segment.folder
+        key = segment.topic, segment.place, segment.folder
         count, size = self._sizes.get(key, (0, 0))
         self._sizes[key] = count + 1, size + stored.size
 
@@ -241,15 +245,13 @@ def _orphans(stored: StoredObject, now_ms: float) -> Iterator[TierProblem]:
         return
     age = "" if changed_ms is None else f", written {(now_ms - changed_ms) / DAY_MS:,.0f} days ago"
     yield TierProblem(
-        "orphan", segment.topic, RemotePlace(segment.topic_id, segment.partition), segment.segment_id, segment.base, None,
-        stored.size, f"{segment.folder}/{min(segment.files.values())}", f"the metadata has no such segment{age}",
+        "orphan", segment.topic, segment.place, segment.segment_id, segment.base, None, stored.size,
+        f"{segment.folder}/{min(segment.files.values())}", f"the metadata has no such segment{age}",
     )  # fmt: skip
 
 
 def _problem(kind: str, known: KnownSegment, message: str, path: str | None = None, size: int = 0) -> TierProblem:
-    return TierProblem(
-        kind, known.topic, known.place, known.segment_id, known.start, known.end, size, path, message
-    )  # fmt: skip
+    return TierProblem(kind, known.topic, known.place, known.segment_id, known.start, known.end, size, path, message)
 
 
 def _without_objects(known: KnownSegment, now_ms: float) -> Iterator[TierProblem]:

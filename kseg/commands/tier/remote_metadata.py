@@ -9,8 +9,9 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
+from kseg.commands.tier.remote_segments import RemotePlace
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import RULES, Finding, Report, Severity
 from kseg.format.internal_topics.decode import REMOTE_LOG_METADATA, decoded_record
@@ -26,13 +27,6 @@ from kseg.format.storage.segment_files import path_in, walk_folders
 from kseg.format.storage.source import open_source
 
 COPY_STARTED, COPY_FINISHED, DELETE_STARTED, DELETE_FINISHED = SEGMENT_STATES
-
-
-class RemotePlace(NamedTuple):
-    """A partition of a topic id."""
-
-    topic_id: str
-    partition: int
 
 
 @dataclass(frozen=True, slots=True)

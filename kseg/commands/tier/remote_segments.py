@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from kseg.errors import UnreadableError
 from kseg.format.storage import local_files
@@ -20,6 +20,13 @@ from kseg.format.storage.naming import remote_name, remote_partition_of, tiered_
 from kseg.format.storage.segment_files import check_complete, folders_at, path_in
 
 LOG = ".log"
+
+
+class RemotePlace(NamedTuple):
+    """A partition of a topic id."""
+
+    topic_id: str
+    partition: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +45,11 @@ class RemoteSegment:
     def name(self) -> str:
         """The name of the partition, such as ``orders-0``."""
         return f"{self.topic}-{self.partition}"
+
+    @property
+    def place(self) -> RemotePlace:
+        """The partition under its topic id."""
+        return RemotePlace(self.topic_id, self.partition)
 
     def path(self, suffix: str) -> str:
         """Return the path or URL of one of its files."""
