@@ -178,7 +178,7 @@ class _Dump:
             else:
                 self._write_rows(shown, out, view)
         note_output(asked.output, count_of(outcome.written, "row"))
-        return outcome.exit_code([file for file in self.files if file.path not in self.beside])
+        return outcome.exit_code(read=[file for file in self.files if file.path not in self.beside])
 
     def _view(self, out: TextIO) -> View:
         request = self.request
@@ -188,13 +188,13 @@ class _Dump:
 
     def _show(self, path: str, start: int = 0, end: int | None = None) -> Iterator[Item]:
         file = self.listed.get(path) or SegmentFile(path, listed=path not in self.asked.paths)
-        self.outcome.begin(file)
+        report = self.outcome.begin(file)
         known = self.beside.get(path)
         dumped: Iterator[Item]
         if known:
-            dumped = dump_side_file(path, known, self.outcome)
+            dumped = dump_side_file(path, known, report)
         else:
-            dumped = self.request.items(file, self.outcome, start, end)
+            dumped = self.request.items(file, report, start, end)
         yield from self.outcome.attempt(dumped, listed=file.listed)
 
     def _last(self) -> Iterator[Item]:
@@ -224,10 +224,10 @@ class _Dump:
 
         with dump_ranges.dumped_files(self.files, self.request, write_on, view.jobs) as (dump, by_file):
             for file, parts in by_file:
-                outcome.begin(file)
+                report = outcome.begin(file)
                 rest = dump.show(parts, show)
                 if rest is not None:
-                    rows = outcome.attempt(dump.rest(file, rest, outcome), listed=file.listed)
+                    rows = outcome.attempt(dump.rest(file, rest, report), listed=file.listed)
                     write_on(outcome.counted(rows), out)
 
     def _follow(self, out: TextIO, view: View) -> int:

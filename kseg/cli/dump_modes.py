@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,6 @@ from kseg.cli.record_options import files_of
 from kseg.commands.dump.dump_items import Item, first_rows
 from kseg.commands.dump.framed_dump import dump_framed, framed_bytes
 from kseg.errors import UsageError
-from kseg.findings import Report
 from kseg.format.internal_topics.decode import BY_FOLDER, internal_topic
 from kseg.format.internal_topics.effective_state import Moment, Owner, effective
 from kseg.format.segment.framed_files import framed_files, framing
@@ -48,12 +48,12 @@ def show_framed(asked: DumpOptions, outcome: DumpOutcome) -> int:
     deep = bool(own) or keep.selects_records if asked.deep is None else asked.deep
 
     def show(file: SegmentFile) -> Iterator[Item]:
-        outcome.begin(file)
+        report = outcome.begin(file)
         text, crcs = name == "text", not asked.no_crc
         dumped: Iterator[Item] = (
-            framed_bytes(file, outcome, verify_crc=crcs)
+            framed_bytes(file, report, verify_crc=crcs)
             if own and name == "hex"
-            else dump_framed(file, outcome, keep, deep=deep, headings=text, verify_crc=crcs, check=True)
+            else dump_framed(file, report, keep, deep=deep, headings=text, verify_crc=crcs, check=True)
         )
         yield from outcome.attempt(dumped)
 
@@ -113,11 +113,7 @@ def _folder(file: SegmentFile) -> str:
 def _partition(
     folder: str, topic: str, files: Sequence[SegmentFile], outcome: DumpOutcome, owner: Owner | None, at: Moment | None
 ) -> Iterator[EffectivePartition]:
-    def report_of(path: str) -> Report:
-        outcome.file = path
-        return outcome
-
-    found = effective(topic, [file.path for file in files], report_of, owner, at)
+    found = effective(topic, [file.path for file in files], lambda path: partial(outcome, path), owner, at)
     if owner is not None and not found.spaces():
         return  # another partition than the owner's
     outcome.rows = True

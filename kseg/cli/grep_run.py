@@ -150,8 +150,9 @@ class GrepRun:
 
     def _found_by_file(self, *, counting: bool) -> Iterator[tuple[SegmentFile, Iterator[Item | int]]]:
         for file, parts in self.by_file:
-            search = self._begin(file)
-            yield file, self.outcome.attempt(self._search(file, parts, search, counting=counting), listed=file.listed)
+            search, report = self.request.search_in(file, self.clock), self.outcome.begin(file)
+            found = self._search(file, parts, search, report, counting=counting)
+            yield file, self.outcome.attempt(found, listed=file.listed)
             _note_unread(file, search)
 
     def last_items(self, files: Sequence[SegmentFile], most: int) -> Iterator[Item]:
@@ -161,8 +162,8 @@ class GrepRun:
             return self._part(file, start, end, self.request.search_in(file, self.clock), do_nothing)
 
         for last in last_rows(files, most, self.request.limits, counted):
-            search = self._begin(last.file)
-            found = self._part(last.file, last.start, last.end, search, self.outcome)
+            search, report = self.request.search_in(last.file, self.clock), self.outcome.begin(last.file)
+            found = self._part(last.file, last.start, last.end, search, report)
             for item in self.outcome.attempt(last.of(found), listed=last.file.listed):
                 self.outcome.rows |= isinstance(item, RecordsItem)
                 yield item
@@ -189,7 +190,13 @@ class GrepRun:
         return self.searched > _MEASURED and self.again > _MOST_AGAIN * self.searched
 
     def _search(
-        self, file: SegmentFile, parts: Parts[_Range, FoundInRange], search: RecordGrep, *, counting: bool
+        self,
+        file: SegmentFile,
+        parts: Parts[_Range, FoundInRange],
+        search: RecordGrep,
+        report: Report,
+        *,
+        counting: bool,
     ) -> Iterator[Item | int]:
         """Yield the items of a file, or with ``counting`` the numbers of matching records of the ranges of workers."""
         if self._rereads:
@@ -209,15 +216,15 @@ class GrepRun:
                 self.searched += part.end - part.start
                 self.again += sum(end - start for start, end in found.places)
                 for start, end in found.places:
-                    yield from self._part(file, start, end, shown, self.outcome)
+                    yield from self._part(file, start, end, shown, report)
             rest = None if part.end == part.stop else (part.end, part.stop)
             if self._rereads:
                 break
         parts.close()
         if rest == (0, 0) or (rest and self.request.has_neighbours):
-            yield from self.request.items(file, search, self.outcome)
+            yield from self.request.items(file, search, report)
         elif rest:
-            yield from self._part(file, *rest, search, self.outcome)
+            yield from self._part(file, *rest, search, report)
 
     def _part(
         self, file: SegmentFile, start: int, end: int | None, search: RecordGrep, report: Report
@@ -227,10 +234,6 @@ class GrepRun:
             return
         with self.request.range_items(file, start, end, search, report) as (_, items):
             yield from items
-
-    def _begin(self, file: SegmentFile) -> RecordGrep:
-        self.outcome.begin(file)
-        return self.request.search_in(file, self.clock)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
@@ -14,7 +15,7 @@ import click
 from kseg.cli.messages import FAILED, FOUND, note, note_after, until_reader_closes
 from kseg.commands.dump import dump_items
 from kseg.errors import KsegError, UsageError, VanishedError
-from kseg.findings import READ_ERROR, RULES, Finding, Policy, Severity, Verdict, is_noted, unreadable
+from kseg.findings import READ_ERROR, RULES, Finding, Policy, Report, Severity, Verdict, is_noted, unreadable
 from kseg.format.checks import run_checks
 from kseg.format.storage.segment_files import SegmentFile, find_segments, once_each
 from kseg.report.formats import destination
@@ -129,33 +130,27 @@ class FindingNotes:
             note(f"{found}: `kseg validate` lists them; the first: {self._lines[0]}")
 
 
-class DumpOutcome:
+class DumpOutcome(FindingNotes):
     """The outcome of a command that writes rows: prints findings on stderr, and has the exit code.
 
     With ``at_once``, for rows that follow a growing log, messages are printed between the rows, not after them.
     """
 
     def __init__(self, *, at_once: bool = False) -> None:
-        self.file = ""
+        super().__init__(at_once=at_once)
         self.rows = False
         self.written = 0
-        self._notes = FindingNotes(at_once=at_once)
 
-    @property
-    def failed(self) -> bool:
-        """Whether rows of a file are missing."""
-        return self._notes.failed
+    def begin(self, file: SegmentFile) -> Report:
+        """Return what reports the findings of a file: they are weighed as ``kseg validate`` does."""
+        self.weigh([file])
+        return partial(self, file.path)
 
-    def begin(self, file: SegmentFile) -> None:
-        """The next file: its findings are weighed as ``kseg validate`` does."""
-        self.file = file.path
-        self._notes.weigh([file])
-
-    def __call__(self, finding: Finding) -> None:
+    def __call__(self, path: str, finding: Finding) -> None:
         if finding.rule == READ_ERROR:  # rows are missing that the file may have
-            self.failure(unreadable(self.file, finding), listed=False)
-            return
-        self._notes(self.file, finding)
+            self.fail(str(unreadable(path, finding)))
+        else:
+            super().__call__(path, finding)
 
     def segments(
         self, paths: Iterable[str], find: Callable[[str], Iterator[SegmentFile]] = find_segments
@@ -185,16 +180,12 @@ class DumpOutcome:
         except UsageError:
             raise
         except KsegError as error:
-            self.failure(error, listed=listed)
+            if not (listed and isinstance(error, VanishedError)):
+                self.fail(str(error))
 
-    def failure(self, error: KsegError, *, listed: bool) -> None:
-        """Print why a file cannot be read."""
-        if not (listed and isinstance(error, VanishedError)):
-            self._notes.fail(str(error))
-
-    def exit_code(self, read: Sequence[SegmentFile] = ()) -> int:
+    def exit_code(self, found: object = None, *, read: Sequence[SegmentFile] = ()) -> int:
         """Return the exit code; without a row, print that there is none in the segments ``read``."""
         if not (self.rows or self.failed):
-            hidden = "; --no-crc shows those whose CRC is wrong" * ("crc-mismatch" in self._notes.rules)
+            hidden = "; --no-crc shows those whose CRC is wrong" * ("crc-mismatch" in self.rules)
             note("no rows" + (f" in {segments_text(read)}" if read else "") + hidden)
-        return self._notes.exit_code()
+        return super().exit_code(found)

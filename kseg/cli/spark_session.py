@@ -108,12 +108,12 @@ def export_segments(
         futures = submit_ordered(executors, submit, (file.path for file in files), repeat(job))
         done = []
         for file, future in zip(files, futures, strict=True):
-            outcome.begin(file)
+            report = outcome.begin(file)
             for entry in outcome.attempt(_result(future)):
                 written_files.check_same_target(Path(job.folder), entry)
                 outcome.rows |= entry.result["rows"] > 0
                 for finding in entry.findings:
-                    outcome(finding)
+                    report(finding)
                 done.append(entry)
         written_files.finish(job, done)
     return outcome.exit_code()

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -174,18 +174,18 @@ def _on_spark(asked: SqlOptions, statement: str, paths: list[str], outcome: _Out
         yield spark_sql.run_on_spark(session, statement, paths, options, outcome.damage, outcome.fail)
 
 
-@dataclass
-class _Outcome:
+class _Outcome(FindingNotes):
     """The outcome of a statement: prints findings once, though a table can be read twice, and has the exit code."""
 
-    recipe: str | None
-    paths: list[str]
-    notes: FindingNotes = field(default_factory=FindingNotes)
-    rows: int = 0
-    damaged: bool = False
-    encoded: set[str] = field(default_factory=set)
-    _seen: set[tuple[str, str, int | None]] = field(default_factory=set)
-    _unread: set[str] = field(default_factory=set)
+    def __init__(self, recipe: str | None, paths: list[str]) -> None:
+        super().__init__()
+        self.recipe = recipe
+        self.paths = paths
+        self.found = 0
+        self.damaged = False
+        self.encoded: set[str] = set()
+        self._seen: set[tuple[str, str, int | None]] = set()
+        self._unread: set[str] = set()
 
     def finding(self, file: SegmentFile, finding: Finding) -> None:
         place = (file.path, finding.rule, finding.position)
@@ -193,8 +193,8 @@ class _Outcome:
             return
         if len(self._seen) < _MOST_SEEN:
             self._seen.add(place)
-        self.notes.weigh([file])
-        self.notes(file.path, finding)
+        self.weigh([file])
+        self(file.path, finding)
 
     def damage(self, line: str) -> None:
         """Print a line about damage that Spark skipped."""
@@ -204,19 +204,18 @@ class _Outcome:
     def unread(self, error: KsegError) -> None:
         self.fail(str(error))
 
-    def fail(self, reason: str) -> None:
-        """Print why a file could not be read."""
-        if reason not in self._unread:
-            self._unread.add(reason)
-            self.notes.fail(reason)
+    def fail(self, why: str) -> None:
+        if why not in self._unread:
+            self._unread.add(why)
+            super().fail(why)
 
     def counted(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield Arrow record batches and count their rows."""
         for batch in batches:
             for part in self._without_unread(batch) if self.recipe == "gaps" and self._unread else [batch]:
-                self.rows += part.num_rows
+                self.found += part.num_rows
                 yield part
-        if self.recipe and not self.rows:
+        if self.recipe and not self.found:
             files = chain.from_iterable(map(find_segments, self.paths))
             read = "what could be read" if self._unread else segments_text(files)
             note_after(f"{self.recipe}: none in {read}")
@@ -234,9 +233,9 @@ class _Outcome:
             says = says if name == "headers" else f"{name}_encoding says which, {says}"
             note_after(f"column {name}: some of it is not UTF-8, and is base64: {says}")
 
-    def exit_code(self) -> int:
-        problems = self.rows if self.recipe and RECIPES[self.recipe].problem else 0
-        return self.notes.exit_code(self.damaged or problems)
+    def exit_code(self, found: object = None) -> int:
+        problems = self.recipe and RECIPES[self.recipe].problem and self.found
+        return super().exit_code(found or self.damaged or problems)
 
 
 #: Findings that are remembered; more of them can be printed twice.

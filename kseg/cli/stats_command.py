@@ -65,10 +65,10 @@ def stats(asked: StatsOptions) -> int:
         counted = stats_of(files, settings, asked.jobs, progress)
         counts = levels(outcome.noted(counted), settings.deep)
         asked.write(STATS, out, counts, asked.limit)
-        if outcome.notes.failed and not outcome.read:
+        if outcome.failed and not outcome.read:
             raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
     note_output(asked.output, f"{count_of(outcome.read, 'file' if asked.framings else 'segment')} counted")
-    return outcome.notes.exit_code(outcome.errors)
+    return outcome.exit_code(outcome.found)
 
 
 def _segments(paths: tuple[str, ...], outcome: _Outcome) -> list[SegmentFile]:
@@ -78,17 +78,14 @@ def _segments(paths: tuple[str, ...], outcome: _Outcome) -> list[SegmentFile]:
         try:
             files += find_segments(path)
         except KsegError as error:
-            outcome.notes.fail(str(error))
+            outcome.fail(str(error))
     return sorted_by_folder(once_each(files))
 
 
-class _Outcome:
-    """The outcome of counting: prints findings on stderr, and counts the errors and the files that were read."""
+class _Outcome(FindingNotes):
+    """Prints findings on stderr, and counts the errors and the files that were read."""
 
-    def __init__(self, *, each: bool) -> None:
-        self.read = 0
-        self.notes = FindingNotes(each=each)
-        self.errors = 0
+    read = found = 0
 
     def noted(self, counted: Iterator[SegmentStats]) -> Iterator[SegmentStats]:
         """Yield the same statistics, and print their findings."""
@@ -97,14 +94,14 @@ class _Outcome:
                 if verdict.finding.rule == READ_ERROR:
                     continue  # the reason of ``unread``, below
                 # As it was weighed for its file: zeros at the end of a sealed segment are an error.
-                self.notes.policy = Policy({verdict.rule.name: verdict.severity})
-                self.notes(verdict.file, verdict.finding)
+                self.policy = Policy({verdict.rule.name: verdict.severity})
+                self(verdict.file, verdict.finding)
             for rule, more in omitted_findings(one.result):
                 if any(verdict.severity >= Severity.WARNING for verdict in one.result.verdicts if verdict.rule is rule):
-                    self.notes.more(one.result.file, rule.name, more)
-            self.errors += one.result.summary.errors
+                    self.more(one.result.file, rule.name, more)
+            self.found += one.result.summary.errors
             if one.result.unread:
-                self.notes.fail(one.result.unread)
+                self.fail(one.result.unread)
             else:
                 self.read += 1
             yield one
