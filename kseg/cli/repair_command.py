@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TextIO
@@ -173,33 +174,25 @@ def _check_report(output: str | None, sources: tuple[str, ...], target: str | No
         raise UsageError(f"-o {output}: the report would be in DST or replace it: give another FILE") from None
 
 
-class _ReportSink:
+class _ReportSink(io.TextIOBase):
     """Buffers write errors of the report, so that a full disk or a closed pipe does not end the repair."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._error: OSError | None = None
 
-    def write(self, text: str) -> None:
+    def write(self, text: str) -> int:
         if self._error is None:
             try:
                 self._out.write(text)
             except OSError as error:
                 self._error = error
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self.write(line)
-
-    def flush(self) -> None:
-        """Do nothing: ``finish`` flushes the report."""
+        return len(text)
 
     def isatty(self) -> bool:
-        """Return whether the report goes to a terminal."""
         return self._out.isatty()
 
     def fileno(self) -> int:
-        """Return the descriptor of the terminal."""
         return self._out.fileno()
 
     def finish(self) -> None:

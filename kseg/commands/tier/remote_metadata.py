@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from kseg.commands.tier.remote_segments import RemotePlace
 from kseg.errors import KsegError, UnreadableError
@@ -24,7 +24,9 @@ from kseg.format.sidefiles.checkpoints import walk_leader_epochs, walk_offset_ch
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import CLUSTER_METADATA, LEADER_EPOCHS, LOG_STARTS, base_offset_of, is_log, partition_of
 from kseg.format.storage.segment_files import path_in, walk_folders
-from kseg.format.storage.source import open_source
+from kseg.format.storage.source import Source, open_source
+
+_Entry = TypeVar("_Entry")
 
 COPY_STARTED, COPY_FINISHED, DELETE_STARTED, DELETE_FINISHED = SEGMENT_STATES
 
@@ -179,23 +181,17 @@ def read_local_logs(log_dirs: Sequence[str], faults: list[str]) -> dict[str, lis
                 continue
             home = str(folder.parent)
             if home not in starts:
-                starts[home] = _log_starts(path_in(home, LOG_STARTS))
-            log = LocalLog(str(folder), starts[home].get(folder.name), min(bases), _epochs(folder, names))
+                entries = _entries(path_in(home, LOG_STARTS), walk_offset_checkpoint)
+                starts[home] = {f"{one.topic}-{one.partition}": one.offset for one in entries}
+            epochs = tuple(_entries(str(folder / LEADER_EPOCHS), walk_leader_epochs))
+            log = LocalLog(str(folder), starts[home].get(folder.name), min(bases), epochs)
             found.setdefault(folder.name, []).append(log)
     return found
 
 
-def _epochs(folder: os.PathLike[str], names: Sequence[str]) -> tuple[tuple[int, int], ...]:
-    if LEADER_EPOCHS not in names:
-        return ()
-    with open_source(os.path.join(folder, LEADER_EPOCHS), listed=True) as source:
-        return tuple((entry.epoch, entry.start_offset) for _, entry in walk_leader_epochs(source, lambda _: None))
-
-
-def _log_starts(path: str) -> dict[str, int]:
-    """Return the log starts by partition name in the checkpoint of a log directory; none without it."""
+def _entries(path: str, walk: Callable[[Source], Iterator[tuple[int, _Entry]]]) -> list[_Entry]:
+    """Return the entries of a checkpoint that can be read; none without the file."""
     if not local_files.is_file(path):
-        return {}
+        return []
     with open_source(path, listed=True) as source:
-        entries = [entry for _, entry in walk_offset_checkpoint(source, lambda _: None)]
-        return {f"{entry.topic}-{entry.partition}": entry.offset for entry in entries}
+        return [entry for _, entry in walk(source)]
