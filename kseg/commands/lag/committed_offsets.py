@@ -193,7 +193,6 @@ class CommitsRead:
     ``undecoded`` says which commits have a value that cannot be decoded: they are not among the commits.
     """
 
-    folder: str
     commits: Sequence[Commit] = ()
     findings: Sequence[tuple[str, Finding]] = ()
     unread: str = ""
@@ -230,7 +229,7 @@ def read_commits(replica: PartitionReplica, at: Moment | None = None) -> Commits
     try:
         found = effective(CONSUMER_OFFSETS, replica.segments, report_of, at=at)
     except KsegError as error:
-        return CommitsRead(replica.folder, unread=str(error))
+        return CommitsRead(unread=str(error))
     add_progress(sum(local_size(path) or 0 for path in replica.segments))
     cleaned = {_place_of(key) for key, offset in found.later.items() if offset < replica.cleaned}
     effective_commits = (
@@ -243,7 +242,7 @@ def read_commits(replica: PartitionReplica, at: Moment | None = None) -> Commits
         for commit in effective_commits
     ]
     undecoded = [_left_out(item) for item in found.items() if item.entity == OFFSET_COMMIT and "fault" in item.data]
-    return CommitsRead(replica.folder, commits, findings, undecoded=undecoded)
+    return CommitsRead(commits, findings, undecoded=undecoded)
 
 
 def commit_of(key: Mapping[str, Any], data: Mapping[str, Any]) -> Commit:
