@@ -23,7 +23,7 @@ from kseg.commands.tier.remote_metadata import (
     RemotePlace,
     read_cluster_metadata,
 )
-from kseg.commands.tier.remote_segments import remote_segments
+from kseg.commands.tier.remote_segments import RemotePlace, remote_segments
 from tests.support.cli import SEGMENTS, invoke
 from tests.support.read_faults import local_faults
 from tests.support.tiered_objects import AIVEN, REFERENCE, TOPIC_ID, pack
