@@ -20,7 +20,6 @@ from kseg.commands.tier.remote_metadata import (
     DELETE_STARTED,
     KnownSegment,
     LocalLog,
-    RemotePlace,
     read_cluster_metadata,
 )
 from kseg.commands.tier.remote_segments import RemotePlace, remote_segments
