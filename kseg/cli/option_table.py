@@ -59,10 +59,6 @@ def _number(least: int, most: int | None = None) -> Callable[[], click.ParamType
     return lambda: WholeNumber(least, most)
 
 
-def _key(parse: Callable[[str], bytes]) -> Callable[[], click.ParamType[Any]]:
-    return lambda: Parsed(parse)
-
-
 #: Group -> field -> option, in the order of the help.
 _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
     "Search": {
@@ -87,13 +83,14 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "until": OptionRow("--until", "Show rows before TIME.", "TIME", lambda: Parsed(parse_time_or_word, lambda: TIMES)),
         "position": OptionRow("--position", "Show the batch or the damage that contains byte N of the file.", "N",
             _number(0)),
-        "keys": OptionRow("--key", "Show records with exactly this key. Repeatable.", "TEXT", _key(os.fsencode),
+        "keys": OptionRow("--key", "Show records with exactly this key. Repeatable.", "TEXT", lambda: Parsed(os.fsencode),
             multiple=True),
-        "key_hex": OptionRow("--key-hex", "The same, in hexadecimal.", "HEX", _key(common.hex_bytes), multiple=True),
+        "key_hex": OptionRow("--key-hex", "The same, in hexadecimal.", "HEX", lambda: Parsed(common.hex_bytes),
+            multiple=True),
         "key_int32": OptionRow("--key-int32", "The same, as an int of Kafka's IntegerSerializer.", "N",
-            _key(partial(common.integer_bytes, 4)), multiple=True),
+            lambda: Parsed(partial(common.integer_bytes, 4)), multiple=True),
         "key_int64": OptionRow("--key-int64", "The same, as a long of Kafka's LongSerializer.", "N",
-            _key(partial(common.integer_bytes, 8)), multiple=True),
+            lambda: Parsed(partial(common.integer_bytes, 8)), multiple=True),
         "null_key": OptionRow("--null-key", "Show records whose key is null."),
         "null_value": OptionRow("--null-value", "Show records whose value is null."),
         "headers": OptionRow("--header", "Show records with this header. Repeated: records with all of them.", "NAME=VALUE",
