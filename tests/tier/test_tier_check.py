@@ -15,14 +15,16 @@ from pathlib import Path
 
 import pytest
 
-from kseg.commands.tier.reconcile import DAY_MS, PROBLEMS, TierCheck, check_bucket, holes
-from kseg.commands.tier.remote_metadata import (
+from kseg.commands.tier.reconcile import DAY_MS, PROBLEMS, TierCheck, check_bucket
+from kseg.commands.tier.remote_segments import (
     DELETE_STARTED,
     KnownSegment,
     LocalLog,
+    RemotePlace,
+    holes,
     read_cluster_metadata,
+    remote_segments,
 )
-from kseg.commands.tier.remote_segments import RemotePlace, remote_segments
 from tests.support.cli import SEGMENTS, invoke
 from tests.support.read_faults import local_faults
 from tests.support.tiered_objects import AIVEN, REFERENCE, TOPIC_ID, pack

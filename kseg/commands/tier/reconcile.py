@@ -10,23 +10,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from kseg.commands.tier.remote_metadata import (
+from kseg.commands.tier.remote_segments import (
     COPY_FINISHED,
     COPY_STARTED,
     DELETE_STARTED,
+    LOG,
     ClusterMetadata,
     KnownSegment,
     LocalLog,
-    read_cluster_metadata,
-    read_local_logs,
-)
-from kseg.commands.tier.remote_segments import (
-    LOG,
-    NO_END,
     RemotePlace,
     RemoteSegment,
     epochs_within,
-    ranges_in,
+    holes,
+    read_cluster_metadata,
+    read_local_logs,
     remote_segments,
 )
 from kseg.errors import UnreadableError
@@ -384,29 +381,3 @@ def _with_last_start(logs: Sequence[LocalLog]) -> list[LocalLog] | list[None]:
     """Return replicas with the log start of the partition: the last one that a checkpoint has. [None] without replicas."""
     start = max((log.log_start for log in logs if log.log_start is not None), default=None)
     return [replace(log, log_start=start) for log in logs] or [None]
-
-
-def holes(
-    segments: Iterable[KnownSegment], log: LocalLog | None, deleted: Sequence[tuple[int, int]] = ()
-) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of offsets that consumers cannot read from the tier, both ends inclusive.
-
-    An offset is read from a segment that has it in the leader epoch of the local lineage. Without a local log each epoch
-    counts, and only offsets between segments can be missing. Ranges that the cluster has ``deleted`` are not holes: the log
-    start is after them, but its checkpoint is a minute old while a broker runs.
-    """
-    lineage = log.epochs if log else ()
-    ranges = [found for one in segments for found in ranges_in(one.epochs, one.end, lineage or one.epochs)]
-    if log is not None:
-        ranges += deleted
-    if log is not None and not (log.log_start is None and not ranges):  # otherwise it is not known to be tiered
-        ranges.append((log.local_start, NO_END))
-    ranges.sort()
-    at = ranges[0][0] if ranges else 0
-    if log and log.log_start is not None:
-        # A broker cuts the lineage at the log start at once.
-        at = max(log.log_start, min((first for _, first in lineage), default=0))
-    for first, last in ranges:
-        if first > at:
-            yield at, first - 1
-        at = max(at, last + 1)
