@@ -411,7 +411,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("adopt", "carve"), "its rows are of several kinds"),
         "explain": "its page is text",
         "rules": "its table has four columns, and CSV all fields",
-        OTHERS: "it prints no rows",
+        **dict.fromkeys(("tier", OTHERS), "it prints no rows"),
     },
     "template": {"sql": "the statement can write texts", OTHERS: _NO_RECORDS},
     "full": {OTHERS: "its texts are not cut: columns are hidden, and a line names them"},

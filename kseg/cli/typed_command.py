@@ -92,6 +92,7 @@ class DetailOptions(FileOptions):
     format: str
     verbose: bool
     quiet: bool
+    columns: tuple[str, ...] | None = None
 
     @property
     def detail(self) -> int:
@@ -100,15 +101,13 @@ class DetailOptions(FileOptions):
 
     def write(self, kind: ResultKind, out: TextIO, *results: Any, run: Callable[[], Run] = this_run) -> None:
         """Write results in the format, the detail and the columns that the options say."""
-        columns = getattr(self, "columns", None)
-        formats.write(kind, self.format, out, *results, detail=self.detail, run=run, columns=columns)
+        formats.write(kind, self.format, out, *results, detail=self.detail, run=run, columns=self.columns)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableOptions(DetailOptions, ReadOptions):
     """The options of the commands that write tables about paths."""
 
-    columns: tuple[str, ...] | None = None
     jobs: int = 1
 
     @contextmanager
