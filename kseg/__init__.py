@@ -84,36 +84,32 @@ __version__ = "0.1.0"
 
 choose()
 
-# Name -> module. `kseg --version` and a command should import few modules. Type checkers read the imports above;
+# Module -> names. `kseg --version` and a command should import few modules. Type checkers read the imports above;
 # a test compares the two lists.
-_EXPORTS = {
-    **dict.fromkeys(("Log", "LogDir", "PartitionLog", "Segment"), "kseg.reading"),
-    **dict.fromkeys(("open_log_dir", "open_partition", "open_segment"), "kseg.reading"),
-    **dict.fromkeys(("framed_rows", "side_entries"), "kseg.library"),
-    "scan": "kseg.library",
-    "row_schema": "kseg.report.row_schema",
-    **dict.fromkeys(("Validation", "validate"), "kseg.library"),
-    **dict.fromkeys(("Header", "Record", "RecordBatch"), "kseg.format.segment.records_chunk"),
-    "ControlRecord": "kseg.format.record.control_records",
-    "file_access": "kseg.format.storage.file_access",
-    "SegmentFile": "kseg.format.storage.segment_files",
-    "validate_segment": "kseg.commands.validate.validate",
-    **dict.fromkeys(("Finding", "Policy", "RULES", "Rule", "Severity", "Verdict"), "kseg.findings"),
-    **dict.fromkeys(("Comparison", "Difference"), "kseg.commands.diff.differences"),
-    "PairOutcome": "kseg.commands.diff.replica_pairs",
-    **dict.fromkeys(("Commit", "GroupLag", "LogExtent"), "kseg.commands.lag.committed_offsets"),
-    "Level": "kseg.commands.stats.levels",
-    "Stats": "kseg.commands.stats.totals",
-    **dict.fromkeys(("PartitionTransactions", "Transaction"), "kseg.commands.transactions"),
-    "DecodedValue": "kseg.extras.serialization.decoding",
-    "Schema": "kseg.extras.serialization.schema_set",
-    **dict.fromkeys(("LogDirPlan", "PartitionPlan", "Step"), "kseg.format.log_loader.plan"),
-    "Schemas": "kseg.library",
-    **dict.fromkeys(("diff", "grep", "lag", "recovery", "stats", "transactions"), "kseg.library_commands"),
-    **dict.fromkeys(("FileResult", "Settings", "Summary"), "kseg.results"),
-    **dict.fromkeys(("KsegError", "LimitError", "NotASegmentError"), "kseg.errors"),
-    **dict.fromkeys(("UnreadableError", "UsageError", "VanishedError"), "kseg.errors"),
+_MODULES = {
+    "kseg.reading": "Log LogDir PartitionLog Segment open_log_dir open_partition open_segment",
+    "kseg.library": "framed_rows side_entries scan Validation validate Schemas",
+    "kseg.report.row_schema": "row_schema",
+    "kseg.format.segment.records_chunk": "Header Record RecordBatch",
+    "kseg.format.record.control_records": "ControlRecord",
+    "kseg.format.storage.file_access": "file_access",
+    "kseg.format.storage.segment_files": "SegmentFile",
+    "kseg.commands.validate.validate": "validate_segment",
+    "kseg.findings": "Finding Policy RULES Rule Severity Verdict",
+    "kseg.commands.diff.differences": "Comparison Difference",
+    "kseg.commands.diff.replica_pairs": "PairOutcome",
+    "kseg.commands.lag.committed_offsets": "Commit GroupLag LogExtent",
+    "kseg.commands.stats.levels": "Level",
+    "kseg.commands.stats.totals": "Stats",
+    "kseg.commands.transactions": "PartitionTransactions Transaction",
+    "kseg.extras.serialization.decoding": "DecodedValue",
+    "kseg.extras.serialization.schema_set": "Schema",
+    "kseg.format.log_loader.plan": "LogDirPlan PartitionPlan Step",
+    "kseg.library_commands": "diff grep lag recovery stats transactions",
+    "kseg.results": "FileResult Settings Summary",
+    "kseg.errors": "KsegError LimitError NotASegmentError UnreadableError UsageError VanishedError",
 }
+_EXPORTS = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = sorted([*_EXPORTS, "engine", "version_line"])
 
