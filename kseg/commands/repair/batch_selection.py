@@ -10,15 +10,12 @@ epochs; each becomes that of an adjacent batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import IO
 
 from kseg.commands.repair import salvaged_records
-from kseg.commands.repair.kept_batches import CopiedBatches, KeptBatches, UnplacedBatches
-from kseg.commands.repair.repair_losses import BatchFindings, Errors, ReportLine, SegmentRepair
-from kseg.commands.repair.repaired_checkpoints import NO_EVIDENCE, EpochCorrector, EpochEvidence
-from kseg.commands.repair.segment_places import SegmentPlace
-from kseg.findings import RULES, Policy, Severity, do_nothing
-from kseg.format.checks.batch_checks import CheckSettings, CheckState
+from kseg.commands.repair.kept_batches import CopiedBatches, KeptBatches, SegmentTask
+from kseg.commands.repair.repair_losses import BatchFindings, Errors
+from kseg.findings import do_nothing
+from kseg.format.checks.batch_checks import CheckState
 from kseg.format.checks.record_checks import update_compaction_evidence
 from kseg.format.checks.run_checks import BATCH_CHECKS, RECORD_CHECKS
 from kseg.format.record import framing
@@ -33,49 +30,24 @@ from kseg.format.writer.batch_runs import mark_out_of_range, validated_chunks
 from kseg.format.writer.moved_batches import source_ranges
 from kseg.format.writer.offset_order import OffsetOrder
 
-EPOCH_RULES = ("leader-epoch-regression", "negative-leader-epoch")
-
 
 class SegmentSalvage:
-    """Reads one segment and writes its valid batches to ``out``, which must be seekable (None: only report).
+    """Reads one segment and writes its valid batches.
 
-    ``ceiling`` is the first offset of the next segment, or the first offset without a 32-bit relative offset. ``place`` is
-    the segment's place in its partition. With ``salvage_records``, a batch with a right CRC and a fault in its records is
-    replaced by a batch with its ``SalvagedRecords``. The other valid batches are written to ``unplaced``.
-    ``after_window`` is called with each window, in which the batches of the result are selected.
+    With ``task.salvage_records``, a batch with a right CRC and a fault in its records is replaced by a batch with its
+    ``SalvagedRecords``.
     """
 
-    def __init__(
-        self,
-        out: IO[bytes] | None,
-        tally: SegmentRepair,
-        limits: CheckSettings,
-        policy: Policy,
-        ceiling: int | None,
-        report: ReportLine,
-        *,
-        salvage_records: bool = False,
-        place: SegmentPlace | None = None,
-        epochs: EpochEvidence = NO_EVIDENCE,
-        unplaced: IO[bytes] | None = None,
-        after_window: Callable[[Window], object] = do_nothing,
-    ) -> None:
-        self._after_window = after_window
-        self.findings = BatchFindings(tally.source, policy)
-        self._tally = tally
-        self._limits = limits
-        self._salvaged = (
-            salvaged_records.SalvagedRecords(self.findings, limits.name_offset) if salvage_records else None
-        )
-        self._ceiling = ceiling
+    def __init__(self, task: SegmentTask) -> None:
+        self.findings = BatchFindings(task.tally.source, task.policy)
+        self._tally = task.tally
+        self._limits = task.limits
+        self._ceiling = task.ceiling
         self._history = CheckState()
-        is_error = {rule: policy.severity(RULES[rule]) >= Severity.ERROR for rule in EPOCH_RULES}
-        corrector = EpochCorrector(out, tally, report, around=epochs, negative=is_error["negative-leader-epoch"])
-        self._kept = KeptBatches(
-            out, tally, self.findings, report, corrector if any(is_error.values()) else None,
-            UnplacedBatches(unplaced), name_offset=limits.name_offset, following=place.following if place else None,
-            named_end=place.named_end if place else -1,
-        )  # fmt: skip
+        self._salvaged = None
+        if task.salvage_records:
+            self._salvaged = salvaged_records.SalvagedRecords(self.findings, task.limits.name_offset)
+        self._kept = KeptBatches(task, self.findings)
 
     @property
     def copied(self) -> CopiedBatches | None:
@@ -83,17 +55,20 @@ class SegmentSalvage:
         tally, copied = self._tally, self._kept.copied
         return copied if copied.count == tally.kept and not tally.mended else None
 
-    def run(self, source: Source, order: OffsetOrder, progress: Progress = do_nothing) -> None:
+    def run(
+        self, source: Source, order: OffsetOrder, progress: Progress, after_window: Callable[[Window], object]
+    ) -> None:
         """Read the segment and write its batches; ``order`` is the result of ``find_order`` for it.
 
-        Raises KsegError from reading and OSError from writing.
+        ``after_window`` is called with each window, in which the batches of the result are selected. Raises KsegError from
+        reading and OSError from writing.
         """
         done = source.start
         self._kept.unplaced.copies = {position for position, one in order.misplaced.items() if one.copy}
         reader = SegmentReader(source, report=self.findings, by_name=False)
         for window in self._checked_chunks(reader, order):
             self._kept.write(window)
-            self._after_window(window)
+            after_window(window)
             progress(reader.position - done)
             done = reader.position
         progress(reader.position - done)
@@ -187,7 +162,10 @@ class SegmentSalvage:
                 check.run(one, self._limits, history, errors)
             self._add_gaps(errors)
             if errors.found:
-                self._drop(batches, errors, row)
+                for finding in [each for each in errors.found if each.position == one.position[0]][-1:]:
+                    batches.selected[row] = 0
+                    self._tally.records -= batches.record_sum[row]
+                    self.findings(finding)
                 for name, value in zip(_REMEMBERED, before, strict=True):
                     setattr(history, name, value)
                 if known is not None:
@@ -198,20 +176,6 @@ class SegmentSalvage:
     def _add_gaps(self, errors: Errors) -> None:
         for gap in errors.gaps:
             self._tally.add_gap(gap)
-
-    def _drop(self, batches: BatchColumns, errors: Errors, first: int = 0) -> None:
-        """Deselect the batches that have errors, from row ``first``."""
-        if not errors.found:
-            return
-        about = {finding.position: finding for finding in errors.found}
-        for row in range(first, batches.count):
-            finding = about.pop(batches.position[row], None)
-            if finding is not None:
-                batches.selected[row] = 0
-                self._tally.records -= batches.record_sum[row]
-                self.findings(finding)
-            if not about:
-                return
 
 
 # Leader epochs in disorder are corrected, see ``EpochCorrector``.

@@ -10,7 +10,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from kseg.commands.repair.batch_selection import EPOCH_RULES
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repair_losses import (
     CorrectedBatch,
@@ -20,6 +19,7 @@ from kseg.commands.repair.repair_losses import (
     OffsetGap,
     PartlyKeptBatch,
 )
+from kseg.commands.repair.repaired_checkpoints import EPOCH_RULES
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.format.log_loader.loaded_files import LeaderEpochCache
 from kseg.format.record.layout import CONTROL, DELETE_HORIZON

@@ -38,8 +38,10 @@ from kseg.commands.repair.repair_losses import (
     message,
     reached,
 )
-from kseg.commands.repair.repaired_checkpoints import EpochCorrector
-from kseg.findings import Finding
+from kseg.commands.repair.repaired_checkpoints import EPOCH_RULES, EpochCorrector, EpochEvidence
+from kseg.commands.repair.segment_places import SegmentPlace
+from kseg.findings import RULES, Finding, Policy, Severity
+from kseg.format.checks.batch_checks import CheckSettings
 from kseg.format.record import framing
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.crc import crc32c
@@ -152,38 +154,47 @@ class CopiedBatches:
 REPORTED_AT_ONCE = 1000
 
 
-class KeptBatches:
-    """Writes the selected batches to ``out`` (None: only report), and counts them in ``tally``.
+@dataclass(frozen=True, slots=True)
+class SegmentTask:
+    """The repair of one segment: its inputs and its outputs.
 
-    ``following`` is the base offset of the next segment, ``name_offset`` that of this one, None if unknown. ``named_end``
-    is that of ``SegmentPlace``. ``repacked`` has the batches that replace others, by their positions. ``copied`` are the v2
-    batches that were written unchanged, ``unplaced`` receives the others that are valid.
+    The batches of the result are written to ``out``, which must be seekable, and the other valid ones to ``unplaced``; with
+    None they are only reported. ``ceiling`` is the first offset of the next segment, or the first offset without a 32-bit
+    relative offset. ``place`` is the segment's place in its partition, ``epochs`` are the leader epochs of other files.
     """
 
-    def __init__(
-        self,
-        out: IO[bytes] | None,
-        tally: SegmentRepair,
-        findings: BatchFindings,
-        report: ReportLine,
-        epochs: EpochCorrector | None,
-        unplaced: UnplacedBatches,
-        *,
-        name_offset: int | None,
-        following: int | None,
-        named_end: int = -1,
-    ) -> None:
+    tally: SegmentRepair
+    limits: CheckSettings
+    policy: Policy
+    report: ReportLine
+    place: SegmentPlace
+    epochs: EpochEvidence
+    ceiling: int | None
+    salvage_records: bool
+    out: IO[bytes] | None
+    unplaced: IO[bytes] | None
+
+
+class KeptBatches:
+    """Writes the selected batches of a segment, and counts them in the tally.
+
+    ``repacked`` has the batches that replace others, by their positions. ``copied`` are the v2 batches that were written
+    unchanged, ``unplaced`` receives the others that are valid.
+    """
+
+    def __init__(self, task: SegmentTask, findings: BatchFindings) -> None:
         self.repacked: dict[int, RepackedBatch] = {}
         self.copied = CopiedBatches()
         self.findings = findings
-        self._out = out
-        self._tally = tally
-        self._report = report
-        self._epochs = epochs
-        self.unplaced = unplaced
-        self._name_offset = name_offset
-        self._following = following
-        self._named_end = named_end
+        self.unplaced = UnplacedBatches(task.unplaced)
+        self._task = task
+        self._tally = task.tally
+        self._report = task.report
+        is_error = {rule: task.policy.severity(RULES[rule]) >= Severity.ERROR for rule in EPOCH_RULES}
+        self._epochs = None
+        if any(is_error.values()):
+            negative = is_error["negative-leader-epoch"]
+            self._epochs = EpochCorrector(task.out, task.tally, task.report, around=task.epochs, negative=negative)
         self._covered = 0  # the position after the last kept batch in the source
         self._last_record: int | None = None  # the highest offset of a record in the last kept batch
 
@@ -192,8 +203,9 @@ class KeptBatches:
 
         ``log_end`` is that of the segment if its last batches are of another log.
         """
-        known = log_end if self._following is None else self._following
-        self._drop_batch(end, known if self._named_end <= self._next_offset else self._named_end)
+        place = self._task.place
+        known = log_end if place.following is None else place.following
+        self._drop_batch(end, known if place.named_end <= self._next_offset else place.named_end)
         if self._epochs is not None:
             self._epochs.finish()
             self._tally.last_epoch = self._epochs.last
@@ -231,8 +243,8 @@ class KeptBatches:
         elif batches.magic[row] >= 2:
             self.copied.append(batches, row, stop)
         written = tally.bytes_after
-        if self._out is not None:
-            self._out.write(data)
+        if self._task.out is not None:
+            self._task.out.write(data)
         tally.bytes_after += len(data)
         tally.kept += stop - row
         tally.last_offset = self._last_record = batches.last_offset[stop - 1]
@@ -338,7 +350,8 @@ class KeptBatches:
     @property
     def _next_offset(self) -> int:
         """Return the offset after the last kept batch."""
-        return self._name_offset or 0 if self._tally.last_offset is None else self._tally.last_offset + 1
+        last = self._tally.last_offset
+        return self._task.limits.name_offset or 0 if last is None else last + 1
 
     def _report_duplicate(self, finding: Finding) -> None:
         tally, begin, end = self._tally, finding.position or 0, finding.end or 0
@@ -351,11 +364,12 @@ class KeptBatches:
         why = message(finding)
         first, last = offsets
         if finding.rule == "zero-tail":
-            if self._following is None or self._following <= low:
+            following = self._task.place.following
+            if following is None or following <= low:
                 tally.zeros += end - begin
                 return
-            first, last = low, self._following - 1
-            why += f"; but the next segment begins at offset {self._following}: they stand where batches were"
+            first, last = low, following - 1
+            why += f"; but the next segment begins at offset {following}: they stand where batches were"
         tally.lost_to = end
         tally.lost_ranges += 1
         tally.lost_bytes += end - begin
@@ -363,8 +377,8 @@ class KeptBatches:
             tally.first_lost_offset = low
         if last is not None:
             tally.lost_end = last + 1
-        if last is not None and last + 1 == self._named_end and last != finding.last_offset:
-            why += f"; {reached(self._named_end)}"
+        if last is not None and last + 1 == self._task.place.named_end and last != finding.last_offset:
+            why += f"; {reached(last + 1)}"
         row = self.unplaced.kinds.get(begin, LostRange)
         tally.unplaced += row is UnplacedBatch
         self._report(row(tally.source, begin, end, first, last, finding.rule, why))

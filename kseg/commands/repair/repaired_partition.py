@@ -72,225 +72,235 @@ class PartitionRepair:
         if not plan.force:
             check_absent([target])
         if plan.dry_run:
-            self._repair_logs(partition, target, target)
+            _PartitionRun(self, partition, target, target).repair_logs()
             return
         check_replaceable([partition], [target])
         check_earlier_result(target)
         if plan.indexes_only and target.is_dir() and PartitionFolder(target).logs:
             raise UsageError(f"{target} holds segments, and would hold only indexes: build them in a new folder")
         with whole_folder(target, replace=plan.force, owned_as=partition.path) as folder:
-            segments = self._repair_logs(partition, folder, target)
-            for name, why in partition.deleted.items():
-                self._leave_out(partition.path / name, why)
-            logs = set(partition.logs)
-            for name in partition.names:
-                path = partition.path / name
-                if name in logs or handling_of(name).repair == REBUILD:
-                    continue
-                if name.endswith(".swap") and f"{name[:20]}.log.swap" in logs:
-                    continue  # its indexes are rebuilt
-                if name.endswith(UNPLACED) and not plan.indexes_only:
-                    append_unplaced(path, folder / name)
-                    continue
-                kept = _is_copied(name) and not plan.indexes_only
-                if kept and not (why := _error(path)):
-                    copy_file(path, folder / name)
-                else:
-                    self._leave_out(path, why if kept else "")
-            if not plan.indexes_only:
-                _write_epochs(partition, folder, segments)
-                if LEADER_EPOCHS in partition.names and stored_leader_epochs(partition.path) is None:
-                    self._leave_out(partition.path / LEADER_EPOCHS, _error(partition.path / LEADER_EPOCHS))
-                self._write_snapshots(partition, folder, segments)
-            else:
-                rebuilt = [name for name in partition.names if name == LEADER_EPOCHS or _is_snapshot(name)]
-                for name in rebuilt:
-                    self._leave_out(partition.path / name)
+            run = _PartitionRun(self, partition, folder, target)
+            run.repair_logs()
+            run.copy_side_files()
         with suppress(OSError):  # it is not empty
             target.rmdir()
 
-    def _leave_out(self, path: Path, why: str = "") -> None:
-        self.result.left_out.append(f"{path.relative_to(self.root)}{f' ({why})' if why else ''}")
 
-    def _write_snapshots(self, partition: PartitionFolder, folder: Path, segments: list[SegmentRepair]) -> None:
+class _PartitionRun:
+    """The repair of one partition into ``folder``, which becomes ``target``."""
+
+    def __init__(self, whole: PartitionRepair, partition: PartitionFolder, folder: Path, target: Path) -> None:
+        self._root, self._plan, self._result = whole.root, whole.plan, whole.result
+        self._report_line, self._progress = whole.report, whole.progress
+        self._partition = partition
+        self._path = partition.path
+        self._folder = folder
+        self._target = target
+        self._segments: list[SegmentRepair] = []
+        self._losses: list[LostRange] = []
+        self._gaps = PartitionGaps(partition, self._plan.replicas)
+        paths = {partition.path / name: producer_snapshot_offset(name) for name in partition.names}
+        self._snapshots = {path: offset for path, offset in paths.items() if offset is not None}
+
+    def _report(self, row: LostRange) -> None:
+        self._losses.append(row)
+        self._report_line(row)
+
+    def _leave_out(self, path: Path, why: str = "") -> None:
+        self._result.left_out.append(f"{path.relative_to(self._root)}{f' ({why})' if why else ''}")
+
+    def copy_side_files(self) -> None:
+        """Copy the side files that still apply, and write those that the result needs."""
+        partition, indexes_only = self._partition, self._plan.indexes_only
+        for name, why in partition.deleted.items():
+            self._leave_out(self._path / name, why)
+        logs = set(partition.logs)
+        for name in partition.names:
+            path = self._path / name
+            if name in logs or handling_of(name).repair == REBUILD:
+                continue
+            if name.endswith(".swap") and f"{name[:20]}.log.swap" in logs:
+                continue  # its indexes are rebuilt
+            if name.endswith(UNPLACED) and not indexes_only:
+                append_unplaced(path, self._folder / name)
+                continue
+            kept = _is_copied(name) and not indexes_only
+            if kept and not (why := _error(path)):
+                copy_file(path, self._folder / name)
+            else:
+                self._leave_out(path, why if kept else "")
+        if indexes_only:
+            for name in partition.names:
+                if name == LEADER_EPOCHS or self._path / name in self._snapshots:
+                    self._leave_out(self._path / name)
+            return
+        _write_epochs(partition, self._folder, self._segments)
+        if LEADER_EPOCHS in partition.names and stored_leader_epochs(self._path) is None:
+            self._leave_out(self._path / LEADER_EPOCHS, _error(self._path / LEADER_EPOCHS))
+        self._write_snapshots()
+
+    def _write_snapshots(self) -> None:
         """Write the producer snapshots of the kept batches. One of the source describes all batches before its offset."""
-        lost = [segment.first_lost_offset for segment in segments if segment.first_lost_offset is not None]
-        snapshots = _snapshots_of(partition)
-        errors = {path: _error(path) for path in snapshots}
-        whole = ((offset, path) for path, offset in snapshots.items() if not errors[path])
+        lost = [segment.first_lost_offset for segment in self._segments if segment.first_lost_offset is not None]
+        errors = {path: _error(path) for path in self._snapshots}
+        whole = ((offset, path) for path, offset in self._snapshots.items() if not errors[path])
         valid = {offset: path for offset, path in whole if offset <= min(lost, default=offset)}
         written: Sequence[str] = ()
         try:
-            written = write_snapshots(folder, _log_end(segments), valid)
+            written = write_snapshots(self._folder, _log_end(self._segments), valid)
         except RefusedError as error:
-            self._leave_out(partition.path / "*.snapshot", f"a broker cannot read the producers: {error.why}")
-        for path in snapshots:
+            self._leave_out(self._path / "*.snapshot", f"a broker cannot read the producers: {error.why}")
+        for path in self._snapshots:
             if path.name not in written:
                 self._leave_out(path, errors[path])
 
-    def _repair_logs(self, partition: PartitionFolder, folder: Path, target: Path) -> list[SegmentRepair]:
-        ended, losses = EndedTransactions(), list[LostRange]()
+    def repair_logs(self) -> None:
+        partition, plan, segments = self._partition, self._plan, self._segments
+        ended = EndedTransactions()
         txns = AbortedTransactions(ended.add)
-
-        def report(row: LostRange) -> None:
-            losses.append(row)
-            self.report(row)
-
-        collecting = replace(self, report=report)
-        _add_open_transactions(txns, partition.path / (partition.logs[0].partition(".")[0] + ".snapshot"))
-        segments: list[SegmentRepair] = []
-        stored = stored_leader_epochs(partition.path) or ()
+        _add_open_transactions(txns, self._path / (partition.logs[0].partition(".")[0] + ".snapshot"))
+        stored = stored_leader_epochs(self._path) or ()
         last_epoch = floor = -1
-        places = _places(partition, self.plan)
-        snapshots, indexed = _end_of_snapshots(partition), -1
-        if places and places[-1].order is not None and not self.plan.indexes_only:
-            indexed = indexed_end(str(partition.path / places[-1].name), -1)
+        places = _places(partition, plan)
+        snapshots, indexed = self._end_of_snapshots(), -1
+        if places and places[-1].order is not None and not plan.indexes_only:
+            indexed = indexed_end(str(self._path / places[-1].name), -1)
             places[-1] = replace(places[-1], named_end=snapshots)
-        gaps = PartitionGaps(partition, self.plan.replicas)
         named = {place.target for place in places if place.order is not None}
-        names = set(partition.names)
         for n, place in enumerate(places):
-            source = partition.path / place.name
+            source = self._path / place.name
             if place.order is None and place.target in named and not source.stat().st_size:
                 self._leave_out(source, f"empty: the batches of {place.target} are in another file")
                 continue
-            if place.order is None and not self.plan.indexes_only:
+            if place.order is None and not plan.indexes_only:
                 later = min((base_offset_of(each.name) or 0 for each in places[n + 1 :]), default=place.ceiling)
-                segments += collecting._without_batches(
-                    partition, folder, target, _apart(place, later, segments), segments, gaps
-                )
+                self._without_batches(_apart(place, later, segments))
                 continue
             if place.target != place.name.removesuffix(".swap"):
-                self._report_renamed(partition, place)
-            path = folder / place.target
+                self._report_renamed(place)
+            path = self._folder / place.target
             following = next((each.name for each in places[n + 1 :] if each.order is not None), None)
-            epochs = EpochEvidence(last_epoch, partial(_first_epochs, partition.path, following), stored)
+            epochs = EpochEvidence(last_epoch, partial(_first_epochs, self._path, following), stored)
             segment = repair_segment(
-                str(source), path, self.plan, report, self.progress,
-                txns=txns, place=place, epochs=epochs,
-            )  # fmt: skip
+                str(source), path, plan, self._report, self._progress, txns=txns, place=place, epochs=epochs
+            )
             last_epoch = segment.last_epoch
-            if self.plan.indexes_only:
+            if plan.indexes_only:
                 # Its place was found by its name alone.
                 last_offset, place = segment.last_offset, replace(place, floor=floor)
                 floor = floor if last_offset is None else last_offset
-            if segment.lost_bytes and not segment.kept and not self.plan.dry_run:
+            if segment.lost_bytes and not segment.kept and not plan.dry_run:
                 # No batch of it is kept, so the adjacent segments are the log.
                 for written in (path, *index_paths(path), txn_index_path(path)):
                     written.unlink(missing_ok=True)
             index = txn_index_path(path)
-            if index.exists() and index.name not in names:
-                self.result.rebuilt.append(f"{target.name}/{index.name}")
-            segment.target = str(target / place.target)
-            collecting._add_missing(gaps, place, segment, segments)
-            gaps.add_segment(segment, base_offset_of(place.target) or 0)
+            if index.exists() and index.name not in partition.names:
+                self._result.rebuilt.append(f"{self._target.name}/{index.name}")
+            segment.target = str(self._target / place.target)
+            self._add_missing(place, segment)
+            self._gaps.add_segment(segment, base_offset_of(place.target) or 0)
             segments.append(segment)
-        for row in gaps.rows():
-            collecting.report(row)
-            self.result.missing.append(row)
-        if segments and not self.plan.indexes_only:
-            report_lost_end(segments[-1], _log_end(segments), snapshots, indexed, report)
-        self.result.segments += segments
-        self.result.open_transactions += [(target.name, *entry) for entry in txns.open.items()]
-        indexes = [partition.path / name for name in partition.names if name.endswith(".txnindex")]
-        self.result.uncertain_transactions += [f"{target.name}: {one}" for one in ended.uncertain(losses, indexes)]
-        return segments
+        for row in self._gaps.rows():
+            self._report(row)
+            self._result.missing.append(row)
+        if segments and not plan.indexes_only:
+            report_lost_end(segments[-1], _log_end(segments), snapshots, indexed, self._report)
+        self._result.segments += segments
+        self._result.open_transactions += [(self._target.name, *entry) for entry in txns.open.items()]
+        indexes = [self._path / name for name in partition.names if name.endswith(".txnindex")]
+        uncertain = ended.uncertain(self._losses, indexes)
+        self._result.uncertain_transactions += [f"{self._target.name}: {one}" for one in uncertain]
 
-    def _without_batches(
-        self,
-        partition: PartitionFolder,
-        folder: Path,
-        target: Path,
-        place: SegmentPlace,
-        before: list[SegmentRepair],
-        gaps: PartitionGaps,
-    ) -> list[SegmentRepair]:
+    def _without_batches(self, place: SegmentPlace) -> None:
         """Report a segment without its own batches: it is empty, a copy of another, or not a segment."""
-        source, base = partition.path / place.name, base_offset_of(place.name) or 0
-        name, size = source.relative_to(self.root), source.stat().st_size
+        source, base = self._path / place.name, base_offset_of(place.name) or 0
+        size = source.stat().st_size
         if place.copied and not place.why:
-            self.result.left_out.append(f"{name} (a copy of batches in {place.copied})")
-        elif size and not self._is_preallocated(partition, place, base):
+            self._leave_out(source, f"a copy of batches in {place.copied}")
+        elif size and not self._is_preallocated(place, base):
             last = None if place.ceiling is None else place.ceiling - 1
-            if last is None and (end := _end_of_snapshots(partition)) > max(base, place.floor + 1):
+            if last is None and (end := self._end_of_snapshots()) > max(base, place.floor + 1):
                 last = end - 1
             missing_range, why = (place.floor + 1, last), place.why
-            if partition.logs == [place.name] and is_all_zeros(str(source)):
-                end = self._proved_end(partition, place, base)
+            if self._partition.logs == [place.name] and is_all_zeros(str(source)):
+                end = self._proved_end(place, base)
                 missing_range, why = ((base, end - 1), no_batch(end)) if end > base else (missing_range, ALL_ZEROS)
                 if why == ALL_ZEROS:
-                    self.result.unknown.append(str(source))
-            unplaced = 0 if place.copied else self._write_unplaced(source, folder)
+                    self._result.unknown.append(str(source))
+            unplaced = 0 if place.copied else self._write_unplaced(source)
             if unplaced:
                 why += f"; {count_of(unplaced, 'batch')} with a right CRC in {unplaced_path(source).name}"
-            return [replace(all_lost(source, missing_range, why, self.report), unplaced=unplaced)]
+            self._segments.append(replace(all_lost(source, missing_range, why, self._report), unplaced=unplaced))
         elif place.floor < base and (place.ceiling is None or base <= place.ceiling):
             # A broker has created it without writing, or preallocated it, or the cleaner has removed all its batches.
             unused = AbortedTransactions()
-            empty = repair_segment(str(source), folder / place.target, self.plan, self.report, txns=unused)
-            empty.target = str(target / place.target)
-            proved = self._proved_end(partition, place, base)
+            empty = repair_segment(str(source), self._folder / place.target, self._plan, self._report, txns=unused)
+            empty.target = str(self._target / place.target)
+            proved = self._proved_end(place, base)
             if proved > base:  # otherwise the next segment reports them
-                self._add_missing(gaps, replace(place, target=place.name), replace(empty, first_offset=base), before)
+                self._add_missing(replace(place, target=place.name), replace(empty, first_offset=base))
             else:
-                gaps.add_emptied(place.name)
-            report_emptied(empty, base, proved, place.ceiling, self.report)
-            return [empty]
+                self._gaps.add_emptied(place.name)
+            report_emptied(empty, base, proved, place.ceiling, self._report)
+            self._segments.append(empty)
         else:
-            self.result.left_out.append(f"{name} (empty)")
-        return []
+            self._leave_out(source, "empty")
 
-    def _write_unplaced(self, source: Path, folder: Path) -> int:
+    def _write_unplaced(self, source: Path) -> int:
         """Write the valid batches of a segment without a place in the log; return their number."""
+        target = unplaced_path(self._folder / source.name)
         try:
-            if self.plan.dry_run:
+            if self._plan.dry_run:
                 return UnplacedBatches(None).append_all(str(source))
-            with writing(folder), NewFile(unplaced_path(folder / source.name)) as new:
+            with writing(self._folder), NewFile(target) as new:
                 count = UnplacedBatches(new.file).append_all(str(source))
                 new.sync()
         except NotASegmentError:
             count = 0
         if not count:
-            unplaced_path(folder / source.name).unlink(missing_ok=True)
+            target.unlink(missing_ok=True)
         return count
 
-    def _proved_end(self, partition: PartitionFolder, place: SegmentPlace, base: int) -> int:
+    def _end_of_snapshots(self) -> int:
+        """Return the highest offset of the partition's valid producer snapshots, -1 without any."""
+        return max((offset for path, offset in self._snapshots.items() if not _error(path)), default=-1)
+
+    def _proved_end(self, place: SegmentPlace, base: int) -> int:
         """Return the log end that the side files of a segment without batches prove, ``base`` for none.
 
         The snapshots of later segments prove nothing about this one.
         """
-        end = indexed_end(str(partition.path / place.name), base)
-        return end if place.name != partition.logs[-1] else max(end, _end_of_snapshots(partition))
+        end = indexed_end(str(self._path / place.name), base)
+        return end if place.name != self._partition.logs[-1] else max(end, self._end_of_snapshots())
 
-    def _is_preallocated(self, partition: PartitionFolder, place: SegmentPlace, base: int) -> bool:
+    def _is_preallocated(self, place: SegmentPlace, base: int) -> bool:
         """Return whether a broker rolled the log to this segment of zeros, and has not written to it."""
-        newest = partition.logs[0] != place.name == partition.logs[-1]
-        return newest and place.floor + 1 == base and is_all_zeros(str(partition.path / place.name))
+        logs = self._partition.logs
+        newest = logs[0] != place.name == logs[-1]
+        return newest and place.floor + 1 == base and is_all_zeros(str(self._path / place.name))
 
-    def _report_renamed(self, partition: PartitionFolder, place: SegmentPlace) -> None:
-        source = partition.path / place.name
+    def _report_renamed(self, place: SegmentPlace) -> None:
+        source = self._path / place.name
         first, last = place.offsets
         why = f"its offsets begin at {first}: it is written as {place.target}"
-        self.report(CorrectedBatch(str(source), 0, source.stat().st_size, first, last, "file-name-mismatch", why))
-        self.result.renamed += 1
+        self._report(CorrectedBatch(str(source), 0, source.stat().st_size, first, last, "file-name-mismatch", why))
+        self._result.renamed += 1
 
-    def _add_missing(
-        self, gaps: PartitionGaps, place: SegmentPlace, segment: SegmentRepair, before: list[SegmentRepair]
-    ) -> None:
-        """Add the offsets between the segment before and this one to ``gaps``, unless they are losses that were reported."""
+    def _add_missing(self, place: SegmentPlace, segment: SegmentRepair) -> None:
+        """Add the offsets between the segment before and this one to the gaps, unless they are losses that were reported."""
         if segment.first_offset is None:
             return
-        if not before:
-            gaps.add_start(base_offset_of(place.target) or 0)
-            return
-        other = before[-1]
-        # Before the first batches are segments without any: the log starts with the first of these.
-        end = place.floor + 1 or base_offset_of(before[0].source) or 0
         first = base_offset_of(place.target) or 0
+        if not self._segments:
+            self._gaps.add_start(first)
+            return
+        other = self._segments[-1]
+        # Before the first batches are segments without any: the log starts with the first of these.
+        end = place.floor + 1 or base_offset_of(self._segments[0].source) or 0
         # Those of an emptied file reach the next segment.
         ends_lost = other.lost_to == other.bytes_before and other.lost_ranges > 0
         if end < first and not ends_lost:
-            gaps.add_between(other, end, first)
+            self._gaps.add_between(other, end, first)
 
 
 def _apart(place: SegmentPlace, later: int | None, before: list[SegmentRepair]) -> SegmentPlace:
@@ -317,21 +327,6 @@ def _places(partition: PartitionFolder, plan: RepairPlan) -> list[SegmentPlace]:
     if plan.indexes_only:
         return [SegmentPlace(name, name.removesuffix(".swap")) for name in partition.logs]
     return find_places(partition.path, partition.logs, merged=plan.merged)
-
-
-def _end_of_snapshots(partition: PartitionFolder) -> int:
-    """Return the highest offset of the partition's valid producer snapshots, -1 without any."""
-    return max((offset for path, offset in _snapshots_of(partition).items() if not _error(path)), default=-1)
-
-
-def _snapshots_of(partition: PartitionFolder) -> dict[Path, int]:
-    """Return the offsets of the partition's producer snapshots by their paths."""
-    offsets = {partition.path / name: producer_snapshot_offset(name) for name in partition.names}
-    return {path: offset for path, offset in offsets.items() if offset is not None}
-
-
-def _is_snapshot(name: str) -> bool:
-    return producer_snapshot_offset(name) is not None
 
 
 def _is_copied(name: str) -> bool:

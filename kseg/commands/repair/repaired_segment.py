@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from kseg.commands.repair.batch_selection import SegmentSalvage
-from kseg.commands.repair.kept_batches import CopiedBatches, unplaced_path
+from kseg.commands.repair.kept_batches import CopiedBatches, SegmentTask, unplaced_path
 from kseg.commands.repair.repair_losses import CorrectedBatch, LostRange, ReportLine, SegmentRepair, is_about_a_batch
 from kseg.commands.repair.repaired_checkpoints import NO_EVIDENCE, EpochEvidence
 from kseg.commands.repair.segment_places import SegmentPlace
@@ -85,116 +85,181 @@ def repair_segment(
     partition's segments, ``epochs`` are the leader epochs that other files show. Raises UsageError, UnreadableError,
     NotASegmentError, ReadBackError and other KsegError.
     """
-    tally = SegmentRepair(source, str(target))
+    repair = _SegmentRun(SegmentRepair(source, str(target)), plan, report, progress, txns, place, epochs)
     if plan.dry_run:
-        unwritten = _IndexWriter(tally, io.BytesIO(), io.BytesIO(), plan.index_interval)
-        if txns is not None:
-            unwritten.follow(txns, io.BytesIO())
-        if plan.indexes_only:
-            _check_source(tally, unwritten, plan, progress)
+        repair.preview()
+    else:
+        repair.write(target)
+    return repair.tally
+
+
+@dataclass(slots=True)
+class _SegmentRun:
+    """One run of ``repair_segment``."""
+
+    tally: SegmentRepair
+    plan: RepairPlan
+    report: ReportLine
+    progress: Progress
+    txns: AbortedTransactions | None
+    place: SegmentPlace | None
+    epochs: EpochEvidence
+
+    def preview(self) -> None:
+        unwritten = _IndexWriter(self.tally, self.plan.index_interval, self.txns)
+        if self.plan.indexes_only:
+            self._check_source(unwritten)
         else:
-            _salvage(None, None, tally, plan, report, place, progress, epochs, unwritten.follow_window)
-        return tally
-    indexes = index_paths(target)
-    transactions = txn_index_path(target)
-    unplaced = unplaced_path(target)
-    if unplaced.exists():  # those of the file of that name, which has no place
-        unplaced = target.with_name(target.name + UNPLACED)
-    logs = () if plan.indexes_only else (target, unplaced)
-    targets = [*logs, *indexes, *((transactions,) if txns is not None else ())]
-    with ExitStack() as stack, writing(target):
-        new = {path: stack.enter_context(NewFile(path)) for path in targets}
-        stamp = stamp_of(source)
-        modified = stamp[1] if stamp and os.path.exists(source) else None
-        builder = _IndexWriter(tally, new[indexes[0]].file, new[indexes[1]].file, plan.index_interval)
-        if txns is not None:
-            builder.follow(txns, new[transactions].file)
-        if plan.indexes_only:
-            _check_source(tally, builder, plan, progress)
-        else:
-            half = _with_half_the_bytes(progress)
-            copied = _salvage(new[target], new[unplaced], tally, plan, report, place, half, epochs)
-            check_same(source, stamp)  # it is read several times
-            new[target].sync(modified)
-            _read_back(target, tally, builder, plan, half, copied)
-        # A broker creates the index of transactions with its first entry.
-        for path in [each for each in (transactions, unplaced) if each in new and not new[each].file.tell()]:
-            new.pop(path).file.close()
-            path.unlink()
-        for path in new:
-            if path != target:
-                new[path].sync(modified)
-    return tally
+            self._salvage(None, None, unwritten.follow_window)
 
+    def write(self, target: Path) -> None:
+        source, indexes, transactions, unplaced = (
+            self.tally.source, index_paths(target), txn_index_path(target), unplaced_path(target)
+        )  # fmt: skip
+        if unplaced.exists():  # those of the file of that name, which has no place
+            unplaced = target.with_name(target.name + UNPLACED)
+        logs = () if self.plan.indexes_only else (target, unplaced)
+        targets = [*logs, *indexes, *((transactions,) if self.txns is not None else ())]
+        with ExitStack() as stack, writing(target):
+            new = {path: stack.enter_context(NewFile(path)) for path in targets}
+            stamp = stamp_of(source)
+            modified = stamp[1] if stamp and os.path.exists(source) else None
+            files = [new[path].file for path in targets if path not in logs]
+            writer = _IndexWriter(self.tally, self.plan.index_interval, self.txns, *files)
+            if self.plan.indexes_only:
+                self._check_source(writer)
+            else:
+                progress = self.progress
+                self.progress = lambda count: progress(count // 2)  # the bytes are read twice
+                copied = self._salvage(new[target].file, new[unplaced].file)
+                check_same(source, stamp)  # it is read several times
+                new[target].sync(modified)
+                self._read_back(str(target), writer, copied)
+            # A broker creates the index of transactions with its first entry.
+            for path in [each for each in (transactions, unplaced) if each in new and not new[each].file.tell()]:
+                new.pop(path).file.close()
+                path.unlink()
+            for path in new:
+                if path != target:
+                    new[path].sync(modified)
 
-def _with_half_the_bytes(progress: Progress) -> Progress:
-    """Return a callback that counts half the bytes, because they are read twice."""
-    return lambda count: progress(count // 2)
+    def _salvage(
+        self, out: IO[bytes] | None, unplaced: IO[bytes] | None, after_window: Callable[[Window], object] = do_nothing
+    ) -> CopiedBatches | None:
+        """Write the valid batches of a segment; return them if none was changed (``SegmentSalvage.copied``).
 
+        Those that the result can't have are written to ``unplaced``. ``after_window`` is that of ``SegmentSalvage.run``.
+        """
+        tally, place, policy = self.tally, self.place, self.plan.errors
+        name = tally.source if place is None else tally.target
+        ceiling, named = None if place is None else place.ceiling, _named_offset(tally)
+        if ceiling is None and named is not None:
+            ceiling = named + INT32_MAX + 1
+        order = self._order(ceiling)
 
-def _salvage(
-    log: NewFile | None,
-    others: NewFile | None,
-    tally: SegmentRepair,
-    plan: RepairPlan,
-    report: ReportLine,
-    place: SegmentPlace | None,
-    progress: Progress,
-    epochs: EpochEvidence,
-    after_window: Callable[[Window], object] = do_nothing,
-) -> CopiedBatches | None:
-    """Write the valid batches of a segment; return them if none was changed (``SegmentSalvage.copied``).
+        def report_at_source(row: LostRange) -> None:
+            for begin, end in source_ranges(order.pieces, row.position, row.end):
+                self.report(replace(row, position=begin, end=end))
 
-    Those that the result can't have are written to ``others``. ``after_window`` is that of ``SegmentSalvage``.
-    """
-    name = tally.source if place is None else tally.target
-    limits = check_settings(name, Settings(policy=plan.errors))
-    ceiling = None if place is None else place.ceiling
-    if ceiling is None:
-        named = _named_offset(tally)
-        ceiling = None if named is None else named + INT32_MAX + 1
-    out = None if log is None else log.file
-    order = _order_of(tally, place, ceiling)
+        task = SegmentTask(
+            tally, check_settings(name, Settings(policy=policy)), policy, report_at_source,
+            place or SegmentPlace(name, name), self.epochs, ceiling, self.plan.salvage_records, out, unplaced,
+        )  # fmt: skip
+        salvage = SegmentSalvage(task)
+        for one in order.moved:
+            tally.mended += 1
+            rule, why = "non-monotonic-offset", _why(one)
+            self.report(CorrectedBatch(tally.source, one.position, one.end, one.low, one.high, rule, why))
+        with order.arranged(open_source(tally.source)) as source:
+            source.name = name
+            salvage.run(source, order, self.progress, after_window)
+        misnamed = named != base_offset_of(tally.source) or tally.misfits > 1
+        if tally.misfits > tally.kept * 2 and misnamed and place is None:
+            raise KsegError(
+                f"{tally.source}: the offset in the file name contradicts {count_of(tally.misfits, 'batch')} and fits "
+                f"{tally.kept:,}: give DST the right name"
+            )
+        return salvage.copied
 
-    def report_at_source(row: LostRange) -> None:
-        for begin, end in source_ranges(order.pieces, row.position, row.end):
-            report(replace(row, position=begin, end=end))
+    def _order(self, ceiling: int | None) -> OffsetOrder:
+        """Return the order of the batches. If the name of the result has an offset, that of the source proves nothing."""
+        if self.place is not None and self.place.order is not None:
+            return self.place.order
+        tally = self.tally
 
-    salvage = SegmentSalvage(
-        out, tally, limits, plan.errors, ceiling, report_at_source,
-        salvage_records=plan.salvage_records, place=place, epochs=epochs,
-        unplaced=None if others is None else others.file, after_window=after_window,
-    )  # fmt: skip
-    for one in order.moved:
-        tally.mended += 1
-        report(
-            CorrectedBatch(tally.source, one.position, one.end, one.low, one.high, "non-monotonic-offset", _why(one))
-        )
-    with order.arranged(open_source(tally.source)) as source:
-        source.name = name
-        salvage.run(source, order, progress)
-    misnamed = _named_offset(tally) != base_offset_of(tally.source) or tally.misfits > 1
-    if tally.misfits > tally.kept * 2 and misnamed and place is None:
-        raise KsegError(
-            f"{tally.source}: the offset in the file name contradicts {count_of(tally.misfits, 'batch')} and fits "
-            f"{tally.kept:,}: give DST the right name"
-        )
-    return salvage.copied
+        def open_named() -> Source:
+            source = open_source(tally.source)
+            if base_offset_of(tally.target) is not None:
+                source.name = tally.target
+            return source
 
+        around = AdjacentBatches(ends=named_ends(Path(tally.source)))
+        return find_order(open_named, ceiling, neighbours=around, moves=os.path.isfile(tally.source))
 
-def _order_of(tally: SegmentRepair, place: SegmentPlace | None, ceiling: int | None) -> OffsetOrder:
-    """Return the order of the batches. If the name of the result has an offset, that of the source proves nothing."""
-    if place is not None and place.order is not None:
-        return place.order
+    def _read_back(self, path: str, indexes: _IndexWriter, copied: CopiedBatches | None) -> None:
+        """Validate and index the output. Raises ReadBackError for any error, and if the counts differ.
 
-    def open_named() -> Source:
-        source = open_source(tally.source)
-        if base_offset_of(tally.target) is not None:
-            source.name = tally.target
-        return source
+        ``copied`` are its batches if all are copies. Their records are not decoded again: the source's are the same bytes.
+        """
+        # With its final name, because the name is checked, too.
+        tally = self.tally
+        found, error = self._check(path, tally.target, indexes, copied)[:2]
+        if error:
+            raise ReadBackError(f"{tally.target}: after reading back: {error}")
+        records = found.records if copied is None else tally.records  # the CRC covers their number
+        if (found.batches, records, found.bytes) != (tally.kept, tally.records, tally.bytes_after):
+            raise ReadBackError(
+                f"{tally.target}: could only read back {found.batches:,} of {tally.kept:,} batches, {records:,} of "
+                f"{tally.records:,} records, {found.bytes:,} of {tally.bytes_after:,} bytes"
+            )
 
-    around = AdjacentBatches(ends=named_ends(Path(tally.source)))
-    return find_order(open_named, ceiling, neighbours=around, moves=os.path.isfile(tally.source))
+    def _check_source(self, indexes: _IndexWriter) -> None:
+        """Index an unchanged log. Raises DamagedError unless it is valid."""
+        tally = self.tally
+        found, error, history = self._check(tally.source, tally.source, indexes, report_gap=tally.add_gap)
+        if error:
+            raise DamagedError(
+                f"{tally.source}: {error} (indexes need an undamaged log: repair without --indexes-only)"
+            )
+        tally.kept, tally.records = found.batches, found.records
+        tally.bytes_before = tally.bytes_after = found.bytes
+        tally.intact_start, tally.keyless, tally.thinned = True, history.keyless, history.thinned
+
+    def _check(
+        self, path: str, name: str, indexes: _IndexWriter, copied: CopiedBatches | None = None,
+        report_gap: Report = do_nothing,
+    ) -> tuple[Summary, str, CheckState]:  # fmt: skip
+        """Run every check over a log named ``name``; return the counts, the text of the first error, and the checks' state.
+
+        If the log must have the batches ``copied``, these are compared instead of decoding the records.
+        """
+        settings = Settings(policy=self.plan.errors, deep=copied is None)
+        checks = new_collector(SegmentFile(name), settings)
+        found = CopiedBatches()
+
+        def report(finding: Finding) -> None:
+            if finding.rule == "offset-gap":
+                report_gap(finding)
+            checks(finding)
+
+        def append_window(window: Window, _: CheckState) -> None:
+            found.append(window.batches, 0, window.batches.count)
+            indexes.append_window(window)
+
+        append, after = (indexes.append, None) if copied is None else (do_nothing, append_window)
+        with open_source(path) as source:
+            source.name = name
+            history = run_checks(
+                source, settings, checks, self.progress, append, after_window=after, report=report
+            ).history
+        indexes.finish()
+        for verdict in checks.result().verdicts:
+            if verdict.severity >= Severity.ERROR and is_about_a_batch(verdict.finding):
+                error = f"{verdict.rule.name} at byte {verdict.finding.position}: {verdict.message}"
+                return checks.summary, error, history
+        if copied is not None and found != copied:
+            return checks.summary, "the batches differ from those of the source", history
+        return checks.summary, "", history
 
 
 def _why(moved: MovedBatch) -> str:
@@ -206,20 +271,20 @@ def _why(moved: MovedBatch) -> str:
 
 
 class _IndexWriter:
-    """Builds the indexes of a log from its batches as they are read, and records its offsets."""
+    """Builds the indexes of a log from its batches as they are read, and records its offsets.
 
-    def __init__(self, tally: SegmentRepair, offsets: IO[bytes], times: IO[bytes], interval: int) -> None:
+    ``files`` are those of offsets, times and, with ``txns``, of aborted transactions; without them nothing is written.
+    """
+
+    def __init__(
+        self, tally: SegmentRepair, interval: int, txns: AbortedTransactions | None, *files: IO[bytes]
+    ) -> None:
         self._tally = tally
-        self._files = offsets, times
         self._interval = interval
+        self._txns = txns
+        self._files = [*files, *(io.BytesIO() for _ in range(3 - len(files)))]
         self._builder: IndexBuilder | None = None
-        self._txns: AbortedTransactions | None = None
-        self._aborted: IO[bytes] = io.BytesIO()
         self._opener = DeepIterator()
-
-    def follow(self, txns: AbortedTransactions, aborted: IO[bytes]) -> None:
-        """Build the index of aborted transactions, too."""
-        self._txns, self._aborted = txns, aborted
 
     def append(self, chunk: Chunk) -> None:
         """Index the next decoded batches. Raises KsegError if an index can't contain them."""
@@ -247,7 +312,7 @@ class _IndexWriter:
         if self._builder is None:
             named = _named_offset(tally)
             base = tally.first_offset if named is None else named
-            self._builder = IndexBuilder(base or 0, *self._files, self._interval)
+            self._builder = IndexBuilder(base or 0, self._files[0], self._files[1], self._interval)
         tally.last_offset = batches.last_offset[stop - 1]
         append_runs(tally.leader_epochs, batches, first, stop)
         if min(memoryview(batches.magic)[first:stop]) < 2:
@@ -260,7 +325,7 @@ class _IndexWriter:
     def _follow_events(self, batches: BatchColumns, events: Iterable[Event]) -> None:
         assert self._txns is not None
         for txn in self._txns.update(batches, events):
-            self._aborted.write(txn.pack())
+            self._files[2].write(txn.pack())
 
     def finish(self) -> None:
         """Write the last entries of the indexes."""
@@ -278,73 +343,6 @@ class _IndexWriter:
             below = first is not None and named is not None and first < named
             why = f"give DST the name {first:020}.log" if below else str(error)
             raise KsegError(f"{self._tally.target}: {offsets} do not fit a segment of that name: {why}") from error
-
-
-def _read_back(
-    path: Path, tally: SegmentRepair, indexes: _IndexWriter, plan: RepairPlan, progress: Progress,
-    copied: CopiedBatches | None,
-) -> None:  # fmt: skip
-    """Validate and index the output. Raises ReadBackError for any error, and if the counts differ.
-
-    ``copied`` are its batches if all are copies. Their records are not decoded again: the source's are the same bytes.
-    """
-    # With its final name, because the name is checked, too.
-    found, error = _check(str(path), tally.target, indexes, plan, progress, copied)[:2]
-    if error:
-        raise ReadBackError(f"{tally.target}: after reading back: {error}")
-    records = found.records if copied is None else tally.records  # the CRC covers their number
-    if (found.batches, records, found.bytes) != (tally.kept, tally.records, tally.bytes_after):
-        raise ReadBackError(
-            f"{tally.target}: could only read back {found.batches:,} of {tally.kept:,} batches, {records:,} of "
-            f"{tally.records:,} records, {found.bytes:,} of {tally.bytes_after:,} bytes"
-        )
-
-
-def _check_source(tally: SegmentRepair, indexes: _IndexWriter, plan: RepairPlan, progress: Progress) -> None:
-    """Index an unchanged log. Raises DamagedError unless it is valid."""
-    found, error, history = _check(tally.source, tally.source, indexes, plan, progress, report_gap=tally.add_gap)
-    if error:
-        raise DamagedError(f"{tally.source}: {error} (indexes need an undamaged log: repair without --indexes-only)")
-    tally.kept, tally.records = found.batches, found.records
-    tally.bytes_before = tally.bytes_after = found.bytes
-    tally.intact_start, tally.keyless, tally.thinned = True, history.keyless, history.thinned
-
-
-def _check(
-    path: str, name: str, indexes: _IndexWriter, plan: RepairPlan, progress: Progress,
-    copied: CopiedBatches | None = None, report_gap: Report = do_nothing,
-) -> tuple[Summary, str, CheckState]:  # fmt: skip
-    """Run every check over a log named ``name``; return the counts, the text of the first error, and the checks' state.
-
-    If the log must have the batches ``copied``, these are compared instead of decoding the records.
-    """
-    settings = Settings(policy=plan.errors, deep=copied is None)
-    checks = new_collector(SegmentFile(name), settings)
-    found = CopiedBatches()
-
-    def report(finding: Finding) -> None:
-        if finding.rule == "offset-gap":
-            report_gap(finding)
-        checks(finding)
-
-    def append_window(window: Window, _: CheckState) -> None:
-        found.append(window.batches, 0, window.batches.count)
-        indexes.append_window(window)
-
-    with open_source(path) as source:
-        source.name = name
-        if copied is None:
-            history = run_checks(source, settings, checks, progress, indexes.append, report=report).history
-        else:
-            history = run_checks(source, settings, checks, progress, after_window=append_window, report=report).history
-    indexes.finish()
-    for verdict in checks.result().verdicts:
-        if verdict.severity >= Severity.ERROR and is_about_a_batch(verdict.finding):
-            error = f"{verdict.rule.name} at byte {verdict.finding.position}: {verdict.message}"
-            return checks.summary, error, history
-    if copied is not None and found != copied:
-        return checks.summary, "the batches differ from those of the source", history
-    return checks.summary, "", history
 
 
 def _named_offset(tally: SegmentRepair) -> int | None:
