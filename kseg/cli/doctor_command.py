@@ -18,7 +18,7 @@ from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import TableOptions, command, this_run
 from kseg.cli.validate_command import files_of
 from kseg.commands.next_steps import TriedRepair, steps_of
-from kseg.commands.recovery import RecoveryRequest, places_of, plans_of
+from kseg.commands.recovery import places_of, plans_of
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repair_losses import LostRange
 from kseg.commands.repair.repaired_segment import RepairPlan
@@ -36,7 +36,7 @@ from kseg.extras.html.stats_page import stats_sections
 from kseg.extras.html.transactions_page import transaction_sections
 from kseg.extras.html.validation_page import collect
 from kseg.findings import Policy, do_nothing
-from kseg.format.log_loader.log_dir_start import has_metadata_log, owner_of
+from kseg.format.log_loader.log_dir_start import RecoveryRequest, has_metadata_log, owner_of
 from kseg.format.log_loader.plan import MARK_FORGOTTEN, LogDirPlan, PartitionPlan
 from kseg.format.log_loader.start_harm import harm_of, is_affected
 from kseg.format.storage import local_files

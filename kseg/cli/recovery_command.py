@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from kseg.cli import common
 from kseg.cli.messages import FAILED, FOUND, fail_after, note_output
 from kseg.cli.typed_command import TableOptions, command
-from kseg.commands.recovery import RecoveryRequest, plans_of
+from kseg.commands.recovery import plans_of
 from kseg.errors import KsegError, UsageError
+from kseg.format.log_loader.log_dir_start import RecoveryRequest
 from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.segment_files import find_segments, size_of

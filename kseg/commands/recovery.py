@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from kseg.errors import KsegError, UnreadableError
@@ -15,6 +15,7 @@ from kseg.format.internal_topics.metadata_loading import Replayed
 from kseg.format.log_loader.loaded_files import OfflineError, RefusedError
 from kseg.format.log_loader.log_dir_start import (
     CHECKPOINTS,
+    RecoveryRequest,
     conflicts,
     has_metadata_log,
     loaded_metadata,
@@ -25,7 +26,6 @@ from kseg.format.log_loader.log_dir_start import (
     stray_folders,
     why_bootstrap_fails,
 )
-from kseg.format.log_loader.log_segment import INDEX_BYTES
 from kseg.format.log_loader.plan import (
     EMPTIED,
     FAILURES,
@@ -40,7 +40,6 @@ from kseg.format.log_loader.plan import (
 )
 from kseg.format.log_loader.recovery_plan import BrokerStart, plan_partition
 from kseg.format.sidefiles.checkpoints import checkpoint_offset
-from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
 from kseg.format.sidefiles.metadata_files import MetaProperties
 from kseg.format.sidefiles.named_ends import ALL_ZEROS, lost_log
 from kseg.format.sidefiles.registry import recognise
@@ -75,18 +74,6 @@ _NO_METADATA = (
     "the metadata log is missing: unless it is in another log directory, or the controllers are other nodes, the broker "
     "starts without topics and renames {} to -stray"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveryRequest:
-    """The settings of a prediction. ``clean`` overrides the log directory's state of the last shutdown; None keeps it.
-
-    ``index_interval`` and ``index_bytes`` are the topics' index.interval.bytes and segment.index.bytes.
-    """
-
-    clean: bool | None = None
-    index_interval: int = INDEX_INTERVAL_BYTES
-    index_bytes: int = INDEX_BYTES
 
 
 #: ``map``, or a function like it that uses other processes.
@@ -231,7 +218,7 @@ def plan(
         # The broker ends before it loads any log.
         yield LogDirPlan(path, bool(requested.clean), tuple(steps), sum(bool(partition_of(name)) for name in folders))
         return
-    starts = starts_of(log_dir, steps, requested.clean, requested.index_interval, requested.index_bytes)
+    starts = starts_of(log_dir, steps, requested)
     if alone:
         name = os.path.basename(os.path.abspath(path))
         yield _plan_partition(path, starts.of(partition_of(name), broker.strays(log_dir, [name]).get(name)))
@@ -239,7 +226,7 @@ def plan(
     folders = [name for name in folders if name not in _PASSED_OVER]
     steps += [Step("refuse", name, NOT_A_PARTITION) for name in folders if not partition_of(name)]
     folders = [name for name in folders if partition_of(name)]
-    yield LogDirPlan(path, starts.clean, tuple(steps), len(folders))
+    yield LogDirPlan(path, starts.start.clean, tuple(steps), len(folders))
     partitions = [os.path.join(path, name) for name in folders]
     strays = broker.strays(path, folders)
     for made in each(_attempt, partitions, [starts.of(partition_of(name), strays.get(name)) for name in folders]):

@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from kseg.commands.recovery import RecoveryRequest, plans_of
+from kseg.commands.recovery import plans_of
 from kseg.findings import do_nothing
+from kseg.format.log_loader.log_dir_start import RecoveryRequest
 from kseg.format.log_loader.plan import EMPTIED, LogDirPlan
 from kseg.format.log_loader.start_harm import causes_of, is_affected
 from kseg.format.storage.naming import partition_of

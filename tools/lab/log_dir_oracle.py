@@ -18,7 +18,8 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.cimpl import NewTopic
 
-from kseg.commands.recovery import RecoveryRequest, plans_of
+from kseg.commands.recovery import plans_of
+from kseg.format.log_loader.log_dir_start import RecoveryRequest
 from kseg.format.log_loader.plan import LEAVE_UNSERVED, PartitionPlan
 from tools.lab import load_scenes
 from tools.lab.kraft import KraftBroker

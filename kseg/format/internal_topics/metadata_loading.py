@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from kseg.errors import NotASegmentError
@@ -18,26 +19,23 @@ from kseg.format.storage.naming import BOOTSTRAP, CLUSTER_METADATA, base_offset_
 from kseg.format.storage.source import open_source
 from kseg.rule_table import RULES, Severity
 
+_TAILS = ("truncated-tail", "zero-tail")
+
 
 class _Damaged(Exception):
     """The rest of a log cannot be read."""
 
 
-def _stop_in_snapshot(finding: Finding) -> None:
-    """A node reads a snapshot until its last whole batch, and does not notice that the rest is missing."""
-    if finding.rule not in ("truncated-tail", "zero-tail"):
-        _stop_at_damage(finding)
+def _stop_at_damage(path: str, finding: Finding) -> None:
+    """Raise _Damaged where a node stops.
 
-
-def _stop_in_bootstrap(finding: Finding) -> None:
-    """As in a snapshot, but zeros are batches without a size."""
-    if finding.rule != "truncated-tail":
-        _stop_at_damage(finding)
-
-
-def _stop_at_damage(finding: Finding) -> None:
-    # A metadata log is not preallocated: zeros took the place of batches.
-    if finding.rule in ("zero-tail", "zero-segment") or RULES[finding.rule].severity >= Severity.ERROR:
+    A node reads a snapshot until its last whole batch, and does not notice that the rest is missing. In
+    ``bootstrap.checkpoint`` zeros are batches without a size. A metadata log is not preallocated: zeros took the place of
+    batches.
+    """
+    unnoticed = _TAILS if is_snapshot(path) else _TAILS[:1] if _is_bootstrap(path) else ()
+    is_damage = finding.rule in ("zero-tail", "zero-segment") or RULES[finding.rule].severity >= Severity.ERROR
+    if is_damage and finding.rule not in unnoticed:
         raise _Damaged
 
 
@@ -106,10 +104,8 @@ def names_topics(path: str) -> bool:
 
 def _records(path: str) -> Iterator[tuple[tuple[int, int], int, DecodedRecord | ControlRecord]]:
     """Yield the bytes of its batch (begin and end), the offset and the content of each record."""
-    bootstrap = _is_bootstrap(path)
-    stop = _stop_in_bootstrap if bootstrap else _stop_in_snapshot if is_snapshot(path) else _stop_at_damage
     # BatchFileReader computes no CRC.
-    for chunk in chunks_of(open_source(path), stop, verify_crc=not bootstrap):
+    for chunk in chunks_of(open_source(path), partial(_stop_at_damage, path), verify_crc=not _is_bootstrap(path)):
         batches = chunk.batches
         for row in range(chunk.first, chunk.stop):
             for i in chunk.rows(row) if batches.record_total[row] else ():

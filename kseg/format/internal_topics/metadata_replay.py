@@ -145,18 +145,16 @@ class MetadataReplay(ClusterImage):
             raise NotReplayableError(f"topic {excerpt(topic.name)} has no partition {data['partitionId']}")
         if data.get("leaderRecoveryState", -1) not in (-1, 0, 1):
             raise NotReplayableError(f"leader recovery state {data['leaderRecoveryState']} is not valid")
-        replicas, isr, eligible, directories = known
-        if (changed := data.get("replicas")) is not None:
-            replicas = tuple(changed)
-        if (in_sync := data.get("isr")) is not None:
-            isr = tuple(in_sync)
-        if (electable := data.get("eligibleLeaderReplicas")) is not None:
-            eligible = tuple(electable)
+        fields = {"replicas": "replicas", "isr": "isr", "eligible": "eligibleLeaderReplicas"}
+        changed: dict[str, Any] = {
+            name: tuple(data[field]) for name, field in fields.items() if data.get(field) is not None
+        }
+        made = known._replace(**changed)
         if data.get("directories") is not None:
-            directories = _directories(data, len(replicas))
-        if directories is not None and directories != len(replicas):
-            raise NotReplayableError(_MISMATCH.format(len(replicas), directories))
-        self._set(topic.partitions, data["partitionId"], PartitionImage(replicas, isr, eligible, directories))
+            made = made._replace(directories=_directories(data, len(made.replicas)))
+        if made.directories is not None:
+            _check_directories(len(made.replicas), made.directories)
+        self._set(topic.partitions, data["partitionId"], made)
 
     def remove_topic(self, data: Message) -> None:
         topic = self._topic(data)
@@ -268,7 +266,6 @@ class MetadataReplay(ClusterImage):
         self._set(self._values, "producer ids", first)
 
 
-_MISMATCH = "{} replicas, but {} directories"
 _TRANSACTION_RECORDS = ("BeginTransaction", "EndTransaction", "AbortTransaction")
 _CHECKS: Mapping[str, Callable[[MetadataReplay, Message], None]] = {
     "AccessControlEntry": MetadataReplay.acl,
@@ -294,14 +291,16 @@ _CHECKS: Mapping[str, Callable[[MetadataReplay, Message], None]] = {
 
 def _directories(data: Message, replicas: int) -> int | None:
     """Return the number of a partition's directories, None if they are not known yet (``PartitionRegistration``)."""
-    directories = data.get("directories") or ()
-    if all(directory == _MIGRATING for directory in directories):
-        return None if not directories or len(directories) == replicas else _mismatch(replicas, len(directories))
-    return len(directories) if len(directories) == replicas else _mismatch(replicas, len(directories))
+    directories = data.get("directories")
+    if not directories:
+        return None
+    _check_directories(replicas, len(directories))
+    return None if all(directory == _MIGRATING for directory in directories) else len(directories)
 
 
-def _mismatch(replicas: int, directories: int) -> int:
-    raise NotReplayableError(_MISMATCH.format(replicas, directories))
+def _check_directories(replicas: int, directories: int) -> None:
+    if directories != replicas:
+        raise NotReplayableError(f"{replicas} replicas, but {directories} directories")
 
 
 def _credential(data: Message) -> tuple[str, int]:

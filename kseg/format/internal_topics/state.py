@@ -124,12 +124,8 @@ def _remove_topic(state: State, data: Data, at: RecordPlace) -> None:
     topic = state.remove("topic", {"topicId": data["topicId"]})
     state.remove_where("partition", lambda item: item.key["topicId"] == data["topicId"])
     if topic:
-        name = topic.data["name"]
-        state.remove_where("config", lambda item: _is_of(item, name))
-
-
-def _is_of(config: Item, topic: str) -> bool:
-    return bool(config.key["resourceType"] == _TOPIC_RESOURCE and config.key["resourceName"] == topic)
+        of_topic = _TOPIC_RESOURCE, topic.data["name"]
+        state.remove_where("config", lambda item: (item.key["resourceType"], item.key["resourceName"]) == of_topic)
 
 
 def _change_partition(state: State, data: Data, at: RecordPlace) -> None:
@@ -205,10 +201,6 @@ CLUSTER: Mapping[str, Change] = {
 }
 
 
-def _segment(state: State, data: Data, at: RecordPlace) -> None:
-    state.put("remote segment", *_split(data, ("remoteLogSegmentId",)), at)
-
-
 def _change_segment(state: State, data: Data, at: RecordPlace) -> None:
     key, fields = _split(data, ("remoteLogSegmentId",))
     if fields["remoteLogSegmentState"] == _SEGMENT_GONE:
@@ -228,7 +220,7 @@ def _change_remote_partition(state: State, data: Data, at: RecordPlace) -> None:
 
 
 REMOTE: Mapping[str, Change] = {
-    "RemoteLogSegmentMetadata": _segment,
+    "RemoteLogSegmentMetadata": put("remote segment", "remoteLogSegmentId"),
     "RemoteLogSegmentMetadataUpdate": _change_segment,
     "RemotePartitionDeleteMetadata": _change_remote_partition,
 }

@@ -3,8 +3,7 @@
 Sources: ``FileLogInputStream.nextBatch`` and ``FileRecords`` of Kafka 4.3. Unlike ``kseg.format.segment.segment_reader``, a
 broker never continues after damage.
 
-The first offset of a compressed v0 or v1 message, which a broker decompresses (``AbstractLegacyRecordBatch``,
-4.3).
+The first offset of a compressed v0 or v1 message, which a broker decompresses (``AbstractLegacyRecordBatch``, 4.3).
 """
 
 from __future__ import annotations
@@ -89,9 +88,7 @@ def _value(entry: bytes, magic: int) -> memoryview:
 
 
 def _inner_offsets(data: bytes | bytearray | memoryview) -> tuple[int, int]:
-    """Return the stored offsets of the first and the last inner message. An incomplete message ends the set without an
-    error.
-    """
+    """Return the stored offsets of the first and the last inner message. An incomplete message ends the set silently."""
     at, end = 0, len(data)
     first = last = None
     attributes = 0
@@ -121,8 +118,7 @@ _LEAST_ROOM = 4096
 
 
 class BrokerReader:
-    """Reads the batches of a log from byte ``start`` to byte ``end``. ``why`` is the reason why reading ended before
-    ``end``.
+    """Reads the batches of a log from byte ``start`` to byte ``end``. ``why`` is why reading ended before ``end``.
 
     ``corrupt`` is set if a broker throws a CorruptRecordException there; otherwise the log ends there without an error.
     ``stop`` is the byte after the last batch. Positions in the columns are bytes of the log.
@@ -185,8 +181,7 @@ class BrokerReader:
     def _next(self, buffer: InputBuffer) -> bool:
         """Set why the batch at the buffer's start was not framed. Returns False if reading ends.
 
-        A very large or irregular batch that a broker accepts is then the only row of the columns; otherwise they are
-        empty.
+        A very large or irregular batch that a broker accepts is then the only row of the columns, which are empty otherwise.
         """
         self._batches.count = 0
         if not buffer.fill(layout.HEADER_SIZE_UP_TO_MAGIC + 1):
@@ -236,9 +231,7 @@ class BrokerReader:
         return True
 
     def _read_small(self, buffer: InputBuffer, size: int) -> None:
-        """Read a v2 batch smaller than its header: Kafka reads the header from the bytes that follow, if the file has
-        more.
-        """
+        """Read a v2 batch smaller than its header: Kafka reads the header from the bytes that follow, if there are any."""
         batches = self._batches
         position = buffer.position - self._log.begin
         header = self._log.read(position, layout.RECORD_BATCH_OVERHEAD)
@@ -278,17 +271,15 @@ def position_of(log: File, target: int, start: int) -> int | None:
     for batches in reader.windows():
         row = 0
         while row < batches.count:
-            lower = recovered_rows.end_of_lower(batches, row, target)
-            if lower > row:
-                row = lower
-                before = _Before(batches.position[row - 1], batches.last_offset[row - 1], bool(batches.intact[row - 1]))
-                continue
-            base = base_offset_of(log, batches, row)
-            if base == target:
-                return batches.position[row]
-            if base > target:
-                return before.position if before and before.reaches(target) else batches.position[row]
-            row += 1
+            after = recovered_rows.end_of_lower(batches, row, target)
+            if after == row:
+                base = base_offset_of(log, batches, row)
+                if base > target and before and before.reaches(target):
+                    return before.position
+                if base >= target:
+                    return batches.position[row]
+                after += 1
+            row = after
             before = _Before(batches.position[row - 1], batches.last_offset[row - 1], bool(batches.intact[row - 1]))
     if reader.corrupt:
         raise RefusedError(f"offset {target} cannot be found: {reader.why}")

@@ -79,8 +79,7 @@ def check_kraft_snapshot(folder: str, snapshots: Iterable[str], log_start: int) 
 
 
 class LeaderEpochCache:
-    """Leader epochs in order. A checkpoint's entries are added one by one; a later line replaces contradictory earlier
-    ones.
+    """Leader epochs in order. Of a checkpoint, a later line replaces contradictory earlier ones.
 
     ``log_end`` is the offset after the last record. Raises RefusedError for an epoch or an offset below 0.
     """
@@ -124,9 +123,7 @@ class LeaderEpochCache:
         return known[-1].epoch if known else epoch, min(later, default=self.log_end)
 
     def truncate_from_end(self, log_start: int, log_end: int) -> None:
-        """Remove epochs that begin at the log's end or after it. The last epoch before the log's start now begins
-        there.
-        """
+        """Remove epochs that begin at the log's end or after it. The last epoch before the log's start begins there."""
         kept = [entry for entry in self.entries if entry.start_offset < log_end]
         below = [entry for entry in kept if entry.start_offset <= log_start]
         if below:

@@ -103,23 +103,19 @@ class LoadingLog:
             producers.end = start
             if base in kept:
                 producers.take_snapshot()
-            end: int | None = segment.size
-            if at == holds_last:
-                end = segment.position_of(last_offset)
-            if end is None:
-                end = segment.size
+            end = segment.position_of(last_offset) if at == holds_last else None
+            end = segment.size if end is None else end
             begin = segment.position_of(start)
             if begin is None:
                 continue
             if end < begin:
-                raise RefusedError(
-                    f"offset {last_offset} is found at byte {end}, before offset {start} at byte {begin}"
-                )
+                why = f"offset {last_offset} is found at byte {end}, before offset {start} at byte {begin}"
+                raise RefusedError(why)
             producers.replay(segment.log, begin, end)
 
     def find_first_unstable(self, offset: int | None, log_start: int, log_end: int) -> None:
         """Model ``maybeIncrementFirstUnstableOffset``, which searches the first open transaction in the log."""
-        if offset is None or offset >= log_end:
+        if offset is None:
             return
         offset = max(offset, log_start)
         bases = list(self.segments)

@@ -14,7 +14,7 @@ import base64
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from kseg.errors import KsegError, NotASegmentError, UnreadableError
@@ -244,12 +244,22 @@ _Offsets = dict[tuple[str, int], int]
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerStarts:
-    """The inputs of a broker for all partitions of a log directory: its last shutdown, and its checkpoints."""
+class RecoveryRequest:
+    """The settings of a prediction. ``clean`` overrides the state of the last shutdown; None keeps it.
 
-    clean: bool
-    index_interval: int
-    index_bytes: int
+    ``index_interval`` and ``index_bytes`` are the topics' index.interval.bytes and segment.index.bytes.
+    """
+
+    clean: bool | None = None
+    index_interval: int = INDEX_INTERVAL_BYTES
+    index_bytes: int = INDEX_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStarts:
+    """The inputs of a broker for all partitions of a log directory: ``start`` for all, and its checkpoints."""
+
+    start: BrokerStart
     recovery_points: _Offsets
     log_starts: _Offsets
 
@@ -257,20 +267,11 @@ class BrokerStarts:
         """Return the inputs for a partition; ``stray`` is that of ``BrokerStart``."""
         key = (partition.topic, partition.partition) if partition else ("", -1)
         recovery_point, log_start = self.recovery_points.get(key, 0), self.log_starts.get(key, 0)
-        return BrokerStart(self.clean, recovery_point, log_start, self.index_interval, self.index_bytes, stray)
+        return replace(self.start, recovery_point=recovery_point, log_start=log_start, stray=stray)
 
 
-def starts_of(
-    log_dir: str,
-    steps: list[Step],
-    clean: bool | None = None,
-    index_interval: int = INDEX_INTERVAL_BYTES,
-    index_bytes: int = INDEX_BYTES,
-) -> BrokerStarts:
-    """Return the inputs of a broker for the partitions of a log directory. ``steps`` gets what it does to the files.
-
-    ``clean`` overrides the state of the last shutdown; None keeps it. The others are those of ``BrokerStart``.
-    """
+def starts_of(log_dir: str, steps: list[Step], request: RecoveryRequest) -> BrokerStarts:
+    """Return the inputs of a broker for the partitions of a log directory. ``steps`` gets what it does to the files."""
     found = local_files.exists(os.path.join(log_dir, CLEAN_SHUTDOWN))
     if found:
         steps.append(Step("delete-file", CLEAN_SHUTDOWN, "a crash after the start must not look like a clean shutdown"))
@@ -279,7 +280,9 @@ def starts_of(
         {(entry.topic, entry.partition): entry.offset for entry in offsets[name]}
         for name in (RECOVERY_POINTS, LOG_STARTS)
     )
-    return BrokerStarts(found if clean is None else clean, index_interval, index_bytes, recovery_points, log_starts)
+    clean = found if request.clean is None else request.clean
+    start = BrokerStart(clean, index_interval=request.index_interval, index_bytes=request.index_bytes)
+    return BrokerStarts(start, recovery_points, log_starts)
 
 
 def _read_offsets(log_dir: str, name: str, steps: list[Step]) -> list[CheckpointOffset]:

@@ -32,10 +32,13 @@ from kseg.format.record import layout
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT32_MAX, INT64_MAX
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
+from kseg.format.storage.naming import INDEX_SUFFIXES
 from kseg.text import inclusive_range
 
 #: Kafka's default of segment.index.bytes.
 INDEX_BYTES = 10 << 20
+#: The ends of the names of a segment's files.
+SEGMENT_FILES = (".log", *INDEX_SUFFIXES)
 #: Bytes of an entry of a transaction index.
 _ABORTED = 34
 
@@ -108,7 +111,7 @@ class LogSegment:
     def rename(self, suffix: str) -> None:
         """Give all its files another suffix."""
         old, self.suffix = self.suffix, suffix
-        for kind in (".log", ".index", ".timeindex", ".txnindex"):
+        for kind in SEGMENT_FILES:
             name = file_name(self.base_offset, kind)
             if name + old in self._files:
                 self._files.rename(name + old, name + suffix)
@@ -143,17 +146,14 @@ class LogSegment:
         return self.end
 
     def recover(self, producers: Producers, epochs: LeaderEpochCache) -> tuple[int, str | None]:
-        """Check all batches, rebuild the indexes and truncate invalid bytes. Returns the number of truncated bytes and
-        the reason.
+        """Check all batches, rebuild the indexes, truncate invalid bytes. Returns the number of these, and the reason.
 
         Raises InvalidOffsetError if an index rejects an offset, OffsetOverflow, RefusedError.
         """
         self.offset_index.reset()
         self.time_index.reset()
-        txn_name = self._name(".txnindex")
-        if txn_name in self._files:
-            self._files[txn_name].truncated(0)
-        aborted = _AbortedTransactions(self._files, txn_name)
+        aborted = _AbortedTransactions(self._files, self._name(".txnindex"))
+        aborted.empty()
         self._progress = IndexProgress(self._limits.index_interval, self.base_offset)
         self.end = self.base_offset
         reader = BrokerReader(self.log, verify=True)
@@ -206,19 +206,14 @@ class LogSegment:
             progress.indexed = progress.valid
 
     def truncate(self) -> int:
-        """Empty the segment like ``truncateTo`` with its base offset. Returns the number of truncated bytes. Raises
-        RefusedError.
-        """
+        """Empty the segment like ``truncateTo`` with its base offset, and return the bytes removed. Raises RefusedError."""
         position = self.position_of(self.base_offset)
         for index in (self.offset_index, self.time_index):
             index.entries = 0
             index.resize()
-        txn_name = self._name(".txnindex")
-        if txn_name in self._files:
-            self._files[txn_name].truncated(0)
-        if position is None:
-            cut = 0
-        else:
+        _AbortedTransactions(self._files, self._name(".txnindex")).empty()
+        cut = 0
+        if position is not None:
             cut = self.log.size - position
             self.log.truncated(position)
         if self._progress.timestamp >= 0 and self.log.size:
@@ -242,7 +237,7 @@ class LogSegment:
             if first is None:
                 raise RefusedError(f"it cannot be split: {reader.why or 'its end is not a batch'}", self.name)
             base = base_offset_of(self.log, first, 0)
-            for kind in (".log", ".index", ".timeindex", ".txnindex"):
+            for kind in SEGMENT_FILES:
                 files.remove(file_name(base, kind) + ".cleaned")
             piece = LogSegment(files, base, self._limits, ".cleaned")
             made.append(piece)
@@ -277,9 +272,7 @@ class LogSegment:
         return position - start
 
     def _check_name(self, source: File, batches: BatchColumns, row: int) -> None:
-        """Raise RefusedError like ``MemoryRecords``, which reads the copied bytes and rejects more than the reader of
-        files.
-        """
+        """Raise RefusedError like ``MemoryRecords``, which reads the copied bytes and rejects more than ``FileRecords``."""
         magic = source.read(batches.position[row] + layout.MAGIC_AT, 1)[0] if batches.count == 1 else 0
         if magic > 2 or (batches.size[row] < layout.RECORD_BATCH_OVERHEAD and batches.magic[row] == 2):
             raise RefusedError(f"it cannot be split: the bytes at {batches.position[row]} are not a batch")
@@ -292,6 +285,11 @@ class _AbortedTransactions:
         self._files = files
         self._name = name
         self._last: int | None = None
+
+    def empty(self) -> None:
+        """Remove all entries."""
+        if self._name in self._files:
+            self._files[self._name].truncated(0)
 
     def append(self, last: int) -> None:
         """Add an aborted transaction that ends at an offset. Raises RefusedError if it has no start below that offset."""
@@ -311,18 +309,12 @@ def delete_unfinished(files: Files, add_step: AddStep) -> None:
         elif name.endswith(".cleaned"):
             delete(files, name, "the cleaner did not finish", add_step)
         elif name.endswith(".swap") and offset_of(name) >= first_cleaned:
-            delete(
-                files,
-                name,
-                f"the split of a segment did not finish: a .cleaned file of offset {first_cleaned} exists",
-                add_step,
-            )
+            why = f"the split of a segment did not finish: a .cleaned file of offset {first_cleaned} exists"
+            delete(files, name, why, add_step)
 
 
 def complete_swaps(files: Files, limits: Limits, add_step: AddStep) -> None:
-    """Give each complete .swap file its name, after the files that it replaces are deleted. Raises RefusedError,
-    UnreadableError.
-    """
+    """Give each complete .swap file its name, and delete those that it replaces. Raises RefusedError, UnreadableError."""
     first, end = INT64_MAX, -INT64_MAX - 1
     for name in sorted(files):
         if name.endswith(".log.swap"):

@@ -1,7 +1,4 @@
-"""The files of a partition while a broker loads it: names, sizes, contents, and indexes in memory.
-
-They are a model of the folder that the broker changes: names, sizes and contents, not the
-disk.
+"""A model of the files of a partition while a broker loads it: names, sizes, contents, and indexes. The disk is not changed.
 
 Sources: ``LogFileUtils``, ``AbstractIndex`` and ``TransactionIndex.sanityCheck`` of Kafka 4.3.
 """
@@ -331,9 +328,7 @@ class TimeIndex(_Index):
         self.file.truncated(0)
 
     def append(self, timestamp: int, offset: int, *, last: bool = False) -> None:
-        """Add an entry if the timestamp is new. ``last`` marks the last one of the segment. Raises InvalidOffsetError,
-        RefusedError.
-        """
+        """Add an entry if the timestamp is new, ``last`` at the segment's end. Raises InvalidOffsetError, RefusedError."""
         slots = self.file.size // self.entry_size
         if not last and self.entries >= slots - 1:
             self._check_space("time index")

@@ -143,8 +143,7 @@ class Producers:
             del self.states[producer_id]
 
     def _add_marker(self, log: File, batches: BatchColumns, row: int) -> EndMarker | None:
-        """End the transaction of a producer (``appendEndTxnMarker``). Returns None for an empty batch, which only adds an
-        unknown producer.
+        """End the transaction of a producer (``appendEndTxnMarker``). An empty batch only adds an unknown one, returns None.
 
         Raises CorruptRecord, RefusedError.
         """
@@ -176,9 +175,7 @@ class Producers:
                 )
 
     def _begins_transaction(self, first: int | None, batches: BatchColumns, row: int) -> bool:
-        """Return whether a batch of data begins a transaction. Raises RefusedError if it must be inside one and is
-        not.
-        """
+        """Return whether a batch of data begins a transaction. Raises RefusedError if it has to be inside one."""
         if batches.attributes[row] & layout.TRANSACTIONAL:
             return first is None
         if first is not None:
@@ -247,9 +244,7 @@ class Producers:
         self._delete([offset for offset in offsets if offset in self.snapshots])
 
     def remove_strays(self, bases: Iterable[int]) -> None:
-        """Delete snapshots that belong to no segment, except the latest one at or after the last segment
-        (``removeStraySnapshots``).
-        """
+        """Delete the ``stray_snapshots`` (``removeStraySnapshots``)."""
         self.reload_names()
         self._delete(stray_snapshots(self.snapshots, bases))
 

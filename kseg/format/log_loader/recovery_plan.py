@@ -24,6 +24,7 @@ from kseg.format.log_loader.loaded_files import (
 from kseg.format.log_loader.loading_log import LoadingLog
 from kseg.format.log_loader.log_segment import (
     INDEX_BYTES,
+    SEGMENT_FILES,
     Limits,
     LogSegment,
     OffsetOverflow,
@@ -62,7 +63,6 @@ from kseg.format.storage.naming import (
 
 _Result = TypeVar("_Result")
 
-_SEGMENT_FILES = (".log", *INDEX_SUFFIXES)
 _DISORDER = "its offsets decrease, and an index rejects them"
 
 
@@ -150,7 +150,7 @@ class _Loading:
             else (),
             tuple(self._epochs.entries),
             tuple(
-                (name, file.size if name.endswith(_SEGMENT_FILES) else 0)
+                (name, file.size if name.endswith(SEGMENT_FILES) else 0)
                 for name, file in sorted(self.log.files.items())
             ),
             any(base_offset_of(name) is not None for name in self._found),
@@ -239,11 +239,8 @@ class _Loading:
         if len(set(bases)) < len(bases):
             raise OfflineError("it cannot be split: two parts have the same name", segment.name)
         parts = ", ".join(file_name(base) for base in bases)
-        self.log.add_step(
-            "split-segment",
-            segment.name,
-            f"a header claims an offset that does not fit its indexes: split into {parts}",
-        )
+        why = f"a header claims an offset that does not fit its indexes: split into {parts}"
+        self.log.add_step("split-segment", segment.name, why)
         known = self.log.segments.get(segment.base_offset) is segment
         self.log.segments.update((piece.base_offset, piece) for piece in made)
         if known:
@@ -284,9 +281,7 @@ class _Loading:
             self.log.segments = dict(sorted(self.log.segments.items()))
 
     def _rebuild_reason(self, segment: LogSegment, *, timeless: bool) -> str | None:
-        """Return why a segment's indexes are rebuilt even after a clean shutdown (``LogSegment.sanityCheck``), or
-        None.
-        """
+        """Return why a segment's indexes are rebuilt even after a clean shutdown (``LogSegment.sanityCheck``), or None."""
         base = segment.base_offset
         if file_name(base, ".index") not in self.log.files:
             return "its offset index does not exist"
