@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
+from types import MappingProxyType
 
 from kseg.errors import KsegError, LimitError, UnreadableError
 from kseg.findings import Finding
@@ -161,76 +162,30 @@ def items_of(
     max_age: int,
     report: ReportFinding,
     unread: ReportUnread,
-    ends: Mapping[str, int] | None = None,
+    ends: Mapping[str, int] = MappingProxyType({}),
 ) -> Iterator[Transaction | PartitionTransactions]:
-    """Yield the transactions and states of all partitions. ``now`` is in epoch milliseconds, ``max_age`` in seconds.
+    """Yield the ended transactions of each partition in the order of their ends, then the open ones, then its state.
 
-    ``files`` are the segments by folder, in offset order. Those with one of the ``ends`` by path
-    (``end_without_transactions``) are not read.
+    ``files`` are the segments in offset order, ``now`` is in epoch milliseconds, ``max_age`` in seconds. Segments with one
+    of the ``ends`` by path (``end_without_transactions``) are not read. If no segment of a partition can be read, it is left
+    out.
     """
     for folder, of_partition in groupby(files, key=lambda file: os.path.dirname(file.path)):
-        history = _TransactionTracker(folder or ".", now, max_age * 1000)
-        yield from _items_of_partition(history, of_partition, report, unread, ends or {})
-
-
-def _items_of_partition(
-    history: _TransactionTracker,
-    files: Iterable[SegmentFile],
-    report: ReportFinding,
-    unread: ReportUnread,
-    ends: Mapping[str, int],
-) -> Iterator[Transaction | PartitionTransactions]:
-    """Yield the ended transactions of a partition in the order of their ends, then the open ones, then its state.
-
-    If no segment can be read, the result is empty.
-    """
-    readable = False
-    unread_segments = 0
-    for file in files:
-        try:
-            history.begin(file.path)
-            if file.path in ends:
-                history.skip_to(ends[file.path])
-                readable = True
-                continue
-            with SegmentReader(open_source(file.path, listed=file.listed), report=partial(report, file.path)) as reader:
-                offsets = ClaimedOffsets(file.path, partial(report, file.path))
-                for batches, events in log_events(reader):
-                    claimed = offsets.update(batches)
-                    history.update_log_end(batches, claimed)
-                    history.look_for_loss(batches, reader.lost_bytes)
-                    for row, offset, marker in events:
-                        known = None if batches.position[row] in claimed else offset
-                        yield from history.follow(batches, row, known, marker)
-                    history.look_for_gap(batches, claimed)
-                history.look_for_loss(None, reader.lost_bytes)
-            readable = True
-        except KsegError as error:
-            history.lose()
-            unread_segments += 1
-            unread(error)
-    if not unread_segments:
-        history.load_newest_snapshot()
-    if history.unlisted:
-        unread(
-            LimitError(
-                f"{history.folder}: more than {LIMIT:,} transactions are open at once: later ones are not listed"
-            )
-        )
-    if readable or history.has_transactions:
-        yield from history.finish(unread_segments)
+        yield from _TransactionTracker(folder or ".", now, max_age * 1000, report, unread).read(of_partition, ends)
 
 
 class _TransactionTracker:
     """Follows the transactions of one partition, batch by batch."""
 
-    def __init__(self, folder: str, now: int, max_age: int) -> None:
-        self.folder = folder
+    def __init__(self, folder: str, now: int, max_age: int, report: ReportFinding, unread: ReportUnread) -> None:
+        self._folder = folder
         partition = partition_of(os.path.basename(os.path.abspath(folder)))
         self._topic = partition.topic if partition else None
         self._partition = partition.partition if partition else None
         self._now = now
         self._max_age = max_age
+        self._report = report
+        self._unread = unread
         self._begun = False
         self._log_start = 0
         self._end: int | None = None
@@ -240,7 +195,7 @@ class _TransactionTracker:
         # The last markers of producers after the first of these snapshots: they have ended what is open in it.
         self._ended_late: dict[int, int] = {}
         # Whether transactions began when too many were open: the earliest, which decide the last stable offset, are known.
-        self.unlisted = False
+        self._unlisted = False
         self._states: Counter[str] = Counter()
         self._lost_bytes = 0  # of the current segment, up to here
         # The offset after the last missing ones, of those that can concern open transactions; and the end before a window.
@@ -250,26 +205,61 @@ class _TransactionTracker:
         self._confirmed: set[int] = set()
         self._path = ""
 
-    def begin(self, path: str) -> None:
+    def read(
+        self, files: Iterable[SegmentFile], ends: Mapping[str, int]
+    ) -> Iterator[Transaction | PartitionTransactions]:
+        """Yield the transactions and the state of the partition."""
+        readable, unread_segments = False, 0
+        for file in files:
+            try:
+                self._begin(file.path)
+                if file.path in ends:
+                    self._end = max(self._end or 0, ends[file.path])
+                else:
+                    yield from self._read_segment(file)
+                readable = True
+            except KsegError as error:
+                self._lose()
+                unread_segments += 1
+                self._unread(error)
+        if not unread_segments:
+            self._load_newest_snapshot()
+        if self._unlisted:
+            why = f"more than {LIMIT:,} transactions are open at once: later ones are not listed"
+            self._unread(LimitError(f"{self._folder}: {why}"))
+        if readable or self._open or self._states:
+            yield from self._finish(unread_segments)
+
+    def _read_segment(self, file: SegmentFile) -> Iterator[Transaction]:
+        report = partial(self._report, file.path)
+        with SegmentReader(open_source(file.path, listed=file.listed), report=report) as reader:
+            offsets = ClaimedOffsets(file.path, report)
+            for batches, events in log_events(reader):
+                claimed = offsets.update(batches)
+                self._update_log_end(batches, claimed)
+                self._look_for_loss(batches, reader.lost_bytes)
+                for row, offset, marker in events:
+                    known = None if batches.position[row] in claimed else offset
+                    yield from self._follow(batches, row, known, marker)
+                self._look_for_gap(batches, claimed)
+            self._look_for_loss(None, reader.lost_bytes)
+
+    def _begin(self, path: str) -> None:
         """Begin a segment. Before the first one, load the transactions that its producer snapshot lists as open."""
         base = base_offset_of(path)
         self._lost_bytes = 0
         if base is not None:
             if self._end is not None and base > self._end:
                 self._gap_end = base
-                if self._open and not are_compacted(self.folder, [self._path, path]):
-                    self.lose()
+                if self._open and not are_compacted(self._folder, [self._path, path]):
+                    self._lose()
             self._end = max(base, self._end or 0)
         self._path = path
         if self._begun or base is None:
             return
         self._begun = True
         self._list_files(base)
-        self._add_open(open_before(self.folder, base), base)
-
-    def skip_to(self, end: int) -> None:
-        """Continue at the offset after a segment without transactions."""
-        self._end = max(self._end or 0, end)
+        self._add_open(open_before(self._folder, base), base)
 
     def _list_files(self, base: int) -> None:
         """List the producer snapshots that a broker can start with, and find the log start.
@@ -278,12 +268,12 @@ class _TransactionTracker:
         """
         names: list[str] = []
         with suppress(UnreadableError):
-            names = local_files.names_in(self.folder)
+            names = local_files.names_in(self._folder)
         segments = [base, *(base_offset_of(name) or 0 for name in names if is_log(name))]
         found = [offset for name in names if (offset := producer_snapshot_offset(name)) is not None and offset > base]
         below = max((offset for offset in found if offset <= max(segments)), default=0)
         self._snapshots = sorted(offset for offset in found if offset >= below)
-        self._log_start = max(min(segments), checkpoint_offset(self.folder, LOG_STARTS) or 0)
+        self._log_start = max(min(segments), checkpoint_offset(self._folder, LOG_STARTS) or 0)
 
     def _add_open(self, producers: Iterable[ProducerState], offset: int) -> None:
         """Add the transactions that are open in producer snapshots at an offset, but not by the log after it."""
@@ -292,30 +282,25 @@ class _TransactionTracker:
             if first is None or producer_id in self._open or self._ended_late.get(producer_id, -1) >= offset:
                 continue
             if len(self._open) >= LIMIT:
-                self.unlisted = True
+                self._unlisted = True
                 return
             last = max(first, producer.last_offset)
             self._open[producer_id] = _OpenTransaction(producer.producer_epoch, first, last, None, producer.timestamp)
 
-    @property
-    def has_transactions(self) -> bool:
-        """Whether any transaction was found."""
-        return bool(self._open or self._states)
-
-    def update_log_end(self, batches: BatchColumns, claimed: set[int]) -> None:
+    def _update_log_end(self, batches: BatchColumns, claimed: set[int]) -> None:
         self._end_before = self._end
         for row in range(batches.count - 1, -1, -1):
             if batches.crc_state[row] != CRC_BAD and batches.position[row] not in claimed:
                 self._end = max(self._end or 0, batches.last_offset[row] + 1)
                 return
 
-    def look_for_loss(self, batches: BatchColumns | None, lost_bytes: int) -> None:
+    def _look_for_loss(self, batches: BatchColumns | None, lost_bytes: int) -> None:
         """Look for lost bytes before the batches of a window, or at a segment's end. ``lost_bytes``: of it up to here."""
         if lost_bytes > self._lost_bytes or (batches is not None and batches.crc_state[0] == CRC_BAD):
-            self.lose()
+            self._lose()
         self._lost_bytes = lost_bytes
 
-    def look_for_gap(self, batches: BatchColumns, claimed: set[int]) -> None:
+    def _look_for_gap(self, batches: BatchColumns, claimed: set[int]) -> None:
         """Look for missing offsets in a window, once its events are followed."""
         expected = self._end_before
         for row in range(batches.count if self._open else 0):
@@ -325,19 +310,19 @@ class _TransactionTracker:
                 self._gap_end = batches.base_offset[row]
             expected = batches.last_offset[row] + 1
 
-    def lose(self) -> None:
+    def _lose(self) -> None:
         """Note that markers of the open transactions can be lost here."""
         for one in self._open.values():
             one.torn = True
 
-    def follow(
+    def _follow(
         self, batches: BatchColumns, row: int, offset: int | None, marker: ControlRecord | None
     ) -> Iterator[Transaction]:
         producer_id = batches.producer_id[row]
         if marker is None:
             if producer_id not in self._open:
                 if len(self._open) >= LIMIT:
-                    self.unlisted = True
+                    self._unlisted = True
                     return
                 timestamp = batches.base_timestamp[row]
                 self._open[producer_id] = _OpenTransaction(
@@ -360,11 +345,11 @@ class _TransactionTracker:
     ) -> Transaction:
         self._states[state] += 1
         return Transaction(
-            self.folder, self._topic, self._partition, state, producer_id, one.epoch, one.first_offset,
+            self._folder, self._topic, self._partition, state, producer_id, one.epoch, one.first_offset,
             one.last_offset, one.batches, one.records, one.start, one.last, coordinator_epoch, age,
         )  # fmt: skip
 
-    def load_newest_snapshot(self) -> None:
+    def _load_newest_snapshot(self) -> None:
         """Add the transactions that are open by the newest snapshot up to the log end, once all segments are read.
 
         The cleaner can have removed all records of a transaction whose end was truncated after an unclean election.
@@ -372,14 +357,14 @@ class _TransactionTracker:
         end = -1 if self._end is None else self._end
         newest = max((offset for offset in self._snapshots if offset <= end), default=None)
         if newest is not None:
-            producers = producers_at(self.folder, newest) or ()
+            producers = producers_at(self._folder, newest) or ()
             if newest >= self._gap_end:
                 begun = {producer.producer_id: producer.current_txn_first_offset for producer in producers}
                 self._confirmed = {one for one, open_ in self._open.items() if begun.get(one) == open_.first_offset}
             self._add_open(producers, newest)
             self._open = dict(sorted(self._open.items(), key=lambda item: item[1].begin))
 
-    def finish(self, unread_segments: int) -> Iterator[Transaction | PartitionTransactions]:
+    def _finish(self, unread_segments: int) -> Iterator[Transaction | PartitionTransactions]:
         first: tuple[int | None, int] | None = None
         for producer_id, one in self._open.items():
             first = first or (one.first_offset, producer_id)
@@ -390,11 +375,11 @@ class _TransactionTracker:
                 continue
             age = None if one.last is None else self._now - one.last
             late = age is not None and age > self._max_age
-            state = "hanging" if late and is_served(self.folder) else "open"
+            state = "hanging" if late and is_served(self._folder) else "open"
             yield self._transaction(producer_id, one, state, None, age)
         stable, held_by = (None, None) if unread_segments else first or (self._end, None)
         if held_by is not None and stable is not None:
             stable = max(stable, self._log_start)  # UnifiedLog.maybeIncrementFirstUnstableOffset
         yield PartitionTransactions(
-            self.folder, self._topic, self._partition, self._end, stable, held_by, self._states, unread_segments
+            self._folder, self._topic, self._partition, self._end, stable, held_by, self._states, unread_segments
         )
