@@ -9,7 +9,7 @@ epochs; each becomes that of an adjacent batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from kseg.commands.repair import salvaged_records
 from kseg.commands.repair.kept_batches import CopiedBatches, KeptBatches, SegmentTask
@@ -66,11 +66,15 @@ class SegmentSalvage:
         done = source.start
         self._kept.unplaced.copies = {position for position, one in order.misplaced.items() if one.copy}
         reader = SegmentReader(source, report=self.findings, by_name=False)
-        for window in self._checked_chunks(reader, order):
-            self._kept.write(window)
-            after_window(window)
-            progress(reader.position - done)
-            done = reader.position
+        opened = do_nothing if self._salvaged is None else self._salvaged.select
+        for chunk in validated_chunks(reader, self.findings, self._mark_misfits, opened, order=order):
+            self._check_records(chunk)
+            if chunk.stop == chunk.batches.count and not chunk.unfinished:
+                self._check_batches(chunk.window)
+                self._kept.write(chunk.window)
+                after_window(chunk.window)
+                progress(reader.position - done)
+                done = reader.position
         progress(reader.position - done)
         self._kept.finish(reader.position, order.end)
         self._tally.bytes_before = reader.position
@@ -79,15 +83,6 @@ class SegmentSalvage:
             (source_ranges(order.pieces, position, position)[0][0], first, last)
             for position, first, last in self._tally.gaps
         )
-
-    def _checked_chunks(self, reader: SegmentReader, order: OffsetOrder) -> Iterator[Window]:
-        """Yield the windows, in which the batches to keep are selected."""
-        opened = do_nothing if self._salvaged is None else self._salvaged.select
-        for chunk in validated_chunks(reader, self.findings, self._mark_misfits, opened, order=order):
-            self._check_records(chunk)
-            if chunk.stop == chunk.batches.count and not chunk.unfinished:
-                self._check_batches(chunk.window)
-                yield chunk.window
 
     def _check_records(self, chunk: Chunk) -> None:
         for check in RECORD_CHECKS:

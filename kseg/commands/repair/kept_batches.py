@@ -42,21 +42,9 @@ from kseg.commands.repair.repaired_checkpoints import EPOCH_RULES, EpochCorrecto
 from kseg.commands.repair.segment_places import SegmentPlace
 from kseg.findings import RULES, Finding, Policy, Severity
 from kseg.format.checks.batch_checks import CheckSettings
-from kseg.format.record import framing
+from kseg.format.record import framing, layout
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.crc import crc32c
-from kseg.format.record.layout import (
-    ATTRIBUTES_AT,
-    CODEC_MASK,
-    CRC_AT,
-    LEGACY_ATTRIBUTES_AT,
-    LEGACY_CRC_AT,
-    LOG_OVERHEAD,
-    MAGIC_AT,
-    MAX_TIMESTAMP_AT,
-    SIZE_AT,
-    V1_TIMESTAMP_AT,
-)
 from kseg.format.record.offset_evidence import is_wrapper
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader, Window
@@ -114,8 +102,8 @@ class UnplacedBatches:
         self.kinds[position] = UnplacedBatch
         if self._out is not None:
             data = bytearray(window.view[at : at + batches.size[row]])
-            data[SIZE_AT : SIZE_AT + 4] = (len(data) - LOG_OVERHEAD).to_bytes(4, "big")
-            data[MAGIC_AT] = batches.magic[row]
+            data[layout.SIZE_AT : layout.SIZE_AT + 4] = (len(data) - layout.LOG_OVERHEAD).to_bytes(4, "big")
+            data[layout.MAGIC_AT] = batches.magic[row]
             self._out.write(data)
 
     def forget(self, end: int) -> None:
@@ -257,16 +245,16 @@ class KeptBatches:
 
     def _corrected_header(self, entry: bytearray, batches: BatchColumns, row: int) -> bytearray:
         magic, position = batches.magic[row], batches.position[row]
-        entry[SIZE_AT : SIZE_AT + 4] = (len(entry) - LOG_OVERHEAD).to_bytes(4, "big")
-        entry[MAGIC_AT] = magic
+        entry[layout.SIZE_AT : layout.SIZE_AT + 4] = (len(entry) - layout.LOG_OVERHEAD).to_bytes(4, "big")
+        entry[layout.MAGIC_AT] = magic
         for finding in self.findings.at.pop(position):
             if finding.rule == "max-timestamp-mismatch":
-                at = MAX_TIMESTAMP_AT if magic >= 2 else V1_TIMESTAMP_AT
+                at = layout.MAX_TIMESTAMP_AT if magic >= 2 else layout.V1_TIMESTAMP_AT
                 entry[at : at + 8] = finding.facts["actual"].to_bytes(8, "big", signed=True)
             elif finding.rule == "claimed-codec":
-                entry[ATTRIBUTES_AT + 1 if magic >= 2 else LEGACY_ATTRIBUTES_AT] &= ~CODEC_MASK
+                entry[layout.ATTRIBUTES_AT + 1 if magic >= 2 else layout.LEGACY_ATTRIBUTES_AT] &= ~layout.CODEC_MASK
             if finding.rule in REWRITTEN:
-                crc_at = CRC_AT if magic >= 2 else LEGACY_CRC_AT
+                crc_at = layout.CRC_AT if magic >= 2 else layout.LEGACY_CRC_AT
                 crc = framing.batch_crc(memoryview(entry), 0, len(entry), magic)
                 entry[crc_at : crc_at + 4] = crc.to_bytes(4, "big")
             self._report_corrected(finding, batches, row)
@@ -286,26 +274,20 @@ class KeptBatches:
             tally.first_lost_offset = repacked.last_offset + 1 if first is None else first
         why = message(finding)
         if len(lost) > 1:
-            why += (
-                f"; lost are offsets {', '.join(str(low) if low == high else f'{low}..{high}' for low, high in lost)}"
-            )
-        self._report(
-            PartlyKeptBatch(
-                tally.source, position, end, first, last, finding.rule, why,
-                repacked.records, repacked.offset, repacked.last_offset,
-            )
-        )  # fmt: skip
+            each = (str(low) if low == high else f"{low}..{high}" for low, high in lost)
+            why += f"; lost are offsets {', '.join(each)}"
+        row_of = tally.source, position, end, first, last, finding.rule, why
+        self._report(PartlyKeptBatch(*row_of, repacked.records, repacked.offset, repacked.last_offset))
         for low, high in lost[1:]:
             self._report(OffsetGap(tally.source, position, end, low, high, finding.rule, why))
         return repacked.data
 
     def _report_corrected(self, finding: Finding, batches: BatchColumns, row: int) -> None:
-        wrapper = is_wrapper(batches, row)
-        first = None if wrapper else batches.base_offset[row]
-        begin, end = batches.position[row], batches.position[row] + batches.size[row]
-        why = message(finding)
+        first = None if is_wrapper(batches, row) else batches.base_offset[row]
+        begin, last = batches.position[row], batches.last_offset[row]
+        place = self._tally.source, begin, begin + batches.size[row], first, last
         self._tally.mended += 1
-        self._report(CorrectedBatch(self._tally.source, begin, end, first, batches.last_offset[row], finding.rule, why))
+        self._report(CorrectedBatch(*place, finding.rule, message(finding)))
 
     def _drop_batch(self, end: int, next_offset: int | None) -> None:
         """Report the bytes from the last kept batch to ``end``, where the batch of ``next_offset`` or the file's end is."""
@@ -326,7 +308,9 @@ class KeptBatches:
         kinds = self.unplaced.kinds
         for finding in [one for one in ranges if kinds.get(one.position or 0) is DuplicateBatch]:
             ranges.remove(finding)
-            self._report_duplicate(finding)
+            self._tally.duplicates += 1
+            place = self._tally.source, finding.position or 0, finding.end or 0
+            self._report(DuplicateBatch(*place, None, None, finding.rule, message(finding)))
         low = self._next_offset
         first, kept = ranges[0].offset if ranges else None, self._last_record
         if first is not None and kept is not None and kept < first < low:
@@ -338,12 +322,8 @@ class KeptBatches:
             self._report_lost(finding, low, known)
         self.unplaced.forget(end)
         named = {(first, last) for first, last in lost if first is not None and last is not None}
-        if (
-            ranges
-            and high is not None
-            and low <= high
-            and sum(last - first + 1 for first, last in named) < high - low + 1
-        ):
+        count = sum(last - first + 1 for first, last in named)
+        if ranges and high is not None and low <= high and count < high - low + 1:
             why = "the result has no batch between those before and after the lost bytes"
             self._report(OffsetGap(self._tally.source, begin, end, low, high, "missing-batches", why))
 
@@ -352,11 +332,6 @@ class KeptBatches:
         """Return the offset after the last kept batch."""
         last = self._tally.last_offset
         return self._task.limits.name_offset or 0 if last is None else last + 1
-
-    def _report_duplicate(self, finding: Finding) -> None:
-        tally, begin, end = self._tally, finding.position or 0, finding.end or 0
-        tally.duplicates += 1
-        self._report(DuplicateBatch(tally.source, begin, end, None, None, finding.rule, message(finding)))
 
     def _report_lost(self, finding: Finding, low: int, offsets: tuple[int | None, int | None]) -> None:
         tally = self._tally

@@ -158,7 +158,9 @@ class _PartitionRun:
         partition, plan, segments = self._partition, self._plan, self._segments
         ended = EndedTransactions()
         txns = AbortedTransactions(ended.add)
-        _add_open_transactions(txns, self._path / (partition.logs[0].partition(".")[0] + ".snapshot"))
+        # Their first batches can be in deleted segments.
+        with suppress(VanishedError):
+            txns.add_open(read_file(str(self._path / (partition.logs[0].partition(".")[0] + ".snapshot"))))
         stored = stored_leader_epochs(self._path) or ()
         last_epoch = floor = -1
         places = _places(partition, plan)
@@ -312,14 +314,6 @@ def _apart(place: SegmentPlace, later: int | None, before: list[SegmentRepair]) 
     base = base_offset_of(place.name) or 0
     floor = max(place.floor, base - 1) if before and before[-1].last_offset is None else place.floor
     return replace(place, floor=floor, ceiling=ceiling)
-
-
-def _add_open_transactions(txns: AbortedTransactions, snapshot: Path) -> None:
-    """Add the transactions that were open at the start of the folder; their first batches can be in deleted segments."""
-    try:
-        txns.add_open(read_file(str(snapshot)))
-    except VanishedError:
-        return
 
 
 def _places(partition: PartitionFolder, plan: RepairPlan) -> list[SegmentPlace]:

@@ -33,7 +33,7 @@ from kseg.format.storage.naming import UNPLACED, base_offset_of
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import Source, check_same, open_source, stamp_of
 from kseg.format.writer.batch_runs import ReadBackError
-from kseg.format.writer.moved_batches import MovedBatch, source_ranges
+from kseg.format.writer.moved_batches import source_ranges
 from kseg.format.writer.offset_order import AdjacentBatches, OffsetOrder, find_order
 from kseg.format.writer.output_guards import DamagedError, index_paths, txn_index_path
 from kseg.format.writer.written_side_files import append_runs
@@ -168,8 +168,12 @@ class _SegmentRun:
         salvage = SegmentSalvage(task)
         for one in order.moved:
             tally.mended += 1
-            rule, why = "non-monotonic-offset", _why(one)
-            self.report(CorrectedBatch(tally.source, one.position, one.end, one.low, one.high, rule, why))
+            why = (
+                f"offset {one.low} after offset {one.previous}: the batch was moved here, and goes back to the place where "
+                "these offsets are missing"
+            )
+            place_in_file = tally.source, one.position, one.end, one.low, one.high
+            self.report(CorrectedBatch(*place_in_file, "non-monotonic-offset", why))
         with order.arranged(open_source(tally.source)) as source:
             source.name = name
             salvage.run(source, order, self.progress, after_window)
@@ -260,14 +264,6 @@ class _SegmentRun:
         if copied is not None and found != copied:
             return checks.summary, "the batches differ from those of the source", history
         return checks.summary, "", history
-
-
-def _why(moved: MovedBatch) -> str:
-    """Return the reason why a batch gets another place in the file."""
-    return (
-        f"offset {moved.low} after offset {moved.previous}: the batch was moved here, and goes back to the place where "
-        "these offsets are missing"
-    )
 
 
 class _IndexWriter:

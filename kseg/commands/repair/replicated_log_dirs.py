@@ -52,10 +52,17 @@ def repair_log_dirs(
         check_absent([goal / LOG_STARTS, *(goal / _name(one) for one in partitions)])
     with folder_of_results(goal, write=write):
         for one in partitions:
+            name, folders = _name(one), [folder for folder in one.folders if folder is not None]
+            place = str(goal / name) if write else None
             try:
-                done = _repair_partition(one, log_dirs, goal if write else None, plan, report, progress, prefer)
+                if len(folders) > 1:
+                    chosen = None if prefer is None else one.folders[log_dirs.index(prefer)]
+                    done = repair_replicas(folders, place, plan, report, progress, chosen)
+                else:
+                    done = MergeResult(repair(folders[0], place, plan, report, progress), [], {})
+                    done.repaired.left_out = [os.path.join(name, each) for each in done.repaired.left_out]
             except KsegError as error:
-                whole.repaired.failed.append(f"{_name(one)}: {error}")
+                whole.repaired.failed.append(f"{name}: {error}")
                 continue
             whole.repaired.add(done.repaired)
             whole.taken += done.taken
@@ -67,22 +74,3 @@ def repair_log_dirs(
 
 def _name(one: PartitionReplicas) -> str:
     return f"{one.topic}-{one.partition}"
-
-
-def _repair_partition(
-    one: PartitionReplicas,
-    log_dirs: Sequence[str],
-    goal: Path | None,
-    plan: RepairPlan,
-    report: ReportLine,
-    progress: Progress,
-    prefer: str | None,
-) -> MergeResult:
-    folders = [folder for folder in one.folders if folder is not None]
-    target = None if goal is None else str(goal / _name(one))
-    if len(folders) > 1:
-        chosen = None if prefer is None else one.folders[log_dirs.index(prefer)]
-        return repair_replicas(folders, target, plan, report, progress, chosen)
-    alone = repair(folders[0], target, plan, report, progress)
-    alone.left_out = [os.path.join(_name(one), name) for name in alone.left_out]
-    return MergeResult(alone, [], {})

@@ -10,6 +10,7 @@ import heapq
 import itertools
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from kseg.errors import NotASegmentError
@@ -318,7 +319,9 @@ def _with_neighbours(folder: Path, places: list[SegmentPlace], merged: bool) -> 
         order = place.order
         late = order.head and neighbours.contradicts(order.head, base_offset_of(place.target))
         if late or place.target != place.name or not _in_order(order, floor, place.ceiling):
-            order = _order_within(folder, replace(place, floor=floor), neighbours)
+            opened = partial(_open, folder, place.name, place.target)
+            ceiling = ceiling_of(place.target) if place.ceiling is None else place.ceiling
+            order = find_order(opened, ceiling, floor, neighbours, moves=True)
         done.append(replace(place, floor=floor, order=order))
     return done
 
@@ -351,8 +354,3 @@ def _in_order(order: OffsetOrder, floor: int, ceiling: int | None) -> bool:
     if order.misplaced or order.corrected or order.moved or order.beyond or order.head is None or order.tail is None:
         return False
     return order.head.low > floor and (ceiling is None or order.tail.high < ceiling)
-
-
-def _order_within(folder: Path, place: SegmentPlace, neighbours: AdjacentBatches) -> OffsetOrder:
-    ceiling = ceiling_of(place.target) if place.ceiling is None else place.ceiling
-    return find_order(lambda: _open(folder, place.name, place.target), ceiling, place.floor, neighbours, moves=True)

@@ -18,11 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
-from kseg.commands.repair.damaged_replicas import (
-    DamagedReplica,
-    ReplicaBatch,
-    repaired_replica,
-)
+from kseg.commands.repair.damaged_replicas import DamagedReplica, ReplicaBatch, repaired_replica
 from kseg.commands.repair.found_losses import drop_found_losses
 from kseg.commands.repair.merged_log import MergedLog
 from kseg.commands.repair.repair import repair
@@ -102,7 +98,7 @@ def repair_replicas(
     _check(sources)
     goal = target_path(sources[0] if target is None else target)
     name = Path(os.path.abspath(sources[0])).name
-    with scratch_folder(goal if target is not None else _temporary(name)) as scratch:
+    with scratch_folder(goal if target is not None else Path(tempfile.gettempdir()) / name) as scratch:
         replicas, unread = _repaired(sources, scratch, name, plan, progress, prefer)
         settle_epochs(replicas)
         replicas.sort(key=lambda one: (one.path == prefer, one.epochs.order, -len(one.losses)), reverse=True)
@@ -180,10 +176,6 @@ def _repaired(
     return replicas, unread
 
 
-def _temporary(name: str) -> Path:
-    return Path(tempfile.gettempdir()) / name
-
-
 def check_settings(sources: Sequence[str], target: str | None, plan: RepairPlan, prefer: str | None) -> None:
     """Raise UsageError for settings and paths that a repair of several replicas, or log directories, cannot have."""
     if prefer is not None and prefer not in sources:
@@ -227,56 +219,51 @@ def _write_merged(
     replicas: Sequence[DamagedReplica], folder: Path, prefer: str | None
 ) -> tuple[list[TakenRange], RecordGaps]:
     """Write the merged log, again if a compacted replica counts alone up to an offset. Raises UsageError."""
-    with closing(MergedLog(folder)) as log:
-        taken, missing = _merge(replicas, log, prefer)
-    found = end_of_cleaned(replicas, missing)
-    if found is None:
-        return taken, missing
-    cleaned, end = found
-    for replica in replicas:
-        replica.begin = 0 if replica is cleaned else end
-    shutil.rmtree(folder)
-    with closing(MergedLog(folder)) as log:
-        taken, missing = _merge(replicas, log, prefer)
-    missing.cleaned_as, missing.cleaned_to = cleaned.path, end
+    taken, missing = _merge(replicas, folder, prefer)
+    if found := end_of_cleaned(replicas, missing):
+        cleaned, end = found
+        for replica in replicas:
+            replica.begin = 0 if replica is cleaned else end
+        shutil.rmtree(folder)
+        taken, missing = _merge(replicas, folder, prefer)
+        missing.cleaned_as, missing.cleaned_to = cleaned.path, end
     return taken, missing
 
 
-def _merge(
-    replicas: Sequence[DamagedReplica], log: MergedLog, prefer: str | None
-) -> tuple[list[TakenRange], RecordGaps]:
+def _merge(replicas: Sequence[DamagedReplica], folder: Path, prefer: str | None) -> tuple[list[TakenRange], RecordGaps]:
     """Write the batches in the order of their offsets. Raises UsageError if replicas diverge, unless one is preferred."""
     cursors = [iter(replica.batches()) for replica in replicas]
     heads = [next(cursor, None) for cursor in cursors]
     taken: list[TakenRange] = []
     missing = RecordGaps()
     done = min((replica.start for replica in replicas), default=0)
-    while any(heads):
-        chosen, batch = _first_batch(heads)
-        preferred = heads[0] if replicas[0].path == prefer else None
-        if chosen and preferred and preferred.base_offset <= batch.last_offset and not _agree(batch, preferred):
-            _leave_out(replicas[chosen], batch, preferred, f"{prefer} is preferred, and has{_OTHER_RECORDS}")
-            heads[chosen] = next(cursors[chosen], None)
-            continue
-        also = []
-        for n, replica in enumerate(replicas):
-            head = heads[n]
-            while head is not None and head.base_offset <= batch.last_offset:
-                if n != chosen and not head.is_same(batch):
-                    why = f"the batch of {replicas[chosen].path} is in the result, and lacks these records"
-                    if not _agree(head, batch):
-                        if replicas[chosen].path != prefer:
-                            raise _diverged(replicas[chosen], batch, replica, head)
-                        why = f"{prefer} is preferred, and has{_OTHER_RECORDS}"
-                    _leave_out(replica, head, batch, why)
-                also += [replica.path] if n != chosen and head.is_same(batch) else []
-                heads[n] = head = next(cursors[n], None)
-        missing.add(done, batch.base_offset - 1)
-        if not batch.has_all_offsets:
-            missing.add(batch.base_offset, batch.last_offset)
-        log.append(batch, replicas[chosen].epoch_of.get((batch.path, batch.position)))
-        _count(taken, replicas[chosen].path, batch, tuple(also), apart=batch.base_offset > done)
-        done = batch.last_offset + 1
+    with closing(MergedLog(folder)) as log:
+        while any(heads):
+            chosen, batch = _first_batch(heads)
+            preferred = heads[0] if replicas[0].path == prefer else None
+            if chosen and preferred and preferred.base_offset <= batch.last_offset and not _agree(batch, preferred):
+                _leave_out(replicas[chosen], batch, preferred, f"{prefer} is preferred, and has{_OTHER_RECORDS}")
+                heads[chosen] = next(cursors[chosen], None)
+                continue
+            also = []
+            for n, replica in enumerate(replicas):
+                head = heads[n]
+                while head is not None and head.base_offset <= batch.last_offset:
+                    if n != chosen and not head.is_same(batch):
+                        why = f"the batch of {replicas[chosen].path} is in the result, and lacks these records"
+                        if not _agree(head, batch):
+                            if replicas[chosen].path != prefer:
+                                raise _diverged(replicas[chosen], batch, replica, head)
+                            why = f"{prefer} is preferred, and has{_OTHER_RECORDS}"
+                        _leave_out(replica, head, batch, why)
+                    also += [replica.path] if n != chosen and head.is_same(batch) else []
+                    heads[n] = head = next(cursors[n], None)
+            missing.add(done, batch.base_offset - 1)
+            if not batch.has_all_offsets:
+                missing.add(batch.base_offset, batch.last_offset)
+            log.append(batch, replicas[chosen].epoch_of.get((batch.path, batch.position)))
+            _count(taken, replicas[chosen].path, batch, tuple(also), apart=batch.base_offset > done)
+            done = batch.last_offset + 1
     missing.end = done
     return taken, missing
 
