@@ -14,21 +14,9 @@ from zlib import crc32
 
 from kseg.commands.carve.image_scan import REST_AFTER, Image, is_producers, offsets_after_zeros
 from kseg.commands.carve.runs import CarvedRun
-from kseg.format.record import framing
+from kseg.format.record import framing, layout
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.crc import crc32c
-from kseg.format.record.layout import (
-    ATTRIBUTES_AT,
-    CRC_AT,
-    LAST_OFFSET_DELTA_AT,
-    LEGACY_CRC_AT,
-    LOG_OVERHEAD,
-    MAGIC_AT,
-    RECORD_BATCH_OVERHEAD,
-    SIZE_AT,
-    V0_KEY_AT,
-    V1_KEY_AT,
-)
 from kseg.format.segment.batch_evidence import LOOK_AHEAD, is_likely_header
 from kseg.format.segment.resync_search import ScanBudget
 
@@ -62,18 +50,18 @@ class BatchRest:
     @property
     def records(self) -> int:
         """The number of its offsets; 1 for a message set of v0 or v1, whose header has its last offset."""
-        if self.header[MAGIC_AT - self.lost] < 2:
+        if self.header[layout.MAGIC_AT - self.lost] < 2:
             return 1
-        return framing.read_int32(self.header, LAST_OFFSET_DELTA_AT - self.lost) + 1
+        return framing.read_int32(self.header, layout.LAST_OFFSET_DELTA_AT - self.lost) + 1
 
     def first_before(self, after: CarvedRun) -> int | None:
         """Return the base offset with which the batch leads to a run, None if other bytes of it are here."""
-        if len(self.header) < min(RECORD_BATCH_OVERHEAD, self.size) - self.lost:  # a read error
+        if len(self.header) < min(layout.RECORD_BATCH_OVERHEAD, self.size) - self.lost:  # a read error
             return None
         first = after.first - self.records
         if first < 0 or after.begins_with_set:
             return None
-        known = START.pack(first, self.size - LOG_OVERHEAD)[self.lost :]
+        known = START.pack(first, self.size - layout.LOG_OVERHEAD)[self.lost :]
         return first if self.header.startswith(known) else None
 
 
@@ -114,7 +102,9 @@ class _Unproved:
     def _decide(self, run: CarvedRun, continued_by: CarvedRun | None) -> None:
         lost = -run.position % self._block
         place = run.position + lost
-        rest = BatchRest(place, lost, run.size, self._image.read(place, min(RECORD_BATCH_OVERHEAD, run.size) - lost))
+        rest = BatchRest(
+            place, lost, run.size, self._image.read(place, min(layout.RECORD_BATCH_OVERHEAD, run.size) - lost)
+        )
         after = self._after(run)
         if not self._is_proved(run, after, lost) or (after and self._begins_elsewhere(run, after, rest)):
             self.removed.add(run)
@@ -144,7 +134,7 @@ class _Unproved:
         Where the bytes before the block are zeros, the true offset can be larger, if the batch after it leaves room. A batch
         that ends where this one begins is of the same file, unless that file ends there: then zeros follow.
         """
-        if lost >= LOG_OVERHEAD or self._leads(run):
+        if lost >= layout.LOG_OVERHEAD or self._leads(run):
             return True
         before = self._ends.get(run.position)
         below = offsets_after_zeros(lost)
@@ -162,7 +152,7 @@ class _Unproved:
         at = None if first is None else self._heads.get((rest.lost, first))
         if at is None or at == run.position:
             return False
-        start = START.pack(first, run.size - LOG_OVERHEAD)[: rest.lost]
+        start = START.pack(first, run.size - layout.LOG_OVERHEAD)[: rest.lost]
         return self._image.read(at, len(start)) == start
 
 
@@ -176,21 +166,21 @@ def open_starts(
     places: dict[tuple[int, int], int] = {}
     for run in runs:
         rest = -run.end % block
-        if not 0 < rest < ATTRIBUTES_AT or run.end in begins:
+        if not 0 < rest < layout.ATTRIBUTES_AT or run.end in begins:
             continue
         places[rest, run.last + 1] = run.end
-        data = image.read(run.end, SIZE_AT) if rest >= SIZE_AT else b""
-        if len(data) == SIZE_AT and framing.read_int64(data, 0) > run.last:
+        data = image.read(run.end, layout.SIZE_AT) if rest >= layout.SIZE_AT else b""
+        if len(data) == layout.SIZE_AT and framing.read_int64(data, 0) > run.last:
             places[rest, framing.read_int64(data, 0)] = run.end
     return places
 
 
 def _rest_at(image: Image, at: int, budget: ScanBudget) -> BatchRest | None:
     """Return the batch whose first bytes are not before the block at ``at``, if its CRC is valid."""
-    data = image.read(at, min(RECORD_BATCH_OVERHEAD, image.size - at))
+    data = image.read(at, min(layout.RECORD_BATCH_OVERHEAD, image.size - at))
     for lost in (lost for lost, expression in REST_AFTER.items() if expression.match(data)):
         if size := _proved_size(image, at, bytearray(lost) + data, lost, budget):
-            return BatchRest(at, lost, size, data[: RECORD_BATCH_OVERHEAD - lost])
+            return BatchRest(at, lost, size, data[: layout.RECORD_BATCH_OVERHEAD - lost])
     return None
 
 
@@ -202,9 +192,9 @@ def _proved_size(image: Image, at: int, header: bytearray, lost: int, budget: Sc
         return 0
     budget.spend(most)
     data = memoryview(image.read(at, most - lost))
-    is_v2 = header[MAGIC_AT] == 2
-    checksum, done = 0, ATTRIBUTES_AT if is_v2 else MAGIC_AT
-    expected = framing.read_uint32(header, CRC_AT if is_v2 else LEGACY_CRC_AT)
+    is_v2 = header[layout.MAGIC_AT] == 2
+    checksum, done = 0, layout.ATTRIBUTES_AT if is_v2 else layout.MAGIC_AT
+    expected = framing.read_uint32(header, layout.CRC_AT if is_v2 else layout.LEGACY_CRC_AT)
     for size in sizes:
         if size > len(data) + lost:
             break
@@ -217,26 +207,26 @@ def _proved_size(image: Image, at: int, header: bytearray, lost: int, budget: Sc
 
 def _sizes(image: Image, at: int, header: bytearray, lost: int) -> Sequence[int]:
     """Return the sizes that a batch without its first bytes can have, ascending: the size can have lost bytes, too."""
-    if header[MAGIC_AT] < 2:
+    if header[layout.MAGIC_AT] < 2:
         size = _message_size(image, at, header, lost)
-        known = START.pack(0, max(size - LOG_OVERHEAD, 0))[max(lost, SIZE_AT) :]
-        return [size] if size and header.startswith(known, max(lost, SIZE_AT)) else []
+        known = START.pack(0, max(size - layout.LOG_OVERHEAD, 0))[max(lost, layout.SIZE_AT) :]
+        return [size] if size and header.startswith(known, max(lost, layout.SIZE_AT)) else []
     if not is_likely_header(header, 0, len(header)):
         return []
-    size = LOG_OVERHEAD + framing.read_int32(header, SIZE_AT)
-    if lost <= SIZE_AT:
-        return [size] if RECORD_BATCH_OVERHEAD <= size <= MOST_TORN else []
+    size = layout.LOG_OVERHEAD + framing.read_int32(header, layout.SIZE_AT)
+    if lost <= layout.SIZE_AT:
+        return [size] if layout.RECORD_BATCH_OVERHEAD <= size <= MOST_TORN else []
     batches = BatchColumns(1)
     framing.read_header(header, 0, 0, 2, batches, 0)
     if not is_producers(batches):
         return []
-    step = 1 << 8 * (LOG_OVERHEAD - lost)
-    return range(size if size >= RECORD_BATCH_OVERHEAD else size + step, LOOK_AHEAD, step)
+    step = 1 << 8 * (layout.LOG_OVERHEAD - lost)
+    return range(size if size >= layout.RECORD_BATCH_OVERHEAD else size + step, LOOK_AHEAD, step)
 
 
 def _message_size(image: Image, at: int, header: bytearray, lost: int) -> int:
     """Return the size of a message of v0 or v1 by the lengths of its key and value, 0 if they are not plausible."""
-    key_at = V1_KEY_AT if header[MAGIC_AT] else V0_KEY_AT
+    key_at = layout.V1_KEY_AT if header[layout.MAGIC_AT] else layout.V0_KEY_AT
     value_at = key_at + 4 + max(framing.read_int32(header, key_at), 0)
     place = at - lost + value_at
     if value_at > MOST_TORN or place + 4 > image.size:

@@ -56,26 +56,21 @@ def unclear_places(runs: Iterable[CarvedRun], torn: Iterable[Head], block: int) 
 
 
 def seam_links(runs: Sequence[CarvedRun], unclear: Collection[Place], block: int) -> Iterator[Link]:
-    """Yield the links of runs that touch, but not at an unclear place."""
+    """Yield the links of runs that touch, but not at an unclear place, with their places: they become one run."""
     for before, after in touching(runs):
-        if (after.first, after.position % block) not in unclear:
-            yield _link(before, after)
+        if (after.first, after.position % block) in unclear:
+            continue
+        kind, why = NEXT_BLOCK, f"with offset {after.first:,}, at which no other run ends or begins"
+        if _sequences_follow(before, after):
+            kind, why = SEQUENCE, f"and sequences of producers and offset {after.first:,} follow"
+        places = before.pieces[0], after.pieces[0]
+        yield Link(kind, before, after, f"it begins where the other one ends, {why}", places)
 
 
 def unclear_links(runs: Sequence[CarvedRun]) -> Iterable[Link]:
     """Return guesses: runs that touch, though another run ends or begins at that offset."""
     why = "it begins where the other one ends, with the next offset, but other runs end or begin at that offset, too"
     return (Link(NEXT_BLOCK, before, after, why) for before, after in touching(runs))
-
-
-def _link(before: CarvedRun, after: CarvedRun) -> Link:
-    """Return the link of two runs that touch, with their places: they become one run."""
-    places = before.pieces[0], after.pieces[0]
-    if _sequences_follow(before, after):
-        why = f"it begins where the other one ends, and sequences of producers and offset {after.first:,} follow"
-        return Link(SEQUENCE, before, after, why, places)
-    why = f"it begins where the other one ends, with offset {after.first:,}, at which no other run ends or begins"
-    return Link(NEXT_BLOCK, before, after, why, places)
 
 
 def _sequences_follow(before: CarvedRun, after: CarvedRun) -> bool:

@@ -195,12 +195,8 @@ def _torn_link(run: CarvedRun, batch: CarvedRun) -> Link:
     """Return the link of a torn batch, which is the start of ``run`` or of another run that is joined to it."""
     front, rest = batch.pieces[:2]
     why = f"offsets {batch.first:,} to {batch.lasts[0]:,}: the CRC is valid for "
-    if front.size < LOG_OVERHEAD:
-        why += (
-            f"{rest.size:,} bytes at {rest.position:,}, and {front.size:,} bytes at {front.position:,} fit its offset"
-        )
-    else:
-        why += f"{front.size:,} bytes at {front.position:,} and {rest.size:,} bytes at {rest.position:,}"
+    start, end = (f"{piece.size:,} bytes at {piece.position:,}" for piece in (front, rest))
+    why += f"{end}, and {start} fit its offset" if front.size < LOG_OVERHEAD else f"{start} and {end}"
     return Link(TORN, run, run, why, (front, rest))
 
 

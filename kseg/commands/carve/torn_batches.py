@@ -14,21 +14,9 @@ from kseg.commands.carve.batch_rests import MOST_TORN, START, BatchRest, find_re
 from kseg.commands.carve.block_checksums import matching_cut
 from kseg.commands.carve.image_scan import MOST_BATCH, Head, Image
 from kseg.commands.carve.runs import CarvedRun, Piece
-from kseg.format.record import framing
+from kseg.format.record import framing, layout
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.crc import crc32c
-from kseg.format.record.layout import (
-    ATTRIBUTES_AT,
-    CRC_AT,
-    HEADER_SIZE_UP_TO_MAGIC,
-    LAST_OFFSET_DELTA_AT,
-    LOG_OVERHEAD,
-    MAGIC_AT,
-    RECORD_BATCH_OVERHEAD,
-    SIZE_AT,
-    V0_KEY_AT,
-    V1_KEY_AT,
-)
 from kseg.format.segment.resync_search import ScanBudget
 
 # The runs that are tried for one header: by its size, few of the other runs begin where it can end.
@@ -86,19 +74,19 @@ class TornBatches:
         begins = {run.position for run in self._runs}
         for run in self._runs:
             rest = -run.end % self._block
-            if rest < SIZE_AT or run.end in begins or not self._is_free(run.end):
+            if rest < layout.SIZE_AT or run.end in begins or not self._is_free(run.end):
                 continue
-            data = self._image.read(run.end, min(rest, RECORD_BATCH_OVERHEAD))
+            data = self._image.read(run.end, min(rest, layout.RECORD_BATCH_OVERHEAD))
             rest = len(data)
-            if rest < SIZE_AT or not run.last < (first := framing.read_int64(data, 0)) < 1 << 48:
+            if rest < layout.SIZE_AT or not run.last < (first := framing.read_int64(data, 0)) < 1 << 48:
                 continue
-            if rest < LOG_OVERHEAD:
+            if rest < layout.LOG_OVERHEAD:
                 yield Head(run.end, 0, first, -1)
                 continue
-            size = framing.read_int32(data, SIZE_AT)
-            least = framing.smallest_size(data[MAGIC_AT] if rest >= HEADER_SIZE_UP_TO_MAGIC else 0)
-            if least <= size <= MOST_BATCH and (rest < RECORD_BATCH_OVERHEAD or _is_message(data)):
-                yield Head(run.end, size + LOG_OVERHEAD, first, -1)
+            size = framing.read_int32(data, layout.SIZE_AT)
+            least = framing.smallest_size(data[layout.MAGIC_AT] if rest >= layout.HEADER_SIZE_UP_TO_MAGIC else 0)
+            if least <= size <= MOST_BATCH and (rest < layout.RECORD_BATCH_OVERHEAD or _is_message(data)):
+                yield Head(run.end, size + layout.LOG_OVERHEAD, first, -1)
 
     def _is_free(self, position: int) -> bool:
         """Return whether no header was noted at a position."""
@@ -111,7 +99,8 @@ class TornBatches:
         if not head.size or head.size > MOST_TORN:
             return False
         # The next block can be another file's.
-        last = head.first if 0 < -head.position % self._block < LAST_OFFSET_DELTA_AT + 4 else max(head.first, head.last)
+        is_cut = 0 < -head.position % self._block < layout.LAST_OFFSET_DELTA_AT + 4
+        last = head.first if is_cut else max(head.first, head.last)
         numbers = self._by_rest.get((head.position + head.size) % self._block, [])
         # The cleaner leaves gaps of offsets, and a compressed set of v0 or v1 has only its last one: the nearest run first.
         start = bisect_right(numbers, last, key=lambda number: self._runs[number].first)
@@ -139,10 +128,10 @@ class TornBatches:
         after = self._run_at(rest.end)
         first = rest.first_before(after) if after else None
         at = None if first is None else starts.get((rest.lost, first))
-        if after is None or first is None or at is None or rest.lost >= LOG_OVERHEAD:
+        if after is None or first is None or at is None or rest.lost >= layout.LOG_OVERHEAD:
             return False
         start = self._image.read(at, rest.lost)
-        if start != START.pack(first, rest.size - LOG_OVERHEAD)[: rest.lost]:
+        if start != START.pack(first, rest.size - layout.LOG_OVERHEAD)[: rest.lost]:
             return False
         run = self._run_of(start + rest.header, after, Piece(after.image, at, rest.lost), rest.size)
         if run is not None:
@@ -181,20 +170,22 @@ class TornBatches:
         back = bytes(size - (run.position - begin)) + self._image.read(begin, run.position - begin)
         if len(front) < most or len(back) < size:  # a read error
             return None
-        if cuts[0] < RECORD_BATCH_OVERHEAD:
+        if cuts[0] < layout.RECORD_BATCH_OVERHEAD:
             whole = front[: cuts[0]] + back[cuts[0] :]
-            if self._is_header(whole) and crc32c(whole[ATTRIBUTES_AT:]) == framing.read_uint32(whole, CRC_AT):
+            if self._is_header(whole) and crc32c(whole[layout.ATTRIBUTES_AT :]) == framing.read_uint32(
+                whole, layout.CRC_AT
+            ):
                 return self._run_of(whole, run, Piece(run.image, head.position, cuts[0]), size)
             cuts = cuts[1:]
         if not cuts or not self._is_header(front):
             return None
-        kept = matching_cut(front, back, cuts, framing.read_uint32(front, CRC_AT))
+        kept = matching_cut(front, back, cuts, framing.read_uint32(front, layout.CRC_AT))
         return None if kept is None else self._run_of(front, run, Piece(run.image, head.position, kept), size)
 
     @staticmethod
     def _is_header(data: bytes) -> bool:
         """Return whether bytes begin with a header of v2."""
-        return data[MAGIC_AT] == 2 and framing.plausible(data, 0, len(data), MOST_BATCH)
+        return data[layout.MAGIC_AT] == 2 and framing.plausible(data, 0, len(data), MOST_BATCH)
 
     def _run_of(self, header: bytes, after: CarvedRun, front: Piece, size: int) -> CarvedRun | None:
         """Return a batch of two pieces as a run, None if its offsets do not lead to the run after it.
@@ -202,9 +193,9 @@ class TornBatches:
         Where its first bytes lack the size, only the next offset proves its own: no CRC covers it.
         """
         columns = BatchColumns(1)
-        framing.read_header(header, 0, size - LOG_OVERHEAD, header[MAGIC_AT], columns, 0)
+        framing.read_header(header, 0, size - layout.LOG_OVERHEAD, header[layout.MAGIC_AT], columns, 0)
         following = columns.last_offset[0] + 1
-        if after.first != following if front.size < LOG_OVERHEAD else after.first < following:
+        if after.first != following if front.size < layout.LOG_OVERHEAD else after.first < following:
             return None
         rest = size - front.size
         run = CarvedRun([front, Piece(after.image, after.position - rest, rest)], columns.base_offset[0], joined=1)
@@ -214,5 +205,5 @@ class TornBatches:
 
 def _is_message(data: bytes) -> bool:
     """Return whether a message of v0 or v1 begins with these bytes, as far as the length of its key shows."""
-    magic = data[MAGIC_AT]
-    return magic < 2 and framing.plausible(data, 0, V1_KEY_AT + 4 if magic else V0_KEY_AT + 8, MOST_BATCH)
+    magic = data[layout.MAGIC_AT]
+    return magic < 2 and framing.plausible(data, 0, layout.V1_KEY_AT + 4 if magic else layout.V0_KEY_AT + 8, MOST_BATCH)

@@ -22,17 +22,6 @@ from kseg.format.log_loader.partition_files import File
 from kseg.format.record import framing, layout
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.crc import crc32c
-from kseg.format.record.layout import (
-    CODEC_MASK,
-    HEADER_SIZE_UP_TO_MAGIC,
-    LEGACY_ATTRIBUTES_AT,
-    LOG_OVERHEAD,
-    MAGIC_AT,
-    SIZE_AT,
-    V0_KEY_AT,
-    V0_MIN_SIZE,
-    V1_KEY_AT,
-)
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.segment.segment_reader import WINDOW_ROWS, WINDOW_SIZE
 from kseg.format.storage.source import open_range
@@ -50,8 +39,8 @@ def base_offset(entry: bytes) -> int:
 
     Raises RefusedError if Kafka throws: no caller of ``DeepRecordsIterator`` catches exceptions while a log is loaded.
     """
-    magic = entry[MAGIC_AT]
-    codec = entry[LEGACY_ATTRIBUTES_AT] & CODEC_MASK
+    magic = entry[layout.MAGIC_AT]
+    codec = entry[layout.LEGACY_ATTRIBUTES_AT] & layout.CODEC_MASK
     if magic > 1:
         raise RefusedError(f"a compressed message set has magic {magic - 256}")
     if codec >= _ZSTD:
@@ -74,7 +63,7 @@ def base_offset(entry: bytes) -> int:
 
 
 def _value(entry: bytes, magic: int) -> memoryview:
-    key_at = V1_KEY_AT if magic else V0_KEY_AT
+    key_at = layout.V1_KEY_AT if magic else layout.V0_KEY_AT
     try:
         at = key_at + 4 + max(0, framing.read_int32(entry, key_at))
         size = framing.read_int32(entry, at)
@@ -92,27 +81,27 @@ def _inner_offsets(data: bytes | bytearray | memoryview) -> tuple[int, int]:
     at, end = 0, len(data)
     first = last = None
     attributes = 0
-    while end - at >= LOG_OVERHEAD:
-        size = framing.read_int32(data, at + SIZE_AT)
-        if size < V0_MIN_SIZE:
+    while end - at >= layout.LOG_OVERHEAD:
+        size = framing.read_int32(data, at + layout.SIZE_AT)
+        if size < layout.V0_MIN_SIZE:
             raise RefusedError(f"a compressed message set has an inner message of {size} bytes")
-        if size > end - at - LOG_OVERHEAD:
+        if size > end - at - layout.LOG_OVERHEAD:
             if size > HEAP:
                 raise RefusedError(f"an inner message has the size field {size}, which the broker would allocate")
             break
         last = framing.read_int64(data, at)
         if first is None:
-            first, attributes = last, data[at + HEADER_SIZE_UP_TO_MAGIC]
-        at += LOG_OVERHEAD + size
+            first, attributes = last, data[at + layout.HEADER_SIZE_UP_TO_MAGIC]
+        at += layout.LOG_OVERHEAD + size
     if first is None or last is None:
         raise RefusedError("a compressed message set has no inner message")
-    if attributes & CODEC_MASK:
+    if attributes & layout.CODEC_MASK:
         raise RefusedError("a compressed message set has an inner message that is compressed")
     return first, last
 
 
 # Larger batches are read in pieces, which bounds memory.
-_MAX_FRAMED = WINDOW_SIZE - LOG_OVERHEAD
+_MAX_FRAMED = WINDOW_SIZE - layout.LOG_OVERHEAD
 #: The smallest buffer in bytes: it has 16 rows.
 _LEAST_ROOM = 4096
 
@@ -192,11 +181,11 @@ class BrokerReader:
         if size < layout.V0_MIN_SIZE:
             self._corruption(f"the size field of a batch is {size}, below the minimum")
             return False
-        if buffer.ends_before(LOG_OVERHEAD + size):
-            self.why = f"a batch of {LOG_OVERHEAD + size} bytes goes beyond the end of the file"
+        if buffer.ends_before(layout.LOG_OVERHEAD + size):
+            self.why = f"a batch of {layout.LOG_OVERHEAD + size} bytes goes beyond the end of the file"
             return False
         if framing.smallest_size(magic) <= size <= _MAX_FRAMED:
-            return buffer.fill(LOG_OVERHEAD + size)
+            return buffer.fill(layout.LOG_OVERHEAD + size)
         return self._read_single(buffer, size, magic)
 
     def _read_single(self, buffer: InputBuffer, size: int, magic: int) -> bool:
@@ -208,14 +197,14 @@ class BrokerReader:
                 return False
             self._read_small(buffer, size)
             return True
-        if not buffer.fill(min(LOG_OVERHEAD + size, layout.RECORD_BATCH_OVERHEAD)):
+        if not buffer.fill(min(layout.LOG_OVERHEAD + size, layout.RECORD_BATCH_OVERHEAD)):
             return False
         batches = self._batches
         framing.read_header(buffer.data, buffer.start, size, 2 if modern else int(magic > 0), batches, 0)
         batches.position[0] = buffer.position - self._log.begin
         crc_begins = layout.ATTRIBUTES_AT if modern else layout.MAGIC_AT
         buffer.start += crc_begins
-        left = LOG_OVERHEAD + size - crc_begins
+        left = layout.LOG_OVERHEAD + size - crc_begins
         crc = 0
         while left and buffer.fill(1):
             count = min(left, buffer.available)
@@ -240,7 +229,7 @@ class BrokerReader:
         batches.position[0] = position
         batches.intact[0] = whole
         batches.count = 1
-        buffer.start += LOG_OVERHEAD + size
+        buffer.start += layout.LOG_OVERHEAD + size
 
 
 def last_offset_of(batches: BatchColumns, row: int) -> int:
@@ -252,7 +241,7 @@ def last_offset_of(batches: BatchColumns, row: int) -> int:
 
 def base_offset_of(log: File, batches: BatchColumns, row: int) -> int:
     """Return the base offset of a batch; a compressed v0 or v1 message is decompressed for it. Raises RefusedError."""
-    if batches.magic[row] >= 2 or not batches.attributes[row] & CODEC_MASK:
+    if batches.magic[row] >= 2 or not batches.attributes[row] & layout.CODEC_MASK:
         return batches.base_offset[row]
     if batches.size[row] > MAX_WRAPPER:
         raise RefusedError(
