@@ -39,7 +39,7 @@ cdef class RecordsDecoder:
 
     cpdef Py_ssize_t first_fault(self, RecordColumns records, Py_ssize_t first, Py_ssize_t stop) except -1
 
-@cython.locals(types=dict, first=DecodedPart, kind=RecordType)
+@cython.locals(types=dict, first=DecodedPart, part=DecodedPart, kind=RecordType)
 cdef DecodedRecord _decoded(str topic, Cursor key, Cursor value)
 
 @cython.locals(part=DecodedPart, kind=cython.longlong, found=RecordType)

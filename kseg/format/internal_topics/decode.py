@@ -232,13 +232,10 @@ class RecordsDecoder:
 def _decoded(topic: str, key: Cursor | None, value: Cursor | None) -> DecodedRecord:
     types = record_types(topic)
     if topic not in KEYED:
+        part = _framed(topic, types, value) if value else None
         if value is None and topic == REMOTE_LOG_METADATA:
-            return DecodedRecord(
-                DecodedPart(key.stored()) if key else None, DecodedPart(None, "null instead of a record")
-            )
-        return DecodedRecord(
-            DecodedPart(key.stored()) if key else None, _framed(topic, types, value) if value else None
-        )
+            part = DecodedPart(None, "null instead of a record")
+        return DecodedRecord(DecodedPart(key.stored()) if key else None, part)
     first = _key(types, key) if key else DecodedPart(None, "null instead of a record type")
     if value is None:
         return DecodedRecord(first, None)

@@ -51,10 +51,6 @@ class Producers:
         ended = () if self._unreplicated is None else (self._unreplicated,)
         return min(chain(self._ongoing, ended), default=None)
 
-    def reload_names(self) -> None:
-        """List the snapshots in the folder again."""
-        self.snapshots = self._files.snapshots()
-
     # --- batches ---
 
     def recover(self, log: File, batches: BatchColumns, row: int, aborted: Callable[[int], None]) -> None:
@@ -245,7 +241,7 @@ class Producers:
 
     def remove_strays(self, bases: Iterable[int]) -> None:
         """Delete the ``stray_snapshots`` (``removeStraySnapshots``)."""
-        self.reload_names()
+        self.snapshots = self._files.snapshots()
         self._delete(stray_snapshots(self.snapshots, bases))
 
     def _delete(self, offsets: Iterable[int]) -> None:
