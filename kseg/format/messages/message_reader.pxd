@@ -37,9 +37,10 @@ cdef class Cursor:
     cdef count(self, long long items)
 
 cdef class StructureReader:
-    cdef list fields, order
-    cdef dict tagged
-    cdef bint flexible
+    cdef list order
+    cdef readonly list fields
+    cdef readonly dict tagged
+    cdef readonly bint flexible
 
     @cython.locals(message=dict, field=FieldReader)
     cpdef dict read(self, Cursor cursor)
@@ -50,10 +51,11 @@ cdef class StructureReader:
 cdef class FieldReader:
     cdef readonly str name
     cdef readonly object tag
-    cdef readonly bint tagged
-    cdef bint flexible, nullable, array
-    cdef int kind, size
-    cdef StructureReader structure
+    cdef readonly str type
+    cdef readonly bint tagged, flexible, nullable, array
+    cdef readonly int size
+    cdef readonly StructureReader structure
+    cdef int kind
 
     @cython.locals(count=cython.longlong)
     cdef object read(self, Cursor cursor)

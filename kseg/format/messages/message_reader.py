@@ -145,9 +145,7 @@ class Cursor:
         raise MalformedMessage(f"varint of more than {_VARINT_BYTES} bytes before byte {self.at - self.first}")
 
     def length(self, size: int, flexible: bool, nullable: bool) -> int:
-        """Return a length or count of ``size`` bytes, -1 for null. An item has at least one byte, so neither exceeds the
-        bytes left.
-        """
+        """Return a length or count of ``size`` bytes, -1 for null; neither exceeds the bytes left, as an item has one at least."""
         length = self.uvarint() - 1 if flexible else self.number(size, True)
         if length < 0 and not nullable:
             raise MalformedMessage(f"null at byte {self.at - self.first} in a field that is not nullable")
@@ -165,7 +163,7 @@ class Cursor:
 
 
 class StructureReader:
-    """Reads the fields of a message or of a structure in one version."""
+    """Reads the fields of a message or of a structure in one version. ``message_writer`` follows the same forms."""
 
     def __init__(self, fields: tuple[MessageField, ...], version: int, flexible: bool) -> None:
         present = [FieldReader(field, version, flexible) for field in fields if version in field.versions]
@@ -210,11 +208,12 @@ class StructureReader:
 
 
 class FieldReader:
-    """Reads one field in one version: a value, or an array of them."""
+    """Reads one field in one version: a value, or an array of them. ``type`` is that of a value."""
 
     def __init__(self, field: MessageField, version: int, message_flexible: bool) -> None:
         item = field.type.removeprefix("[]")
         self.name = field.name
+        self.type = item
         self.tag = field.tag
         self.tagged = version in field.tagged
         self.flexible = message_flexible if field.flexible is None else version in field.flexible

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sized
 from typing import Any
 
-from kseg.format.messages.definitions import Definition, MessageField
-from kseg.format.messages.message_reader import UNKNOWN_TAGS, Message
-
-_NULL = -1
+from kseg.format.messages.definitions import Definition
+from kseg.format.messages.message_reader import UNKNOWN_TAGS, FieldReader, Message, StructureReader, reader
 
 
 def encode(definition: Definition, version: int, message: Message) -> bytes:
@@ -23,7 +21,7 @@ def encode(definition: Definition, version: int, message: Message) -> bytes:
     Raises KeyError for a missing field, and ValueError, TypeError or OverflowError for a value that a field cannot have.
     """
     out = bytearray()
-    _write_structure(out, definition.fields, version, version in definition.flexible, message)
+    _write_structure(out, reader(definition, version), message)
     return bytes(out)
 
 
@@ -37,60 +35,51 @@ def uvarint(number: int) -> bytes:
     return bytes(out)
 
 
-def _write_structure(
-    out: bytearray, fields: Sequence[MessageField], version: int, flexible: bool, message: Message
-) -> None:
+def _write_structure(out: bytearray, structure: StructureReader, message: Message) -> None:
     tagged: dict[int, bytes] = {one["tag"]: _bytes_of(one["data"]) for one in message.get(UNKNOWN_TAGS, ())}
-    for field in fields:
-        if version not in field.versions:
-            continue
-        if version not in field.tagged:
-            _write_field(out, field, version, flexible, message[field.name])
-        elif field.name in message:
+    for field in structure.fields:
+        _write_field(out, field, message[field.name])
+    for tag, field in structure.tagged.items():
+        if field.name in message:
             own = bytearray()
-            _write_field(own, field, version, flexible, message[field.name])
-            tagged[field.tag] = bytes(own)
-    if flexible:
+            _write_field(own, field, message[field.name])
+            tagged[tag] = bytes(own)
+    if structure.flexible:
         out += uvarint(len(tagged))
         for tag in sorted(tagged):
             out += uvarint(tag) + uvarint(len(tagged[tag])) + tagged[tag]
 
 
-def _write_field(out: bytearray, field: MessageField, version: int, message_flexible: bool, value: Any) -> None:
-    flexible = message_flexible if field.flexible is None else version in field.flexible
-    nullable = version in field.nullable
-    item = field.type.removeprefix("[]")
-    if item == field.type:
-        _write_item(out, field, item, version, flexible, nullable, value)
+def _write_field(out: bytearray, field: FieldReader, value: Any) -> None:
+    if not field.array:
+        _write_item(out, field, field.nullable, value)
         return
-    _write_length(out, 4, flexible, nullable, None if value is None else len(value))
+    _write_length(out, 4, field, field.nullable, value)
     for one in value or ():
-        _write_item(out, field, item, version, flexible, False, one)
+        _write_item(out, field, False, one)
 
 
-def _write_item(
-    out: bytearray, field: MessageField, item: str, version: int, flexible: bool, nullable: bool, value: Any
-) -> None:
-    if item in _FIXED:
-        out += _FIXED[item](value)
-    elif item in _LENGTHS:
-        data = None if value is None else value.encode() if item == "string" else _bytes_of(value)
-        _write_length(out, _LENGTHS[item], flexible, nullable, None if data is None else len(data))
+def _write_item(out: bytearray, field: FieldReader, nullable: bool, value: Any) -> None:
+    if field.type in _FIXED:
+        out += _FIXED[field.type](value)
+    elif field.structure is None:
+        data = None if value is None else value.encode() if field.type == "string" else _bytes_of(value)
+        _write_length(out, field.size, field, nullable, data)
         out += data or b""
     else:
         if nullable:
-            absent, present = (b"\x00", b"\x01") if version in field.tagged else (b"\xff", b"\x01")
+            absent, present = (b"\x00", b"\x01") if field.tagged else (b"\xff", b"\x01")
             out += absent if value is None else present
             if value is None:
                 return
-        _write_structure(out, field.fields, version, flexible, value)
+        _write_structure(out, field.structure, value)
 
 
-def _write_length(out: bytearray, size: int, flexible: bool, nullable: bool, length: int | None) -> None:
-    if length is None and not nullable:
+def _write_length(out: bytearray, size: int, field: FieldReader, nullable: bool, value: Sized | None) -> None:
+    if value is None and not nullable:
         raise ValueError("null in a field that is not nullable")
-    length = _NULL if length is None else length
-    out += uvarint(length + 1) if flexible else length.to_bytes(size, "big", signed=True)
+    length = -1 if value is None else len(value)
+    out += uvarint(length + 1) if field.flexible else length.to_bytes(size, "big", signed=True)
 
 
 def _integer(size: int, signed: bool) -> Callable[[int], bytes]:
@@ -109,5 +98,3 @@ _FIXED: Mapping[str, Callable[[Any], bytes]] = {
     "float64": lambda value: struct.pack(">d", float(value)),
     "uuid": lambda value: base64.urlsafe_b64decode(value + "=="),
 }
-#: Type -> the size of its length in bytes, in versions that are not flexible.
-_LENGTHS: Mapping[str, int] = {"string": 2, "bytes": 4, "records": 4}
