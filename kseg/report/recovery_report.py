@@ -25,7 +25,7 @@ from kseg.format.log_loader.plan import (
     PartitionPlan,
     Step,
 )
-from kseg.format.log_loader.start_harm import REMEDIES, Harm, harm_of, is_affected, is_harmful, plan_lost
+from kseg.format.log_loader.start_harm import REMEDIES, Harm, harm_of, is_affected, is_harmful
 from kseg.report.ranking import MOST_ROWS, common_text, fold, names_text
 from kseg.report.row_formats import RowSet
 from kseg.report.spool import Spool
@@ -71,7 +71,7 @@ class RecoveryTotal:
 
     def counted(self, plans: Plans) -> Iterator[LogDirPlan | PartitionPlan]:
         for plan in plans:
-            lost = plan_lost(plan)
+            lost = plan.lost
             self.log_dirs += isinstance(plan, LogDirPlan)
             if isinstance(plan, PartitionPlan) and not plan.has_segments:
                 self.without_segments += 1

@@ -165,6 +165,7 @@ class LogDirPlan:
 
     topic: ClassVar[None] = None
     partition: ClassVar[None] = None
+    lost: ClassVar[Lost] = NOTHING_LOST
 
     folder: str
     clean: bool

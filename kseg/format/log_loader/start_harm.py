@@ -21,7 +21,6 @@ from kseg.format.log_loader.plan import (
     MARK_STRAY,
     MARK_UNPLACED,
     NOT_A_PARTITION,
-    NOTHING_LOST,
     REJECT_ID,
     STRAYS,
     WITH_ZEROS,
@@ -70,6 +69,8 @@ _FAILING = {
     LEAVE_UNSERVED: "leave partitions unserved",
     "refuse": "stop at its start",
 }
+# Actions that lose more than bytes of the log, or that show what it has lost.
+_LOST_BEFORE = (FORGET, LOSE_METADATA, EMPTIED, WITH_ZEROS)
 _NUMBER = re.compile(r"\d+")
 
 
@@ -127,11 +128,10 @@ def harm_of(plan: LogDirPlan | PartitionPlan) -> Harm:
         fails, cause = _FAILING.get(action), first.file or ""
         verb = fails or action.replace("-", " ")
         steps.append(f"{verb}{' because of' if fails and cause else ''}{f' {cause}' if cause else ''}{at}{more}{why}")
-    lost = plan_lost(plan)
     worst = next((step for step in harmful if step.action in FAILURES), harmful[0])
     foreign = tuple(step.file or "" for step in harmful if step.why == NOT_A_PARTITION)
     return Harm(
-        _consequence(plan), plan.folder, worst.file or "", lost, "; ".join(steps), frozenset(causes_of(plan)),
+        _consequence(plan), plan.folder, worst.file or "", plan.lost, "; ".join(steps), frozenset(causes_of(plan)),
         tuple(_NUMBER.sub("", f"{step.action}: {step.why}") for step in harmful[:1]), isinstance(plan, LogDirPlan),
         foreign,
     )  # fmt: skip
@@ -140,7 +140,7 @@ def harm_of(plan: LogDirPlan | PartitionPlan) -> Harm:
 def _consequence(plan: LogDirPlan | PartitionPlan) -> Consequence:
     if plan.fails:
         return Consequence.STOPS_THE_BROKER
-    lost = plan_lost(plan)
+    lost = plan.lost
     if lost.records or any(step.action in (LOSE_METADATA, EMPTIED) for step in plan.steps):
         return Consequence.LOSES_RECORDS
     return Consequence.LOSES_BYTES if lost.bytes else Consequence.NEEDS_ATTENTION
@@ -153,24 +153,17 @@ def is_affected(plan: LogDirPlan | PartitionPlan) -> bool:
 
 def is_harmful(step: Step) -> bool:
     """Return whether a step loses data, or keeps the broker from using a folder."""
-    return step.lost.bytes > 0 or step.action in (FORGET, LOSE_METADATA, EMPTIED, WITH_ZEROS, *FAILURES)
+    return step.lost.bytes > 0 or step.action in (*_LOST_BEFORE, *FAILURES)
 
 
 def causes_of(plan: LogDirPlan | PartitionPlan) -> set[str]:
     """Return the keys of REMEDIES that apply to a plan."""
     causes = {"fails"} if plan.fails else set()
     for step in plan.steps:
-        if step.action in (FORGET, LOSE_METADATA, EMPTIED, WITH_ZEROS):
+        if step.action in _LOST_BEFORE or (step.lost.bytes and step.action in STRAYS):
             causes.add(step.action)
         elif step.lost.bytes and step.action in ("hide-records", "keep-tail"):
             causes.add("unchecked")
-        elif step.lost.bytes and step.action in STRAYS:
-            causes.add(step.action)
         elif step.lost.bytes:
             causes.add("records" if step.lost.records else "bytes")
-    return causes - {"bytes"} if plan_lost(plan).records else causes
-
-
-def plan_lost(plan: LogDirPlan | PartitionPlan) -> Lost:
-    """Return the losses of a plan; a log directory itself loses nothing."""
-    return plan.lost if isinstance(plan, PartitionPlan) else NOTHING_LOST
+    return causes - {"bytes"} if plan.lost.records else causes
