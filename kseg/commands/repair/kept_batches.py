@@ -76,11 +76,11 @@ class UnplacedBatches:
     highest offset of the records that are read in faulty batches.
     """
 
-    def __init__(self, out: IO[bytes] | None, copies: Container[int] = ()) -> None:
+    def __init__(self, out: IO[bytes] | None) -> None:
         self.kinds: dict[int, type[LostRange]] = {}
         self.read: dict[int, tuple[int, int]] = {}
         self._out = out
-        self.copies = copies
+        self.copies: Container[int] = ()
 
     def add_read(self, chunk: Chunk, row: int) -> None:
         """Remember the offsets of the records of a faulty batch; a set of messages needs as many as it has messages."""

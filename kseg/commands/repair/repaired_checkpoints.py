@@ -260,7 +260,7 @@ def write_log_starts(sources: Sequence[Path], target: Path, result: RepairResult
         if partition is None or partition.state is not None or not folder.is_dir():
             continue
         key = partition.topic, partition.partition
-        end = max(filter(None, map(_end_of, segments)), default=0)
+        end = log_end(segments)
         stored = [known[key] for known, _ in checkpoints if key in known]
         start, why = max((each for each in stored if each <= end), default=None), f"from {LOG_STARTS}"
         if start is None and stored:
@@ -310,8 +310,10 @@ def _by_folder(segments: Iterable[SegmentRepair]) -> dict[Path, list[SegmentRepa
     return found
 
 
-def _end_of(segment: SegmentRepair) -> int | None:
-    return base_offset_of(segment.target) if segment.last_offset is None else segment.last_offset + 1
+def log_end(segments: Iterable[SegmentRepair]) -> int:
+    """Return the offset after the last one of the result, or the name of an empty last segment."""
+    ends = (base_offset_of(one.target) if one.last_offset is None else one.last_offset + 1 for one in segments)
+    return max((end for end in ends if end is not None), default=0)
 
 
 def _proved_start(source: Path, segments: Iterable[SegmentRepair]) -> int | None:

@@ -23,7 +23,7 @@ from kseg.commands.repair.repair_losses import (
     report_emptied,
     report_lost_end,
 )
-from kseg.commands.repair.repaired_checkpoints import EpochEvidence
+from kseg.commands.repair.repaired_checkpoints import EpochEvidence, log_end
 from kseg.commands.repair.repaired_segment import RepairPlan, repair_segment
 from kseg.commands.repair.segment_places import SegmentPlace, find_places
 from kseg.errors import NotASegmentError, UnreadableError, UsageError, VanishedError
@@ -147,7 +147,7 @@ class _PartitionRun:
         valid = {offset: path for offset, path in whole if offset <= min(lost, default=offset)}
         written: Sequence[str] = ()
         try:
-            written = write_snapshots(self._folder, _log_end(self._segments), valid)
+            written = write_snapshots(self._folder, log_end(self._segments), valid)
         except RefusedError as error:
             self._leave_out(self._path / "*.snapshot", f"a broker cannot read the producers: {error.why}")
         for path in self._snapshots:
@@ -206,7 +206,7 @@ class _PartitionRun:
             self._report(row)
             self._result.missing.append(row)
         if segments and not plan.indexes_only:
-            report_lost_end(segments[-1], _log_end(segments), snapshots, indexed, self._report)
+            report_lost_end(segments[-1], log_end(segments), snapshots, indexed, self._report)
         self._result.segments += segments
         self._result.open_transactions += [(self._target.name, *entry) for entry in txns.open.items()]
         indexes = [self._path / name for name in partition.names if name.endswith(".txnindex")]
@@ -350,13 +350,6 @@ def _first_epochs(folder: Path, name: str | None) -> list[int]:
     return list(islice((epoch for epoch in found if epoch >= 0), _EPOCHS_AHEAD))
 
 
-def _log_end(segments: Sequence[SegmentRepair]) -> int:
-    """Return the offset after the last one of the result, or the name of an empty last segment."""
-    ends = [segment.last_offset + 1 for segment in segments if segment.last_offset is not None]
-    ends += [base for segment in segments if (base := base_offset_of(segment.target)) is not None]
-    return max(ends, default=0)
-
-
 def _write_epochs(partition: PartitionFolder, folder: Path, segments: list[SegmentRepair]) -> None:
     """Copy the ``leader-epoch-checkpoint``, or write one that agrees with the kept batches: empty for one without entries.
 
@@ -366,7 +359,7 @@ def _write_epochs(partition: PartitionFolder, folder: Path, segments: list[Segme
     begin = 1 + max((segment.last_legacy_offset for segment in segments), default=-1)
     all_runs = written_side_files.merged_runs(segment.leader_epochs for segment in segments)
     runs = [[epoch, max(first, begin), last] for epoch, first, last in all_runs if last >= begin]
-    entries = written_side_files.merged(known or [], runs, _log_end(segments))
+    entries = written_side_files.merged(known or [], runs, log_end(segments))
     if known is not None and known == entries:
         copy_file(partition.path / LEADER_EPOCHS, folder / LEADER_EPOCHS)
     elif entries or LEADER_EPOCHS in partition.names:

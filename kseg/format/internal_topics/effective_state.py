@@ -121,10 +121,7 @@ class Moment:
 
     @classmethod
     def parse(cls, text: str) -> Moment:
-        """Return the moment of an offset, of a time, or of an integer of 12 or more digits: epoch milliseconds.
-
-        Raises ValueError.
-        """
+        """Return the moment of an offset, a time, or an integer of 12 or more digits: epoch ms. Raises ValueError."""
         if text.isascii() and text.isdecimal() and len(text) < _DIGITS_OF_TIME:
             return cls(offset=int(text))
         return cls(timestamp=parse_time_or_word(text))

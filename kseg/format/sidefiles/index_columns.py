@@ -25,9 +25,7 @@ def offset_columns(block: memoryview, base_offset: int) -> Columns:
 
 
 def time_columns(block: memoryview, base_offset: int) -> Columns:
-    """Return the timestamps (epoch ms) and offsets of complete ``.timeindex`` entries. ``base_offset`` is the
-    segment's.
-    """
+    """Return the timestamps (epoch ms) and offsets of complete ``.timeindex`` entries, as ``offset_columns``."""
     timestamps, offsets = _columns(len(block) // TIME_ENTRY.size)
     split_times(_words(block), base_offset, timestamps, offsets)
     return timestamps, offsets
@@ -75,9 +73,7 @@ class Order:
         self._second = lowest_second - step
 
     def next_break(self, first: Any, second: Any, row: int) -> int:
-        """Return the first row from ``row`` on that is out of order, the number of rows if there is none. Check each
-        row once.
-        """
+        """Return the first row from ``row`` on that is out of order, or the number of rows. Check each row once."""
         while row < len(first):
             kept = (
                 first[row] > self._first

@@ -35,9 +35,7 @@ _Entry = TypeVar("_Entry", OffsetEntry, TimeEntry)
 
 @dataclass(frozen=True, slots=True)
 class IndexRun(Generic[_Entry]):
-    """Consecutive entries of ``size`` bytes, the first at byte ``at`` of the index, as the columns of their two
-    fields.
-    """
+    """Consecutive entries of ``size`` bytes, from byte ``at`` of the index on, as the columns of their two fields."""
 
     at: int
     size: int

@@ -34,34 +34,22 @@ from kseg.format.sidefiles.side_file_reading import fixed_runs, read_small_file
 from kseg.format.storage.segment_files import is_newest
 from kseg.format.storage.source import open_range, stored_size
 
-OFFSET_ENTRY = struct.Struct(
-    ">"
-    "i"  # relativeOffset
-    "i"  # position
-)
-TIME_ENTRY = struct.Struct(
-    ">"
-    "q"  # timestamp
-    "i"  # relativeOffset
-)
+OFFSET_ENTRY = struct.Struct(">ii")  # relativeOffset, position
+TIME_ENTRY = struct.Struct(">qi")  # timestamp, relativeOffset
 
 #: The default of the broker setting ``index.interval.bytes``.
 INDEX_INTERVAL_BYTES = 4096
 
 
 class OffsetEntry(NamedTuple):
-    """An entry of an offset index: ``offset`` is the (absolute) last one of the batch at byte ``log_position`` of the
-    log.
-    """
+    """An entry of an offset index: ``offset`` is the (absolute) last one of the batch at byte ``log_position``."""
 
     offset: int
     log_position: int
 
 
 class TimeEntry(NamedTuple):
-    """An entry of a time index: the largest ``timestamp`` (epoch ms) so far, and the (absolute) ``offset`` of its
-    batch.
-    """
+    """An entry of a time index: the largest ``timestamp`` (epoch ms) so far, and the (absolute) ``offset`` of its batch."""
 
     timestamp: int
     offset: int
@@ -118,14 +106,7 @@ def _checked(value: int, what: str) -> int:
     return value
 
 
-ABORTED_TXN = struct.Struct(
-    ">"
-    "h"  # version
-    "q"  # producerId
-    "q"  # firstOffset
-    "q"  # lastOffset
-    "q"  # lastStableOffset
-)
+ABORTED_TXN = struct.Struct(">hqqqq")  # version, producerId, firstOffset, lastOffset, lastStableOffset
 VERSION = 0
 #: The most open transactions that are followed. A broker has a few.
 MAX_OPEN = 500_000

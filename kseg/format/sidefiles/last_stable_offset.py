@@ -97,10 +97,7 @@ def snapshot_offsets(folder: str) -> list[int]:
 
 
 def producers_at(folder: str, offset: int) -> list[ProducerState] | None:
-    """Return the producers of the snapshot at an offset; None if there is none, or if a broker rejects it.
-
-    Raises UnreadableError.
-    """
+    """Return the producers of the snapshot at an offset; None without one that a broker accepts. Raises UnreadableError."""
     try:
         return read_snapshot(read_file(path_in(folder, f"{offset:020}.snapshot")))
     except VanishedError:

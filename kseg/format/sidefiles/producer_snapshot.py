@@ -22,23 +22,9 @@ from kseg.format.sidefiles.side_file_reading import blocks, new_buffer
 from kseg.format.storage.source import Source
 from kseg.text import count_of
 
-HEADER = struct.Struct(
-    ">"
-    "h"  # version
-    "I"  # crc
-    "i"  # count
-)
-ENTRY = struct.Struct(
-    ">"
-    "q"  # producerId
-    "h"  # epoch
-    "i"  # lastSequence
-    "q"  # lastOffset
-    "i"  # offsetDelta
-    "q"  # timestamp
-    "i"  # coordinatorEpoch
-    "q"  # currentTxnFirstOffset
-)
+HEADER = struct.Struct(">hIi")  # version, crc, count
+#: The fields of ``STORED_FIELDS["producer_state"].entry``.
+ENTRY = struct.Struct(">qhiqiqiq")
 COUNT = struct.Struct(">i")
 VERSION = 1
 CRC_BEGINS_AT = 6
@@ -94,16 +80,8 @@ def walk_snapshot(source: Source, report: Report = do_nothing) -> Iterator[tuple
 def decoded(fields: tuple[int, ...]) -> ProducerState:
     """Return the producer of the fields of an entry."""
     producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, first = fields
-    return ProducerState(
-        producer_id,
-        epoch,
-        sequence,
-        offset,
-        delta,
-        timestamp_or_none(timestamp),
-        coordinator_epoch,
-        None if first < 0 else first,
-    )
+    time, begun = timestamp_or_none(timestamp), None if first < 0 else first
+    return ProducerState(producer_id, epoch, sequence, offset, delta, time, coordinator_epoch, begun)
 
 
 def _wrong_size(position: int, end: int, why: str, report: Report) -> None:

@@ -41,9 +41,7 @@ def with_read_error(path: str, runs: Iterator[_Entry], report: Report) -> Iterat
 
 
 def blocks(buffer: InputBuffer, size: int) -> Iterator[tuple[int, memoryview]]:
-    """Yield (byte, bytes) of runs of complete entries of ``size`` bytes. An incomplete entry at the end stays in the
-    buffer.
-    """
+    """Yield (byte, bytes) of runs of complete entries of ``size`` bytes. An incomplete last one stays in the buffer."""
     while buffer.fill(_BLOCK) or buffer.available >= size:
         first, at = buffer.start, buffer.position
         buffer.start += buffer.available - buffer.available % size
