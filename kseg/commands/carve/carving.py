@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kseg.commands.carve.block_seams import seam_links, unclear_links, unclear_places
-from kseg.commands.carve.image_scan import CRC_END, Head, Image, scan_image
+from kseg.commands.carve.image_scan import CRC_END, Head, Image, ImageScan
 from kseg.commands.carve.links import (
     DAMAGED,
     TORN,
-    Copies,
     Link,
     find_copies,
     guessed_links,
@@ -90,7 +89,7 @@ class CarvedGroup:
 
 @dataclass(slots=True)
 class Carving:
-    """What images have. ``unused`` are guesses and contradicted links.
+    """What images have. ``unused`` are guesses and contradicted links. ``copies`` has the run that has a run's batches, too.
 
     ``torn`` are headers without their batch, batches without their first bytes, and messages without their set's header.
     """
@@ -99,7 +98,7 @@ class Carving:
     block: int
     runs: list[CarvedRun]
     torn: list[tuple[Image, Head]]
-    copies: Copies
+    copies: Mapping[CarvedRun, CarvedRun]
     groups: list[CarvedGroup] = field(default_factory=list)
     unused: list[Link] = field(default_factory=list)
 
@@ -116,7 +115,7 @@ def carve_images(images: list[Image], block: int, progress: Progress, *, guess: 
     torn: list[tuple[Image, Head]] = []
     found: list[TornBatches] = []
     for image in images:
-        scan_image(image, block, progress)
+        ImageScan(image, block, progress).run()
         found.append(TornBatches(image, block))
     pieces = [run for image, joints in zip(images, found, strict=True) for run in (*image.runs, *joints.joined)]
     heads = (head for joints in found for head in joints.left)
@@ -128,11 +127,11 @@ def carve_images(images: list[Image], block: int, progress: Progress, *, guess: 
         whole, joined = _join_runs((*image.runs, *joints.joined), certain, seams)
         runs += whole
         links += [*joined, *_damaged_links(whole, joints.left, block)]
-    copies = find_copies(runs)
-    own = [run for run in runs if run not in copies.of]
-    links = [link for link in links if link.before not in copies.of and link.after not in copies.of]
+    copies, of_copies = find_copies(runs)
+    own = [run for run in runs if run not in copies]
+    links = [link for link in links if link.before not in copies and link.after not in copies]
     torn_ends = {(image.number, head.position) for image, head in torn}
-    links += [*index_links(images, own, block), *sequence_links(own, block, torn_ends), *copies.links]
+    links += [*index_links(images, own, block), *sequence_links(own, block, torn_ends), *of_copies]
     for image, joints in zip(images, found, strict=True):
         torn += [(image, head) for head in (*joints.left_rests, *image.inner)]
     carving = Carving(images, block, runs, torn, copies)
@@ -258,9 +257,9 @@ def _make_groups(
             group_of[link.before].links.append(link)
         else:
             carving.unused.append(link)
-    for copy, original in carving.copies.of.items():
-        while original in carving.copies.of:
-            original = carving.copies.of[original]
+    for copy, original in carving.copies.items():
+        while original in carving.copies:
+            original = carving.copies[original]
         group_of[original].copies.append(copy)
     carving.groups = groups
 

@@ -142,16 +142,12 @@ def open_image(path: str, number: int) -> Image:
     return Image(path, number, file, file.seek(0, io.SEEK_END))
 
 
-def scan_image(image: Image, block: int, progress: Progress) -> None:
-    """Find all that an image has. ``block`` is the size of the blocks of its file system in bytes.
+class ImageScan:
+    """Finds all that an image has. ``block`` is the size of the blocks of its file system in bytes.
 
     ``progress`` is called with bytes read. A read error ends the scan: ``errors`` has it. Raises UnreadableError.
     """
-    image.file.seek(0)
-    _Scan(image, block, progress).run()
 
-
-class _Scan:
     def __init__(self, image: Image, block: int, progress: Progress) -> None:
         self._image = image
         self._block = block
@@ -163,6 +159,7 @@ class _Scan:
 
     def run(self) -> None:
         buffer, reported = self._buffer, 0
+        self._image.file.seek(0)
         while True:
             more = buffer.fill(_WINDOW)
             self._scan_window(more)

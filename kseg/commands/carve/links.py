@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kseg.commands.carve.image_scan import Image, entries_of
 from kseg.commands.carve.runs import CarvedRun, Lane, Piece
@@ -59,35 +59,28 @@ class Link:
         return PROOF if self.kind == TORN else GUESS if self.kind in GUESSES else STRONG
 
 
-@dataclass(slots=True)
-class Copies:
-    """Runs that are in other runs: ``of`` has the other one by the run."""
-
-    of: dict[CarvedRun, CarvedRun] = field(default_factory=dict)
-    links: list[Link] = field(default_factory=list)
-
-
-def find_copies(runs: Sequence[CarvedRun]) -> Copies:
-    """Return which runs have only batches of another run, and which continue another one after batches of both.
+def find_copies(runs: Sequence[CarvedRun]) -> tuple[dict[CarvedRun, CarvedRun], list[Link]]:
+    """Return the runs that have only batches of another run, and the links of those that continue one after batches of both.
 
     Batches are equal by base offset, CRC and size. Replicas have equal batches, and so have files that were moved. Two
     partitions can have equal control batches, and equal batches without sequences: these do not join runs.
     """
-    found = Copies()
+    copies: dict[CarvedRun, CarvedRun] = {}
+    links: list[Link] = []
     firsts: dict[int, list[CarvedRun]] = {run.marks[0]: [] for run in runs}
     for run in runs:
         for mark in {mark for mark in run.marks if mark in firsts}:
             firsts[mark].append(run)
     pairs = [(other, run) for run in runs for other in firsts[run.marks[0]] if other is not run]
     for other, run in pairs:
-        if run not in found.of and other not in found.of and other.holds(run):
-            found.of[run] = other
+        if run not in copies and other not in copies and other.holds(run):
+            copies[run] = other
     for other, run in pairs:
-        if run in found.of or other in found.of or run.unsequenced or other.unsequenced:
+        if run in copies or other in copies or run.unsequenced or other.unsequenced:
             continue
         if (same := other.same_from(run)) > 1:
-            found.links.append(Link(COPY, other, run, f"{same:,} batches are in both"))
-    return found
+            links.append(Link(COPY, other, run, f"{same:,} batches are in both"))
+    return copies, links
 
 
 def sequence_links(runs: Sequence[CarvedRun], block: int, torn_ends: set[tuple[int, int]]) -> list[Link]:
