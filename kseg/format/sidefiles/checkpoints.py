@@ -18,17 +18,7 @@ from kseg.errors import KsegError, VanishedError
 from kseg.findings import STARTS, Finding, Report, do_nothing
 from kseg.format.record.layout import INT32_MAX, INT64_MAX
 from kseg.format.sidefiles.side_file_reading import entries_of, lines
-from kseg.format.storage import local_files
-from kseg.format.storage.java_text import (
-    WHITE_SPACE,
-    FileFault,
-    MemoryFault,
-    UncheckedFault,
-    decoded,
-    lines_of,
-    number,
-    split,
-)
+from kseg.format.storage import java_text, local_files
 from kseg.format.storage.naming import CLEANER_OFFSETS, LEADER_EPOCHS, LOG_STARTS, RECOVERY_POINTS, partition_of
 from kseg.format.storage.segment_files import path_in
 from kseg.format.storage.source import Source
@@ -82,7 +72,7 @@ class _Fault(NamedTuple):
 
     at: int
     end: int | None
-    fault: FileFault
+    fault: java_text.FileFault
     rule: str
     facts: dict[str, Any]
 
@@ -157,10 +147,10 @@ def read_checkpoint_offsets(data: bytes) -> list[CheckpointOffset]:
 
 def _whole(data: bytes, form: _Form[_Entry]) -> list[_Entry]:
     if len(data) > MAX_TEXT:
-        raise FileFault(f"the file has more than {MAX_TEXT:,} bytes")
-    decoded(data)  # Kafka's reader decodes a block before it looks at its lines
+        raise java_text.FileFault(f"the file has more than {MAX_TEXT:,} bytes")
+    java_text.decoded(data)  # Kafka's reader decodes a block before it looks at its lines
     entries = []
-    for one in _read(lines_of(data), form):
+    for one in _read(java_text.lines_of(data), form):
         if isinstance(one, _Fault):
             raise one.fault
         entries.append(one[1])
@@ -175,8 +165,8 @@ def _walk(source: Source, form: _Form[_Entry], report: Report) -> Iterator[tuple
             yield one
             continue
         first = first or one.fault
-        starts = isinstance(first, UncheckedFault) and name in _STARTS_WITHOUT
-        starts = starts and (name == CLEANER_OFFSETS or not isinstance(first, MemoryFault))
+        starts = isinstance(first, java_text.UncheckedFault) and name in _STARTS_WITHOUT
+        starts = starts and (name == CLEANER_OFFSETS or not isinstance(first, java_text.MemoryFault))
         report(Finding(one.rule, one.at, one.end, facts=one.facts | ({STARTS: True} if starts else {})))
 
 
@@ -187,55 +177,55 @@ def _read(read: Iterable[tuple[int, bytes]], form: _Form[_Entry]) -> Iterator[tu
     for row, (at, line) in enumerate(read):
         entry = None
         try:
-            text = decoded(line)
+            text = java_text.decoded(line)
             if row == 0:
                 _check_version(text)
             elif row == 1:
                 count_at, wanted = at, _count(text)
             else:
                 entry = form.entry(_fields(text, len(form.fields.split())))
-        except FileFault as fault:
+        except java_text.FileFault as fault:
             faults = True
             expected = ("the version, 0", "the number of entries", form.fields)[min(row, 2)]
             facts = {"line": line[:80].decode("utf-8", "backslashreplace"), "why": f"expected {expected}"}
             yield _Fault(at, at + len(line), fault, "checkpoint-malformed", facts)
-            if row < 2 and not isinstance(fault, MemoryFault):
+            if row < 2 and not isinstance(fault, java_text.MemoryFault):
                 return
         if entry is not None:
             found += 1
             yield at, entry
     if found != wanted and not faults:
-        wrong = FileFault(f"expected {wanted} entries, found {found}")
+        wrong = java_text.FileFault(f"expected {wanted} entries, found {found}")
         yield _Fault(count_at, None, wrong, "checkpoint-count", {"count": wanted, "found": found})
 
 
 def _check_version(text: str) -> None:
-    if number(text, INT32_MAX) != VERSION:
-        raise FileFault(f"expected version {VERSION}, found {excerpt(text)}")
+    if java_text.number(text, INT32_MAX) != VERSION:
+        raise java_text.FileFault(f"expected version {VERSION}, found {excerpt(text)}")
 
 
 def _count(text: str) -> int:
-    count = number(text, INT32_MAX)
+    count = java_text.number(text, INT32_MAX)
     if count is None:
-        raise FileFault(f"expected a count, found {excerpt(text)}")
+        raise java_text.FileFault(f"expected a count, found {excerpt(text)}")
     if count < 0:
-        raise UncheckedFault(f"expected a count, found {count}")
+        raise java_text.UncheckedFault(f"expected a count, found {count}")
     if count > _MAX_COUNT:
-        raise MemoryFault(f"it announces {count:,} entries, more than a broker has memory for")
+        raise java_text.MemoryFault(f"it announces {count:,} entries, more than a broker has memory for")
     return count
 
 
 def _fields(text: str, size: int) -> list[str]:
-    fields = split(WHITE_SPACE, text)
+    fields = java_text.split(java_text.WHITE_SPACE, text)
     if len(fields) != size:
-        raise FileFault(f"the line {excerpt(text)} has {count_of(len(fields), 'field')}, expected {size}")
+        raise java_text.FileFault(f"the line {excerpt(text)} has {count_of(len(fields), 'field')}, expected {size}")
     return fields
 
 
 def _parsed(text: str, largest: int) -> int:
-    value = number(text, largest)
+    value = java_text.number(text, largest)
     if value is None:
-        raise UncheckedFault(f"{excerpt(text)} is not a number that fits")
+        raise java_text.UncheckedFault(f"{excerpt(text)} is not a number that fits")
     return value
 
 

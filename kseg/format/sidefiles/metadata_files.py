@@ -24,19 +24,7 @@ from kseg.errors import UnreadableError, VanishedError
 from kseg.findings import STARTS, Finding, Report, do_nothing
 from kseg.format.record.layout import INT32_MAX
 from kseg.format.sidefiles.side_file_reading import read_small_file
-from kseg.format.storage import file_access
-from kseg.format.storage.java_text import (
-    LINE_END,
-    WHITE_SPACE,
-    FileFault,
-    UncheckedFault,
-    decoded,
-    lines_of,
-    number,
-    properties,
-    split,
-    trimmed,
-)
+from kseg.format.storage import file_access, java_text
 from kseg.format.storage.naming import PARTITION_METADATA
 from kseg.format.storage.source import Source, open_source
 from kseg.text import excerpt
@@ -81,7 +69,7 @@ class CleanShutdown(NamedTuple):
 
 _UUID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
 _ZERO_UUID = "A" * 22
-_SEPARATOR = re.compile(f":{WHITE_SPACE.pattern}")
+_SEPARATOR = re.compile(f":{java_text.WHITE_SPACE.pattern}")
 
 
 def read_partition_metadata(data: bytes) -> PartitionMetadata:
@@ -89,17 +77,17 @@ def read_partition_metadata(data: bytes) -> PartitionMetadata:
 
     Raises the FileFault of ``PartitionMetadataReadBuffer``.
     """
-    decoded(data)
-    read = (line.decode() for _, line in lines_of(data))
+    java_text.decoded(data)
+    read = (line.decode() for _, line in java_text.lines_of(data))
     value = _next_value(read)
-    version = number(value, INT32_MAX)
+    version = java_text.number(value, INT32_MAX)
     if version is None or version < 0:
-        raise FileFault(f"its version is {excerpt(value)}")
+        raise java_text.FileFault(f"its version is {excerpt(value)}")
     value = _next_value(read)
     if not _UUID.fullmatch(value):
-        raise UncheckedFault(f"topic_id is {excerpt(value)}, expected an id of 22 characters")
+        raise java_text.UncheckedFault(f"topic_id is {excerpt(value)}, expected an id of 22 characters")
     if (topic_id := _uuid(value, "topic_id")) == _ZERO_UUID:
-        raise FileFault("its topic id is zero")
+        raise java_text.FileFault("its topic id is zero")
     return PartitionMetadata(version, topic_id)
 
 
@@ -107,10 +95,10 @@ def _next_value(read: Iterator[str]) -> str:
     """Return the part of the next line after its colon."""
     line = next(read, None)
     if line is None:
-        raise UncheckedFault("expected 2 lines")
-    fields = split(_SEPARATOR, line)
+        raise java_text.UncheckedFault("expected 2 lines")
+    fields = java_text.split(_SEPARATOR, line)
     if len(fields) != 2:
-        raise FileFault(f"the line {excerpt(line)} is not a name and a value")
+        raise java_text.FileFault(f"the line {excerpt(line)} is not a name and a value")
     return fields[1]
 
 
@@ -119,7 +107,7 @@ def walk_partition_metadata(source: Source, report: Report = do_nothing) -> Iter
 
     def parse(data: bytes) -> PartitionMetadata:
         found = read_partition_metadata(data)
-        for (_, line), name in zip(lines_of(data), ("version", "topic_id"), strict=False):
+        for (_, line), name in zip(java_text.lines_of(data), ("version", "topic_id"), strict=False):
             if not line.startswith(f"{name}:".encode()):
                 why = f"{excerpt(line.decode())} is not a line with {name}, but the broker reads its value"
                 report(Finding("metadata-malformed", 0, len(data), facts={"why": why, STARTS: True}))
@@ -160,21 +148,21 @@ def walk_meta_properties(
     """
 
     def parse(data: bytes) -> MetaProperties:
-        values = properties(data.decode("latin-1"))
+        values = java_text.properties(data.decode("latin-1"))
         if needs_node and not values:
-            raise FileFault("the file has no properties")
-        version = _integer(trimmed(values.get("version", "0")), "version")
+            raise java_text.FileFault("the file has no properties")
+        version = _integer(java_text.trimmed(values.get("version", "0")), "version")
         if version not in (0, 1):
-            raise FileFault(f"version {version}")
+            raise java_text.FileFault(f"version {version}")
         node = "broker.id" if version == 0 else "node.id"
         cluster = values.get("cluster.id") if version == 0 else _required(values, "cluster.id")
         if needs_node and "version" not in values and node not in values:
-            raise FileFault("version is missing, and so is broker.id, which version 0 needs")
+            raise java_text.FileFault("version is missing, and so is broker.id, which version 0 needs")
         if needs_node or version == 1:
             _required(values, node)
         node_id = _integer(values[node], node) if node in values else None
         if needs_node and node_id is not None and node_id < 0:
-            raise FileFault(f"{node} is {node_id}, expected a number from 0 on")
+            raise java_text.FileFault(f"{node} is {node_id}, expected a number from 0 on")
         directory = _uuid(values["directory.id"], "directory.id") if "directory.id" in values else None
         return MetaProperties(version, cluster, node_id, directory)
 
@@ -185,20 +173,20 @@ def walk_quorum_state(source: Source, report: Report = do_nothing) -> Iterator[t
     """Yield the state as Kafka reads it: from the JSON object at the start of the first line; what follows is ignored."""
 
     def parse(data: bytes) -> QuorumState:
-        values = _json_object(LINE_END.split(decoded(data))[0], only=False)
+        values = _json_object(java_text.LINE_END.split(java_text.decoded(data))[0], only=False)
         if "data_version" not in values:
-            raise FileFault("data_version is missing")
+            raise java_text.FileFault("data_version is missing")
         # JsonNode.shortValue: 0 for all that is not a number.
         found = values["data_version"]
         version = (found + 2**15) % 2**16 - 2**15 if isinstance(found, int) and not isinstance(found, bool) else 0
         if version not in (0, 1):
-            raise FileFault(f"data_version {version}")
+            raise java_text.FileFault(f"data_version {version}")
         voters = None
         if version == 0:
             _field(values, "clusterId", str)
             voters = _field(values, "currentVoters", list)
             if not all(isinstance(voter, dict) for voter in voters):
-                raise FileFault("a voter is not an object")
+                raise java_text.FileFault("a voter is not an object")
             voters = [_int_field(voter, "voterId") for voter in voters]
         return QuorumState(
             version,
@@ -217,7 +205,7 @@ def walk_clean_shutdown(source: Source, report: Report = do_nothing) -> Iterator
     def parse(data: bytes) -> CleanShutdown:
         if not data:
             return CleanShutdown(None, None)
-        values = _json_object(decoded(data))
+        values = _json_object(java_text.decoded(data))
         return CleanShutdown(_field(values, "version", int), _field(values, "brokerEpoch", int))
 
     # Any file counts as a clean shutdown.
@@ -230,9 +218,9 @@ def _walk(
     data = read_small_file(source, report)
     try:
         if data is None:
-            raise FileFault("the file is far too long")
+            raise java_text.FileFault("the file is far too long")
         yield 0, parse(data)
-    except FileFault as fault:
+    except java_text.FileFault as fault:
         report(Finding("metadata-malformed", 0, len(data or b""), facts={"why": str(fault), **facts}))
 
 
@@ -241,9 +229,9 @@ def _json_object(text: str, *, only: bool = True) -> Mapping[str, Any]:
     try:
         values = json.loads(text) if only else json.JSONDecoder().raw_decode(text.lstrip(" \t"))[0]
     except (ValueError, RecursionError):
-        raise FileFault("the file is not JSON") from None
+        raise java_text.FileFault("the file is not JSON") from None
     if not isinstance(values, dict):
-        raise FileFault("the file is not a JSON object")
+        raise java_text.FileFault("the file is not a JSON object")
     return values
 
 
@@ -251,33 +239,33 @@ def _field(values: Mapping[str, Any], name: str, kind: type) -> Any:
     value = values.get(name)
     if not isinstance(value, kind) or isinstance(value, bool):
         found = value if isinstance(value, str) else json.dumps(value)
-        raise FileFault(f"{name} is {'missing' if value is None else excerpt(found)}")
+        raise java_text.FileFault(f"{name} is {'missing' if value is None else excerpt(found)}")
     return value
 
 
 def _int_field(values: Mapping[str, Any], name: str) -> int:
     value: int = _field(values, name, int)
     if not -INT32_MAX - 1 <= value <= INT32_MAX:
-        raise FileFault(f"{name} is {value}, which has more than 32 bits")
+        raise java_text.FileFault(f"{name} is {value}, which has more than 32 bits")
     return value
 
 
 def _required(values: Mapping[str, str], name: str) -> str:
     if name not in values:
-        raise FileFault(f"{name} is missing")
+        raise java_text.FileFault(f"{name} is missing")
     return values[name]
 
 
 def _integer(text: str, name: str) -> int:
-    value = number(text, INT32_MAX)
+    value = java_text.number(text, INT32_MAX)
     if value is None:
-        raise FileFault(f"{name} is {excerpt(text)}, expected a number")
+        raise java_text.FileFault(f"{name} is {excerpt(text)}, expected a number")
     return value
 
 
 def _uuid(text: str, name: str) -> str:
     """Return an id as Kafka's Uuid prints it, without padding."""
     if not _UUID.fullmatch(text):
-        raise FileFault(f"{name} is {excerpt(text)}, expected an id of 22 characters")
+        raise java_text.FileFault(f"{name} is {excerpt(text)}, expected an id of 22 characters")
     # The last character has unused bits, which Kafka drops.
     return base64.urlsafe_b64encode(base64.urlsafe_b64decode(text[:22] + "==")).decode()[:22]
