@@ -10,7 +10,6 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from kseg.commands.repair.repair_losses import LostRange
@@ -25,32 +24,6 @@ from kseg.text import inclusive_range
 _LOSSES = ("lost", "missing", "salvaged")
 
 
-@dataclass(frozen=True, slots=True)
-class UncertainTransaction:
-    """A transaction of the result, from its first offset to its marker (``aborted`` or not), with lost offsets inside.
-
-    ``proved`` is the aborted transaction that the source's index has there, None without one.
-    """
-
-    producer_id: int
-    first_offset: int
-    marker_offset: int
-    aborted: bool
-    lost: tuple[int, int]
-    proved: AbortedTxn | None = None
-
-    def __str__(self) -> str:
-        """The transaction as a message says it."""
-        offsets = inclusive_range("offset", self.first_offset, self.marker_offset - 1)
-        outcome = "aborted" if self.aborted else "committed"
-        said = f"producer {self.producer_id}: the records of {offsets} are {outcome} now"
-        if self.proved and not self.aborted:
-            ended = inclusive_range("offset", self.proved.first_offset, self.proved.last_offset)
-            return f"{said}, and the transaction index has {ended} as aborted: read_committed consumers get them"
-        lost = inclusive_range("offset", *self.lost)
-        return f"{said}: a marker that ended a part of them can be at the lost {lost}"
-
-
 class EndedTransactions:
     """The transactions that end in a log: producer id, first offset, offset of the marker, and whether it aborts."""
 
@@ -62,26 +35,31 @@ class EndedTransactions:
         for column, value in zip(self._columns, (producer_id, first, marker, aborted), strict=True):
             column.append(value)
 
-    def uncertain(self, losses: Iterable[LostRange], indexes: Sequence[Path]) -> Iterator[UncertainTransaction]:
-        """Yield the transactions with lost offsets between their first record and their marker.
+    def uncertain(self, losses: Iterable[LostRange], indexes: Sequence[Path]) -> Iterator[str]:
+        """Yield a line about each transaction with lost offsets between its first record and its marker.
 
-        ``losses`` without offsets count for none. ``indexes`` are the transaction indexes of the source.
+        ``losses`` without offsets count for none. ``indexes`` are the transaction indexes of the source: they prove which
+        transactions were aborted.
         """
-        ranges = sorted({(one.offset, _last(one)) for one in losses if one.offset is not None and one.kind in _LOSSES})
+        known = [one for one in losses if one.kind in _LOSSES]
+        lasts = (INT64_MAX if one.last_offset is None else one.last_offset for one in known)
+        ranges = sorted({(one.offset, last) for one, last in zip(known, lasts, strict=True) if one.offset is not None})
         if not ranges or not len(self._columns[0]):
             return
         ended = {(one.producer_id, one.first_offset): one for index in indexes for one in _entries(index)}
         for producer_id, first, marker, aborted in zip(*self._columns, strict=True):
             at = bisect_right(ranges, (marker, -1)) - 1
-            if at >= 0 and ranges[at][1] > first:
-                lost = max(ranges[at][0], first), min(ranges[at][1], marker - 1)
-                proved = ended.get((producer_id, first))
-                proved = proved if proved and proved.last_offset != marker else None
-                yield UncertainTransaction(producer_id, first, marker, bool(aborted), lost, proved)
-
-
-def _last(loss: LostRange) -> int:
-    return INT64_MAX if loss.last_offset is None else loss.last_offset
+            if at < 0 or ranges[at][1] <= first:
+                continue
+            offsets = inclusive_range("offset", first, marker - 1)
+            said = f"producer {producer_id}: the records of {offsets} are {'aborted' if aborted else 'committed'} now"
+            proved = ended.get((producer_id, first))
+            if proved and proved.last_offset != marker and not aborted:
+                offsets = inclusive_range("offset", proved.first_offset, proved.last_offset)
+                yield f"{said}, and the transaction index has {offsets} as aborted: read_committed consumers get them"
+            else:
+                lost = inclusive_range("offset", max(ranges[at][0], first), min(ranges[at][1], marker - 1))
+                yield f"{said}: a marker that ended a part of them can be at the lost {lost}"
 
 
 def _entries(index: Path) -> list[AbortedTxn]:

@@ -60,15 +60,14 @@ def repair(
         raise UsageError("--indexes-only cannot be combined with --salvage-records: it does not change the log")
     if target is None and not plan.dry_run:
         raise UsageError("DST is missing: repair never changes SRC (--dry-run needs no DST)")
-    target = None if target is None else without_file_scheme(target)
-    if target is not None and is_url(target):
-        check_dst_url(target)
-    if target is not None and is_url(target) and not plan.dry_run:
-        with remote_outputs.staged_result(target) as staged:
-            return _at_url(repair(source, str(staged), plan, report, progress), str(staged), target)
-    output_path = target_path(source if target is None else target)
     if target is None:
         plan = replace(plan, force=True)  # there is no DST that can exist
+    elif is_url(target := without_file_scheme(target)):
+        check_dst_url(target)
+        if not plan.dry_run:
+            with remote_outputs.staged_result(target) as staged:
+                return _at_url(repair(source, str(staged), plan, report, progress), str(staged), target)
+    output_path = target_path(source if target is None else target)
     check_regular(source)
     if target is not None:
         check_dst(source, output_path, target, force=plan.force, keeps_log=plan.indexes_only)

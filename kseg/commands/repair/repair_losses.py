@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import ClassVar
 
@@ -202,20 +202,14 @@ class RepairResult:
 
     def add(self, other: RepairResult) -> None:
         """Add the result of another partition."""
-        for name in (
-            "segments", "left_out", "open_transactions", "failed", "missing", "log_starts", "rebuilt", "unknown",
-            "uncertain_transactions", "unread",
-        ):  # fmt: skip
-            getattr(self, name).extend(getattr(other, name))
-        self.renamed += other.renamed
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
     @property
     def changes(self) -> bool:
         """Whether the result has other batches or names than the source."""
-        ones = self.segments
-        return bool(
-            self.renamed or any(one.dropped or one.mended or one.lost_bytes or one.zeros for one in ones)
-        ) or any(one.salvaged or one.epochs_mended for one in ones)
+        counts = (one.dropped + one.mended + one.salvaged + one.lost_bytes + one.zeros for one in self.segments)
+        return bool(self.renamed or any(counts))
 
     @property
     def lost_before(self) -> list[LostOffsets]:

@@ -210,8 +210,8 @@ class _PartitionRun:
         self._result.segments += segments
         self._result.open_transactions += [(self._target.name, *entry) for entry in txns.open.items()]
         indexes = [self._path / name for name in partition.names if name.endswith(".txnindex")]
-        uncertain = ended.uncertain(self._losses, indexes)
-        self._result.uncertain_transactions += [f"{self._target.name}: {one}" for one in uncertain]
+        lines = ended.uncertain(self._losses, indexes)
+        self._result.uncertain_transactions += [f"{self._target.name}: {line}" for line in lines]
 
     def _without_batches(self, place: SegmentPlace) -> None:
         """Report a segment without its own batches: it is empty, a copy of another, or not a segment."""
@@ -320,7 +320,7 @@ def _places(partition: PartitionFolder, plan: RepairPlan) -> list[SegmentPlace]:
     """Return the places of a partition's segments; with ``indexes_only`` by their names alone."""
     if plan.indexes_only:
         return [SegmentPlace(name, name.removesuffix(".swap")) for name in partition.logs]
-    return find_places(partition.path, partition.logs, merged=plan.merged)
+    return find_places(partition.path, partition.logs, merged=bool(plan.replicas))
 
 
 def _is_copied(name: str) -> bool:

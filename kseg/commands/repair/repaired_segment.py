@@ -45,8 +45,8 @@ from kseg.text import count_of
 class RepairPlan:
     """The settings of a repair. A batch with a finding that is an error in ``errors`` is dropped.
 
-    ``replicas``: the batches are those of these folders, which are repaired already (``merged``). The newest segment can
-    begin with a hole.
+    ``replicas``: the batches are those of these folders, which are repaired already. The newest segment can begin with a
+    hole.
     """
 
     salvage_records: bool = False
@@ -56,11 +56,6 @@ class RepairPlan:
     policy: Policy = field(default_factory=Policy)
     index_interval: int = INDEX_INTERVAL_BYTES
     replicas: tuple[str, ...] = ()
-
-    @property
-    def merged(self) -> bool:
-        """Whether the log is made from several replicas."""
-        return bool(self.replicas)
 
     @property
     def errors(self) -> Policy:
@@ -342,8 +337,5 @@ class _IndexWriter:
 
 
 def _named_offset(tally: SegmentRepair) -> int | None:
-    for name in (tally.target, tally.source):
-        base_offset = base_offset_of(name)
-        if base_offset is not None:
-            return base_offset
-    return None
+    bases = map(base_offset_of, (tally.target, tally.source))
+    return next((base for base in bases if base is not None), None)

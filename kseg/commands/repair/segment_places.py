@@ -55,10 +55,10 @@ class SegmentPlace:
         return self.order.head.low, self.order.tail.high
 
 
-def find_places(folder: Path, names: Sequence[str], *, merged: bool = False) -> list[SegmentPlace]:
+def find_places(folder: Path, names: Sequence[str], *, merged: bool) -> list[SegmentPlace]:
     """Read the segments ``names`` of a partition, and return their places in the order of their offsets.
 
-    ``merged`` is that of ``RepairPlan``. Raises UnreadableError and other KsegError from reading.
+    ``merged``: they are made from several replicas. Raises UnreadableError and other KsegError from reading.
     """
     surveys: list[_Survey] = []
     for name in names:

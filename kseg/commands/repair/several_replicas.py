@@ -26,7 +26,7 @@ from kseg.commands.repair.repair_losses import LostOffsets, LostRange, OffsetGap
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.repair.replica_histories import end_other_histories, settle_epochs
 from kseg.commands.repair.replica_losses import RecordGaps, end_of_cleaned, lost_ranges
-from kseg.commands.repair.unplaced_copies import UnplacedCopies
+from kseg.commands.repair.unplaced_copies import copies_missing_in, with_copies, write_copies
 from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.findings import do_nothing
 from kseg.format.record import framing, layout
@@ -120,9 +120,9 @@ def repair_replicas(
         _copy_side_files(replicas, folder)
         if replicas[0].epochs.entries:
             write(folder, replicas[0].epochs.entries)
-        unplaced = UnplacedCopies.missing_in(folder, replicas)
-        unplaced.write(folder)
-        known = unplaced.with_rows(replicas, lost_ranges(replicas, missing))
+        unplaced = copies_missing_in(folder, replicas)
+        write_copies(unplaced, folder)
+        known = with_copies(lost_ranges(replicas, missing), unplaced, replicas)
 
         def in_result(row: _Row) -> _Row:
             return replace(row, file=row.file.replace(str(folder), str(goal)))

@@ -7,7 +7,7 @@ and its size: its base offset can be wrong.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,47 +26,48 @@ class _Copy(NamedTuple):
     size: int
 
 
-@dataclass(slots=True)
-class UnplacedCopies:
-    """One copy of each valid batch that the replicas left out, by CRC and size."""
+#: One copy of each valid batch that the replicas left out, by CRC and size.
+UnplacedCopies = dict[tuple[int, int], _Copy]
 
-    copies: dict[tuple[int, int], _Copy] = field(default_factory=dict)
 
-    @classmethod
-    def missing_in(cls, folder: Path, replicas: Sequence[DamagedReplica]) -> UnplacedCopies:
-        """Return those of the replicas that no batch in the log ``folder`` is equal to."""
-        found = cls()
-        for replica in replicas:
-            for path in sorted(replica.folder.glob(f"*{UNPLACED}")):
-                for key, copy in _batches(path):
-                    found.copies.setdefault(key, copy)
-        for name in PartitionFolder(folder).logs if found.copies else ():
-            for key, _ in _batches(folder / name):
-                found.copies.pop(key, None)
-        return found
+def copies_missing_in(folder: Path, replicas: Sequence[DamagedReplica]) -> UnplacedCopies:
+    """Return those of the replicas that no batch in the log ``folder`` is equal to."""
+    found: UnplacedCopies = {}
+    for replica in replicas:
+        for path in sorted(replica.folder.glob(f"*{UNPLACED}")):
+            for key, copy in _batches(path):
+                found.setdefault(key, copy)
+    for name in PartitionFolder(folder).logs if found else ():
+        for key, _ in _batches(folder / name):
+            found.pop(key, None)
+    return found
 
-    def write(self, folder: Path) -> None:
-        """Write them to the folder of the log, in files with the names of their segments."""
-        for path, position, size in self.copies.values():
-            with path.open("rb") as source, (folder / path.name).open("ab") as out:
-                source.seek(position)
-                out.write(source.read(size))
 
-    def with_rows(self, replicas: Sequence[DamagedReplica], known: Sequence[LostRange]) -> list[LostRange]:
-        """Return the losses ``known``, and a row for each left out batch that has none: the result has all its offsets.
+def write_copies(copies: UnplacedCopies, folder: Path) -> None:
+    """Write them to the folder of the log, in files with the names of their segments."""
+    for path, position, size in copies.values():
+        with path.open("rb") as source, (folder / path.name).open("ab") as out:
+            source.seek(position)
+            out.write(source.read(size))
 
-        A loss in ``known`` counts as a left out batch only if no replica brought its batch into the result.
-        """
-        left = {crc for crc, _ in self.copies}
-        rows = [_as_lost(row) if row.unplaced and not _crcs(row) & left else row for row in known]
-        for row in rows:
-            left -= _crcs(row) if row.unplaced else set()
-        for replica in replicas:
-            for loss in replica.losses:
-                if loss.unplaced and left & _crcs(loss) and not replica.is_other_history(loss):
-                    left -= _crcs(loss)
-                    rows.append(replace(loss, offset=None, last_offset=None))
-        return rows
+
+def with_copies(
+    known: Sequence[LostRange], copies: UnplacedCopies, replicas: Sequence[DamagedReplica]
+) -> list[LostRange]:
+    """Return the losses ``known``, and a row for each left out batch that has none: the result has all its offsets.
+
+    A loss in ``known`` counts as a left out batch only if no replica brought its batch into the result.
+    """
+    left = {crc for crc, _ in copies}
+    rows = [_as_lost(row) if row.unplaced and not _crcs(row) & left else row for row in known]
+    for row in rows:
+        left -= _crcs(row) if row.unplaced else set()
+    for replica in replicas:
+        for loss in replica.losses:
+            if loss.unplaced and left & _crcs(loss) and not replica.is_other_history(loss):
+                left -= _crcs(loss)
+                rows.append(replace(loss, offset=None, last_offset=None))
+    return rows
 
 
 def _as_lost(row: LostRange) -> LostRange:
