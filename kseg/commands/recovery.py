@@ -12,20 +12,9 @@ from pathlib import Path
 
 from kseg.errors import KsegError, UnreadableError
 from kseg.format.internal_topics.metadata_loading import Replayed
+from kseg.format.log_loader import log_dir_start
 from kseg.format.log_loader.loaded_files import OfflineError, RefusedError
-from kseg.format.log_loader.log_dir_start import (
-    CHECKPOINTS,
-    RecoveryRequest,
-    conflicts,
-    has_metadata_log,
-    loaded_metadata,
-    owner_of,
-    read_identity,
-    read_quorum_state,
-    starts_of,
-    stray_folders,
-    why_bootstrap_fails,
-)
+from kseg.format.log_loader.log_dir_start import RecoveryRequest
 from kseg.format.log_loader.plan import (
     EMPTIED,
     FAILURES,
@@ -98,7 +87,7 @@ class Broker:
 
     def add_place(self, place: str) -> None:
         """Record whether a log directory of the broker has its metadata log. Call it for all before ``check_log_dirs``."""
-        self._has_metadata = self._has_metadata or has_metadata_log(place)
+        self._has_metadata = self._has_metadata or log_dir_start.has_metadata_log(place)
         for log_dir in (place, os.path.dirname(os.path.abspath(place))):
             if any(local_files.exists(os.path.join(log_dir, name)) for name in (METADATA_FOLDER, BOOTSTRAP)):
                 self._replayed[os.path.realpath(log_dir)] = None
@@ -107,7 +96,8 @@ class Broker:
         """Return the plan, with one more step if another log directory keeps the broker from starting."""
         if isinstance(made, LogDirPlan):
             steps = self._of_log_dir(made.folder)
-            if os.path.realpath(made.folder) in self._metadata_dirs() and (why := why_bootstrap_fails(made.folder)):
+            place = os.path.realpath(made.folder)
+            if place in self._metadata_dirs() and (why := log_dir_start.why_bootstrap_fails(made.folder)):
                 steps.append(Step("refuse", BOOTSTRAP, why))
             # A broker that is stopped by a folder starts as soon as somebody moves the folder away.
             if all(step.why == NOT_A_PARTITION for step in (*made.steps, *steps) if step.action in FAILURES):
@@ -147,7 +137,7 @@ class Broker:
     def _metadata(self, log_dir: str) -> Replayed:
         """Return what a log directory's metadata log says; each is read once."""
         place = os.path.realpath(log_dir)
-        known = self._replayed.get(place) or loaded_metadata(os.path.join(log_dir, METADATA_FOLDER))
+        known = self._replayed.get(place) or log_dir_start.loaded_metadata(os.path.join(log_dir, METADATA_FOLDER))
         self._replayed[place] = known
         return known
 
@@ -158,13 +148,13 @@ class Broker:
         """
         for place in self._metadata_dirs():
             if image := self._metadata(place).image:
-                return stray_folders(log_dir, folders, image)
+                return log_dir_start.stray_folders(log_dir, folders, image)
         return {}
 
     def _replay_steps(self, folder: str) -> list[Step]:
         """Return a step if a record of a metadata log, or the vote next to it, keeps this node from starting."""
         try:
-            read_quorum_state(folder)
+            log_dir_start.read_quorum_state(folder)
         except RefusedError as error:
             return [Step("refuse", QUORUM_STATE, error.why)]
         log_dir = os.path.dirname(os.path.abspath(folder))
@@ -172,7 +162,7 @@ class Broker:
         if fault is None:
             return []
         try:
-            node = read_identity(log_dir).node_id
+            node = log_dir_start.read_identity(log_dir).node_id
         except RefusedError:
             node = None
         if not fault.brokers and fault.controllers and node is not None and node not in fault.controllers:
@@ -188,11 +178,11 @@ class Broker:
                 steps.append(Step("refuse", METADATA_FOLDER, f"{self._metadata_dir} has it, too"))
             self._metadata_dir = self._metadata_dir or folder
         try:
-            identity = read_identity(folder)
+            identity = log_dir_start.read_identity(folder)
         except RefusedError:
             return steps
         for other in self._identities.values():
-            steps += [Step("refuse", META_PROPERTIES, why) for why in conflicts(identity, other)]
+            steps += [Step("refuse", META_PROPERTIES, why) for why in log_dir_start.conflicts(identity, other)]
             if (identity.node_id, identity.cluster_id) != (other.node_id, other.cluster_id):
                 self._not_its_own.add(folder)
         self._identities[folder] = identity
@@ -218,7 +208,7 @@ def plan(
         # The broker ends before it loads any log.
         yield LogDirPlan(path, bool(requested.clean), tuple(steps), sum(bool(partition_of(name)) for name in folders))
         return
-    starts = starts_of(log_dir, steps, requested)
+    starts = log_dir_start.starts_of(log_dir, steps, requested)
     if alone:
         name = os.path.basename(os.path.abspath(path))
         yield _plan_partition(path, starts.of(partition_of(name), broker.strays(log_dir, [name]).get(name)))
@@ -257,7 +247,7 @@ def plans_of(
                 continue
             for place in found:
                 named = place == os.path.normpath(path)
-                yield place, given if named else brokers.setdefault(owner_of(place), Broker())
+                yield place, given if named else brokers.setdefault(log_dir_start.owner_of(place), Broker())
 
     all_places = list(places())
     for place, broker in all_places:
@@ -316,20 +306,19 @@ def _check_identity(log_dir: str, steps: list[Step]) -> bool:
     A folder of partitions without a log directory's files may be a copy of some partitions. ``kseg repair`` writes their
     log starts.
     """
-    names = {CLEAN_SHUTDOWN, META_PROPERTIES, *CHECKPOINTS} - {LOG_STARTS}
+    names = {CLEAN_SHUTDOWN, META_PROPERTIES, *log_dir_start.CHECKPOINTS} - {LOG_STARTS}
     if not any(local_files.exists(os.path.join(log_dir, name)) for name in names):
         return False
     try:
-        if read_identity(log_dir).directory_id is None:
+        if log_dir_start.read_identity(log_dir).directory_id is None:
             steps.append(Step("write-directory-id", META_PROPERTIES, _NEW_ID))
-    except OfflineError as error:
-        # KafkaRaftServer needs the ids of the log directory that has the metadata log.
-        ends = local_files.exists(os.path.join(log_dir, METADATA_FOLDER))
-        why = f"{error.why}; the log directory has {METADATA_FOLDER}" if ends else error.why
-        steps.append(Step("refuse" if ends else "offline", META_PROPERTIES, why))
-        return True
     except RefusedError as error:
-        steps.append(Step("refuse", META_PROPERTIES, error.why))
+        offline = isinstance(error, OfflineError)
+        # KafkaRaftServer needs the ids of the log directory that has the metadata log.
+        ends = offline and local_files.exists(os.path.join(log_dir, METADATA_FOLDER))
+        why = f"{error.why}; the log directory has {METADATA_FOLDER}" if ends else error.why
+        steps.append(Step("refuse" if ends else error.action, META_PROPERTIES, why))
+        return offline
     return False
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple, TextIO
 
 from kseg.commands.next_steps import FolderTask, PartitionSteps, decisions_of, in_order, left_of
 from kseg.consequences import Consequence
+from kseg.format.log_loader.plan import LEAVE_UNSERVED
 from kseg.format.log_loader.start_harm import Harm
 from kseg.format.storage.naming import METADATA_FOLDER, is_url
 from kseg.report.partition_damage import Damage, DamagedPartitions
@@ -133,7 +134,7 @@ def _start(found: Diagnosis) -> str:
     failing = [harm for harm in found.harms if harm.consequence is Consequence.STOPS_THE_BROKER]
     if failing and (offline := _offline(found, failing)):
         return f"yes, without {', '.join(sorted(offline))}: {failing[0].place} takes it offline"
-    if failing and all(harm.only_unserved for harm in failing):
+    if failing and all(harm.failures == {LEAVE_UNSERVED} for harm in failing):
         return f"yes, but it serves few or no partitions, because of {failing[0].place}"
     if failing:
         more = f", and {count_of(len(failing) - 1, 'other folder')}" if len(failing) > 1 else ""
@@ -159,7 +160,7 @@ def _offline(found: Diagnosis, failing: Sequence[Harm]) -> set[str]:
     offline = {os.path.normpath(harm.folder if harm.is_log_dir else os.path.dirname(harm.folder)) for harm in failing}
     left = found.log_dirs - offline
     needed = any(os.path.exists(os.path.join(log_dir, METADATA_FOLDER)) for log_dir in offline)
-    starts = found.brokers == 1 and left and not needed and all(harm.only_offline for harm in failing)
+    starts = found.brokers == 1 and left and not needed and all(harm.failures == {"offline"} for harm in failing)
     return offline if starts else set()
 
 

@@ -24,6 +24,8 @@ from kseg.format.storage.source import open_source
 class RefusedError(Exception):
     """A fault that ends the broker. ``why`` is the reason in one line; ``file`` is a name, None for the current file."""
 
+    action = "refuse"
+
     def __init__(self, why: str, file: str | None = None) -> None:
         super().__init__(why)
         self.why = why
@@ -32,6 +34,8 @@ class RefusedError(Exception):
 
 class OfflineError(RefusedError):
     """A fault that takes the log dir offline. Without another log dir the broker ends."""
+
+    action = "offline"
 
 
 def read_epochs(data: bytes) -> list[LeaderEpoch]:

@@ -107,10 +107,8 @@ def plan_partition(
             loading.check_kraft_snapshot()
         elif not adopted:
             loading.check_topic_id(may_be_stray=state is None)
-    except OfflineError as error:
-        loading.log.add_step("offline", error.file or loading.log.at_work, error.why)
     except RefusedError as error:
-        loading.log.add_step("refuse", error.file or loading.log.at_work, error.why)
+        loading.log.add_step(error.action, error.file or loading.log.at_work, error.why)
     else:
         if deleted:
             return PartitionPlan(folder, topic, number, (Step("delete-folder", why="its topic was deleted"),))

@@ -78,7 +78,7 @@ class Harm(NamedTuple):
     """The effect of a start on a folder: its consequence, the file of the first harmful step, and the cells.
 
     ``kinds`` are the first action and its reason without numbers, which equal folders share. ``foreign`` are the names of
-    its folders that are not of Kafka.
+    its folders that are not of Kafka, ``failures`` the actions of FAILURES among the steps.
     """
 
     consequence: Consequence
@@ -90,24 +90,12 @@ class Harm(NamedTuple):
     kinds: tuple[str, ...]
     is_log_dir: bool
     foreign: tuple[str, ...] = ()
+    failures: frozenset[str] = frozenset()
 
     @property
     def rank(self) -> tuple[int, int, str]:
         """Worst first."""
         return -self.consequence, -self.lost.bytes, self.folder
-
-    @property
-    def only_offline(self) -> bool:
-        """Whether the broker continues without this log directory, if it has another one."""
-        return self._fails_by() == {"offline"}
-
-    @property
-    def only_unserved(self) -> bool:
-        """Whether the broker runs, but serves few or no partitions."""
-        return self._fails_by() == {LEAVE_UNSERVED}
-
-    def _fails_by(self) -> set[str]:
-        return {action for action, verb in _FAILING.items() if verb in self.would}
 
     @property
     def place(self) -> str:
@@ -133,7 +121,7 @@ def harm_of(plan: LogDirPlan | PartitionPlan) -> Harm:
     return Harm(
         _consequence(plan), plan.folder, worst.file or "", plan.lost, "; ".join(steps), frozenset(causes_of(plan)),
         tuple(_NUMBER.sub("", f"{step.action}: {step.why}") for step in harmful[:1]), isinstance(plan, LogDirPlan),
-        foreign,
+        foreign, frozenset(step.action for step in harmful if step.action in FAILURES),
     )  # fmt: skip
 
 
