@@ -180,8 +180,7 @@ class _TransactionTracker:
     def __init__(self, folder: str, now: int, max_age: int, report: ReportFinding, unread: ReportUnread) -> None:
         self._folder = folder
         partition = partition_of(os.path.basename(os.path.abspath(folder)))
-        self._topic = partition.topic if partition else None
-        self._partition = partition.partition if partition else None
+        self._place = folder, partition.topic if partition else None, partition.partition if partition else None
         self._now = now
         self._max_age = max_age
         self._report = report
@@ -345,8 +344,8 @@ class _TransactionTracker:
     ) -> Transaction:
         self._states[state] += 1
         return Transaction(
-            self._folder, self._topic, self._partition, state, producer_id, one.epoch, one.first_offset,
-            one.last_offset, one.batches, one.records, one.start, one.last, coordinator_epoch, age,
+            *self._place, state, producer_id, one.epoch, one.first_offset, one.last_offset, one.batches, one.records,
+            one.start, one.last, coordinator_epoch, age,
         )  # fmt: skip
 
     def _load_newest_snapshot(self) -> None:
@@ -380,6 +379,4 @@ class _TransactionTracker:
         stable, held_by = (None, None) if unread_segments else first or (self._end, None)
         if held_by is not None and stable is not None:
             stable = max(stable, self._log_start)  # UnifiedLog.maybeIncrementFirstUnstableOffset
-        yield PartitionTransactions(
-            self._folder, self._topic, self._partition, self._end, stable, held_by, self._states, unread_segments
-        )
+        yield PartitionTransactions(*self._place, self._end, stable, held_by, self._states, unread_segments)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kseg.format.internal_topics.cluster_image import (
@@ -180,12 +181,9 @@ class MetadataReplay(ClusterImage):
         self._move_directories(data["brokerId"], known.directories, ())
         self._set(self.brokers, data["brokerId"], None)
 
-    def fence_broker(self, data: Message, *, fenced: bool = True) -> None:
+    def fence_broker(self, data: Message, *, fenced: bool) -> None:
         known = self._broker(data["id"], data["epoch"])
         self._set(self.brokers, data["id"], known._replace(fenced=fenced))
-
-    def unfence_broker(self, data: Message) -> None:
-        self.fence_broker(data, fenced=False)
 
     def change_broker(self, data: Message) -> None:
         for name, allowed in (("fenced", (-1, 0, 1)), ("inControlledShutdown", (0, 1))):
@@ -272,7 +270,7 @@ _CHECKS: Mapping[str, Callable[[MetadataReplay, Message], None]] = {
     "BrokerRegistrationChange": MetadataReplay.change_broker,
     "ClearElr": MetadataReplay.clear_elr,
     "FeatureLevel": MetadataReplay.feature,
-    "FenceBroker": MetadataReplay.fence_broker,
+    "FenceBroker": partial(MetadataReplay.fence_broker, fenced=True),
     "Partition": MetadataReplay.partition,
     "PartitionChange": MetadataReplay.partition_change,
     "ProducerIds": MetadataReplay.producer_ids,
@@ -282,7 +280,7 @@ _CHECKS: Mapping[str, Callable[[MetadataReplay, Message], None]] = {
     "RemoveTopic": MetadataReplay.remove_topic,
     "RemoveUserScramCredential": MetadataReplay.remove_credential,
     "Topic": MetadataReplay.topic,
-    "UnfenceBroker": MetadataReplay.unfence_broker,
+    "UnfenceBroker": partial(MetadataReplay.fence_broker, fenced=False),
     "UnregisterBroker": MetadataReplay.unregister_broker,
     "UnregisterController": MetadataReplay.unregister_controller,
     "UserScramCredential": MetadataReplay.credential,

@@ -145,7 +145,7 @@ class Cursor:
         raise MalformedMessage(f"varint of more than {_VARINT_BYTES} bytes before byte {self.at - self.first}")
 
     def length(self, size: int, flexible: bool, nullable: bool) -> int:
-        """Return a length or count of ``size`` bytes, -1 for null; neither exceeds the bytes left, as an item has one at least."""
+        """Return a length or count of ``size`` bytes, -1 for null. It does not exceed the bytes left."""
         length = self.uvarint() - 1 if flexible else self.number(size, True)
         if length < 0 and not nullable:
             raise MalformedMessage(f"null at byte {self.at - self.first} in a field that is not nullable")

@@ -128,8 +128,7 @@ class SegmentTransactions:
             return True
         if batches.attributes[row] & CONTROL:
             return False
-        state = self.state(batches, row)
-        return state == COMMITTED
+        return self.state(batches, row) == COMMITTED
 
 
 class TransactionLog:
