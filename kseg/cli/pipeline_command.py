@@ -16,8 +16,7 @@ from kseg.cli.messages import FOUND, fail, note
 from kseg.cli.typed_command import DetailOptions, SparkOptions, command
 from kseg.errors import UsageError
 from kseg.extras.pipeline import pipeline_preview, pipeline_replay, pipeline_reports, pipeline_settings, pipeline_verify
-from kseg.extras.pipeline.engine_choice import choose_engine
-from kseg.extras.pipeline.pipeline_run import FAILED, STAGES, Pipeline, RunOutcome
+from kseg.extras.pipeline.pipeline_run import FAILED, STAGES, Pipeline, RunOutcome, choose_engine
 from kseg.extras.pipeline.pipeline_settings import AUTO
 from kseg.format.storage.process_pool import Pool, process_pool
 from kseg.report.formats import PIPELINE, destination

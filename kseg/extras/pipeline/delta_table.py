@@ -7,7 +7,6 @@ the commit of the rows, and checkpoints keep it. The ids of topics and the rows 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,11 +14,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kseg.engine import lazy
-from kseg.errors import KsegError, UnreadableError, UsageError
-from kseg.extras.pipeline.data_files import DataFile
-from kseg.extras.pipeline.lake_table import ChangedTableError, LakeTable, TableState, names_of_folder
-from kseg.extras.pipeline.pipeline_state import remove_file
-from kseg.extras.pipeline.replaced_rows import RowRange, as_expression, as_sql, parquet_batches
+from kseg.errors import UnreadableError, UsageError
+from kseg.extras.pipeline.data_files import DataFile, RowRange, as_expression, as_sql, parquet_batches, remove_files
+from kseg.extras.pipeline.lake_table import LakeTable, TableState, names_of_folder, store_address
 from kseg.extras.pipeline.replica_ends import Loaded
 from kseg.extras.pipeline.table_rows import check_evolution
 from kseg.format.storage.naming import is_url
@@ -46,25 +43,23 @@ class DeltaLakeTable(LakeTable):
     """A Delta table at a folder or URL. The files of killed runs are left to Delta's ``vacuum``."""
 
     _table: Any = None
+    _longest_error = 300
 
     @property
     def _options(self) -> dict[str, str] | None:
         if not is_url(self.settings.path):
             return None
-        address = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+        address = store_address() or ""
         options = {"aws_conditional_put": "etag", "allow_http": str(address.startswith("http://")).lower()}
         return {**options, "aws_endpoint_url": address} if address else options
 
     def _load(self) -> Any:
         """Return the table as it is now, None if it does not exist. Raises UnreadableError."""
-        try:
-            self._table = deltalake.DeltaTable(self.settings.path, storage_options=self._options)
-        except exceptions.TableNotFoundError:
-            self._table = None
-        except KsegError:
-            raise
-        except Exception as error:
-            raise UnreadableError(f"table {self.settings.shown}: {_line(error)}") from error
+        with self._one_line_errors(UnreadableError):
+            try:
+                self._table = deltalake.DeltaTable(self.settings.path, storage_options=self._options)
+            except exceptions.TableNotFoundError:
+                self._table = None
         return self._table
 
     def _application(self, partition: int) -> str:
@@ -122,13 +117,11 @@ class DeltaLakeTable(LakeTable):
         day = [pa.field(DAY, pa.date32())] if settings.by_day else []
         if self._load() is None:
             self.read_state()
-            try:
+            with self._one_line_errors():
                 deltalake.DeltaTable.create(
                     settings.path, pa.schema([*self.schema, *day]), mode="ignore", partition_by=[one.name for one in day],
                     storage_options=self._options,
                 )  # fmt: skip
-            except Exception as error:
-                raise KsegError(f"table {settings.shown}: {_line(error)}") from error
             self._load()
         partitioned = self._table.metadata().partition_columns
         if partitioned != [one.name for one in day]:
@@ -137,47 +130,33 @@ class DeltaLakeTable(LakeTable):
         if self.lacks_columns():
             self._add_fields(day)
 
-    def lacks_columns(self) -> bool:
-        settings = self.settings
-        return self._table is not None and check_evolution(self._stored(), self.schema, settings.evolve, settings.shown)
-
     def _stored(self) -> Any:
-        return pa.schema(self._table.schema().to_arrow())
+        return None if self._table is None else pa.schema(self._table.schema().to_arrow())
 
     def _add_fields(self, day: list[Any]) -> None:
-        try:
+        with self._one_line_errors():
             empty = pa.schema([*self.schema, *day]).empty_table()
             deltalake.write_deltalake(self._table, empty, mode="append", schema_mode="merge")
-        except Exception as error:
-            raise KsegError(f"table {self.settings.shown}: {_line(error)}") from error
         self._load()
         if check_evolution(self._stored(), self.schema, "add", self.settings.shown):
             raise UsageError(f"table {self.settings.shown}: a column would need a wider type: load into a new table")
 
     def commit(self, files: Sequence[DataFile], before: TableState, after: TableState) -> None:
-        shown = self.settings.shown
-        if (self.read_state() or TableState()) != before:
-            raise ChangedTableError(f"{shown}: another run has committed meanwhile")
-        properties = transaction.CommitProperties(
-            custom_metadata={STATE: after.to_json()},
-            max_commit_retries=0,  # a retry would add the files again without a look at the offsets
-            app_transactions=list(self._transactions(after)),
-        )
-        partitioned = [DAY] if self.settings.by_day else []
-        try:
+        self.check_state(before)
+        with self._committing(exceptions.CommitFailedError, after):
             self._table.create_write_transaction(
                 list(map(self._action, files)),
                 "append",
                 self._table.schema(),
-                partitioned,
-                commit_properties=properties,
+                [DAY] if self.settings.by_day else [],
+                commit_properties=self._properties(after, app_transactions=list(self._transactions(after))),
             )
-        except exceptions.CommitFailedError as error:
-            raise ChangedTableError(f"{shown}: {_line(error)}") from error
-        except Exception as error:
-            if (self.read_state() or TableState()) == after:
-                return  # the store has the commit, and its answer was lost
-            raise KsegError(f"table {shown}: {_line(error)}") from error
+
+    @staticmethod
+    def _properties(after: TableState, **more: Any) -> Any:
+        # A retry of deltalake would commit again without a look at the offsets.
+        metadata = {STATE: after.to_json()}
+        return transaction.CommitProperties(custom_metadata=metadata, max_commit_retries=0, **more)
 
     def _transactions(self, state: TableState) -> Iterator[Any]:
         numbers = {int(name.rpartition("-")[2]): loaded for name, loaded in state.offsets.items()}
@@ -195,26 +174,15 @@ class DeltaLakeTable(LakeTable):
         self, files: Sequence[DataFile], ranges: Sequence[RowRange], before: TableState, after: TableState
     ) -> None:
         """Have deltalake overwrite the rows, which writes those of the files again: only so both are one commit."""
-        shown = self.settings.shown
         try:
-            if (self.read_state() or TableState()) != before:
-                raise ChangedTableError(f"{shown}: another run has committed meanwhile")
-            properties = transaction.CommitProperties(
-                custom_metadata={STATE: after.to_json()},
-                max_commit_retries=0,  # a retry would not look at the offsets
-            )
-            try:
+            self.check_state(before)
+            with self._committing(exceptions.CommitFailedError, None):
                 deltalake.write_deltalake(
                     self._table, self._reader(files), mode="overwrite", predicate=as_sql(ranges),
-                    commit_properties=properties,
+                    commit_properties=self._properties(after),
                 )  # fmt: skip
-            except exceptions.CommitFailedError as error:
-                raise ChangedTableError(f"{shown}: {_line(error)}") from error
-            except Exception as error:
-                raise KsegError(f"table {shown}: {_line(error)}") from error
         finally:
-            for file in files:
-                remove_file(file.place)
+            remove_files(files)
 
     def _reader(self, files: Sequence[DataFile]) -> Any:
         """Return the rows of data files with the columns of the table, in its order."""
@@ -250,8 +218,3 @@ def _widened(field: Any) -> Any:
         kind = pa.map_(kind.key_type, _widened(kind.item_field))
     kinds: Mapping[Any, Any] = {pa.int32(): pa.int64(), pa.float32(): pa.float64()}
     return pa.field(field.name, kinds.get(kind, kind), nullable=field.nullable)
-
-
-def _line(error: Exception) -> str:
-    """Return an error of deltalake as one line."""
-    return " ".join((str(error) or type(error).__name__).split())[:300]

@@ -7,18 +7,16 @@ snapshots have expired.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kseg.engine import lazy
 from kseg.errors import KsegError, UnreadableError, UsageError
-from kseg.extras.pipeline.data_files import DataFile
-from kseg.extras.pipeline.lake_table import ChangedTableError, LakeTable, TableState
+from kseg.extras.pipeline.data_files import DataFile, RowRange, as_sql, has_rows
+from kseg.extras.pipeline.lake_table import ChangedTableError, LakeTable, TableState, store_address
 from kseg.extras.pipeline.pipeline_settings import TableSettings
-from kseg.extras.pipeline.pipeline_state import remove_file
-from kseg.extras.pipeline.replaced_rows import RowRange, as_sql, files_without, has_rows
-from kseg.extras.pipeline.table_rows import TableRows, check_evolution
+from kseg.extras.pipeline.table_rows import TableRows
 from kseg.report.arrow_table import pa
 
 if TYPE_CHECKING:
@@ -45,7 +43,8 @@ class IcebergTable(LakeTable):
 
     def __init__(self, settings: TableSettings, rows: TableRows, properties: Mapping[str, str] | None) -> None:
         super().__init__(settings, rows)
-        self._properties = {**_of_environment(), **(properties or {})}
+        address = store_address()  # pyiceberg ignores it
+        self._properties = {**({"s3.endpoint": address} if address else {}), **(properties or {})}
         self._catalog: Any = None
         self._table: Any = None
 
@@ -58,18 +57,17 @@ class IcebergTable(LakeTable):
                 raise
             except Exception as error:
                 missing = "" if self._properties else f"no [catalog.{name}] in the configuration: "
-                raise UsageError(f"catalog {name}: {missing}{_line(error)}") from error
+                raise UsageError(f"catalog {name}: {missing}{self._line(error)}") from error
         return self._catalog
 
     def _load(self) -> Any:
         """Return the table as it is now, None if it does not exist. Raises UnreadableError."""
         catalog = self._connected()
-        try:
-            self._table = catalog.load_table(self.settings.name)
-        except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError):
-            self._table = None
-        except Exception as error:
-            raise UnreadableError(f"table {self.settings.name}: {_line(error)}") from error
+        with self._one_line_errors(UnreadableError):
+            try:
+                self._table = catalog.load_table(self.settings.name)
+            except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError):
+                self._table = None
         return self._table
 
     def read_state(self) -> TableState | None:
@@ -106,31 +104,25 @@ class IcebergTable(LakeTable):
         """Add the fields that the table lacks, also in structs. Raises UsageError if the configuration forbids it."""
         if not self.lacks_columns():
             return
-        try:
-            with self._table.update_schema() as update:
-                update.union_by_name(self.rows.schema)
-        except Exception as error:
-            raise KsegError(f"table {self.settings.name}: {_line(error)}") from error
+        with self._one_line_errors(), self._table.update_schema() as update:
+            update.union_by_name(self.rows.schema)
         self._load()
 
-    def lacks_columns(self) -> bool:
-        settings, table = self.settings, self._table
-        return table is not None and check_evolution(
-            table.schema().as_arrow(), self.rows.schema, settings.evolve, settings.name
-        )
+    def _stored(self) -> Any:
+        return None if self._table is None else self._table.schema().as_arrow()
+
+    @property
+    def _wanted(self) -> Any:
+        return self.rows.schema
 
     def _create(self) -> None:
         catalog, name = self._connected(), self.settings.name
-        try:
+        with self._one_line_errors(), suppress(exceptions.TableAlreadyExistsError):
             catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
             with catalog.create_table_transaction(name, self.schema) as transaction:
                 if self.settings.by_day:
                     with transaction.update_spec() as spec:
                         spec.add_field("timestamp", transforms.DayTransform(), "timestamp_day")
-        except exceptions.TableAlreadyExistsError:
-            pass
-        except Exception as error:
-            raise KsegError(f"table {name}: {_line(error)}") from error
         self._load()
 
     @property
@@ -146,15 +138,14 @@ class IcebergTable(LakeTable):
         return f"{self._table.location().rstrip('/')}/data"
 
     def commit(self, files: Sequence[DataFile], before: TableState, after: TableState) -> None:
-        name = self.settings.name
-        if (self.read_state() or TableState()) != before:
-            raise ChangedTableError(f"table {name}: another run has committed meanwhile")
+        self.check_state(before)
         summary = {STATE: after.to_json()}
 
         def change(transaction: Any) -> None:
             transaction.set_properties(summary)
             if files:
-                _add(transaction, files, summary)
+                places = [one.place for one in files]
+                transaction.add_files(places, snapshot_properties=summary, check_duplicate_files=False)
             else:
                 with transaction.update_snapshot(snapshot_properties=summary).fast_append():
                     pass
@@ -165,13 +156,12 @@ class IcebergTable(LakeTable):
         self, files: Sequence[DataFile], ranges: Sequence[RowRange], before: TableState, after: TableState
     ) -> None:
         """Write the files with such rows again without them, in one snapshot with the new files."""
-        name = self.settings.name
-        if (self.read_state() or TableState()) != before:
-            raise ChangedTableError(f"table {name}: another run has committed meanwhile")
+        self.check_state(before)
         found = list(self._table.scan(row_filter=as_sql(ranges)).plan_files())
         if any(one.delete_files for one in found):
-            raise UsageError(f"table {name} has files of deleted rows: rewrite its data files first")
-        old, kept = [one.file for one in found if has_rows(one.file.file_path, ranges)], list[DataFile]()
+            raise UsageError(f"table {self.settings.name} has files of deleted rows: rewrite its data files first")
+        old = [one.file for one in found if has_rows(one.file.file_path, ranges)]
+        kept = self._rewritten([one.file_path for one in old], ranges)
         summary = {STATE: after.to_json()}
 
         def change(transaction: Any) -> None:
@@ -184,45 +174,23 @@ class IcebergTable(LakeTable):
                 for one in tables._parquet_files_to_data_files(metadata, places, io):
                     overwrite.append_data_file(one)
 
-        try:
-            for one in old:
-                kept += files_without(one.file_path, ranges, self.new_place, self.settings.file_bytes)
-        except KsegError:
-            for new in kept:
-                remove_file(new.place)
-            raise
         if old or files or after != before:
             self._change(change, None)
 
     def _change(self, change: Callable[[Any], None], after: TableState | None) -> None:
         """Commit a change, which leads to the state ``after`` if it leads to another one."""
-        name = self.settings.name
         # A retry of pyiceberg would add the files again without a look at the offsets. This changes only this object.
         self._table.metadata.properties[_RETRIES] = "0"
-        try:
-            with self._table.transaction() as transaction:
-                change(transaction)
-        except exceptions.CommitFailedException as error:
-            raise ChangedTableError(f"table {name}: {_line(error)}") from error
-        except Exception as error:
-            if after is not None and (self.read_state() or TableState()) == after:
-                return  # the catalog has committed, and its answer was lost
-            raise KsegError(f"table {name}: {_line(error)}") from error
+        with self._committing(exceptions.CommitFailedException, after), self._table.transaction() as transaction:
+            change(transaction)
+
+    def changed(self, why: str) -> ChangedTableError:
+        return ChangedTableError(f"table {self.settings.name}: {why}")
 
     def batches(self, columns: Sequence[str], ranges: Sequence[RowRange] | None = None) -> Iterator[Any]:
         if self._load() is not None:
             wanted = {} if ranges is None else {"row_filter": as_sql(ranges)}
             yield from self._table.scan(selected_fields=tuple(columns), **wanted).to_arrow_batch_reader()
-
-
-def _add(transaction: Any, files: Sequence[DataFile], summary: Mapping[str, str]) -> None:
-    transaction.add_files([one.place for one in files], snapshot_properties=summary, check_duplicate_files=False)
-
-
-def _of_environment() -> dict[str, str]:
-    """Return the address of the object store that AWS's tools and the reader of segments use; pyiceberg ignores it."""
-    address = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    return {"s3.endpoint": address} if address else {}
 
 
 def _state_of(table: Any) -> str | None:
@@ -250,8 +218,3 @@ def _with_ids(own: Any, stored: Any) -> Any:
     elif pa.types.is_struct(kind):
         kind = pa.struct([_with_ids(one, stored.type.field(one.name)) for one in kind])
     return pa.field(own.name, kind, nullable=own.nullable, metadata=stored.metadata)
-
-
-def _line(error: Exception) -> str:
-    """Return an error of pyiceberg as one line."""
-    return " ".join((str(error) or type(error).__name__).split())

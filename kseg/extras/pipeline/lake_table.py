@@ -7,19 +7,28 @@ last commit, and no row is loaded twice. Files of a run that was killed before i
 from __future__ import annotations
 
 import json
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from kseg.engine import imported
 from kseg.errors import KsegError, UnreadableError, UsageError
-from kseg.extras.pipeline.data_files import DataFile, NewPlace
+from kseg.extras.pipeline.data_files import (
+    DataFile,
+    NewPlace,
+    RowRange,
+    files_without,
+    has_rows,
+    parquet_batches,
+    remove_files,
+)
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings, TableSettings
 from kseg.extras.pipeline.pipeline_state import PipelineState, new_file, read_if_exists, remove_file
-from kseg.extras.pipeline.replaced_rows import RowRange, files_without, has_rows, parquet_batches
 from kseg.extras.pipeline.replica_ends import Loaded
+from kseg.extras.pipeline.source_listing import Place
 from kseg.extras.pipeline.table_rows import RejectedRows, TableRows, check_evolution
 from kseg.format.storage import atomic_write, local_files, remote_files
 from kseg.format.storage.naming import is_url
@@ -39,6 +48,10 @@ class TableState:
     run: str | None = None
     rows: int = 0
 
+    def loaded(self, place: Place) -> Loaded | None:
+        """Return the loaded part of a partition, None for one without."""
+        return self.offsets.get("{}-{}".format(*place))
+
     def to_json(self) -> str:
         offsets = {name: [one.next_offset, one.topic_id, one.leader_epoch] for name, one in self.offsets.items()}
         return json.dumps({"run": self.run, "rows": self.rows, "offsets": offsets}, separators=(",", ":"))
@@ -54,6 +67,9 @@ class TableState:
 class LakeTable(ABC):
     """A table. ``rows`` makes its rows. ``rejected`` is the side table of records without a row, None without one."""
 
+    #: The most characters of an error of the table's library.
+    _longest_error: int | None = None
+
     def __init__(self, settings: TableSettings, rows: TableRows) -> None:
         self.settings = settings
         self.rows = rows
@@ -68,13 +84,63 @@ class LakeTable(ABC):
     def read_state(self) -> TableState | None:
         """Return the state of the table, None if it does not exist. Raises UsageError for a table of somebody else."""
 
+    def state(self) -> TableState:
+        """Return the state of the table, an empty one if it does not exist. Raises as ``read_state``."""
+        return self.read_state() or TableState()
+
+    def check_state(self, before: TableState) -> None:
+        """Raise ChangedTableError if the state is not ``before``."""
+        if self.state() != before:
+            raise self.changed("another run has committed meanwhile")
+
+    def changed(self, why: str) -> ChangedTableError:
+        """Return the error of a commit that another program prevents."""
+        return ChangedTableError(f"{self.settings.shown}: {why}")
+
+    @contextmanager
+    def _one_line_errors(self, kind: type[KsegError] = KsegError) -> Iterator[None]:
+        """Turn the errors of the table's library into one of a kind, as one line."""
+        try:
+            yield
+        except KsegError:
+            raise
+        except Exception as error:
+            raise kind(f"table {self.settings.shown}: {self._line(error)}") from error
+
+    def _line(self, error: Exception) -> str:
+        return " ".join((str(error) or type(error).__name__).split())[: self._longest_error]
+
+    @contextmanager
+    def _committing(self, conflict: type[Exception], after: TableState | None) -> Iterator[None]:
+        """Raise ChangedTableError for the error ``conflict`` of a library, and KsegError for its other errors.
+
+        If the state is ``after``, the store has the commit, and its answer was lost: that is not an error.
+        """
+        try:
+            yield
+        except conflict as error:
+            raise self.changed(self._line(error)) from error
+        except Exception as error:
+            if after is None or self.state() != after:
+                raise KsegError(f"table {self.settings.shown}: {self._line(error)}") from error
+
     @abstractmethod
     def create(self) -> None:
         """Create the table if it does not exist. Raises UsageError if it has other columns."""
 
     @abstractmethod
+    def _stored(self) -> Any:
+        """Return the Arrow schema of the table as it was last read, None if it does not exist."""
+
     def lacks_columns(self) -> bool:
         """Return whether the table, as it was last read, lacks columns. Raises UsageError if they cannot be added."""
+        stored = self._stored()
+        return stored is not None and check_evolution(stored, self._wanted, self.settings.evolve, self.settings.shown)
+
+    @property
+    def _wanted(self) -> Any:
+        """The Arrow schema that the table is to have."""
+        return self.schema
 
     @property
     def new_place(self) -> NewPlace:
@@ -101,6 +167,17 @@ class LakeTable(ABC):
     def batches(self, columns: Sequence[str], ranges: Sequence[RowRange] | None = None) -> Iterator[Any]:
         """Yield the rows of the table as Arrow batches with the named columns: all, or those of ``ranges``."""
 
+    def _rewritten(self, places: Sequence[str], ranges: Sequence[RowRange]) -> list[DataFile]:
+        """Write the rows of data files again without those of the ranges. Raises KsegError; then no new file is left."""
+        kept: list[DataFile] = []
+        try:
+            for place in places:
+                kept += files_without(place, ranges, self.new_place, self.settings.file_bytes)
+        except KsegError:
+            remove_files(kept)
+            raise
+        return kept
+
     def remove_orphans(self, before: TableState, run: str) -> TableState:
         """Remove the data files that no commit has, and return the state. Raises ChangedTableError if it is not ``before``.
 
@@ -119,6 +196,11 @@ class LakeTable(ABC):
         columns = ", ".join(f"{one.name} {one.type}" for one in self.schema)
         by_day = ", by day of timestamp" if self.settings.by_day else ""
         return f"{self.settings.format} {self.settings.shown} ({columns}){by_day}"
+
+
+def store_address() -> str | None:
+    """Return the address of the object store that AWS's tools and the reader of segments use, None for that of AWS."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
 def open_table(settings: PipelineSettings, topic: str) -> LakeTable:
@@ -172,13 +254,12 @@ class ParquetTable(LakeTable):
         self._check_own()
         self.lacks_columns()  # each data file has the columns that it was written with
 
-    def lacks_columns(self) -> bool:
+    def _stored(self) -> Any:
         files = self.files()
         if not files:
-            return False
+            return None
         with local_files.open_file(files[-1], named=False) as raw:
-            stored = parquet.read_schema(pa.PythonFile(raw, mode="r"))
-        return check_evolution(stored, self.schema, self.settings.evolve, self.settings.shown)
+            return parquet.read_schema(pa.PythonFile(raw, mode="r"))
 
     def _check_own(self) -> None:
         """Raise UsageError if the folder has something in it that no pipeline has written."""
@@ -217,7 +298,7 @@ class ParquetTable(LakeTable):
     ) -> None:
         """Write the commit after ``last``. Raises ChangedTableError if that has another state, or another one follows."""
         if (self._commit_of(last[-1]).state if last else TableState()) != before:
-            raise ChangedTableError(f"{self.settings.shown}: another run has committed meanwhile")
+            raise self.changed("another run has committed meanwhile")
         listed = [{**asdict(one), "place": self._within(one.place), "day": str(one.day or "")} for one in files]
         content = {"state": after.to_json(), "files": listed}
         if removed:
@@ -226,7 +307,7 @@ class ParquetTable(LakeTable):
             with new_file(self._commit_place(last[-1] + 1 if last else 1), new=True) as out:
                 out.write(json.dumps(content, indent=1).encode())
         except UsageError as error:
-            raise ChangedTableError(f"{self.settings.shown}: another run has committed meanwhile") from error
+            raise self.changed("another run has committed meanwhile") from error
 
     def _within(self, place: str) -> str:
         return place.removeprefix(f"{self.settings.path}/")
@@ -235,15 +316,13 @@ class ParquetTable(LakeTable):
         self, files: Sequence[DataFile], ranges: Sequence[RowRange], before: TableState, after: TableState
     ) -> None:
         """Write the files with such rows again without them. Readers of the folder see the old ones until the commit."""
-        last, kept = self._commits(), list[DataFile]()
+        last = self._commits()
         old = [place for place in self.files() if has_rows(place, ranges)]
+        kept = self._rewritten(old, ranges)
         try:
-            for place in old:
-                kept += files_without(place, ranges, self.new_place, self.settings.file_bytes)
             self._commit(last, [*kept, *files], before, after, old)
         except KsegError:
-            for one in kept:
-                remove_file(one.place)
+            remove_files(kept)
             raise
         for place in old:
             remove_file(place)

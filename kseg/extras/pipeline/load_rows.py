@@ -1,32 +1,32 @@
-"""Load the planned offsets of a topic into its table: read the rows, write data files, commit them with the offsets."""
+"""Load the planned offsets of a topic into its table: read the rows, write data files, commit them with the offsets.
+
+The commits of the side table of records without a row precede those of the table. The calls that load the table write its
+files, so no process holds the records of several calls. The next offsets of the side table are its own. If a run is killed
+between the two commits, the next one reads the same offsets again, and leaves out the rejected records that it has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, repeat
+from typing import Any
 
 from kseg.errors import KsegError
-from kseg.extras.pipeline.data_files import DataFile, DataFiles, NewPlace
+from kseg.extras.pipeline.data_files import DataFile, DataFiles, NewPlace, remove_files
 from kseg.extras.pipeline.lake_table import LakeTable, TableState
 from kseg.extras.pipeline.load_plan import LoadPlan, Part
-from kseg.extras.pipeline.pipeline_state import remove_file
-from kseg.extras.pipeline.rejected_load import RejectedLoad, RejectedPlace
 from kseg.extras.pipeline.replica_ends import Loaded, epoch_at
-from kseg.extras.pipeline.source_listing import ListedSegment
 from kseg.extras.pipeline.table_rows import TableRows
 from kseg.extras.serialization.record_decoder import DecodeSettings
 from kseg.extras.views.planning import Request
 from kseg.extras.views.split_rows import Notices, read
 from kseg.extras.views.splits import SegmentRange, Split
-from kseg.findings import RULES, Finding, Severity, do_nothing
+from kseg.findings import RULES, Finding, Severity
 from kseg.format.segment.row_filter import RowFilter
-from kseg.format.storage.naming import is_url
 from kseg.format.storage.process_pool import Pool, map_ordered
 from kseg.format.storage.segment_files import SegmentFile
-from kseg.format.storage.source import stamp_of, stamp_text
-from kseg.report.arrow_table import pa
+from kseg.report.arrow_table import pa, pc
 from kseg.schema import Column
 
 #: The bytes of data files after which a commit is made: a run that is killed continues there.
@@ -55,13 +55,67 @@ def part_rows(
     )
     limits = RowFilter(part.first, part.end)
     yield from read(request, limits, Split(ranges), Notices(finding=notice))
-    check_unchanged(part.listed)
+    part.listed.check_unchanged()
 
 
-def check_unchanged(listed: ListedSegment) -> None:
-    """Raise KsegError if a local segment was replaced while it was read. Requests for objects name the version."""
-    if not is_url(listed.path) and not listed.file.active and stamp_text(stamp_of(listed.path)) != listed.stamp:
-        raise KsegError(f"{listed.path}: it was changed or deleted since it was listed: run again")
+@dataclass(frozen=True, slots=True)
+class RejectedPlace:
+    """The side table as a call needs it to write files: ``loaded`` are its next offsets by partition."""
+
+    schema: Any
+    new_place: NewPlace
+    file_bytes: int
+    loaded: Mapping[str, int]
+
+    @classmethod
+    def of(cls, table: LakeTable, loaded: Mapping[str, int] | None = None) -> RejectedPlace:
+        return cls(table.schema, table.new_place, table.settings.file_bytes, loaded or {})
+
+    def files(self) -> DataFiles:
+        """Return a writer of its data files."""
+        return DataFiles(self.schema, self.new_place, self.file_bytes)
+
+    def missing(self, partition: str, rows: Any) -> Any:
+        """Return those of the rows of a partition that the side table does not have."""
+        first = self.loaded.get(partition)
+        return rows if first is None else rows.filter(pc.greater_equal(rows.column("offset"), first))
+
+
+class RejectedLoad:
+    """Commits the files of the side table, which is created if it does not exist."""
+
+    def __init__(self, table: LakeTable, run: str) -> None:
+        table.create()
+        self._table = table
+        self._run = run
+        self._state = table.remove_orphans(table.state(), run)
+        self._files: list[DataFile] = []
+        loaded = {partition: one.next_offset for partition, one in self._state.offsets.items()}
+        #: The side table for the calls of this load.
+        self.place = RejectedPlace.of(table, loaded)
+
+    def add(self, files: Sequence[DataFile]) -> None:
+        """Add the complete files of a call."""
+        self._files += files
+
+    def commit(self, following: TableState) -> None:
+        """Commit the records up to the offsets that the table is about to have."""
+        if not self._files:
+            return
+        files, self._files = self._files, []  # a failed commit can have been made: its files stay
+        rows = sum(file.rows for file in files) + (self._state.rows if self._state.run == self._run else 0)
+        after = replace(self._state, offsets={**self._state.offsets, **following.offsets}, run=self._run, rows=rows)
+        self._table.commit(files, self._state, after)
+        self._state = after
+
+    def remove_orphans(self) -> None:
+        """Remove the files that no commit has."""
+        self._state = self._table.remove_orphans(self._state, self._run)
+
+    def take(self) -> list[DataFile]:
+        """Return the files that no commit has."""
+        files, self._files = self._files, []
+        return files
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +183,6 @@ def load_parts(task: PartsTask) -> LoadedParts:
     return found
 
 
-def remove_files(files: Iterable[DataFile]) -> None:
-    """Remove data files that no commit has."""
-    for file in files:
-        with suppress(KsegError):
-            remove_file(file.place)
-
-
 def tasks_of(
     table: LakeTable, run: str, plans: Sequence[LoadPlan], rejected: RejectedPlace | None
 ) -> Iterator[PartsTask]:
@@ -172,19 +219,11 @@ def _task(
 
 
 class TableLoad:
-    """The load of a topic's partitions, by calls in ``pool`` if there is one. ``loaded`` is called after each commit."""
+    """The load of a topic's partitions, by calls in ``pool`` if there is one."""
 
-    def __init__(
-        self,
-        table: LakeTable,
-        run: str,
-        before: TableState,
-        loaded: Callable[[TableState], object] = do_nothing,
-        pool: Pool | None = None,
-    ) -> None:
+    def __init__(self, table: LakeTable, run: str, before: TableState, pool: Pool | None = None) -> None:
         self._table = table
         self._committed = before
-        self._loaded = loaded
         self._pool = pool
         self._rows = before.rows if before.run == run else 0
         self._offsets = dict(before.offsets)
@@ -246,4 +285,3 @@ class TableLoad:
         files, self._files = self._files, []
         self._table.commit(files, self._committed, following)
         self._committed = following
-        self._loaded(self._committed)

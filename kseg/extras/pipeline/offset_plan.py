@@ -12,8 +12,8 @@ from itertools import takewhile
 
 from kseg.errors import UnreadableError
 from kseg.extras.pipeline.checked_segments import CheckedSegment
-from kseg.extras.pipeline.listed_damage import listed_segments, unnamed
 from kseg.extras.pipeline.load_plan import LoadPlan, Part, PlanRules, up_to_stable
+from kseg.extras.pipeline.quarantine import listed_segments, unnamed
 from kseg.extras.pipeline.replica_ends import Loaded, divergence, without_former_leaders
 from kseg.extras.pipeline.source_listing import ListedSegment, Place, SourceReplica
 from kseg.extras.views.planned_transactions import ProducerEvent

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from kseg.errors import KsegError, UnreadableError
 from kseg.extras.pipeline.checked_segments import CheckedSegment, Inventory, unread_segment
-from kseg.extras.pipeline.engine_choice import choose_engine
-from kseg.extras.pipeline.lake_table import LakeTable
+from kseg.extras.pipeline.lake_table import LakeTable, TableState
 from kseg.extras.pipeline.load_plan import LoadPlan
 from kseg.extras.pipeline.offset_plan import first_offset, needed, plan_partition
-from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline
+from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline, choose_engine
 from kseg.extras.pipeline.pipeline_state import MANIFEST
-from kseg.extras.pipeline.replica_ends import Loaded
-from kseg.extras.pipeline.source_listing import ListedSegment, Place, SourceReplica, partitions_by_topic
+from kseg.extras.pipeline.source_listing import ListedSegment, SourceReplica
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.log_end import last_valid_batch
 from kseg.text import count_of, iso_time, size_text
 
 _Found = tuple[list[PartitionOutcome], list[str]]
+
+
+class _Planned(NamedTuple):
+    """The plan of the next run for a partition. ``segments`` are those that it needs."""
+
+    replicas: Sequence[SourceReplica]
+    segments: Sequence[ListedSegment]
+    plan: LoadPlan
 
 
 def plan(pipeline: Pipeline, spark: str | None = None) -> _Found:
@@ -28,76 +35,63 @@ def plan(pipeline: Pipeline, spark: str | None = None) -> _Found:
     ``spark`` is the master of the command line.
     """
     inventory = Inventory(pipeline.state)
-    found, lines = [], []
-    known_bytes = new_bytes = new_segments = 0
     states = pipeline.states()
-    for topic, partitions in partitions_by_topic(pipeline.listed(states)).items():
-        table, state = pipeline.tables[topic], states[topic]
-        conflict = _conflict(table) if state else None
-        if state is None:
-            lines.append(f"would create {table.describe()}")
-        for partition, replicas in partitions.items():
-            loaded = state.offsets.get(f"{topic}-{partition}") if state else None
-            segments = needed(replicas, loaded)
-            for one in segments:
-                if inventory.is_known(one):
-                    known_bytes += one.size
-                else:
-                    new_segments, new_bytes = new_segments + 1, new_bytes + one.size
-            planned = _planned(pipeline, (topic, partition), replicas, loaded, inventory, conflict)
-            read = {part.listed.path: part.listed.size for part in planned.parts}
-            found.append(
-                PartitionOutcome(
-                    topic, partition, table.settings.shown, planned.first, planned.end, planned.log_end, _status(planned),
-                    len(read), sum(read.values()), reason=planned.failure or planned.waiting,
-                )
-            )  # fmt: skip
+    planned = list(_planned(pipeline, states, inventory))
+    found = []
+    for one in planned:
+        read = {part.listed.path: part.listed.size for part in one.plan.parts}
+        found.append(_outcome(pipeline, one.plan, one.plan.first, one.plan.end, len(read), sum(read.values())))
+    topics = dict.fromkeys(one.topic for one in found)
+    lines = [f"would create {pipeline.tables[topic].describe()}" for topic in topics if states[topic] is None]
+    segments = [segment for one in planned for segment in one.segments]
+    new = [one.size for one in segments if not inventory.is_known(one)]
+    size = sum(one.size for one in segments)
     lines += _failed(found)
-    lines.append(f"would check {count_of(new_segments, 'segment')}, {size_text(new_bytes)}")
-    lines.append(str(choose_engine(pipeline.settings, new_bytes + known_bytes, spark)))
-    if known_bytes:
-        lines.append(f"checked already: {size_text(known_bytes)}")
+    lines.append(f"would check {count_of(len(new), 'segment')}, {size_text(sum(new))}")
+    lines.append(str(choose_engine(pipeline.settings, size, spark)))
+    if size > sum(new):
+        lines.append(f"checked already: {size_text(size - sum(new))}")
     return found, [*lines, *_last_run(pipeline)]
 
 
 def status(pipeline: Pipeline) -> _Found:
     """Return the loaded and the missing offsets by partition, and lines about the last run."""
-    inventory = Inventory(pipeline.state)
     found = []
-    states = pipeline.states()
-    for topic, partitions in partitions_by_topic(pipeline.listed(states)).items():
-        table, state = pipeline.tables[topic], states[topic]
-        conflict = _conflict(table) if state else None
-        for partition, replicas in partitions.items():
-            loaded: Loaded | None = state.offsets.get(f"{topic}-{partition}") if state else None
-            planned = _planned(pipeline, (topic, partition), replicas, loaded, inventory, conflict)
-            has = planned.first
-            found.append(
-                PartitionOutcome(
-                    topic, partition, table.settings.shown, min(first_offset(replicas), has), has, planned.log_end,
-                    _status(planned), reason=planned.failure or planned.waiting,
-                )
-            )  # fmt: skip
+    for one in _planned(pipeline, pipeline.states(), Inventory(pipeline.state)):
+        has = one.plan.first
+        found.append(_outcome(pipeline, one.plan, min(first_offset(one.replicas), has), has))
     lag = sum(one.lag for one in found)
     return found, [f"{count_of(lag, 'offset')} not loaded", *_failed(found), *_last_run(pipeline)]
 
 
-def _planned(
-    pipeline: Pipeline, place: Place, replicas: Sequence[SourceReplica], loaded: Loaded | None, inventory: Inventory,
-    conflict: str | None,
-) -> LoadPlan:  # fmt: skip
-    """Return the plan of the next run for a partition, as far as the inventory and the names of segments show it.
+def _outcome(
+    pipeline: Pipeline, plan: LoadPlan, first: int, end: int, segments: int = 0, size: int = 0
+) -> PartitionOutcome:
+    status = "to load" if plan.end > plan.first else "waiting" if plan.waiting else "current"
+    return PartitionOutcome(
+        *plan.place, pipeline.settings.tables[plan.place[0]].shown, first, end, plan.log_end,
+        "failed" if plan.failure else status, segments, size, reason=plan.failure or plan.waiting,
+    )  # fmt: skip
 
-    ``conflict``: why its table cannot have the columns that it would get.
+
+def _planned(pipeline: Pipeline, states: Mapping[str, TableState | None], inventory: Inventory) -> Iterator[_Planned]:
+    """Yield the plan of the next run for each partition, as far as the inventory and the names of segments show it.
+
     Of transactions it is only if all segments were checked: one of the others can have the end of a transaction.
     """
-    segments = needed(replicas, loaded)
-    known = inventory.known(segments)
-    checked = {one.path: known.get(one.path) or _assumed(one) for one in segments}
-    unchecked = any(one.unread is None and one.path not in known for one in segments)
-    rules = replace(pipeline.rules, committed=pipeline.rules.committed and not unchecked)
-    found = plan_partition(place, replicas, checked, loaded, rules)
-    return replace(found, failure=found.failure or conflict)
+    conflicts: dict[str, str | None] = {}  # why a table cannot have the columns that it would get
+    for place, replicas in pipeline.listed(states).items():
+        topic, state = place[0], states[place[0]]
+        if topic not in conflicts:
+            conflicts[topic] = _conflict(pipeline.tables[topic]) if state else None
+        loaded = state.loaded(place) if state else None
+        segments = needed(replicas, loaded)
+        known = inventory.known(segments)
+        checked = {one.path: known.get(one.path) or _assumed(one) for one in segments}
+        unchecked = any(one.unread is None and one.path not in known for one in segments)
+        rules = replace(pipeline.rules, committed=pipeline.rules.committed and not unchecked)
+        found = plan_partition(place, replicas, checked, loaded, rules)
+        yield _Planned(replicas, segments, replace(found, failure=found.failure or conflicts[topic]))
 
 
 def _conflict(table: LakeTable) -> str | None:
@@ -119,12 +113,6 @@ def _assumed(listed: ListedSegment) -> CheckedSegment:
     except UnreadableError as error:
         return unread_segment(replace(listed, unread=str(error)))
     return CheckedSegment(listed.path, listed.stamp, listed.base_offset, end, listed.size, listed.size, 0, 0, 0)
-
-
-def _status(plan: LoadPlan) -> str:
-    if plan.failure:
-        return "failed"
-    return "to load" if plan.end > plan.first else "waiting" if plan.waiting else "current"
 
 
 def _failed(found: Sequence[PartitionOutcome]) -> list[str]:

@@ -12,15 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kseg.errors import UsageError
-from kseg.extras.pipeline.data_files import DataFile
+from kseg.extras.pipeline.data_files import DataFile, RowRange, parquet_batches, remove_files
 from kseg.extras.pipeline.lake_table import LakeTable, TableState
 from kseg.extras.pipeline.load_plan import LoadPlan
-from kseg.extras.pipeline.load_rows import LoadedParts, PartsTask, load_parts, remove_files, split_rows, tasks_of
+from kseg.extras.pipeline.load_rows import LoadedParts, PartsTask, RejectedPlace, load_parts, split_rows, tasks_of
 from kseg.extras.pipeline.pipeline_reports import timeless_lines
 from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline, Workers, new_run_id, rows_of_damage
 from kseg.extras.pipeline.pipeline_verify import plans_of_loaded
-from kseg.extras.pipeline.rejected_load import RejectedPlace
-from kseg.extras.pipeline.replaced_rows import RowRange, parquet_batches
 from kseg.extras.pipeline.replica_ends import divergence, epoch_at
 from kseg.extras.pipeline.source_listing import Listing
 from kseg.format.record.layout import INT64_MAX
@@ -95,11 +93,11 @@ def replay(
 def _differs(listing: Listing, topic: str, state: TableState) -> dict[int, int]:
     """Return the first offset by partition from which on the log is not the loaded one, but that of a later leader."""
     found = {}
-    for (name, partition), replicas in listing.items():
-        loaded = state.offsets.get(f"{topic}-{partition}") if name == topic else None
+    for place, replicas in listing.items():
+        loaded = state.loaded(place) if place[0] == topic else None
         one = divergence(replicas, loaded)
         if one and loaded and one.epoch > (loaded.leader_epoch or 0):
-            found[partition] = one.first
+            found[place[1]] = one.first
     return found
 
 
@@ -174,11 +172,11 @@ class _Replay:
             return self._replaced(plans, pool, dry_run)
 
     def _replaced(self, plans: Sequence[LoadPlan], pool: Pool | None, dry_run: bool) -> ReplayOutcome:
-        before = _offsets(self.table.batches(["partition", "offset"], self.ranges))
-        rejected = _offsets(self._side.batches(["partition", "offset"], self.ranges)) if self._side else {}
+        before = _offsets(self.table.batches(_PLACE, self.ranges))
+        rejected = _offsets(self._side.batches(_PLACE, self.ranges)) if self._side else {}
         done = ReplayOutcome(
-            [self._outcome(plan, dry_run) for plan in plans], self.run, _count(before), table=self.table.settings.shown,
-            done=not dry_run,
+            [self._outcome(plan, dry_run) for plan in plans], self.run, sum(map(len, before.values())),
+            table=self.table.settings.shown, done=not dry_run,
         )  # fmt: skip
         try:
             found = self._read(plans, pool, done) if dry_run else self._load(plans, pool, done)
@@ -194,7 +192,7 @@ class _Replay:
         self.state = self.table.remove_orphans(self.state, self.run)
         if (side := self.table.rejected) is not None:
             side.create()
-            side.remove_orphans(side.read_state() or TableState(), self.run)
+            side.remove_orphans(side.state(), self.run)
 
     def _read(self, plans: Sequence[LoadPlan], pool: Pool | None, done: ReplayOutcome) -> dict[int, Any]:
         """Read the rows of plans without writing them; return their offsets by partition."""
@@ -210,7 +208,7 @@ class _Replay:
     def _load(self, plans: Sequence[LoadPlan], pool: Pool | None, done: ReplayOutcome) -> dict[int, Any]:
         """Write the rows of plans into data files; return their offsets by partition."""
         side = self.table.rejected
-        place = RejectedPlace(side.schema, side.new_place, side.settings.file_bytes, {}) if side else None
+        place = RejectedPlace.of(side) if side else None
         for found in map_ordered(pool, load_parts, list(tasks_of(self.table, self.run, plans, place))):
             self.files += found.files
             self.rejected += found.rejected
@@ -245,7 +243,7 @@ class _Replay:
         self.table.replace_rows(files, self.ranges, self.state, self._after(plans))
         if side is not None and (rejected or self.rejected):
             files, self.rejected = self.rejected, []
-            state = side.read_state() or TableState()
+            state = side.state()
             side.replace_rows(files, self.ranges, state, state)
 
     def _after(self, plans: Sequence[LoadPlan]) -> TableState:
@@ -260,7 +258,7 @@ class _Replay:
 
     def _add_missing(self, side: LakeTable, known: dict[int, Any]) -> None:
         """Add the rejected records that the side table lacks, before their rows leave the table."""
-        added = RejectedPlace(side.schema, side.new_place, side.settings.file_bytes, {}).files()
+        added = RejectedPlace.of(side).files()
         for one in self.rejected:
             for batch in parquet_batches(one.place, side.schema.names):
                 for partition in pc.unique(batch.column("partition")).to_pylist():
@@ -270,7 +268,7 @@ class _Replay:
                     if rows.num_rows:
                         added.add(rows)
         if files := added.take():
-            state = side.read_state() or TableState()
+            state = side.state()
             side.commit(files, state, state)
 
     def _outcome(self, plan: LoadPlan, dry_run: bool) -> PartitionOutcome:
@@ -312,7 +310,3 @@ def _offsets(batches: Iterable[Any]) -> dict[int, Any]:
             rows = batch.column("offset").filter(pc.equal(partitions, partition))
             found.setdefault(partition, []).append(rows.cast(pa.int64()))
     return {partition: pa.concat_arrays(arrays) for partition, arrays in found.items()}
-
-
-def _count(offsets: dict[int, Any]) -> int:
-    return sum(map(len, offsets.values()))

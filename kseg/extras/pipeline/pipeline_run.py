@@ -8,26 +8,26 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 from kseg.errors import KsegError, UsageError
 from kseg.extras.pipeline.checked_segments import CheckedSegment, Inventory
-from kseg.extras.pipeline.engine_choice import wanted_segments
 from kseg.extras.pipeline.lake_table import ChangedTableError, LakeTable, TableState, open_table
-from kseg.extras.pipeline.listed_damage import is_new, listed_damage
 from kseg.extras.pipeline.load_plan import LoadPlan, PlanRules
 from kseg.extras.pipeline.load_rows import TableLoad
 from kseg.extras.pipeline.offset_plan import needed, plan_partition
-from kseg.extras.pipeline.pipeline_settings import PipelineSettings
+from kseg.extras.pipeline.pipeline_settings import AUTO, PipelineSettings
 from kseg.extras.pipeline.pipeline_state import MANIFEST, STATES, PipelineState, new_file
-from kseg.extras.pipeline.quarantine_copies import SegmentCopy, copy_segment
-from kseg.extras.pipeline.source_listing import ListedSegment, Listing, Partitions, list_source, partitions_by_topic
+from kseg.extras.pipeline.quarantine import SegmentCopy, copy_segment, is_new, listed_damage
+from kseg.extras.pipeline.source_listing import ListedSegment, Listing, Place, list_source
 from kseg.findings import do_nothing
 from kseg.format.storage.process_pool import Pool, map_ordered
+from kseg.text import size_text
 
 #: Exit codes: damage was set aside; the run could not do its work; ``fail_if`` is met.
 SET_ASIDE, FAILED, FAIL_IF = 1, 2, 3
@@ -40,11 +40,34 @@ _TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """The engine of a run: a ``master`` of Spark, None for processes; and the ``reason`` for people."""
+
+    master: str | None
+    reason: str
+
+    def __str__(self) -> str:
+        return f"engine: {f'Spark, {self.master}' if self.master else 'processes of this machine'}: {self.reason}"
+
+
+def choose_engine(settings: PipelineSettings, size: int, asked: str | None = None) -> EngineChoice:
+    """Return the engine for a run that reads ``size`` bytes. ``asked`` is the master of the command line."""
+    if asked:
+        return EngineChoice(asked, "asked for by --spark")
+    if settings.engine != AUTO:
+        return EngineChoice(settings.spark, f"engine = {settings.engine}")
+    limit = f"pipeline.spark_above = {size_text(settings.spark_above)}"
+    if size > settings.spark_above:
+        return EngineChoice(settings.spark, f"{size_text(size)} to read is more than {limit}")
+    return EngineChoice(None, f"{size_text(size)} to read is at most {limit}")
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionOutcome:
     """The result of a run for a partition, or its plan.
 
     The run loads offsets ``first_offset`` to ``end_offset`` (exclusive). ``size`` are the bytes to read, of ``segments``
-    segments. ``status`` is one of STATUSES, and ``reason`` says why rows are not loaded.
+    segments. ``status`` is one of ``pipeline_report.STATUSES``, and ``reason`` says why rows are not loaded.
     """
 
     topic: str
@@ -63,9 +86,6 @@ class PartitionOutcome:
     def lag(self) -> int:
         """The offsets from the end of the loaded ones to the end of the log."""
         return max(self.log_end_offset - self.end_offset, 0)
-
-
-STATUSES = ("loaded", "to load", "current", "waiting", "failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +109,6 @@ class RunOutcome:
     state: str = "DONE"
     unneeded: Sequence[str] = ()
     without_time: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Work:
-    """The plans and results of a run so far."""
-
-    plans: dict[str, list[LoadPlan]] = field(default_factory=lambda: defaultdict(list))
-    states: dict[str, TableState] = field(default_factory=dict)
-    segments: dict[str, CheckedSegment] = field(default_factory=dict)
-    failures: list[str] = field(default_factory=list)
 
 
 class Pipeline:
@@ -158,15 +168,15 @@ class _Run:
         self._settings = pipeline.settings
         self._manifest = manifest
         self._workers = workers
+        self._id = str(manifest["run"])
         self._pool: Pool | None = None
         self._listing: Listing = {}
-        self._work = _Work()
+        self._states: dict[str, TableState] = {}
+        self._plans: list[LoadPlan] = []
+        self._segments: dict[str, CheckedSegment] = {}
+        self._failures: list[str] = []
         self._done: dict[str, TableState] = {}
         self._without_time: dict[str, int] = {}
-
-    @property
-    def _id(self) -> str:
-        return str(self._manifest["run"])
 
     def _record(self, state: str, **facts: Any) -> None:
         """Record that the work of a state is done."""
@@ -178,17 +188,13 @@ class _Run:
         states = self._pipeline.states()
         self._listing = listing = self._pipeline.listed(states)
         sizes = [one.size for replicas in listing.values() for replica in replicas for one in replica.segments]
-        by_topic = partitions_by_topic(listing)
-        self._work.states = {topic: states[topic] or TableState() for topic in by_topic}
+        self._states = {topic: state or TableState() for topic, state in states.items()}
         self._record("LISTED", segments=len(sizes), bytes=sum(sizes))
         if until == "LISTED":
             return self._outcome([], met=False)
-        wanted = {
-            topic: wanted_segments(topic, partitions.items(), self._work.states[topic])
-            for topic, partitions in by_topic.items()
-        }
+        wanted = {place: needed(replicas, self._states[place[0]].loaded(place)) for place, replicas in listing.items()}
         with self._workers(sum(one.size for segments in wanted.values() for one in segments)) as self._pool:
-            outcome = self._work_until(until, by_topic, wanted)
+            outcome = self._work_until(until, wanted)
         if until == "REPORTED":
             report(outcome)
             self._record("REPORTED", code=outcome.code)
@@ -196,11 +202,11 @@ class _Run:
             return replace(outcome, state="DONE")
         return outcome
 
-    def _work_until(self, until: str, by_topic: Partitions, wanted: Mapping[str, list[ListedSegment]]) -> RunOutcome:
+    def _work_until(self, until: str, wanted: Mapping[Place, list[ListedSegment]]) -> RunOutcome:
         """Check, set aside and load; return the outcome after the last of these states."""
-        self._check(by_topic, wanted)
+        self._check(wanted)
         damage = self._damage()
-        first = {plan.name: plan.first for plans in self._work.plans.values() for plan in plans}
+        first = {plan.name: plan.first for plan in self._plans}
         self._record("CHECKED", damage=damage, first=first | self._manifest.get("first", {}))
         met = self._settings.fail_if is not None and self._settings.fail_if.is_met(*self._counts())
         if not met and until != "CHECKED":
@@ -210,31 +216,28 @@ class _Run:
                 self._record("LOADED")
         return self._outcome(damage, met=met)
 
-    def _check(self, by_topic: Partitions, wanted: Mapping[str, list[ListedSegment]]) -> None:
+    def _check(self, wanted: Mapping[Place, list[ListedSegment]]) -> None:
         """Check the segments that are not loaded, and plan the load of each partition."""
-        inventory = Inventory(self._pipeline.state)
-        for topic, partitions in by_topic.items():
-            state = self._work.states[topic]
-            known = {partition: state.offsets.get(f"{topic}-{partition}") for partition in partitions}
-            checked = inventory.check(wanted[topic], self._pool)
-            self._work.segments |= checked
-            for partition, replicas in partitions.items():
-                own = {one.path: checked[one.path] for one in needed(replicas, known[partition])}
-                plan = plan_partition((topic, partition), replicas, own, known[partition], self._pipeline.rules)
-                self._work.plans[topic].append(plan)
-                if plan.failure:
-                    self._work.failures.append(f"{plan.name}: {plan.failure}")
+        segments = [one for segments in wanted.values() for one in segments]
+        self._segments = Inventory(self._pipeline.state).check(segments, self._pool)
+        for place, replicas in self._listing.items():
+            own = {one.path: self._segments[one.path] for one in wanted[place]}
+            loaded = self._states[place[0]].loaded(place)
+            plan = plan_partition(place, replicas, own, loaded, self._pipeline.rules)
+            self._plans.append(plan)
+            if plan.failure:
+                self._failures.append(f"{plan.name}: {plan.failure}")
 
     def _damage(self) -> list[dict[str, Any]]:
         """Return the rows of the quarantine list: those of this pass, and of the run before it was ended."""
-        rows = [row for plans in self._work.plans.values() for plan in plans for row in rows_of_damage(self._id, plan)]
+        rows = [row for plan in self._plans for row in rows_of_damage(self._id, plan)]
         found = {json.dumps(row, sort_keys=True): row for row in (*self._manifest["damage"], *rows)}
         return list(found.values())
 
     def _counts(self) -> tuple[Counter[str], Counter[str]]:
         """Return the damaged and the checked bytes and segments."""
         damaged, every = Counter[str](), Counter[str]()
-        for one in self._work.segments.values():
+        for one in self._segments.values():
             every += Counter(bytes=one.bytes, segments=1)
             if one.damage:
                 damaged += Counter(bytes=one.lost_bytes, segments=1)
@@ -258,66 +261,62 @@ class _Run:
 
     def _damaged_segments(self) -> Iterator[tuple[int, ListedSegment]]:
         """Yield the listed segments with damage, each with the number of its folder among those of the partition."""
-        for plans in self._work.plans.values():
-            for plan in plans:
-                paths = {checked.path for checked in plan.damaged}
-                for number, replica in enumerate(self._listing[plan.place], 1):
-                    yield from ((number, one) for one in replica.segments if one.path in paths)
+        for plan in self._plans:
+            paths = {checked.path for checked in plan.damaged}
+            for number, replica in enumerate(self._listing[plan.place], 1):
+                yield from ((number, one) for one in replica.segments if one.path in paths)
 
     def _load(self) -> None:
-        for topic, plans in self._work.plans.items():
-            table = self._pipeline.tables[topic]
+        for topic, plans in groupby(self._plans, key=lambda plan: plan.place[0]):
             try:
-                self._done[topic] = self._load_table(table, topic, plans)
+                self._done[topic] = self._load_table(self._pipeline.tables[topic], topic, list(plans))
             except ChangedTableError:
                 raise
             except KsegError as error:
-                self._work.failures.append(f"topic {topic}: {error}")
+                self._failures.append(f"topic {topic}: {error}")
 
     def _load_table(self, table: LakeTable, topic: str, plans: Sequence[LoadPlan]) -> TableState:
         table.create()
-        state = self._work.states[topic]
+        state = self._states[topic]
         with table.leased():
             for _ in range(_TRIES):
                 try:
                     state = table.remove_orphans(state, self._id)
-                    load = TableLoad(table, self._id, state, pool=self._pool)
+                    load = TableLoad(table, self._id, state, self._pool)
                     state = load.load(plans)
                     self._without_time |= {topic: load.without_time} if load.without_time else {}
                     return state
                 except ChangedTableError:
-                    now = table.read_state() or TableState()
+                    now = table.state()
                     if now.offsets != state.offsets:
                         raise
                     state = now
         raise ChangedTableError(f"{table.settings.shown}: other programs commit all the time: run again")
 
     def _outcome(self, damage: Sequence[Mapping[str, Any]], *, met: bool) -> RunOutcome:
-        failures = self._work.failures
         rejected = {} if met else self._rejected()
-        code = FAIL_IF if met else FAILED if failures else SET_ASIDE if damage or rejected else 0
+        code = FAIL_IF if met else FAILED if self._failures else SET_ASIDE if damage or rejected else 0
         counts = Counter((row["topic"], row["partition"]) for row in damage)
-        partitions = [self._partition(one, counts[one.place]) for plans in self._work.plans.values() for one in plans]
+        partitions = [self._partition(one, counts[one.place]) for one in self._plans]
         rows = {topic: state.rows for topic, state in self._done.items() if state.run == self._id}
         condition = self._settings.fail_if.text if met and self._settings.fail_if else None
         return RunOutcome(
-            self._id, code, partitions, damage, rows, tuple(failures), tuple(self._work.segments.values()),
+            self._id, code, partitions, damage, rows, tuple(self._failures), tuple(self._segments.values()),
             float(self._manifest["started"]), condition, rejected, str(self._manifest["state"]), tuple(self._unneeded()),
             self._without_time,
         )  # fmt: skip
 
     def _unneeded(self) -> Iterator[str]:
         """Yield the paths of damaged segments of replicas whose rows the run loads from another replica."""
-        for plans in self._work.plans.values():
-            for plan in plans:
-                replicas, listed = self._listing[plan.place], {checked.path for checked in plan.damaged}
-                for one in (one for replica in replicas for one in replica.segments if len(replicas) > 1):
-                    checked = self._work.segments.get(one.path)
-                    if checked is None or one.path in listed or one.base_offset >= plan.end:
-                        continue
-                    new = any(is_new(found, plan.first) for found in checked.damage)
-                    if new and not listed_damage(checked, plan.first, (), plan.lost, one.until):
-                        yield one.path
+        for plan in self._plans:
+            replicas, listed = self._listing[plan.place], {checked.path for checked in plan.damaged}
+            for one in (one for replica in replicas for one in replica.segments if len(replicas) > 1):
+                checked = self._segments.get(one.path)
+                if checked is None or one.path in listed or one.base_offset >= plan.end:
+                    continue
+                new = any(is_new(found, plan.first) for found in checked.damage)
+                if new and not listed_damage(checked, plan.first, (), plan.lost, one.until):
+                    yield one.path
 
     def _rejected(self) -> dict[str, int]:
         """Return the rows that the run has added to side tables, by their names."""
@@ -331,8 +330,7 @@ class _Run:
 
     def _partition(self, plan: LoadPlan, damaged: int) -> PartitionOutcome:
         topic, partition = plan.place
-        state = self._done.get(topic, self._work.states[topic])
-        loaded = state.offsets.get(plan.name)
+        loaded = self._done.get(topic, self._states[topic]).loaded(plan.place)
         end = loaded.next_offset if loaded else plan.first
         first = min(self._manifest.get("first", {}).get(plan.name, plan.first), end)
         if self._manifest["state"] in ("CHECKED", "PLACED") and not plan.failure and plan.end > end:

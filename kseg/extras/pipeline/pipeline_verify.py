@@ -89,7 +89,7 @@ def plans_of_loaded(
     checked = Inventory(pipeline.state).check(every, pool)
     plans = {}
     for place, replicas in partitions.items():
-        loaded = state.offsets.get("{}-{}".format(*place))
+        loaded = state.loaded(place)
         if loaded is not None:
             own = {one.path: checked[one.path] for one in needed(replicas, None)}
             rules = replace(pipeline.rules, gaps_stop=False)

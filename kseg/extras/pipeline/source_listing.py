@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
-from kseg.errors import UnreadableError
+from kseg.errors import KsegError, UnreadableError
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.metadata_files import stored_topic_id
@@ -55,6 +55,11 @@ class ListedSegment:
     def path(self) -> str:
         return self.file.path
 
+    def check_unchanged(self) -> None:
+        """Raise KsegError if a local segment was replaced while it was read. Requests for objects name the version."""
+        if not is_url(self.path) and not self.file.active and stamp_text(stamp_of(self.path)) != self.stamp:
+            raise KsegError(f"{self.path}: it was changed or deleted since it was listed: run again")
+
 
 @dataclass(frozen=True, slots=True)
 class SourceReplica:
@@ -73,16 +78,6 @@ class SourceReplica:
 
 #: The replicas of each partition.
 Listing = Mapping[Place, tuple[SourceReplica, ...]]
-#: The replicas of each partition by topic and number.
-Partitions = Mapping[str, Mapping[int, tuple[SourceReplica, ...]]]
-
-
-def partitions_by_topic(listing: Listing) -> Partitions:
-    """Return the partitions of each topic."""
-    found: dict[str, dict[int, tuple[SourceReplica, ...]]] = defaultdict(dict)
-    for (topic, partition), replicas in listing.items():
-        found[topic][partition] = replicas
-    return found
 
 
 def list_source(settings: PipelineSettings) -> Listing:
