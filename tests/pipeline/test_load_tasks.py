@@ -64,7 +64,7 @@ def test_the_inventory_has_the_newest_version_of_each_segment(tmp_path: Path) ->
     """A version that was checked is known in the next run with all its facts; one that was replaced is not."""
     state = PipelineState(str(tmp_path))
     checked = CheckedSegment(
-        "a.log", "1", 0, 9, 90, 100, 3, 9, 10, [{"rule": "x"}], None, [(4, 5, 0)], [(1, 2)], True, False, [(3, 4)]
+        "a.log", "1", 0, 9, 90, 100, 3, 9, 10, [{"rule": "x"}], None, [(4, 5, 0)], [(1, 2)], True, [(3, 4)]
     )
     for stamp, path in (("1", "a.log"), ("1", "b.log"), ("2", "a.log")):
         inventory = Inventory(state)

@@ -52,8 +52,7 @@ class CheckedSegment:
     has the errors that cost rows. ``unread``: why it could not be read; it is then neither sound nor damaged. ``events``
     are those of its producers (see ``EventCollector``). ``excluded`` are byte ranges of batches without a proven offset.
     ``holes`` are ranges (first, end) of offsets, ascending, that the damage before a valid batch can have had.
-    ``thinned``: only a log cleaner leaves such batches. ``ordered``: offsets increase.
-    ``gaps``: how often offsets are missing where no damage explains it.
+    ``thinned``: only a log cleaner leaves such batches. ``gaps``: how often offsets are missing where no damage explains it.
     """
 
     path: str
@@ -70,7 +69,6 @@ class CheckedSegment:
     events: Sequence[ProducerEvent] = ()
     excluded: Sequence[tuple[int, int]] = ()
     thinned: bool = False
-    ordered: bool = True
     holes: Sequence[tuple[int, int]] = ()
     gaps: int = 0
 
@@ -121,11 +119,9 @@ class _Watch:
         self.valid_end = 0
         self.thinned = False
         self.gaps = 0
-        self.ordered = True
         self.events = EventCollector()
         self.excluded: list[tuple[int, int]] = []
         self.holes: list[tuple[int, int]] = []
-        self._any = False
         self._claims = ClaimedOffsets(self._name, do_nothing)
         self._claimed: set[int] = set()
 
@@ -149,13 +145,10 @@ class _Watch:
         if position > self.valid_end and first > self.next_offset:
             self.events.add_loss(self.next_offset, first)
             self._add_hole(self.next_offset, first)
-        if self._any and batches.magic[row] >= 2:
-            self.ordered &= first >= self.next_offset or end <= self.valid_end
         if batches.magic[row] >= 2:
             self.gaps += first > self.next_offset and position == self.valid_end
             fewer = batches.record_count[row] < last - first + 1 and not batches.attributes[row] & CONTROL
             self.thinned |= bool(fewer or batches.attributes[row] & DELETE_HORIZON)
-        self._any = True
         self.next_offset = max(self.next_offset, last + 1)
         self.valid_end = max(self.valid_end, end)
 
@@ -206,7 +199,6 @@ def check_segment(listed: ListedSegment) -> tuple[CheckedSegment, FileResult]:
         watch.events.events(),
         watch.excluded,
         watch.thinned,
-        watch.ordered,
         watch.holes if damage and not result.read_error else [],
         watch.gaps,
     )
@@ -281,7 +273,9 @@ class Inventory:
         if not self._changed:
             return
         newest = {path: one for (path, _), one in self._rows.items()}
-        rows = [{**asdict(one), "kseg": kseg.__version__, **_json_of(one)} for one in newest.values()]
+        rows = [{**asdict(one), "kseg": kseg.__version__} for one in newest.values()]
+        for row in rows:
+            row |= {name: json.dumps(row[name], separators=(",", ":")) for name in _LISTS}
         other = pc.invert(pc.is_in(self._table.column("path"), pa.array(list(newest), pa.string())))
         with (
             new_file(self._state.path(INVENTORY)) as out,
@@ -294,10 +288,6 @@ class Inventory:
 
 #: The columns of the inventory with lists, as JSON.
 _LISTS = ("damage", "events", "excluded", "holes")
-
-
-def _json_of(checked: CheckedSegment) -> dict[str, str]:
-    return {name: json.dumps(getattr(checked, name), separators=(",", ":")) for name in _LISTS}
 
 
 def _schema() -> Any:

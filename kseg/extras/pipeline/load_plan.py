@@ -74,6 +74,12 @@ class LoadPlan:
     def name(self) -> str:
         return "{}-{}".format(*self.place)
 
+    def within(self, first: int, end: int) -> LoadPlan:
+        """Return the plan for offsets ``first`` to ``end`` (exclusive) alone."""
+        parts = (one for one in self.parts if one.first < end and first < one.end)
+        clipped = (replace(one, first=max(one.first, first), end=min(one.end, end)) for one in parts)
+        return replace(self, first=first, end=end, parts=tuple(clipped))
+
 
 @dataclass(frozen=True, slots=True)
 class PlanRules:
@@ -98,14 +104,13 @@ def up_to_stable(
     }
     own = (([*lost.get(part.first, ()), *part.checked.events], part.end) for part in plan.parts)
     committed = outcomes([*before, *own])
-    begun, stable, waiting, parts = committed.open, plan.end, plan.waiting, plan.parts
-    if min(begun.values(), default=stable) < stable:
+    begun = committed.open
+    if min(begun.values(), default=plan.end) < plan.end:
         producer = min(begun, key=lambda one: begun[one])
-        stable = max(begun[producer], plan.first)
-        parts = tuple(replace(one, end=min(one.end, stable)) for one in parts if one.first < stable)
-        waiting = f"producer {producer} has a transaction open from offset {begun[producer]} on"
-    unknown = tuple(one for one in sorted(_unknown(committed)) if one[0] < stable)
-    return replace(plan, end=stable, parts=parts, committed=committed, waiting=waiting, unknown=unknown)
+        plan = plan.within(plan.first, max(begun[producer], plan.first))
+        plan = replace(plan, waiting=f"producer {producer} has a transaction open from offset {begun[producer]} on")
+    unknown = tuple(one for one in sorted(_unknown(committed)) if one[0] < plan.end)
+    return replace(plan, committed=committed, unknown=unknown)
 
 
 def _unknown(committed: PlannedTransactions) -> Iterator[tuple[int, int, str]]:

@@ -81,41 +81,26 @@ class RejectedPlace:
         return rows if first is None else rows.filter(pc.greater_equal(rows.column("offset"), first))
 
 
-class RejectedLoad:
-    """Commits the files of the side table, which is created if it does not exist."""
+class _TableCommits:
+    """The commits of a run to a table, and the files that none of them has yet."""
 
-    def __init__(self, table: LakeTable, run: str) -> None:
-        table.create()
+    def __init__(self, table: LakeTable, run: str, state: TableState) -> None:
+        self.state = state
+        self.files: list[DataFile] = []
         self._table = table
         self._run = run
-        self._state = table.remove_orphans(table.state(), run)
-        self._files: list[DataFile] = []
-        loaded = {partition: one.next_offset for partition, one in self._state.offsets.items()}
-        #: The side table for the calls of this load.
-        self.place = RejectedPlace.of(table, loaded)
 
-    def add(self, files: Sequence[DataFile]) -> None:
-        """Add the complete files of a call."""
-        self._files += files
-
-    def commit(self, following: TableState) -> None:
-        """Commit the records up to the offsets that the table is about to have."""
-        if not self._files:
-            return
-        files, self._files = self._files, []  # a failed commit can have been made: its files stay
-        rows = sum(file.rows for file in files) + (self._state.rows if self._state.run == self._run else 0)
-        after = replace(self._state, offsets={**self._state.offsets, **following.offsets}, run=self._run, rows=rows)
-        self._table.commit(files, self._state, after)
-        self._state = after
+    def commit(self, offsets: Mapping[str, Loaded]) -> None:
+        """Commit the files with the next offsets that the table is about to have."""
+        files, self.files = self.files, []  # a failed commit can have been made: its files stay
+        rows = sum(file.rows for file in files) + (self.state.rows if self.state.run == self._run else 0)
+        after = replace(self.state, offsets={**self.state.offsets, **offsets}, run=self._run, rows=rows)
+        self._table.commit(files, self.state, after)
+        self.state = after
 
     def remove_orphans(self) -> None:
         """Remove the files that no commit has."""
-        self._state = self._table.remove_orphans(self._state, self._run)
-
-    def take(self) -> list[DataFile]:
-        """Return the files that no commit has."""
-        files, self._files = self._files, []
-        return files
+        self.state = self._table.remove_orphans(self.state, self._run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +121,12 @@ class PartsTask:
 
 @dataclass(slots=True)
 class LoadedParts:
-    """The result of a task: complete data files of the table, with their rows, and of its side table.
+    """The result of a task: complete data files of the table, and of its side table.
 
     ``without_time`` counts the records whose timestamp a table cannot have.
     """
 
     files: list[DataFile] = field(default_factory=list)
-    rows: int = 0
     rejected: list[DataFile] = field(default_factory=list)
     without_time: int = 0
 
@@ -153,9 +137,7 @@ def split_rows(task: PartsTask, found: LoadedParts) -> Iterator[tuple[LoadPlan, 
         for batch in part_rows(part, plan, task.rows.needed, task.rows.decoding):
             if batch.num_rows:
                 found.without_time += task.rows.without_time(batch)
-                loaded, rejected = task.rows.split(batch, task.run)
-                found.rows += loaded.num_rows
-                yield plan, loaded, rejected
+                yield plan, *task.rows.split(batch, task.run)
 
 
 def load_parts(task: PartsTask) -> LoadedParts:
@@ -219,52 +201,54 @@ def _task(
 
 
 class TableLoad:
-    """The load of a topic's partitions, by calls in ``pool`` if there is one."""
+    """The load of a topic's partitions, by calls in ``pool`` if there is one. The side table is created if it is missing."""
 
     def __init__(self, table: LakeTable, run: str, before: TableState, pool: Pool | None = None) -> None:
         self._table = table
-        self._committed = before
+        self._run = run
         self._pool = pool
-        self._rows = before.rows if before.run == run else 0
         self._offsets = dict(before.offsets)
         self._ends: dict[str, Part] = {}  # the last parts since the last commit
-        self._run = run
-        self._rejected = RejectedLoad(table.rejected, run) if table.rejected else None
-        self._files: list[DataFile] = []
+        self._main = _TableCommits(table, run, before)
+        self._side: _TableCommits | None = None
+        if side := table.rejected:
+            side.create()
+            self._side = _TableCommits(side, run, side.remove_orphans(side.state(), run))
+        self._tables = [self._main, *filter(None, [self._side])]
         #: The records whose timestamp the table cannot have.
         self.without_time = 0
 
     def load(self, plans: Sequence[LoadPlan]) -> TableState:
         """Load the plans, and return the state of the table. Raises KsegError; commits before it stay."""
-        tasks = list(tasks_of(self._table, self._run, plans, self._rejected.place if self._rejected else None))
+        place = None
+        if self._table.rejected and self._side:
+            loaded = {partition: one.next_offset for partition, one in self._side.state.offsets.items()}
+            place = RejectedPlace.of(self._table.rejected, loaded)
+        tasks = list(tasks_of(self._table, self._run, plans, place))
         try:
             for task, found in zip(tasks, map_ordered(self._pool, load_parts, tasks), strict=True):
                 self._add(task, found)
             for plan in plans:
                 if plan.end > plan.first:
                     self._set(plan, plan.end)
-            if self._offsets != self._committed.offsets:
+            if self._offsets != self._main.state.offsets:
                 self._commit()
-            if self._pool is not None:
-                self._committed = self._table.remove_orphans(self._committed, self._run)
-                if self._rejected:
-                    self._rejected.remove_orphans()
+            for one in self._tables if self._pool is not None else ():
+                one.remove_orphans()
         finally:
-            remove_files(self._files)
-            if self._rejected:
-                remove_files(self._rejected.take())
-        return self._committed
+            for one in self._tables:
+                remove_files(one.files)
+        return self._main.state
 
     def _add(self, task: PartsTask, found: LoadedParts) -> None:
-        self._files += found.files
-        if self._rejected:
-            self._rejected.add(found.rejected)
-        self._rows += found.rows
+        self._main.files += found.files
+        if self._side:
+            self._side.files += found.rejected
         self.without_time += found.without_time
         for part, plan in task.parts:
             self._set(plan, part.end)
             self._ends[plan.name] = part
-        if sum(file.bytes for file in self._files) >= COMMIT_BYTES:
+        if sum(file.bytes for file in self._main.files) >= COMMIT_BYTES:
             self._commit()
 
     def _set(self, plan: LoadPlan, offset: int) -> None:
@@ -279,9 +263,6 @@ class TableLoad:
             loaded = self._offsets[name]
             self._offsets[name] = replace(loaded, leader_epoch=epoch_at([part.listed], loaded.next_offset - 1))
         self._ends.clear()
-        following = replace(self._committed, run=self._run, rows=self._rows, offsets=dict(self._offsets))
-        if self._rejected:
-            self._rejected.commit(following)
-        files, self._files = self._files, []
-        self._table.commit(files, self._committed, following)
-        self._committed = following
+        if self._side and self._side.files:
+            self._side.commit(self._offsets)
+        self._main.commit(self._offsets)

@@ -133,16 +133,16 @@ def _within(table: LakeTable, plan: LoadPlan | None, wanted: RowRange, differs: 
     name = f"{table.settings.topic}-{wanted.partition}"
     if plan is None:
         raise UsageError(f"{name}: the source has no segments of it: its rows stay as they are")
-    parts = [one for one in plan.parts if one.first < wanted.end and one.end > wanted.first]
-    if plan.failure and (not parts or parts[-1].end < wanted.end):
+    found = plan.within(wanted.first, wanted.end)
+    is_cut = not found.parts or found.parts[-1].end < wanted.end
+    if plan.failure and is_cut:
         raise UsageError(f"{name}: {plan.failure}: its rows stay as they are")
-    if differs.get(wanted.partition, wanted.end) < wanted.end and (not parts or parts[-1].end < wanted.end):
+    if differs.get(wanted.partition, wanted.end) < wanted.end and is_cut:
         if plan.log_end < wanted.end:
             raise UsageError(f"{name}: the log ends at offset {plan.log_end}: its rows stay as they are")
         if plan.waiting:
             raise UsageError(f"{name}: {plan.waiting}: its rows stay as they are")
-    clipped = [replace(one, first=max(one.first, wanted.first), end=min(one.end, wanted.end)) for one in parts]
-    return replace(plan, first=wanted.first, end=wanted.end, parts=tuple(clipped))
+    return found
 
 
 @dataclass(slots=True)

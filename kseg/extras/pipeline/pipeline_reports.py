@@ -12,7 +12,7 @@ import os
 import platform
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
@@ -172,10 +172,7 @@ def _offsets(row: Mapping[str, Any]) -> str:
     return "" if first is None else inclusive_range("", first, first if last is None else last).strip()
 
 
-_Writer = Callable[[PipelineSettings, RunOutcome, TextIO], None]
-_WRITERS: Mapping[str, _Writer] = {"jsonl": _write_jsonl, "prometheus": _write_prometheus, "html": _write_html}
-
-
+_WRITERS = {"jsonl": _write_jsonl, "prometheus": _write_prometheus, "html": _write_html}
 #: The namespace of the jobs, and the producer that the events name.
 NAMESPACE = "kseg"
 PRODUCER = f"kseg {kseg.__version__}"

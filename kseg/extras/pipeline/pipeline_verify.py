@@ -14,7 +14,6 @@ from kseg.extras.pipeline.load_plan import LoadPlan
 from kseg.extras.pipeline.load_rows import part_rows
 from kseg.extras.pipeline.offset_plan import needed, plan_partition
 from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline
-from kseg.extras.pipeline.replica_ends import Loaded
 from kseg.extras.pipeline.source_listing import Listing, Place
 from kseg.extras.views.view_table import VIEWS
 from kseg.format.storage.process_pool import Pool
@@ -93,15 +92,9 @@ def plans_of_loaded(
         if loaded is not None:
             own = {one.path: checked[one.path] for one in needed(replicas, None)}
             rules = replace(pipeline.rules, gaps_stop=False)
-            plans[place] = _until(plan_partition(place, replicas, own, None, rules), loaded)
+            plan = plan_partition(place, replicas, own, None, rules)
+            plans[place] = plan.within(plan.first, loaded.next_offset)
     return plans
-
-
-def _until(plan: LoadPlan, loaded: Loaded) -> LoadPlan:
-    """Return a plan for the loaded offsets only."""
-    end = loaded.next_offset
-    parts = tuple(replace(one, end=min(one.end, end)) for one in plan.parts if one.first < end)
-    return replace(plan, parts=parts, end=end)
 
 
 def _deleted(plan: LoadPlan) -> str | None:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from kseg import schema
 from kseg.errors import KsegError, UsageError
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings, TablePath, TableSettings
 from kseg.extras.serialization.record_decoder import DecodeSettings, with_types
@@ -20,7 +19,6 @@ from kseg.schema import Column
 from kseg.text import unknown_name
 
 _RECORDS = {column.name: column for column in VIEWS["records"].columns}
-_CONTENTS = {column.name: column for columns in schema.CONTENT_COLUMNS.values() for column in columns}
 #: The columns of a row that was rejected: the stored record, and the reason.
 REJECTED = (
     *(_RECORDS[name] for name in ("topic", "partition", "offset", "timestamp", "key", "value", "headers")),
