@@ -20,7 +20,7 @@ from kseg.cli.typed_command import SparkOptions, TableOptions, command, this_run
 from kseg.commands.validate import folder_checks, known_findings, result_store
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import KsegError, UsageError
-from kseg.extras.views import inventory
+from kseg.extras.views import whole_files
 from kseg.findings import Policy, Severity, do_nothing, parse_severity
 from kseg.format.segment.framed_files import framed_files
 from kseg.format.sidefiles import registry
@@ -125,7 +125,7 @@ def validate(asked: ValidateOptions) -> int:
     def results(progress: Progress) -> Iterator[FileResult]:
         nonlocal failed, omitted, vanished
         if tables is not None:
-            found = inventory.with_inventory(pool, files, settings, Path(tables))
+            found = whole_files.with_inventory(pool, files, settings, Path(tables))
         else:
             on_progress = do_nothing if pool else progress
             found = validate_files(files, settings, asked.jobs, on_progress, pool, state)

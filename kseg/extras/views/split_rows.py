@@ -17,7 +17,7 @@ from kseg.errors import KsegError, LimitError, NotASegmentError, UnreadableError
 from kseg.extras.serialization import record_decoder
 from kseg.extras.views.planning import Request, reads_committed
 from kseg.extras.views.splits import SegmentRange, Split
-from kseg.extras.views.view_table import DAMAGE, FINDINGS, FIRST_OFFSET, UNREAD, VIEWS
+from kseg.extras.views.view_table import BATCHES, DAMAGE, FINDINGS, FIRST_OFFSET, UNREAD, VIEWS
 from kseg.findings import READ_ERROR, RULES, Finding, Severity, Verdict, do_nothing, unreadable
 from kseg.format.checks.run_checks import policy_for
 from kseg.format.internal_topics.decode import internal_topic
@@ -98,10 +98,11 @@ def read(
     for file in (piece.file for piece in split.pieces):
         if file.stored:
             remote_files.remember(file.path, file.stored)
-    framed = request.framing and request.view != FINDINGS
-    reader = read_framed if framed else imported(VIEWS[request.view].reader)
-    found: Iterator[pa.RecordBatch] = reader(Task(request, limits, notices, current), split)
-    return found
+    task, view = Task(request, limits, notices, current), VIEWS[request.view]
+    if request.framing and request.view != FINDINGS:
+        return _as_arrow(task, _framed_rows(task, split))
+    found: Iterator[Any] = imported(view.reader)(task, split)
+    return found if view.unit == BATCHES else _as_arrow(task, found)
 
 
 def keeps_damage(task: Task) -> bool:
@@ -118,6 +119,13 @@ def damage_line(file: str, row: schema.Row) -> str:
     return f"{file}: {rule}{place}: {message}"
 
 
+def report_unread(task: Task, error: KsegError) -> None:
+    """Report a file that cannot be read. Raises Damaged in failfast mode if its bytes are not those of a log."""
+    if isinstance(error, NotASegmentError) and task.request.mode == "failfast":
+        raise Damaged(str(error))
+    task.notices.unread(error)
+
+
 class DamagePolicy:
     """Receives the findings of a piece. By the mode it keeps them as rows, raises Damaged at the first, or drops
     them. A read error is not damage: the file is unread.
@@ -127,9 +135,7 @@ class DamagePolicy:
         self.rows: list[schema.Row] = []
         self.unread = False
         self._piece = piece
-        self._fails = task.request.mode == "failfast"
-        self._keeps = keeps_damage(task)
-        self._notices = task.notices
+        self._task = task
         self._policy = policy_for(piece.file, Settings())
 
     def __call__(self, finding: Finding) -> None:
@@ -137,11 +143,11 @@ class DamagePolicy:
         if finding.rule == READ_ERROR:
             self.add_error(unreadable(path, finding))
             return
-        self._notices.finding(self._piece.file, finding)
+        self._task.notices.finding(self._piece.file, finding)
         verdict = Verdict(path, self._policy.severity(RULES[finding.rule]), finding)
         if verdict.severity < Severity.ERROR:
             return
-        if self._fails:
+        if self._task.request.mode == "failfast":
             place = "" if finding.position is None else f"byte {finding.position}: "
             raise Damaged(f"{path}: {place}{finding.rule}: {verdict.message}")
         self._keep(f"{finding.rule}: {verdict.message}", finding.position, finding.offset)
@@ -156,21 +162,19 @@ class DamagePolicy:
 
     def add_error(self, error: KsegError) -> None:
         """Add the reason why the file cannot be read to its end: it is damage only if the bytes are not those of a log."""
-        if isinstance(error, NotASegmentError) and self._fails:
-            raise Damaged(str(error))
+        report_unread(self._task, error)
         self.unread = True
-        self._notices.unread(error)
         self._keep(UNREAD + str(error))
 
     def _keep(self, what: str, position: int | None = None, offset: int | None = None) -> None:
-        if self._keeps:
+        if keeps_damage(self._task):
             path = self._piece.file.path
             self.rows.append({"file": path, "position": position, "offset": offset, "damage": what})
 
-    def reported(self, task: Task) -> Iterator[pa.RecordBatch]:
+    def reported(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows kept so far with the task's columns, and drop them."""
         for at in range(0, len(self.rows), BATCH_ROWS):
-            yield from_rows(task.request.columns, self.rows[at : at + BATCH_ROWS])
+            yield from_rows(self._task.request.columns, self.rows[at : at + BATCH_ROWS])
         self.rows.clear()
 
 
@@ -203,8 +207,8 @@ def read_records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
                     for batch in gathered.add_chunk(place, chunk):
                         yield _within(batch, bounds, len(wanted))
                 if len(damage.rows) >= BATCH_ROWS:
-                    yield from damage.reported(task)
-        yield from damage.reported(task)
+                    yield from damage.reported()
+        yield from damage.reported()
     for batch in gathered.finish():
         yield _within(batch, bounds, len(wanted))
 
@@ -302,7 +306,7 @@ def _batch_rows(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
                     rows = [row for row in range(window.batches.count) if keep.accepts_batch(window.batches, row)]
                 if rows is None or rows:
                     yield batch_rows(task.request.columns, place, window.batches, rows)
-        yield from damage.reported(task)
+        yield from damage.reported()
 
 
 def _open_sets(window: Window, opener: DeepIterator) -> None:
@@ -315,12 +319,8 @@ def _open_sets(window: Window, opener: DeepIterator) -> None:
         pass  # the facts of the batches stay
 
 
-def read_framed(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of files that are not logs, like ``kseg dump --as``."""
-    return as_arrow(task, _framed_rows(task, split))
-
-
 def _framed_rows(task: Task, split: Split) -> Iterator[schema.Row]:
+    """Yield the rows of files that are not logs, like ``kseg dump --as``."""
     deep = task.request.view == "records"
     for piece in split.pieces:
         damage = DamagePolicy(piece, task)
@@ -329,7 +329,7 @@ def _framed_rows(task: Task, split: Split) -> Iterator[schema.Row]:
         yield from damage.rows
 
 
-def as_arrow(task: Task, found: Iterator[schema.Row]) -> Iterator[pa.RecordBatch]:
+def _as_arrow(task: Task, found: Iterator[schema.Row]) -> Iterator[pa.RecordBatch]:
     """Yield rows by value as Arrow record batches."""
     while group := list(islice(found, BATCH_ROWS)):
         yield from_rows(task.request.columns, group)

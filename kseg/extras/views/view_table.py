@@ -42,10 +42,10 @@ _BYTES = "_bytes"
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """A view: its columns, and "module:function" of its reader, called as ``reader(Task, Split)`` for Arrow batches.
+    """A view: its columns, and "module:function" of its reader, called as ``reader(Task, Split)``.
 
-    The reader needs one ``unit`` at once: BATCHES, a FILE, all files of a FOLDER, or ALL files. ``find`` lists the files
-    of a path.
+    The reader of a view of BATCHES returns Arrow batches, that of another one rows by value. It needs one ``unit`` at once:
+    BATCHES, a FILE, all files of a FOLDER, or ALL files. ``find`` lists the files of a path.
     """
 
     columns: tuple[Column, ...]
@@ -89,12 +89,10 @@ VIEWS: Mapping[str, LogView] = {
     ),
     "segments": LogView(widened(schema.SEGMENT_TABLE), "kseg.extras.views.whole_files:read_segments", FILE),
     TRANSACTIONS: LogView(widened(schema.TRANSACTION_TABLE), "kseg.extras.views.whole_files:read_transactions", FOLDER),
-    "groups": LogView(
-        widened(lag_report.FIELDS[1:]), "kseg.extras.views.whole_log_dirs:read_groups", ALL, find_segments
-    ),
-    "schemas": LogView(widened(SCHEMAS), "kseg.extras.views.whole_log_dirs:read_schemas", ALL, find_segments),
-    "topics": LogView(widened(TOPICS), "kseg.extras.views.whole_log_dirs:read_topics", ALL, find_segments),
-    "files": LogView(widened(FILES), "kseg.extras.views.whole_log_dirs:read_files", FOLDER, every_file),
+    "groups": LogView(widened(lag_report.FIELDS[1:]), "kseg.extras.views.whole_files:read_groups", ALL, find_segments),
+    "schemas": LogView(widened(SCHEMAS), "kseg.extras.views.whole_files:read_schemas", ALL, find_segments),
+    "topics": LogView(widened(TOPICS), "kseg.extras.views.whole_files:read_topics", ALL, find_segments),
+    "files": LogView(widened(FILES), "kseg.extras.views.whole_files:read_files", FOLDER, every_file),
 }
 
 _TEXT_TYPES = {"bytes": "text", "headers": "text_headers"}

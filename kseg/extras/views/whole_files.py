@@ -1,38 +1,60 @@
-"""Read the views that need all of a segment or of a folder: findings, segments and transactions.
+"""Read the views that need all of a segment, of a folder or of log directories: all but records and batches.
 
-The row of a segment: versions, codecs, offsets, times, counts, and the verdict.
+The row of a segment: versions, codecs, offsets, times, counts, and the verdict. ``kseg validate --inventory`` writes
+findings and segments as Parquet, one row each.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
-from itertools import groupby
+from itertools import groupby, repeat
+from pathlib import Path
 
 from kseg import schema
 from kseg.commands.transactions import MAX_TRANSACTION_MS, Transaction, items_of
+from kseg.commands.lag.committed_offsets import Commit, LogDirs, lags, partitions_of, read_commits
+from kseg.commands.schemas import IdCounter, SchemasTotal, listed
 from kseg.commands.validate.folder_checks import check_folders
 from kseg.commands.validate.validate import validate_segment
 from kseg.commands.validate.validate_ranges import validate_files
-from kseg.errors import KsegError, NotASegmentError, UnreadableError
+from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError
+from kseg.extras.serialization.schemas_topic import TOPIC, RegistryState, applied_records
 from kseg.extras.views.planned_transactions import MOST_EVENTS, EventCollector
-from kseg.extras.views.split_rows import Damaged, DamagePolicy, Task, as_arrow, damage_line, keeps_damage
-from kseg.extras.views.splits import Split
-from kseg.extras.views.view_table import UNREAD
+from kseg.extras.views.split_rows import Damaged, DamagePolicy, Task, damage_line, keeps_damage, report_unread
+from kseg.extras.views.splits import SegmentRange, Split
+from kseg.extras.views.view_table import UNREAD, VIEWS
 from kseg.extras.views.zone_maps import EVENT_COLUMNS, ZoneCollector
 from kseg.findings import Finding, do_nothing
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.compress.codecs import codec_name
+from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, TOPICS
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK, DELETE_HORIZON, NO_TIMESTAMP
 from kseg.format.record.offset_evidence import is_wrapper
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.storage.process_pool import add_progress
-from kseg.format.storage.segment_files import SegmentFile
-from kseg.format.storage.source import Stamp, stamp_of, stamp_text, stored_size
-from kseg.report.arrow_table import pa
+from kseg.format.sidefiles.metadata_files import topic_id_of
+from kseg.format.sidefiles.registry import named_file
+from kseg.format.storage import local_files
+from kseg.format.storage.atomic_write import whole_file
+from kseg.format.storage.naming import is_url
+from kseg.format.storage.process_pool import Pool, add_progress, map_ordered
+from kseg.format.storage.segment_files import SegmentFile, is_folder
+from kseg.format.storage.source import (
+    Stamp,
+    local_size,
+    open_source,
+    stamp_of,
+    stamp_text,
+    stored_size,
+    topic_partition,
+)
+from kseg.report import lag_report, schemas_report
+from kseg.report.arrow_table import BATCH_ROWS, ParquetWriter, arrow_schema, from_rows
 from kseg.results import FileResult, Settings
 from kseg.schema import Row
 
@@ -139,16 +161,68 @@ def _stamp(path: str) -> Stamp:
     return stamp_of(path) if found is None and stored_size(path) is not None else found
 
 
+#: The views that are written, each to a file with its name.
+WRITTEN = ("findings", "segments")
+
+
+def with_inventory(
+    pool: Pool | None, files: Sequence[SegmentFile], settings: Settings, target: Path
+) -> Iterator[FileResult]:
+    """Yield the results of ``check_folders``, and write ``findings.parquet`` and ``segments.parquet`` at the end.
+
+    The files have the columns of the views of these names. Raises KsegError if they cannot be written.
+    ``add_progress`` is called with the bytes that are read.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        findings, segments = (_Table(stack, target, view) for view in WRITTEN)
+
+        def results() -> Iterator[FileResult]:
+            sizes = (local_size(file.path) for file in files)
+            for of_segment, row in map_ordered(pool, result_and_row, files, sizes, repeat(settings)):
+                if of_segment.summary.files:
+                    segments.add(row)
+                yield of_segment
+                yield from of_segment.indexes
+
+        for result in check_folders(files, settings, results()):
+            for verdict in result.verdicts:
+                findings.add(verdict.as_row())
+            yield result
+        findings.close()
+        segments.close()
+
+
+class _Table:
+    """Writes the rows of a view to a Parquet file."""
+
+    def __init__(self, stack: ExitStack, folder: Path, view: str) -> None:
+        self._columns = VIEWS[view].columns
+        self._rows: list[Row] = []
+        out = stack.enter_context(whole_file(folder / f"{view}.parquet"))
+        self._writer = stack.enter_context(ParquetWriter(out, arrow_schema(self._columns)))
+
+    def add(self, row: Row) -> None:
+        self._rows.append(row)
+        if len(self._rows) == BATCH_ROWS:
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_batch(from_rows(self._columns, self._rows))
+            self._rows.clear()
+
+
 #: Findings of one rule in one file that the findings view shows; the segments view counts all.
 MAX_PER_RULE = 1000
 
 
-def read_findings(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
+def read_findings(task: Task, split: Split) -> Iterator[Row]:
     """Yield the findings of ``validate`` folder by folder. An unreadable file is a row, too."""
-    return as_arrow(task, _finding_rows(task, split))
-
-
-def _finding_rows(task: Task, split: Split) -> Iterator[schema.Row]:
     settings = Settings(verify_crc=task.request.verify_crc, max_per_rule=MAX_PER_RULE)
     files = [piece.file for piece in split.pieces]
     for result in check_folders(files, settings, validate_files(files, settings)):
@@ -159,11 +233,7 @@ def _finding_rows(task: Task, split: Split) -> Iterator[schema.Row]:
             yield {"file": result.file, "message": result.unlisted_error}
 
 
-def read_segments(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
-    return as_arrow(task, _segment_rows(task, split))
-
-
-def _segment_rows(task: Task, split: Split) -> Iterator[schema.Row]:
+def read_segments(task: Task, split: Split) -> Iterator[Row]:
     settings = Settings(verify_crc=task.request.verify_crc, max_per_rule=1)
     for piece in split.pieces:
         result, row = result_and_row(piece.file, piece.size, settings)
@@ -171,12 +241,8 @@ def _segment_rows(task: Task, split: Split) -> Iterator[schema.Row]:
         yield row
 
 
-def read_transactions(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
+def read_transactions(task: Task, split: Split) -> Iterator[Row]:
     """Yield the transactions of each partition, the open ones last."""
-    return as_arrow(task, _transaction_rows(task, split))
-
-
-def _transaction_rows(task: Task, split: Split) -> Iterator[schema.Row]:
     now = time.time_ns() // 1_000_000
     policies = {piece.file.path: DamagePolicy(piece, task) for piece in split.pieces}
     unreadable: list[str] = []
@@ -185,9 +251,9 @@ def _transaction_rows(task: Task, split: Split) -> Iterator[schema.Row]:
         policies[path](finding)
 
     def unread(error: KsegError) -> None:
-        if isinstance(error, Damaged) or (isinstance(error, NotASegmentError) and task.request.mode == "failfast"):
-            raise Damaged(str(error))
-        task.notices.unread(error)
+        if isinstance(error, Damaged):
+            raise error
+        report_unread(task, error)
         if keeps_damage(task):
             unreadable.append(str(error))
 
@@ -206,8 +272,112 @@ def _transaction_rows(task: Task, split: Split) -> Iterator[schema.Row]:
 
 def _report_unread(task: Task, result: FileResult) -> None:
     if result.read_error:
-        task.notices.unread(UnreadableError(result.read_error))
-    elif result.unread and task.request.mode == "failfast":
-        raise Damaged(result.unread)
+        report_unread(task, UnreadableError(result.read_error))
     elif result.unread:
-        task.notices.unread(NotASegmentError(result.unread))
+        report_unread(task, NotASegmentError(result.unread))
+
+
+def read_groups(task: Task, split: Split) -> Iterator[Row]:
+    """Yield the committed offsets of consumer groups with their lag, as ``kseg lag`` lists them."""
+    found = _log_dirs(task, split)
+    policies = {piece.file.path: DamagePolicy(piece, task) for piece in split.pieces}
+
+    def commits() -> Iterator[Commit]:
+        for read in map(read_commits, partitions_of(found, CONSUMER_OFFSETS)):
+            for path, finding in read.findings:
+                policies[path](finding)
+            if read.unread:
+                task.notices.unread(UnreadableError(read.unread))
+            yield from read.commits
+
+    yield from lag_report.rows(lags(found, commits()), lag_report.LagTotal()).rows
+    yield from _damage_rows(policies)
+
+
+def read_schemas(task: Task, split: Split) -> Iterator[Row]:
+    """Yield the versions of the schemas in the topic ``_schemas``. Data are read only for the column ``used_by``."""
+    state, counter = RegistryState(), IdCounter()
+    policies = {piece.file.path: DamagePolicy(piece, task) for piece in split.pieces}
+    by_topic: defaultdict[str | None, list[str]] = defaultdict(list)
+    for piece in _readable(task, split):
+        by_topic[topic_partition(piece.file.path)[0]].append(piece.file.path)
+
+    for path in by_topic[TOPIC]:
+        with policies[path].kept():
+            for _ in applied_records([path], state, policies.__getitem__):
+                pass
+    counted = any(column.name == "used_by" for column in task.request.columns)
+    for topic, paths in by_topic.items() if counted else ():
+        for path in paths if topic not in (TOPIC, *TOPICS) else ():
+            with policies[path].kept():
+                counter.read(path, topic, policies[path])
+    found = listed(state.all(), counter if counted else None, SchemasTotal())
+    yield from schemas_report.rows((row for row in found if row["kind"] == "schema"), SchemasTotal()).rows
+    yield from _damage_rows(policies)
+
+
+def _damage_rows(policies: Mapping[str, DamagePolicy]) -> Iterator[Row]:
+    """Yield the damage that policies have kept, and the files that were not read, with the place in the text."""
+    for path, policy in policies.items():
+        yield from ({"damage": damage_line(path, row)} for row in policy.rows)
+
+
+def read_topics(task: Task, split: Split) -> Iterator[Row]:
+    """Yield the topics in the cluster metadata and in the names of partition folders."""
+    found = _log_dirs(task, split)
+    known = found.metadata
+    ids = {item.data["name"]: item.key["topicId"] for item in known or () if item.entity == "topic"}
+    partitions: defaultdict[str, int] = defaultdict(int)
+    configs: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for item in known or ():
+        if item.entity == "partition":
+            partitions[item.key["topicId"]] += 1
+        elif item.entity == "config":
+            configs[item.key["resourceName"]][item.key["name"]] = item.data["value"]
+    places: defaultdict[str, set[int]] = defaultdict(set)
+    for topic, partition in found.replicas:
+        places[topic].add(partition)
+    for topic in sorted({*ids, *places, *found.deleted}):
+        replicas = [one for partition in places.get(topic, ()) for one in found.replicas[topic, partition]]
+        segments = [path for one in replicas for path in one.segments]
+        topic_id = ids.get(topic) or next(filter(None, (topic_id_of(one.folder) for one in replicas)), None)
+        yield {
+            "topic": topic,
+            "topic_id": topic_id,
+            "partitions": partitions[ids[topic]] if topic in ids else len(places.get(topic, ())),
+            "replicas": len(replicas),
+            "segments": len(segments),
+            "size": sum(local_size(path) or 0 for path in segments),
+            "is_deleted": found.is_deleted(topic),
+            "configs": configs.get(topic, {}) if known is not None else None,
+        }
+
+
+def read_files(task: Task, split: Split) -> Iterator[Row]:
+    """Yield all files, also those that are not Kafka's. None of them is opened."""
+    for piece in _readable(task, split):
+        path = piece.file.path
+        row: Row = {"file": path, **named_file(path)._asdict(), "size": piece.size}
+        if not is_url(path):
+            with suppress(OSError, ValueError):  # a broker has deleted it
+                row["modified_timestamp"] = int(local_files.status(path).st_mtime * 1000)
+        yield row
+
+
+def _readable(task: Task, split: Split) -> Iterator[SegmentRange]:
+    """Yield the pieces but folders that cannot be listed, which are reported."""
+    for piece in split.pieces:
+        if is_folder(piece.file.path):
+            task.notices.unread(UnreadableError(f"{piece.file.path}: the folder cannot be listed"))
+        else:
+            yield piece
+
+
+def _log_dirs(task: Task, split: Split) -> LogDirs:
+    """Return the log directories. Raises UsageError for files at URLs, whose ends of logs are not read."""
+    pieces = list(_readable(task, split))
+    for piece in pieces:
+        if local_size(piece.file.path) is None:
+            open_source(piece.file.path).close()  # raises for a link to nothing
+            raise UsageError(f"{piece.file.path}: the table {task.request.view} needs local log directories")
+    return LogDirs(piece.file for piece in pieces)
