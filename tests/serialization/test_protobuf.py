@@ -15,8 +15,7 @@ import pytest
 from google.protobuf import descriptor_pb2, message_factory
 
 from kseg.extras.serialization.decoding import DecodedValue, FieldDecoder
-from kseg.extras.serialization.known_imports import KNOWN_IMPORTS
-from kseg.extras.serialization.protobuf import ProtobufSchema, compile_proto
+from kseg.extras.serialization.protobuf import KNOWN_IMPORTS, ProtobufSchema, compile_proto
 from kseg.extras.serialization.schema_set import PROTOBUF, Reference, Schema, SchemaSet
 from kseg.extras.serialization.schema_sources import schemas_of_file
 

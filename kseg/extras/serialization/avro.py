@@ -315,11 +315,7 @@ class _Shape:
                 raise SchemaError(f"{self._label} has an array of items without bytes, which can have any length")
             return 1, 1
         if kind in self._named and kind not in _SIZES:
-            return (
-                self._record(self._named[kind])
-                if self._named[kind]["type"] == "record"
-                else self.measure(self._named[kind])
-            )
+            return self.measure(self._named[kind])
         return (node["size"] if kind == "fixed" else _SIZES.get(kind, 1)), 1
 
     def _record(self, node: Any) -> tuple[int, int]:

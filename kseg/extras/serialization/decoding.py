@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import struct
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from kseg.errors import UsageError
-from kseg.extras.serialization import avro, protobuf, schema_ids
+from kseg.extras.serialization import avro, binary_json, envelopes, protobuf, schema_ids
 from kseg.extras.serialization.envelopes import WRAPPERS, Wrapper
-from kseg.extras.serialization.json_values import parse_json
-from kseg.extras.serialization.plain import PLAIN
+from kseg.extras.serialization.json_values import parse_json, text_of_bytes
 from kseg.extras.serialization.schema_set import (
     AVRO,
     JSON,
@@ -24,7 +27,45 @@ from kseg.extras.serialization.schema_set import (
     one_line,
     referenced,
 )
-from kseg.text import one_of, unknown_name
+from kseg.text import finite, one_of, unknown_name
+
+
+def _number(layout: str) -> Callable[[bytes], Any]:
+    reader = struct.Struct(layout)
+
+    def decode(data: bytes) -> Any:
+        if len(data) != reader.size:
+            raise ValueError(f"expected {reader.size} bytes, got {len(data):,}")
+        return finite(reader.unpack(data)[0])
+
+    return decode
+
+
+def _uuid(data: bytes) -> str:
+    text = text_of_bytes(data)
+    if len(text) != 36:
+        raise ValueError(f"expected a UUID as a text of 36 characters, got {len(text):,}")
+    return str(uuid.UUID(text))
+
+
+#: The deserializers without a schema, by their names in ``--key-as`` and ``--value-as``. Adding one is one row. They raise
+#: ValueError with a reason in one line. Numbers are big endian or IEEE 754, as Kafka's serializers write them.
+PLAIN: Mapping[str, Callable[[bytes], Any]] = {
+    "string": text_of_bytes,
+    "json": parse_json,
+    "connect-json": envelopes.decode_connect,  # a payload with its schema (Connect's JsonConverter)
+    "msgpack": binary_json.decode_msgpack,
+    "cbor": binary_json.decode_cbor,
+    "int16": _number(">h"),
+    "int32": _number(">i"),
+    "int64": _number(">q"),
+    "float": _number(">f"),
+    "double": _number(">d"),
+    "uuid": _uuid,  # as text (UUIDSerializer)
+    "hex": bytes.hex,
+    "base64": lambda data: base64.b64encode(data).decode(),
+}
+
 
 #: Decode values with a schema id, and leave other bytes as they are.
 AUTO = "auto"
@@ -79,10 +120,6 @@ class Decoder(Protocol):
         """Return a key or a value decoded; ``headers`` are those of its record, ``topic`` is None if it is not known."""
 
 
-def _unreadable(data: bytes, indexes: bytes | None) -> Any:
-    raise SchemaError("the value has no schema")
-
-
 class _Reader(NamedTuple):
     """Reads the values of one schema from byte ``start``. ``read`` takes the bytes, and message indexes of a header.
 
@@ -93,7 +130,7 @@ class _Reader(NamedTuple):
     kind: str | None
     schema_id: int | None = None
     start: int = 0
-    read: Read = _unreadable
+    read: Read | None = None
     error: str | None = None
     otherwise: _Reader | None = None
     is_number: bool = False
@@ -117,10 +154,9 @@ class FieldDecoder:
             self._inner = FieldDecoder(side, self._argument or "string", schemas)
         self._side = side
         self._kind = kind
-        self._plain = PLAIN[kind].decode if kind in PLAIN else None
+        self._plain = PLAIN.get(kind)
         self._schemas: SchemaSource = schemas or SchemaSet()
         self._readers: dict[tuple[str | None, bytes, bool], _Reader] = {}
-        self._fingerprints: dict[bytes, Schema] | None = None
         self._id_of_unnamed: schema_ids.SchemaId | None = None
 
     def decode(self, topic: str | None, data: bytes | None, headers: Headers = ()) -> DecodedValue:
@@ -146,7 +182,7 @@ class FieldDecoder:
             prefix, indexes = (stored[: found.end], stored[found.end :]) if found else (_MALFORMED, _FIRST_MESSAGE)
         place = topic, prefix, indexes is not None
         reader = self._readers.get(place) or self._keep(place)
-        if reader.read is _unreadable:
+        if reader.read is None:
             if reader.is_number and indexes is None and len(data) == _INT64:
                 return NOT_DECODED
             return DecodedValue(reader.kind, None, reader.schema_id, reader.error)
@@ -167,6 +203,7 @@ class FieldDecoder:
         return DecodedValue(self._kind, {wrapper.content: found.value, **numbers}, found.schema_id)
 
     def _read(self, reader: _Reader, data: bytes, indexes: bytes | None) -> DecodedValue:
+        assert reader.read
         try:
             return DecodedValue(reader.kind, reader.read(data[reader.start :], indexes), reader.schema_id)
         except (ValueError, SchemaError) as error:
@@ -213,7 +250,7 @@ class FieldDecoder:
     def _registered(self, found: schema_ids.SchemaId | None, prefix: bytes, subject: str) -> Schema | None:
         """Return the schema that the prefix names, by its id, its GUID or its fingerprint."""
         if found is None:
-            return self._by_fingerprint().get(prefix[len(schema_ids.SINGLE_OBJECT) :])
+            return self._by_fingerprint.get(prefix[len(schema_ids.SINGLE_OBJECT) :])
         known = self._schemas.by_guid(found.guid) if found.guid else self._schemas.by_id(found.number or 0, subject)
         return known or (self._unnamed_for(found) if self._kind in (AUTO, STRUCT) and self._side == "value" else None)
 
@@ -229,14 +266,14 @@ class FieldDecoder:
         self._id_of_unnamed = self._id_of_unnamed or found
         return unnamed[0] if self._id_of_unnamed == found else None
 
+    @cached_property
     def _by_fingerprint(self) -> dict[bytes, Schema]:
-        if self._fingerprints is None:
-            self._fingerprints = {}
-            for schema in self._schemas.all():
-                if schema.type == AVRO:
-                    with suppress(SchemaError):
-                        self._fingerprints[avro.fingerprint(schema)] = schema
-        return self._fingerprints
+        found = {}
+        for schema in self._schemas.all():
+            if schema.type == AVRO:
+                with suppress(SchemaError):
+                    found[avro.fingerprint(schema)] = schema
+        return found
 
     def _unregistered(self, subject: str) -> Schema | None:
         """Return the schema for bytes without a schema id: of the subject, or the only one of the type."""

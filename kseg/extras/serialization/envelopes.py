@@ -112,7 +112,6 @@ _LOGICAL: Mapping[str, Convert] = {
 class Envelope:
     """An object around an event: whether a value is one, and its content."""
 
-    meaning: str
     is_one: Callable[[dict[str, Any]], bool]
     content: Callable[[dict[str, Any]], Any]
 
@@ -124,14 +123,12 @@ def _is_connect(value: Any) -> bool:
 #: What ``--unwrap`` removes. Adding one is one row. Sources: ``JsonConverter`` of Kafka Connect, ``Envelope`` of
 #: ``io.debezium.data``, and the JSON format of CloudEvents 1.0.
 ENVELOPES: tuple[Envelope, ...] = (
-    Envelope("Connect: the payload", _is_connect, lambda value: value["payload"]),
-    Envelope(
-        "Debezium: the row after the change, or of a deletion the row before it",
+    Envelope(_is_connect, lambda value: value["payload"]),
+    Envelope(  # Debezium: the row after the change, or of a deletion the row before it
         lambda value: {"op", "before", "after", "source"} <= value.keys(),
         lambda value: value["before"] if value["after"] is None else value["after"],
     ),
-    Envelope(
-        "CloudEvents: the data",
+    Envelope(  # CloudEvents
         lambda value: {"specversion", "id", "source", "type"} <= value.keys(),
         lambda value: value.get("data", value.get("data_base64")),
     ),

@@ -1,8 +1,10 @@
 """Protobuf messages as JSON values, in Protobuf's own JSON mapping with the names of the ``.proto`` file.
 
-Schemas come as text, which a protoc process compiles, or as compiled descriptors.
+Schemas come as text, which a protoc process compiles, or as compiled descriptors. protoc is a separate process: a hostile
+text can take long, or can end it.
 
-Compile ``.proto`` texts with protoc. It is a separate process: a hostile text can take long, or can end it.
+Schemas import the ``.proto`` files that Confluent's registry knows without a reference. Sources: ``ProtobufSchema`` of that
+registry, and ``google/type`` of googleapis, whose names and numbers these are.
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ from typing import Any, NamedTuple
 
 from kseg.engine import without_pip
 from kseg.errors import UsageError
-from kseg.extras.serialization.known_imports import KNOWN_IMPORTS
 from kseg.extras.serialization.libraries import descriptor_pb2, descriptor_pool, message_factory
 from kseg.extras.serialization.protobuf_values import Decode, decoder_of
 from kseg.extras.serialization.schema_set import Schema, SchemaError, one_line
@@ -277,3 +278,91 @@ def _add_known_types(files: Any, own: Any, label: str) -> None:
         descriptor_pool.Default().FindFileByName(name).CopyToProto(found.file.add())
     found.file.extend(files.file)
     files.CopyFrom(found)
+
+
+def _numbered(names: str, first: int) -> str:
+    """Return fields or symbols with numbers from ``first``."""
+    return " ".join(f"{name.strip()} = {number};" for number, name in enumerate(names.split(","), first))
+
+
+def _message_text(name: str, fields: str, more: str = "") -> str:
+    return f"message {name} {{ {_numbered(fields, 1)} {more} }}"
+
+
+def _enum(name: str, symbols: str) -> str:
+    return f"enum {name} {{ {_numbered(symbols, 0)} }}"
+
+
+#: The content of the files in ``google/type``, by name.
+_GOOGLE_TYPES = {
+    "calendar_period": _enum(
+        "CalendarPeriod", "CALENDAR_PERIOD_UNSPECIFIED, DAY, WEEK, FORTNIGHT, MONTH, QUARTER, HALF, YEAR"
+    ),
+    "color": _message_text("Color", "float red, float green, float blue, google.protobuf.FloatValue alpha"),
+    "date": _message_text("Date", "int32 year, int32 month, int32 day"),
+    "datetime": _message_text(
+        "DateTime", "int32 year, int32 month, int32 day, int32 hours, int32 minutes, int32 seconds, int32 nanos",
+        "oneof time_offset { google.protobuf.Duration utc_offset = 8; TimeZone time_zone = 9; }",
+    ) + _message_text("TimeZone", "string id, string version"),
+    "dayofweek": _enum(
+        "DayOfWeek",
+        "DAY_OF_WEEK_UNSPECIFIED, MONDAY, TUESDAY, WEDNESDAY, THURSDAY, FRIDAY, SATURDAY, SUNDAY",
+    ),
+    "decimal": _message_text("Decimal", "string value"),
+    "expr": _message_text("Expr", "string expression, string title, string description, string location"),
+    "fraction": _message_text("Fraction", "int64 numerator, int64 denominator"),
+    "interval": _message_text("Interval", "google.protobuf.Timestamp start_time, google.protobuf.Timestamp end_time"),
+    "latlng": _message_text("LatLng", "double latitude, double longitude"),
+    "localized_text": _message_text("LocalizedText", "string text, string language_code"),
+    "money": _message_text("Money", "string currency_code, int64 units, int32 nanos"),
+    "month": _enum(
+        "Month",
+        "MONTH_UNSPECIFIED, JANUARY, FEBRUARY, MARCH, APRIL, MAY, JUNE, JULY, AUGUST, SEPTEMBER, OCTOBER, NOVEMBER,"
+        " DECEMBER",
+    ),
+    "phone_number": "message PhoneNumber { oneof kind { string e164_number = 1; ShortCode short_code = 2; }"
+    f" string extension = 3; {_message_text('ShortCode', 'string region_code, string number')} }}",
+    "postal_address": _message_text(
+        "PostalAddress",
+        "int32 revision, string region_code, string language_code, string postal_code, string sorting_code,"
+        " string administrative_area, string locality, string sublocality, repeated string address_lines,"
+        " repeated string recipients, string organization",
+    ),
+    "quaternion": _message_text("Quaternion", "double x, double y, double z, double w"),
+    "timeofday": _message_text("TimeOfDay", "int32 hours, int32 minutes, int32 seconds, int32 nanos"),
+}  # fmt: skip
+#: The files of Protobuf that they import.
+_IMPORTS = {"color": "wrappers", "datetime": "duration", "interval": "timestamp"}
+_META = """
+message Meta {
+  string doc = 1; map<string, string> params = 2; repeated string tags = 3; repeated Rule rules = 4;
+}
+message Rule { string name = 1; string doc = 2; string expr = 3; string sql = 4; }
+"""
+
+
+def _file(package: str, content: str, imported: str = "") -> str:
+    own = f'import "google/protobuf/{imported}.proto"; ' if imported else ""
+    return f'syntax = "proto3"; package {package}; {own}{content}'
+
+
+#: The texts of the files by the names that schemas import.
+KNOWN_IMPORTS = {
+    "confluent/meta.proto": _file(
+        "confluent",
+        _META + "\n".join(
+            f"extend google.protobuf.{name}Options {{ Meta {snake}_meta = 1088; }}"
+            for name, snake in {
+                "File": "file", "Message": "message", "Field": "field", "Enum": "enum", "EnumValue": "enum_value"
+            }.items()
+        ),
+        "descriptor",
+    ),
+    "confluent/type/decimal.proto": _file(
+        "confluent.type", _message_text("Decimal", "bytes value, uint32 precision, int32 scale")
+    ),
+    **{
+        f"google/type/{name}.proto": _file("google.type", content, _IMPORTS.get(name, ""))
+        for name, content in _GOOGLE_TYPES.items()
+    },
+}  # fmt: skip

@@ -9,7 +9,6 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -137,14 +136,24 @@ class DecodeSettings:
     value_type: Column | None = None
 
     def __post_init__(self) -> None:
-        for side, name in (("key", self.key_as), ("value", self.value_as)):
+        for side, name in self.named.items():
             if name is not None and needs_schemas(name) and not self.has_schemas:
                 raise UsageError(f"--{side}-as {name} needs --schemas, --schema-file or --registry")
 
     @property
+    def named(self) -> dict[str, str | None]:
+        """The deserializers by side."""
+        return {"key": self.key_as, "value": self.value_as}
+
+    @property
+    def types(self) -> dict[str, Column | None]:
+        """The columns of keys and values that are decoded as STRUCT, by side."""
+        return {"key": self.key_type, "value": self.value_type}
+
+    @property
     def columns(self) -> tuple[Column, ...]:
         """The columns of the sides that are decoded."""
-        return _columns(self.sides, {"key": self.key_type, "value": self.value_type})
+        return _columns(self.sides, self.types)
 
     @property
     def has_schemas(self) -> bool:
@@ -155,9 +164,7 @@ class DecodeSettings:
     def sides(self) -> tuple[str, ...]:
         """Return the sides that are decoded: of "key" and "value"."""
         both = self.has_schemas or self.function is not None
-        return tuple(
-            side for side, name in (("key", self.key_as), ("value", self.value_as)) if both or name is not None
-        )
+        return tuple(side for side, name in self.named.items() if both or name is not None)
 
 
 def _columns(sides: Iterable[str], types: Mapping[str, Column | None]) -> tuple[Column, ...]:
@@ -248,27 +255,26 @@ def record_decoder(
 
 
 def typed_decoder(
-    settings: DecodeSettings,
-    topics: Callable[[], Iterable[str]],
-    report: Callable[[str], Report] = lambda path: do_nothing,
+    settings: DecodeSettings, topics: Callable[[], Iterable[str]]
 ) -> tuple[DecodeSettings, RecordDecoder | None]:
     """Return what ``with_types`` returns, and the decoder with these types. The sources are read once. Raises as both."""
-    source = SchemaSources(_sources(settings, report))
+    source = SchemaSources(_sources(settings))
     typed = _typed(settings, lambda: source, topics)
     return typed, _decoder(typed, source)
 
 
 def _decoder(settings: DecodeSettings, source: SchemaSource) -> RecordDecoder | None:
-    others = _others(settings, source)
-    key, value = (
-        FieldDecoder(side, name, source) if name is not None else others(side) if others else None
-        for side, name in (("key", settings.key_as), ("value", settings.value_as))
-    )
-    if key and settings.key_type:
-        key = struct_values.TypedDecoder(key, settings.key_type)
-    if value and settings.value_type:
-        value = struct_values.TypedDecoder(value, settings.value_type)
-    return RecordDecoder(key, value, source, unwrap=settings.unwrap) if key or value else None
+    decoders: dict[str, Decoder] = {}
+    for side in settings.sides:
+        name, column = settings.named[side], settings.types[side]
+        if name is None and settings.function is not None:
+            decoders[side] = FunctionDecoder(side, settings.function)
+        else:
+            decoders[side] = FieldDecoder(side, AUTO if name is None else name, source)
+        if column:
+            decoders[side] = struct_values.TypedDecoder(decoders[side], column)
+    key, value = decoders.get("key"), decoders.get("value")
+    return RecordDecoder(key, value, source, unwrap=settings.unwrap) if decoders else None
 
 
 def with_types(settings: DecodeSettings, topics: Callable[[], Iterable[str]]) -> DecodeSettings:
@@ -276,14 +282,14 @@ def with_types(settings: DecodeSettings, topics: Callable[[], Iterable[str]]) ->
 
     ``topics`` returns the topics that are read. Raises UsageError without a schema of them, or with different ones.
     """
-    return _typed(settings, lambda: SchemaSources(_sources(settings, lambda path: do_nothing)), topics)
+    return _typed(settings, lambda: SchemaSources(_sources(settings)), topics)
 
 
 def _typed(
     settings: DecodeSettings, source: Callable[[], SchemaSource], topics: Callable[[], Iterable[str]]
 ) -> DecodeSettings:
     types: dict[str, Any] = {}
-    for side, name in (("key", settings.key_as), ("value", settings.value_as)):
+    for side, name in settings.named.items():
         kind, _, argument = (name or "").partition(":")
         if kind == STRUCT:
             if settings.unwrap:
@@ -315,14 +321,9 @@ def _type_of(side: str, argument: str, source: SchemaSource, topics: Callable[[]
     return column._replace(meaning=f"the decoded {side}, in typed columns")
 
 
-def _others(settings: DecodeSettings, source: SchemaSource) -> Callable[[str], Decoder] | None:
-    """Return what makes the decoder of a side that ``key_as`` or ``value_as`` does not name."""
-    if settings.function is not None:
-        return partial(FunctionDecoder, place=settings.function)
-    return partial(FieldDecoder, name=AUTO, schemas=source) if settings.has_schemas else None
-
-
-def _sources(settings: DecodeSettings, report: Callable[[str], Report]) -> Iterator[SchemaSource]:
+def _sources(
+    settings: DecodeSettings, report: Callable[[str], Report] = lambda path: do_nothing
+) -> Iterator[SchemaSource]:
     if settings.schema_files:
         yield SchemaSet(_of_files(settings.schema_files))
     if settings.schemas:

@@ -114,12 +114,9 @@ class Registry:
         if self._get(subjects) is None:
             raise SchemaError(f"registry {self._url}: HTTP 404 for /subjects: expected the URL of a registry")
         for subject in self._names(subjects, str):
-            place = f"subjects/{quote(subject, safe='')}/versions"
-            active = set(self._names(place, int))
-            for version in self._names(f"{place}?deleted=true", int):
-                schema = self._schema(f"{place}/{version}?deleted=true", subject=subject, version=version)
-                if schema is not None:
-                    yield replace(schema, deleted="" if version in active else "soft")
+            active = set(self._names(f"subjects/{quote(subject, safe='')}/versions", int))
+            for schema in self.versions(subject):
+                yield replace(schema, deleted="" if schema.version in active else "soft")
 
     def _names(self, path: str, kind: type[_Name]) -> list[_Name]:
         answer = self._get(path) or []

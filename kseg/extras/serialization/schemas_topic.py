@@ -109,23 +109,11 @@ def _clear_subject(state: RegistryState, key: Mapping[str, Any], value: Mapping[
             state.delete(place)
 
 
-def _config(state: RegistryState, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
-    _set(state.configs, key.get("subject"), value)
-
-
-def _mode(state: RegistryState, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
-    _set(state.modes, key.get("subject"), None if value is None else field_text(value, "mode"))
-
-
-def _set(settings: dict[str | None, Any], subject: str | None, value: Any) -> None:
+def _set(settings: dict[str | None, Any], key: Mapping[str, Any], value: Any) -> None:
     if value is None:
-        settings.pop(subject, None)
+        settings.pop(key.get("subject"), None)
     else:
-        settings[subject] = value
-
-
-def _ignore(state: RegistryState, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
-    """Ignore records that say nothing about schemas."""
+        settings[key.get("subject")] = value
 
 
 #: What to do with a record, by the type in its key.
@@ -133,11 +121,9 @@ _APPLY: Mapping[str, Callable[[RegistryState, Mapping[str, Any], Mapping[str, An
     "SCHEMA": _schema,
     "DELETE_SUBJECT": _delete_subject,
     "CLEAR_SUBJECT": _clear_subject,
-    "CONFIG": _config,
-    "MODE": _mode,
-    "NOOP": _ignore,
-    "CONTEXT": _ignore,
-    "ASSOC": _ignore,
+    "CONFIG": lambda state, key, value: _set(state.configs, key, value),
+    "MODE": lambda state, key, value: _set(state.modes, key, None if value is None else field_text(value, "mode")),
+    **dict.fromkeys(("NOOP", "CONTEXT", "ASSOC"), do_nothing),  # they say nothing about schemas
 }
 
 

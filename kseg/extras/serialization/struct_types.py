@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 from urllib.parse import unquote
 
@@ -33,15 +34,13 @@ def column_of(name: str, schemas: Iterable[Schema], source: SchemaSource, messag
 
     ``message`` is a Protobuf message; "" is the first of each file. Raises SchemaError if a version cannot be used.
     """
-    found: Column | None = None
-    for schema in schemas:
+
+    def own(schema: Schema) -> Column:
         if schema.type not in _TYPES:
             raise SchemaError(f"{schema.label} has the type {schema.type!r}")
-        own = _TYPES[schema.type](schema, referenced(schema, source), message)
-        found = own if found is None else united(found, own)
-    if found is None:
-        raise SchemaError("no schema")
-    return found._replace(name=name)
+        return _TYPES[schema.type](schema, referenced(schema, source), message)
+
+    return reduce(united, map(own, schemas))._replace(name=name)
 
 
 def united(old: Column, new: Column) -> Column:
@@ -78,19 +77,26 @@ def _column(kind: str, *of: Column, name: str = "element") -> Column:
     return Column(name, kind, "", of=of)
 
 
-class _Fields:
+class _Types:
     """Counts the fields of a schema, and the types that are being read: a type in itself is JSON."""
 
     def __init__(self, label: str) -> None:
         self._label = label
         self._count = 0
-        self.open: list[Any] = []
+        self._open: list[Any] = []
 
-    def struct(self, key: Any, fields: Callable[[], Iterable[Column]]) -> Column:
+    def _nested(self, read: Callable[..., Column], *of: Any) -> Column:
+        """Return the column of items; lists in lists count for the depth."""
+        self._open.append(None)
+        found = _column(ANY) if len(self._open) > _MOST_DEPTH else read(*of)
+        self._open.pop()
+        return found
+
+    def _struct(self, key: Any, fields: Callable[[], Iterable[Column]]) -> Column:
         """Return a struct. ``key`` is its type's name."""
-        if key in self.open or len(self.open) >= _MOST_DEPTH:
+        if key in self._open or len(self._open) >= _MOST_DEPTH:
             return _column(ANY)
-        self.open.append(key)
+        self._open.append(key)
         found = []
         for field in fields():
             self._count += 1
@@ -99,7 +105,7 @@ class _Fields:
                     f"{self._label} has more than {count_of(_MOST_FIELDS, 'field')} with those in its types"
                 )
             found.append(field)
-        self.open.pop()
+        self._open.pop()
         # A name of JSON can have half of a surrogate pair, and a name of Arrow cannot.
         named = found and all(unicode_text(field.name) == field.name for field in found)
         return _column("struct", *found) if named else _column(ANY)
@@ -113,11 +119,11 @@ def _avro(schema: Schema, references: _References, message: str) -> Column:
     return types.read(avro.parsed(schema))
 
 
-class _AvroTypes:
+class _AvroTypes(_Types):
     """The columns of Avro's types, as ``avro.marked`` reads them."""
 
     def __init__(self, label: str) -> None:
-        self._fields = _Fields(label)
+        super().__init__(label)
         self._named: dict[str, tuple[Mapping[str, Any], str]] = {}
 
     def read(self, node: Any, space: str = "") -> Column:
@@ -138,18 +144,11 @@ class _AvroTypes:
             self._named[full] = node, full.rpartition(".")[0]
             return self._of_named(full)
         if kind == "array":
-            return _column("list_of", self._nested(node["items"], space))
+            return _column("list_of", self._nested(self.read, node["items"], space))
         if kind == "map":
-            return _column("map_of", _column("text", name="key"), self._nested(node["values"], space))
+            return _column("map_of", _column("text", name="key"), self._nested(self.read, node["values"], space))
         logical = avro.logical_type(kind, node)
         return self._logical(logical, node) if logical else self.read(kind, space)
-
-    def _nested(self, node: Any, space: str) -> Column:
-        """Return the column of items; lists in lists count for the depth."""
-        self._fields.open.append(None)
-        found = _column(ANY) if len(self._fields.open) > _MOST_DEPTH else self.read(node, space)
-        self._fields.open.pop()
-        return found
 
     @staticmethod
     def _full(name: str, space: str) -> str:
@@ -170,7 +169,7 @@ class _AvroTypes:
                 aliases = tuple(alias for alias in field.get("aliases") or () if isinstance(alias, str))
                 yield own._replace(default="" if default is None else to_json(default), aliases=aliases)
 
-        return self._fields.struct(full, fields)
+        return self._struct(full, fields)
 
     @staticmethod
     def _logical(logical: str, node: Mapping[str, Any]) -> Column:
@@ -199,16 +198,13 @@ def _protobuf(schema: Schema, references: _References, message: str) -> Column:
     return _MessageTypes(schema.label).message(compiled.descriptor(message or (0,)))
 
 
-class _MessageTypes:
+class _MessageTypes(_Types):
     """The columns of Protobuf's messages, as Protobuf's JSON mapping writes them."""
-
-    def __init__(self, label: str) -> None:
-        self._fields = _Fields(label)
 
     def message(self, descriptor: Any) -> Column:
         if descriptor.full_name in _WELL_KNOWN:
             return _column(_WELL_KNOWN[descriptor.full_name])
-        return self._fields.struct(descriptor.full_name, lambda: map(self._field, descriptor.fields))
+        return self._struct(descriptor.full_name, lambda: map(self._field, descriptor.fields))
 
     def _field(self, field: Any) -> Column:
         inner = field.message_type
@@ -264,45 +260,39 @@ def _json_schema(schema: Schema, references: _References, message: str) -> Colum
     return _JsonTypes(schema.label, others).read(root, root)
 
 
-class _JsonTypes:
+class _JsonTypes(_Types):
     """The columns of JSON Schema. Formats of texts are not read: the texts stay as they are."""
 
     def __init__(self, label: str, others: Mapping[str, Any]) -> None:
-        self._fields = _Fields(label)
+        super().__init__(label)
         self._others = others
 
     def read(self, node: Any, root: Any) -> Column:
-        if not isinstance(node, dict) or len(self._fields.open) >= _MOST_DEPTH:
+        if not isinstance(node, dict) or len(self._open) >= _MOST_DEPTH:
             return _column(ANY)
         if "$ref" in node:
             return self._referred(str(node["$ref"]), root)
         for name in ("oneOf", "anyOf"):
             if isinstance(node.get(name), list) and "properties" not in node:
                 branches = [one for one in node[name] if not (isinstance(one, dict) and one.get("type") == "null")]
-                return self._nested(branches[0], root) if len(branches) == 1 else _column(ANY)
+                return self._nested(self.read, branches[0], root) if len(branches) == 1 else _column(ANY)
         kinds = node.get("type", "object" if "properties" in node else None)
         kinds = [one for one in (kinds if isinstance(kinds, list) else [kinds]) if one != "null"]
         kind = kinds[0] if len(kinds) == 1 else "number" if set(map(str, kinds)) == {"integer", "number"} else None
         if kind == "object" and "allOf" not in node and "patternProperties" not in node:
             return self._object(node, root)
         if kind == "array" and isinstance(node.get("items"), dict) and "prefixItems" not in node:
-            return _column("list_of", self._nested(node["items"], root))
+            return _column("list_of", self._nested(self.read, node["items"], root))
         return _column(_JSON_TYPES.get(str(kind), ANY))
-
-    def _nested(self, node: Any, root: Any) -> Column:
-        self._fields.open.append(None)
-        found = self.read(node, root)
-        self._fields.open.pop()
-        return found
 
     def _object(self, node: Mapping[str, Any], root: Any) -> Column:
         properties, others = node.get("properties"), node.get("additionalProperties")
         if isinstance(properties, dict) and properties and not isinstance(others, dict):
-            return self._fields.struct(
+            return self._struct(
                 id(node), lambda: (self.read(one, root)._replace(name=name) for name, one in properties.items())
             )
         if not properties and isinstance(others, dict):
-            return _column("map_of", _column("text", name="key"), self._nested(others, root))
+            return _column("map_of", _column("text", name="key"), self._nested(self.read, others, root))
         return _column(ANY)
 
     def _referred(self, text: str, root: Any) -> Column:
@@ -311,7 +301,7 @@ class _JsonTypes:
         for part in pointer.split("/")[1:]:
             key = unquote(part).replace("~1", "/").replace("~0", "~")
             node = node.get(key) if isinstance(node, dict) else None
-        return _column(ANY) if id(node) in self._fields.open else self._nested(node, root)
+        return _column(ANY) if id(node) in self._open else self._nested(self.read, node, root)
 
 
 _JSON_TYPES = {"string": "text", "integer": "int", "number": "float", "boolean": "bool"}

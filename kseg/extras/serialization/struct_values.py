@@ -56,13 +56,7 @@ def converter(column: Column, *, texts: bool) -> Convert:
         return _map(*(converter(one, texts=texts or one.name == "key") for one in column.of))
     if digits := _DECIMAL.fullmatch(kind):
         return _decimal(int(digits[1]), int(digits[2]))
-    if kind in _BITS:
-        return _whole(_BITS[kind], texts=texts)
-    if kind in ("float", "float32"):
-        return _float(texts=texts)
-    if kind in _OF_TEXTS:
-        return _OF_TEXTS[kind][texts]
-    return _SCALARS[kind]
+    return _SCALARS[kind] if kind in _SCALARS else _OF_TEXTS[kind][texts]
 
 
 def _struct(column: Column, *, texts: bool) -> Convert:
@@ -215,17 +209,18 @@ def _date(value: Any) -> Any:
     return date.fromisoformat(_check(value, str, "a date in the years 1 to 9999"))
 
 
-def _any(value: Any) -> Any:
-    return to_unicode_json(value)
-
-
-_BITS = {"int32": 32, "int": 64}
 #: Type -> its function without and with ``texts``.
-_OF_TEXTS: Mapping[str, tuple[Convert, Convert]] = {"bool": (_bool, _bool_or_text), "text": (_text, _of_any_text)}
+_OF_TEXTS: Mapping[str, tuple[Convert, Convert]] = {
+    "bool": (_bool, _bool_or_text),
+    "text": (_text, _of_any_text),
+    "int32": (_whole(32, texts=False), _whole(32, texts=True)),
+    "int": (_whole(64, texts=False), _whole(64, texts=True)),
+    **dict.fromkeys(("float", "float32"), (_float(texts=False), _float(texts=True))),
+}
 _SCALARS: Mapping[str, Convert] = {
     "bytes": _bytes,
     "timestamp": _time,
     "timestamp_ntz": _time,
     "date": _date,
-    "object": _any,
+    "object": to_unicode_json,
 }
