@@ -7,7 +7,7 @@ from typing import Any
 
 from kseg.engine import imported
 from kseg.errors import UsageError
-from kseg.extras.wire import wide_crc
+from kseg.extras.wire import unframed
 from kseg.extras.wire.connections import FRAME_COLUMNS
 from kseg.extras.wire.produce_verdict import VERDICT_COLUMNS
 from kseg.format.sidefiles.registry import COMMON, SIDE_FILES
@@ -46,7 +46,7 @@ _UNPLACED = {
     "crc": Column("crc", "int", "the stored CRC"),
 }
 _MESSAGE, _BARE = (
-    tuple(_UNPLACED.get(one.name, one) for one in columns) for columns in (wide_crc.COLUMNS, BATCH_COLUMNS)
+    tuple(_UNPLACED.get(one.name, one) for one in columns) for columns in (unframed.WIDE_COLUMNS, BATCH_COLUMNS)
 )
 _IN_FRAME = tuple(
     column._replace(json=f"[{column.json.strip('[]')}]") for column in (FRAME_COLUMNS[7], *FRAME_COLUMNS[11:])

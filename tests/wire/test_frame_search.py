@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
-from kseg.extras.wire import frame_reader, request_search
+from kseg.extras.wire import connections, request_search
 from kseg.extras.wire.apis import REQUEST_HEAD
-from kseg.extras.wire.frame_reader import read_frames
+from kseg.extras.wire.connections import read_frames
 from kseg.findings import Finding
 from kseg.format.segment.framed_files import BytesSource
 from kseg.format.storage.source import Source
@@ -120,7 +120,7 @@ def test_windows_and_short_reads_change_nothing(monkeypatch: pytest.MonkeyPatch)
         noise = Random(seed)
         case = damaged(noise, capture(noise, noise.randint(2, 6), ("producer-1",)), (*WAYS, "places"))
         known.append((case.data, *frames_of(case.data)))
-    monkeypatch.setattr(frame_reader, "_ROOM", 64)
+    monkeypatch.setattr(connections, "_ROOM", 64)
     monkeypatch.setattr(request_search, "STEP", 50)
     for data, frames, findings in known:
         for size in (len(data), None):

@@ -85,15 +85,7 @@ def _names() -> Mapping[int, str]:
 def read_request(data: memoryview) -> Message:
     """Return the request in ``data``, which has at least REQUEST_HEAD bytes."""
     key, version, correlation_id = REQUEST_HEAD.unpack_from(data)
-    api, cursor = Api(key, version), Cursor(data, in_place=True)
-    body = api.definition("Request")
-    try:
-        header = _header("Request", header_versions(api)[0], cursor)
-    except MalformedMessage as error:
-        # The header of an unknown API or version is unknown, too.
-        fault = _malformed(api, "Request header", error) if body else _unknown(api)
-        return Message(correlation_id, api, None, None, REQUEST_HEAD.size, fault)
-    return _with_body(Message(correlation_id, api, header.get("clientId"), None, cursor.at), "Request", body, cursor)
+    return _read("Request", correlation_id, Api(key, version), data, REQUEST_HEAD.size)
 
 
 def read_response(data: memoryview, api: Api | None) -> Message:
@@ -106,13 +98,7 @@ def read_response(data: memoryview, api: Api | None) -> Message:
         return Message(correlation_id, None, None, None, RESPONSE_HEAD.size)
     if api.key == _API_VERSIONS and len(data) >= 6 and _ERROR.unpack_from(data, 4)[0] == _UNSUPPORTED_VERSION:
         api = Api(api.key, 0)  # clients must be able to read version 0, whatever they requested (KIP-511)
-    cursor, body = Cursor(data, in_place=True), api.definition("Response")
-    try:
-        _header("Response", header_versions(api)[1], cursor)
-    except MalformedMessage as error:
-        fault = _malformed(api, "Response header", error)
-        return Message(correlation_id, api, None, None, RESPONSE_HEAD.size, fault)
-    return _with_body(Message(correlation_id, api, None, None, cursor.at), "Response", body, cursor)
+    return _read("Response", correlation_id, api, data, RESPONSE_HEAD.size)
 
 
 def header_versions(api: Api) -> tuple[int, int]:
@@ -126,16 +112,18 @@ def header_versions(api: Api) -> tuple[int, int]:
     return 1 + flexible[0], int(flexible[1] and api.key != _API_VERSIONS)
 
 
-def _header(kind: str, version: int, cursor: Cursor) -> dict[str, Any]:
-    known = definition(APIS, f"{kind}Header", version)
-    assert known
-    return read(known, version, cursor)
-
-
-def _with_body(message: Message, kind: str, known: Definition | None, cursor: Cursor) -> Message:
-    api = message.api
-    assert api
-    body, fault = None, None
+def _read(kind: str, correlation_id: int, api: Api, data: memoryview, head_size: int) -> Message:
+    """Return the message with its header and its body."""
+    cursor, known, version = Cursor(data, in_place=True), api.definition(kind), header_versions(api)[kind == "Response"]
+    header = definition(APIS, f"{kind}Header", version)
+    assert header
+    try:
+        client_id = read(header, version, cursor).get("clientId")
+    except MalformedMessage as error:
+        # The header of an unknown API or version is unknown, too.
+        why = _malformed(api, f"{kind} header", error) if known else _unknown(api)
+        return Message(correlation_id, api, None, None, head_size, why)
+    body_at, body, fault = cursor.at, None, None
     if known is None:
         fault = _unknown(api)
     else:
@@ -146,7 +134,7 @@ def _with_body(message: Message, kind: str, known: Definition | None, cursor: Cu
                 fault = "body-left-over", facts
         except MalformedMessage as error:
             fault = _malformed(api, kind, error)
-    return Message(message.correlation_id, api, message.client_id, body, message.body_at, fault, cursor.at)
+    return Message(correlation_id, api, client_id, body, body_at, fault, cursor.at)
 
 
 def _unknown(api: Api) -> tuple[str, Row]:

@@ -9,6 +9,7 @@ import base64
 import struct
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from kseg.extras.wire.apis import Api, header_versions
@@ -45,17 +46,11 @@ class FramePart(NamedTuple):
     shift: int
 
 
-def request_parts(stored: memoryview, position: int, row: Row | None) -> Iterator[FramePart]:
-    """Yield the parts of a request with its size. ``row`` is None for bytes that may not be a request."""
-    return _frame_parts("Request", stored, position, row)
-
-
-def response_parts(stored: memoryview, position: int, row: Row | None) -> Iterator[FramePart]:
-    """Yield the parts of a response with its size; ``row`` has its API, if that is known."""
-    return _frame_parts("Response", stored, position, row)
-
-
 def _frame_parts(kind: str, stored: memoryview, position: int, row: Row | None) -> Iterator[FramePart]:
+    """Yield the parts of a request or a response with its size.
+
+    ``row`` is None for bytes that may not be one, and has the API of a response, if that is known.
+    """
     reader = StoredFieldReader(stored, 0, len(stored))
     records: list[tuple[str, int, int]] = []
     try:
@@ -71,6 +66,9 @@ def _frame_parts(kind: str, stored: memoryview, position: int, row: Row | None) 
     yield FramePart("", reader.fields, stored, position)
     for name, at, size in records:
         yield from set_parts(f"{name}: ", stored[at : at + size], position + at)
+
+
+request_parts, response_parts = partial(_frame_parts, "Request"), partial(_frame_parts, "Response")
 
 
 def _header(kind: str, reader: StoredFieldReader, row: Row | None) -> Api | None:
@@ -126,7 +124,7 @@ class _Walk:
         flexible = self._flexible if field.flexible is None else self._version in field.flexible
         item = field.type.removeprefix("[]")
         if item != field.type:
-            count = self._length(name, 4, flexible, "null", "items")
+            count = self._length(f"{_short(name)} count", 4, flexible)
             for n in range(min(count, MAX_PARTS)):
                 self._value(field, item, f"{name.rpartition('.')[2]}[{n}]", flexible)
             if count > MAX_PARTS:
@@ -151,19 +149,18 @@ class _Walk:
             stored = bytes(reader.data[reader.at : reader.at + _UUID_SIZE])
             reader.content(_UUID_SIZE, short, base64.urlsafe_b64encode(stored).rstrip(b"=").decode())
         elif item in ("string", "bytes", "records"):
-            size = self._length(name, 2 if item == "string" else 4, flexible, "null", "bytes")
+            size = self._length(f"{short} length", 2 if item == "string" else 4, flexible)
             if item == "records" and size > 0:
                 self._records.append((short, reader.at, min(size, reader.end - reader.at)))
             reader.content(size, short, f"{count_of(size, 'byte')} of records, below" if item == "records" else "")
         else:
             self.structure(field.fields, name.rpartition(".")[2])
 
-    def _length(self, name: str, size: int, flexible: bool, null: str, unit: str) -> int:
+    def _length(self, name: str, size: int, flexible: bool) -> int:
         """Read a length or a count and return it, -1 for null."""
-        name = f"{_short(name)} length" if unit == "bytes" else f"{_short(name)} count"
         if flexible:
-            return self._uvarint(name, lambda value: str(value - 1) if value else f"0: {null}") - 1
-        return self._reader.integer(size, name, lambda value: f"-1: {null}" if value == -1 else str(value))
+            return self._uvarint(name, lambda value: str(value - 1) if value else "0: null") - 1
+        return self._reader.integer(size, name, lambda value: "-1: null" if value == -1 else str(value))
 
     def _uvarint(self, name: str, describe: Describe = str) -> int:
         return self._reader.uvarint(_short(name), describe)

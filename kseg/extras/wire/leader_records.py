@@ -176,16 +176,14 @@ class _Varints:
 
     def varint(self, error: str = INVALID_RECORD) -> int:
         """Return the next 32-bit number. ``error`` is that of a number of more than 5 bytes."""
-        raw = self._unsigned(5, error) & 0xFFFFFFFF
-        return (raw >> 1) ^ -(raw & 1)
+        return self._zigzag(5, 0xFFFFFFFF, error)
 
     def varlong(self) -> int:
         """Return the next 64-bit number."""
-        raw = self._unsigned(10, INVALID_RECORD) & 0xFFFFFFFFFFFFFFFF
-        return (raw >> 1) ^ -(raw & 1)
+        return self._zigzag(10, _MASK, INVALID_RECORD)
 
-    def _unsigned(self, most: int, error: str) -> int:
-        """Return the bits of the next number. One of more than ``most`` bytes is rejected with ``error``."""
+    def _zigzag(self, most: int, mask: int, error: str) -> int:
+        """Return the next number. One of more than ``most`` bytes is rejected with ``error``."""
         raw = 0
         for shift in range(0, 7 * most, 7):
             if self.at >= self.end:
@@ -194,7 +192,8 @@ class _Varints:
             self.at += 1
             raw |= (byte & 0x7F) << shift
             if byte < 0x80:
-                return raw
+                raw &= mask
+                return (raw >> 1) ^ -(raw & 1)
         raise RejectedSetError(error, f"a record has a varint of more than {most} bytes")
 
 

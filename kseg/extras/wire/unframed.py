@@ -1,18 +1,27 @@
 """Read messages that follow each other without boundaries, also after damage.
 
-After a wrong length, the next message is where a valid CRC proves one. A ``MessageLayout`` describes one kind of message.
+After a wrong length, the next message is where a valid CRC proves one. A ``MessageLayout`` describes one kind of message:
+those of ``record.wide_message``, and v0 and v1 messages without offset and size, each of which is a record set of one batch.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from kseg.findings import Finding, Report
+from kseg.format.compress.codecs import CODECS, CodecError, DecompressionLimit, codec_name
+from kseg.format.record import bare_message, wide_message
+from kseg.format.record.layout import CODEC_MASK, LOG_OVERHEAD
 from kseg.format.record.wide_message import Fault, NeedMoreBytes
+from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT
+from kseg.format.segment.framed_files import BytesSource, Framing, ReadSettings, RecordSet, SetReport, WirePart
 from kseg.format.segment.input_buffer import MAX_UNKNOWN_STREAM, InputBuffer
+from kseg.format.storage.source import Source
+from kseg.schema import BATCH_COLUMNS, RECORD_COLUMNS, Row
 from kseg.text import count_of
 
 #: The size of the read buffer in bytes.
@@ -132,3 +141,146 @@ def _next_proved(buffer: InputBuffer, layout: MessageLayout[M]) -> int | None:
         if effort <= 0:
             break
     return None
+
+
+# The upper four bytes of a CRC are 0.
+_WIDE_LAYOUT = MessageLayout(
+    wide_message.OVERHEAD,
+    wide_message.read_message,
+    wide_message.is_proved,
+    re.compile(rb"(?=\0{4}.{4}[\0\x01])", re.DOTALL),
+)
+
+#: The columns of a message: those of a record, and the columns of a batch that apply.
+WIDE_COLUMNS = (
+    *RECORD_COLUMNS,
+    *(column for column in BATCH_COLUMNS if column.name in ("size", "magic", "compression", "crc", "crc_valid")),
+)
+
+
+def _wide_messages(source: Source, report: Report, reading: ReadSettings) -> Iterator[Row]:
+    """Yield a row of WIDE_COLUMNS for each message in order, also for those with a wrong CRC.
+
+    ``compression`` is the codec in the attributes. The value is decompressed if it is really compressed.
+    """
+    buffer = InputBuffer(source, ROOM, report)
+    for found in walk(buffer, _WIDE_LAYOUT, report):
+        yield _row(source.name, buffer, found, report, reading.verify_crc)
+
+
+def _row(file: str, buffer: InputBuffer, found: wide_message.WideMessage, report: Report, verify_crc: bool) -> Row:
+    position, end = buffer.position, buffer.shift + found.end
+    codec = found.attributes & CODEC_MASK
+    computed = wide_message.computed_crc(buffer.data, found) if verify_crc else None
+    if computed is not None and computed != found.crc:
+        facts = {"stored": found.crc % (1 << 64), "computed": computed, "note": " (of the value only)"}
+        report(Finding("crc-mismatch", position, end, facts=facts))
+    if found.magic not in wide_message.KNOWN_MAGICS:
+        facts = {"magic": found.magic, "why": "expected 0 or 1"}
+        report(Finding("unknown-magic", position, end, facts=facts))
+    reserved = found.attributes & 0xFF & ~CODEC_MASK
+    if reserved:
+        report(Finding("reserved-attribute-bits", position, end, facts={"bits": reserved, "where": ""}))
+    key = bytes(buffer.view[found.key_at : found.key_at + found.key_size]) if found.key_size >= 0 else None
+    value = bytes(buffer.view[found.value_at : found.end]) if found.value_size >= 0 else None
+    if value is not None and codec and computed in (None, found.crc):
+        value = _inflated(value, codec, (position, end), report)
+    known = {
+        "kind": "record", "file": file, "position": position, "key": key, "value": value, "headers": [],
+        "size": end - position, "magic": found.magic, "compression": codec_name(codec), "crc": found.crc,
+        "crc_valid": None if computed is None else computed == found.crc,
+    }  # fmt: skip
+    return {column.name: known.get(column.name) for column in WIDE_COLUMNS}
+
+
+def _inflated(value: bytes, codec: int, place: tuple[int, int], report: Report) -> bytes:
+    """Return the decompressed value, or the stored value if it is not compressed."""
+    name = codec_name(codec)
+    known = CODECS.get(codec)
+    if known is None:
+        report(Finding("unknown-codec", *place, facts={"codec": codec, "why": "the codecs are 0 to 4"}))
+        return value
+    try:
+        return bytes(known.decompress(value, DECOMPRESSION_LIMIT, 2, None, None))
+    except DecompressionLimit as error:
+        facts = {"codec": name, "limit": DECOMPRESSION_LIMIT, "why": str(error)}
+        report(Finding("decompression-limit", *place, facts=facts))
+    except CodecError as error:
+        if value.startswith(known.signature):
+            facts = {"codec": name, "why": str(error).removeprefix(f"{name}: ")}
+            report(Finding("undecodable-payload", *place, facts=facts))
+        else:
+            report(Finding("claimed-codec", *place, facts={"codec": name, "what": "value is", "note": ""}))
+    return value
+
+
+WIDE_CRC = Framing(_wide_messages, WIDE_COLUMNS, BATCH_COLUMNS, "kseg.extras.wire.frame_fields:wide_parts")
+
+
+# The magic, and the attributes that are defined in it.
+_CANDIDATE = re.compile(rb"(?=.{4}(?:\0[\0-\x07]|\x01[\0-\x0f]))", re.DOTALL)
+_SINGLE_LAYOUT = MessageLayout(bare_message.OVERHEAD, bare_message.read_message, bare_message.is_proved, _CANDIDATE)
+_HEADER = struct.Struct(">qiI")  # offset, size, CRC
+# Columns of a segment's row that a leader assigns: a single message lacks them.
+_OFFSETS = ("offset", "base_offset", "last_offset")
+
+
+@dataclass(frozen=True, slots=True)
+class BareSet(RecordSet):
+    """A record set of one message, with an added offset and size that are not in the file.
+
+    ``counted`` is whether the message has a wrong CRC, so that its bytes are already counted as lost.
+    """
+
+    counted: bool = False
+
+    def report_for(self, report: Report) -> SetReport:
+        """Return a report that changes positions to those of the file."""
+        start = self.source.start
+
+        def in_file(finding: Finding) -> None:
+            position, end = (at and max(start, at - LOG_OVERHEAD) for at in (finding.position, finding.end))
+            report(finding._replace(position=position, end=end, offset=None, last_offset=None))
+
+        return SetReport(in_file, self.sent)
+
+    def lost_bytes(self, count: int) -> int:
+        """Return how many of ``count`` lost bytes are in the file and not counted yet."""
+        return 0 if self.counted else RecordSet.lost_bytes(self, count)
+
+    def placed_row(self, row: Row) -> Row:
+        """Return the row with the values of the file."""
+        return {**row, **self.place, **{name: None for name in _OFFSETS if name in row}}
+
+
+def _bare_messages(source: Source, report: Report, reading: ReadSettings) -> Iterator[WirePart]:
+    buffer = InputBuffer(source, ROOM, report)
+    for found in walk(buffer, _SINGLE_LAYOUT, report):
+        yield _as_set(source.name, buffer, found, report, reading.verify_crc)
+
+
+def _as_set(
+    name: str, buffer: InputBuffer, found: bare_message.BareMessage, report: Report, verify_crc: bool
+) -> BareSet:
+    position, size = buffer.position, found.end - found.at
+    computed = bare_message.computed_crc(buffer.data, found)
+    if verify_crc and computed != found.crc:
+        facts = {"stored": found.crc, "computed": computed, "note": ""}
+        report(Finding("crc-mismatch", position, position + size, facts=facts))
+    place = {
+        "position": position,
+        "size": size,
+        "magic": found.magic,
+        "compression": codec_name(found.attributes & CODEC_MASK),
+        "crc": found.crc,
+        "crc_valid": computed == found.crc if verify_crc else None,
+    }
+    # With the correct CRC, so that the content of a message with a wrong CRC is shown, too.
+    data = _HEADER.pack(0, size, computed) + bytes(buffer.view[found.at + 4 : found.end])
+    file = BytesSource(memoryview(data), position)
+    source = Source(f"{name} (message)", file, position + len(data), position)
+    return BareSet(source, place, sent=True, added=LOG_OVERHEAD, counted=place["crc_valid"] is False)
+
+
+#: v0 and v1 messages without offset and size.
+BARE = Framing(_bare_messages, WIDE_COLUMNS, BATCH_COLUMNS, "kseg.extras.wire.frame_fields:message_parts")

@@ -193,8 +193,8 @@ MESSAGE_SET = Framing(_record_set)
 # name -> "module:value" of its Framing, imported when it is needed: the core knows the extras by these names only.
 FRAMINGS: Mapping[str, str] = {
     "message-set": "kseg.format.segment.framed_files:MESSAGE_SET",
-    "message": "kseg.extras.wire.single_message:BARE",
-    "wide-crc": "kseg.extras.wire.wide_crc:WIDE_CRC",
+    "message": "kseg.extras.wire.unframed:BARE",
+    "wide-crc": "kseg.extras.wire.unframed:WIDE_CRC",
     "requests": "kseg.extras.wire.connections:REQUESTS",
     "responses": "kseg.extras.wire.connections:RESPONSES",
 }
