@@ -38,10 +38,7 @@ class KsegDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns of the view. Raises UsageError and UnreadableError."""
-        options = self._options(None)
-        with options.file_access():
-            check_paths(options)
-        return ddl(options.columns)
+        return ddl(self._checked(None).columns)
 
     def reader(self, schema: StructType) -> KsegReader:
         """Return the reader of a batch query. Raises UsageError and UnreadableError."""
@@ -57,14 +54,13 @@ class KsegDataSource(DataSource):
         options.check_columns(schema.fieldNames())
         return SegmentSink(options, overwrite)
 
-    def _checked(self, schema: StructType) -> Options:
-        options = self._options([(field.name, field.dataType.simpleString()) for field in schema.fields])
+    def _checked(self, schema: StructType | None) -> Options:
+        """Return the options for a user's schema, None without one."""
+        given = None if schema is None else [(one.name, one.dataType.simpleString()) for one in schema.fields]
+        options = reader_options.parse(dict(self.options), given)
         with options.file_access():
             check_paths(options)
         return options
-
-    def _options(self, schema: list[tuple[str, str]] | None) -> Options:
-        return reader_options.parse(dict(self.options), schema)
 
 
 class _PushFilters:

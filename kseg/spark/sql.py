@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions
 
 from kseg.extras.sql.statement import MARKERS, RECORDS, TABLES, tables_in
+from kseg.extras.views.split_rows import damage_line
 from kseg.extras.views.view_table import DAMAGE, FINDINGS, FIRST_OFFSET, ON_REQUEST, UNREAD, VIEWS
 from kseg.findings import do_nothing
 from kseg.schema import DECODED, Column
@@ -137,13 +138,11 @@ def _keep_counts(spark: SparkSession) -> None:
 def _report_damage(places: DataFrame, report: Callable[[str], object], unread: Callable[[str], object]) -> None:
     found = places.limit(MOST_REPORTED + 1).collect()
     for row in found[:MOST_REPORTED]:
-        rule, _, message = row.damage.partition(": ")
         if row.damage.startswith(UNREAD):
             unread(row.damage.removeprefix(UNREAD))
         elif "file" not in row:  # the place is in the text
             report(f"{row.folder}/{row.damage}" if "folder" in row else row.damage)
         else:
-            place = "" if row.position is None else f" at byte {row.position}"
-            report(f"{row.file}: {rule}{place}: {message}")
+            report(damage_line(row.file, row.asDict()))
     if len(found) > MOST_REPORTED:
         report("more damage follows; `kseg validate` lists it")

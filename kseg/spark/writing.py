@@ -18,7 +18,7 @@ from kseg.spark import register
 from kseg.spark.jobs import commit_journal
 from kseg.spark.jobs.arrow_columns import NEEDED, OF_LOG, OF_PLACE
 from kseg.spark.jobs.pool import one_line_errors
-from kseg.spark.jobs.row_kinds import check_kinds, is_read_of_segments, proved_data, reads_of_segments
+from kseg.spark.jobs.row_kinds import check_kinds, is_read_of_segments, items_of, proved_data, reads_of_segments
 from kseg.spark.jobs.segment_sink import BATCH_BYTES, SEGMENT_BYTES, SinkOptions, local_folder
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def is_ordered(df: DataFrame) -> bool:
     if not hasattr(df, "_jdf"):
         return False  # Spark Connect
     plan = df._jdf.queryExecution().analyzed()
-    output = {one.name(): one for one in _items(plan.output())}
+    output = {one.name(): one for one in items_of(plan.output())}
     return all(_origin(plan, output[name]) in (_READ, _CONSTANT)[: 1 if name == "offset" else 2] for name in _ORDER)
 
 
@@ -104,13 +104,13 @@ def _origin(plan: Any, attribute: Any) -> str | None:
     kind = plan.getClass().getSimpleName()
     if is_read_of_segments(plan):
         return _READ
-    children = list(_items(plan.children()))
+    children = list(items_of(plan.children()))
     if kind == "Union":
-        position = next(i for i, one in enumerate(_items(plan.output())) if _is_same(one, attribute))
-        found = {_origin(child, list(_items(child.output()))[position]) for child in children}
+        position = next(i for i, one in enumerate(items_of(plan.output())) if _is_same(one, attribute))
+        found = {_origin(child, list(items_of(child.output()))[position]) for child in children}
         return next(iter(found)) if len(found) == 1 else None
     if kind == "Project":
-        own = next(one for one in _items(plan.projectList()) if _is_same(one, attribute))
+        own = next(one for one in items_of(plan.projectList()) if _is_same(one, attribute))
         if own.getClass().getSimpleName() == "Alias":
             inner = own.child()
             if inner.foldable():
@@ -118,14 +118,9 @@ def _origin(plan: Any, attribute: Any) -> str | None:
             return _origin(children[0], inner) if inner.getClass().getSimpleName() == "AttributeReference" else None
         return _origin(children[0], own)
     if kind in ("Filter", "SubqueryAlias", "View"):
-        inside = next((one for one in _items(children[0].output()) if _is_same(one, attribute)), None)
+        inside = next((one for one in items_of(children[0].output()) if _is_same(one, attribute)), None)
         return None if inside is None else _origin(children[0], inside)
     return None
-
-
-def _items(sequence: Any) -> Iterator[Any]:
-    """Yield the items of a sequence in the JVM."""
-    return (sequence.apply(number) for number in range(sequence.size()))
 
 
 def _is_same(one: Any, other: Any) -> bool:

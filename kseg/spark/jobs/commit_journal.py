@@ -26,8 +26,16 @@ def commit(target: Path, staging: Path, moves: Moves, *, replace: bool, option: 
     A second run waits. The staging folder is removed at the end. Raises UsageError and OSError, and then no folder has a new
     name.
     """
+    journal = target / NAME
+    rows = [[str(path.relative_to(target)) for path in move] for move in moves]
     with _alone(target):
-        _commit(target, staging, moves, replace=replace, option=option)
+        with whole_file(journal) as out:
+            out.write(json.dumps({"staging": staging.name, "moves": rows}).encode())
+        try:
+            publish(moves, replace=replace, option=option)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+            journal.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -48,18 +56,6 @@ def _alone(target: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _commit(target: Path, staging: Path, moves: Moves, *, replace: bool, option: str) -> None:
-    journal = target / NAME
-    rows = [[str(path.relative_to(target)) for path in move] for move in moves]
-    with whole_file(journal) as out:
-        out.write(json.dumps({"staging": staging.name, "moves": rows}).encode())
-    try:
-        publish(moves, replace=replace, option=option)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-        journal.unlink(missing_ok=True)
 
 
 def finish_interrupted(target: Path) -> bool:

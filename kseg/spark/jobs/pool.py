@@ -80,7 +80,7 @@ class SparkPool:
         tasks = [[(number, call) for number, (call, _) in enumerate(waiting)][first::count] for first in range(count)]
         here = file_access.current()
         rate = here.limit.rate
-        given = _packed((rate and rate / self.jobs, here.keys, tasks))
+        given = base64.b85encode(pickle.dumps((rate and rate / self.jobs, here.keys, tasks))).decode()
         reader = self._spark.read.format(_FORMAT).option("tasks", given)
         with one_line_errors():
             share = self._size * len(waiting) // max(self._calls, len(waiting))
@@ -112,10 +112,6 @@ class _Result(Future[Any]):
             self.set_result(value)
         else:
             self.set_exception(value)
-
-
-def _packed(value: Any) -> str:
-    return base64.b85encode(pickle.dumps(value)).decode()
 
 
 class _CallSource(DataSource):
@@ -187,20 +183,20 @@ def _with_progress(spark: SparkSession, tasks: int, size: int, progress: Progres
     if progress is do_nothing:
         yield
         return
-    one_line_errors = 0
+    reported = 0
     over = threading.Event()
 
-    def tell(done: int) -> None:
-        nonlocal one_line_errors
-        share = max(one_line_errors, size * done // tasks)
-        progress(share - one_line_errors)
-        one_line_errors = share
+    def report(done: int) -> None:
+        nonlocal reported
+        share = max(reported, size * done // tasks)
+        progress(share - reported)
+        reported = share
 
     def watch() -> None:
         tracker = spark.sparkContext.statusTracker()
         while not over.wait(_POLL):
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            tell(max([stage.numCompletedTasks for stage in stages if stage], default=0))
+            report(max([stage.numCompletedTasks for stage in stages if stage], default=0))
 
     thread = threading.Thread(target=watch, daemon=True)
     try:
@@ -214,7 +210,7 @@ def _with_progress(spark: SparkSession, tasks: int, size: int, progress: Progres
         over.set()
         if thread.ident is not None:
             thread.join()
-    tell(tasks)
+    report(tasks)
 
 
 def _reason(error: PySparkException) -> str:

@@ -84,14 +84,18 @@ def _is_all_kinds(options: Mapping[str, str]) -> bool:
 def reads_of_segments(df: Any) -> Iterator[dict[str, str]]:
     """Yield the options of each read of log segments in the plan, with names in lower case."""
     if hasattr(df, "_jdf"):
-        leaves = df._jdf.queryExecution().analyzed().collectLeaves()
-        for leaf in (leaves.apply(number) for number in range(leaves.size())):
-            if is_read_of_segments(leaf):
-                yield {name.lower(): value.lower() for name, value in leaf.options().items()}
-        return
-    for read in _connect_reads(df._plan.to_proto(df.sparkSession.client)):  # Spark Connect
-        if read.format.lower() == "kseg":
-            yield {name.lower(): value.lower() for name, value in read.options.items()}
+        leaves = items_of(df._jdf.queryExecution().analyzed().collectLeaves())
+        given = (leaf.options() for leaf in leaves if is_read_of_segments(leaf))
+    else:  # Spark Connect
+        reads = _connect_reads(df._plan.to_proto(df.sparkSession.client))
+        given = (read.options for read in reads if read.format.lower() == "kseg")
+    for options in given:
+        yield {name.lower(): value.lower() for name, value in options.items()}
+
+
+def items_of(sequence: Any) -> Iterator[Any]:
+    """Yield the items of a sequence in the JVM."""
+    return (sequence.apply(number) for number in range(sequence.size()))
 
 
 def is_read_of_segments(leaf: Any) -> bool:
