@@ -210,17 +210,14 @@ def _temporary_file(archive: Archive) -> IO[bytes]:
     return archive.files[-1]
 
 
-def _copy(archive: Archive, stream: Any, out: IO[bytes], size: Callable[[], int | None]) -> int:
-    """Copy a stream and return the number of bytes. Raises ArchiveLimitError if compressed bytes expand to too many.
+def _copy(archive: Archive, stream: Any, out: IO[bytes], size: Callable[[], int | None]) -> None:
+    """Copy a stream. Raises ArchiveLimitError if compressed bytes expand to too many.
 
     Zeros become holes: the preallocated files of a broker, and a bomb, take no space on the disk.
     """
-    total = 0
     try:
         while piece := stream.read(_PIECE):
-            total += len(piece)
-            stored = size()
-            if stored is not None:
+            if (stored := size()) is not None:
                 archive.expand(len(piece), stored)
             if piece == _ZEROS[: len(piece)]:
                 out.seek(len(piece), os.SEEK_CUR)
@@ -229,14 +226,10 @@ def _copy(archive: Archive, stream: Any, out: IO[bytes], size: Callable[[], int 
             file_access.current().limit.wait_for(len(piece))
     finally:
         out.truncate()
-    return total
 
 
 def read_members(archive: Archive, file: IO[bytes], *, is_zip: bool) -> None:
-    if is_zip:
-        _read_zip(archive, file)
-    else:
-        _read_tar(archive, file)
+    (_read_zip if is_zip else _read_tar)(archive, file)
 
 
 class _Headers:

@@ -11,7 +11,7 @@ and the bytes that are read (``scan.limits_of``), and a text that each matching 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -103,26 +103,21 @@ class SegmentWhere(RecordCondition):
             among = among_rows(rows_with(chunk, self._needles), chunk, among)
         if not among:
             return among
+        few = len(among) * _FEW <= chunk.records.count
+        runs = ((chunk.payload(chunk.records.batch[i]), i, i + 1) for i in among) if few else payload_runs(chunk)
+        copied = among if few else range(chunk.records.count)
         found: list[int] = []
-        gathered = self._gathered
-        if len(among) * _FEW > chunk.records.count:
-            first = 0
-            for data, start, stop in payload_runs(chunk):
-                for batch in gathered.add(self._place, chunk, data, start, stop):
-                    found += self._found(batch, range(first, first + batch.num_rows))
-                    first += batch.num_rows
-            for batch in gathered.finish():
-                found += self._found(batch, range(first, first + batch.num_rows))
-            return among_rows(found, chunk, among)
         at = 0
-        for i in among:
-            data = chunk.payload(chunk.records.batch[i])
-            for batch in gathered.add(self._place, chunk, data, i, i + 1):
-                found += self._found(batch, among[at : at + batch.num_rows])
-                at += batch.num_rows
-        for batch in gathered.finish():
-            found += self._found(batch, among[at : at + batch.num_rows])
-        return found
+        for batch in self._batches(chunk, runs):
+            found += self._found(batch, copied[at : at + batch.num_rows])
+            at += batch.num_rows
+        return found if few else among_rows(found, chunk, among)
+
+    def _batches(self, chunk: Chunk, runs: Iterable[tuple[memoryview, int, int]]) -> Iterator[Any]:
+        """Yield the columns of the records in runs: the payload of a batch, and its first and last record (exclusive)."""
+        for data, start, stop in runs:
+            yield from self._gathered.add(self._place, chunk, data, start, stop)
+        yield from self._gathered.finish()
 
     def _found(self, batch: Any, rows: Sequence[int]) -> list[int]:
         """Return those of the rows that fulfil the condition; ``batch`` has their columns."""
