@@ -13,7 +13,7 @@ import tarfile
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from itertools import accumulate
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from kseg.errors import UnreadableError
 from kseg.extras import tiered_view  # few runs read remote storage
@@ -28,9 +28,6 @@ from kseg.extras.archive_formats import (
 )
 from kseg.format.compress.gzip_streams import compression_of, decompressed
 from kseg.format.storage.naming import is_archive_name, tiered_parts
-
-if TYPE_CHECKING:
-    from kseg.extras.tiered_view import DecodedFile, DecodedMember, TieredView
 
 _TAR_MAGIC_AT, _TAR_MAGIC = 257, b"ustar"
 #: The bytes of a hole that are read at once.
@@ -79,7 +76,7 @@ class MemberFile(PositionedFile):
 _opened: dict[str, tuple[tuple[int, ...], Archive]] = {}
 
 
-def find(path: str) -> tuple[Archive | TieredView, str] | None:
+def find(path: str) -> tuple[Archive | tiered_view.TieredView, str] | None:
     """Return the archive or the decoded view that a path is or leads into, and the rest of the path.
 
     Raises UnreadableError for a view whose objects cannot be read.
@@ -113,13 +110,13 @@ def _opened_at(path: str) -> Archive | None:
     return known and known[1]
 
 
-def member_at(path: str) -> Member | DecodedMember | None:
+def member_at(path: str) -> Member | tiered_view.DecodedMember | None:
     """Return the member that a path leads to, None for another path."""
     found = find(path)
     return found[0].find(found[1]) if found else None
 
 
-def open_member(path: str) -> MemberFile | DecodedFile | None:
+def open_member(path: str) -> MemberFile | tiered_view.DecodedFile | None:
     """Open a member for reading; return None if the path leads to none. Raises UnreadableError for a file of a view."""
     member = member_at(path)
     if member is None:

@@ -9,9 +9,9 @@ query(session(), RECIPES["gaps"].statement, ["/backup/broker-1"]).show()
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql import functions
+from pyspark.sql import DataFrame, SparkSession, functions
 
 from kseg.extras.sql.statement import MARKERS, RECORDS, TABLES, tables_in
 from kseg.extras.views.split_rows import damage_line
@@ -19,9 +19,6 @@ from kseg.extras.views.view_table import DAMAGE, FINDINGS, FIRST_OFFSET, ON_REQU
 from kseg.findings import do_nothing
 from kseg.schema import DECODED, Column
 from kseg.spark.jobs.pool import one_line_errors
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 #: The places of damage in a table that are listed.
 MOST_REPORTED = 100

@@ -9,8 +9,9 @@ tells from the plan whether all rows are records.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from kseg.errors import UsageError
@@ -20,9 +21,6 @@ from kseg.spark.jobs.arrow_columns import NEEDED, OF_LOG, OF_PLACE
 from kseg.spark.jobs.pool import one_line_errors
 from kseg.spark.jobs.row_kinds import check_kinds, is_read_of_segments, items_of, proved_data, reads_of_segments
 from kseg.spark.jobs.segment_sink import BATCH_BYTES, SEGMENT_BYTES, SinkOptions, local_folder
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _ORDER = ("topic", "partition", "offset")
 _OF_KIND = ("damage", "control", "transaction_state", "transactional")

@@ -9,12 +9,12 @@ import fnmatch
 import hashlib
 import os
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kseg.engine import lazy
 from kseg.errors import UnreadableError, UsageError
 from kseg.extras.pipeline.settings_section import SettingsSection
 from kseg.extras.serialization import schema_sources
@@ -24,11 +24,6 @@ from kseg.format.storage.naming import is_url, without_file_scheme
 from kseg.format.writer import output_rule
 from kseg.schema import CONTENT_COLUMNS
 from kseg.text import unknown_name
-
-if TYPE_CHECKING:
-    import tomllib
-else:
-    tomllib = lazy("tomllib")
 
 FORMATS = ("parquet", "iceberg", "delta")
 ISOLATIONS = ("read_committed", "read_uncommitted")

@@ -14,10 +14,11 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kseg import schema
 from kseg.errors import UsageError
+from kseg.extras.serialization import record_decoder
 from kseg.extras.sql.run import LIMITS, connected, settings_of
 from kseg.extras.sql.statement import RECORDS, TABLES, duckdb, error_line, import_libraries
 from kseg.extras.sql.where_syntax import ROW, parsed
@@ -30,9 +31,6 @@ from kseg.format.storage.source import topic_partition
 from kseg.report.arrow_rows import RecordRows, payload_runs
 from kseg.report.arrow_table import ColumnPlace, InMemoryDataset, arrow_schema, pa
 from kseg.schema import Column
-
-if TYPE_CHECKING:
-    from kseg.extras.serialization.record_decoder import RecordDecoder
 
 #: Rows of an Arrow record batch: a query costs as much as hundreds of them.
 _MOST_ROWS = 64 * 1024
@@ -77,7 +75,7 @@ class Where(RecordCondition):
     texts: tuple[bytes, ...] | None
 
     def of_segment(
-        self, path: str, transactions: BatchTransactions | None, decoder: RecordDecoder | None
+        self, path: str, transactions: BatchTransactions | None, decoder: record_decoder.RecordDecoder | None
     ) -> SegmentWhere:
         topic, partition = topic_partition(path)
         place = ColumnPlace(path, topic, partition, internal_topic(path, BY_FOLDER), transactions, decoder)

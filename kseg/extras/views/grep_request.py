@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from kseg.commands.dump.dump_items import Item, with_decoder
 from kseg.commands.dump.dumped_rows import dump_reader, dump_segment
@@ -22,12 +21,9 @@ from kseg.format.sidefiles.transaction_states import TransactionLogs
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import open_split, topic_partition
 
-if TYPE_CHECKING:
-    from kseg.extras.serialization.record_decoder import DecodeSettings, RecordDecoder
-
 
 @lru_cache(maxsize=1)
-def _decoder(settings: DecodeSettings) -> RecordDecoder | None:
+def _decoder(settings: record_decoder.DecodeSettings) -> record_decoder.RecordDecoder | None:
     return record_decoder.record_decoder(settings)
 
 
@@ -42,7 +38,7 @@ class GrepRequest:
     """
 
     query: GrepQuery
-    decoding: DecodeSettings | None = None
+    decoding: record_decoder.DecodeSettings | None = None
     limits: RowFilter = _ALL
     verify_crc: bool = True
     before: int = 0
@@ -50,7 +46,7 @@ class GrepRequest:
     logs: TransactionLogs = field(default_factory=TransactionLogs)
 
     @property
-    def decoder(self) -> RecordDecoder | None:
+    def decoder(self) -> record_decoder.RecordDecoder | None:
         """The decoder of keys and values, the same each time in a process; None without one."""
         return _decoder(self.decoding) if self.decoding else None
 

@@ -8,11 +8,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, pairwise
-from typing import TYPE_CHECKING
 
 from kseg.commands.dump.dumped_rows import byte_range
 from kseg.errors import UsageError
-from kseg.extras.serialization import schema_sources
+from kseg.extras.serialization import record_decoder, schema_sources
 from kseg.extras.views.planned_transactions import PlannedTransactions, transactions_of_log
 from kseg.extras.views.splits import (
     LEAST_SPLIT_BYTES,
@@ -46,9 +45,6 @@ from kseg.format.storage.segment_files import (
 from kseg.format.storage.source import STDIN, Stamp, open_source, stamp_of, stored_size, topic_partition
 from kseg.schema import Column
 
-if TYPE_CHECKING:
-    from kseg.extras.serialization.record_decoder import DecodeSettings, RecordDecoder
-
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -65,8 +61,8 @@ class Request:
     view: str = "records"
     columns: tuple[Column, ...] = ()
     decode_as: str | None = None
-    decoding: DecodeSettings | None = None
-    decoder: RecordDecoder | None = field(default=None, compare=False)
+    decoding: record_decoder.DecodeSettings | None = None
+    decoder: record_decoder.RecordDecoder | None = field(default=None, compare=False)
     framing: str | None = None
     requests: str | None = None
     mode: str = "permissive"

@@ -13,9 +13,10 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrameReader, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -23,9 +24,6 @@ from kseg.errors import KsegError
 from kseg.findings import do_nothing
 from kseg.format.storage import file_access, remote_files
 from kseg.format.storage.file_access import Progress
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrameReader, SparkSession
 
 #: Calls per job. The driver holds all results of a job at once: this many take a few megabytes.
 AHEAD = 10_000

@@ -8,13 +8,12 @@ read with isolation=read_committed; otherwise ``as_data`` must say so.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame
 
 from kseg.errors import UsageError
 from kseg.report.arrow_table import pa, pc
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 #: Each kind of row that is not a record, with its meaning and the remedy.
 KINDS = {
