@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kseg.engine import lazy
 from kseg.errors import KsegError, UnreadableError, UsageError
-from kseg.extras.pipeline.data_files import DataFile, RowRange, as_sql, has_rows
+from kseg.extras.pipeline.data_files import DataFile, NewPlace, RowRange, as_sql, has_rows
 from kseg.extras.pipeline.lake_table import ChangedTableError, LakeTable, TableState, store_address
 from kseg.extras.pipeline.pipeline_settings import TableSettings
 from kseg.extras.pipeline.table_rows import TableRows
@@ -134,8 +134,9 @@ class IcebergTable(LakeTable):
         stored = self._table.schema().as_arrow()
         return pa.schema([_with_ids(one, stored.field(one.name)) for one in plain if one.name in stored.names])
 
-    def _data_folder(self) -> str:
-        return f"{self._table.location().rstrip('/')}/data"
+    @property
+    def new_place(self) -> NewPlace:
+        return NewPlace(f"{self._table.location().rstrip('/')}/data", self.settings.by_day)
 
     def commit(self, files: Sequence[DataFile], before: TableState, after: TableState) -> None:
         self.check_state(before)

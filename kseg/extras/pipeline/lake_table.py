@@ -145,10 +145,7 @@ class LakeTable(ABC):
     @property
     def new_place(self) -> NewPlace:
         """Returns the path or URL of a new data file."""
-        return NewPlace(self._data_folder(), self.settings.by_day)
-
-    def _data_folder(self) -> str:
-        return self.settings.path
+        return NewPlace(self.settings.path, self.settings.by_day)
 
     @abstractmethod
     def commit(self, files: Sequence[DataFile], before: TableState, after: TableState) -> None:

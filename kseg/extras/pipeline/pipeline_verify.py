@@ -69,7 +69,13 @@ def verify(pipeline: Pipeline, pool: Pool | None = None) -> tuple[list[Partition
             why = plan.failure or _deleted(plan) or stored[place[1]].difference(_of_segments(table, plan))
             unread = plan.failure is not None and bool(listing[place])
             status = "failed" if unread else "different" if why else "same"
-            found.append(_outcome(table, place, plan, status, why))
+            first, log_end = min(plan.first, plan.end), max(plan.log_end, plan.end)
+            size = sum(one.checked.bytes for one in plan.parts)
+            found.append(
+                PartitionOutcome(
+                    *place, table.settings.shown, first, plan.end, log_end, status, len(plan.parts), size, reason=why
+                )
+            )
             if plan.first >= plan.end and not plan.failure:
                 gone += 1
     counts = Counter(one.status for one in found)
@@ -101,14 +107,6 @@ def _deleted(plan: LoadPlan) -> str | None:
     """Return that records were deleted before a load, None if the segments begin at a loaded offset or right after them."""
     missing = inclusive_range("offset", plan.end, plan.first - 1)
     return f"{missing}: deleted before the load" if plan.first > plan.end else None
-
-
-def _outcome(table: LakeTable, place: Place, plan: LoadPlan, status: str, why: str | None) -> PartitionOutcome:
-    size = sum(one.checked.bytes for one in plan.parts)
-    return PartitionOutcome(
-        *place, table.settings.shown, min(plan.first, plan.end), plan.end, max(plan.log_end, plan.end), status,
-        len(plan.parts), size, reason=why,
-    )  # fmt: skip
 
 
 def _compared(table: LakeTable) -> dict[str, str]:

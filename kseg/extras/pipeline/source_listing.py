@@ -98,13 +98,13 @@ def list_source(settings: PipelineSettings) -> Listing:
         if partition.state or partition.topic not in settings.tables:
             continue
         segments = _bounded(_listed(file, settings.settle) for file in files)
-        replica = SourceReplica(folder, partition.topic, partition.partition, segments, None)
+        topic_id = unread = None
         try:
             topic_id = stored_topic_id(folder) or remote_topic_id_of(os.path.basename(folder))
-            replica = replace(replica, topic_id=topic_id)
         except UnreadableError as error:  # the segments can be those of a topic that was created again
-            replica = replace(replica, segments=(), unread=str(error))
-        by_place[partition.topic, partition.partition].append(replica)
+            segments, unread = (), str(error)
+        place = partition.topic, partition.partition
+        by_place[place].append(SourceReplica(folder, *place, segments, topic_id, unread))
     for replica in _unlisted(dict.fromkeys(unlisted), log_dirs, settings):
         by_place[replica.topic, replica.partition].append(replica)
     return {place: tuple(sorted(by_place[place], key=lambda replica: replica.folder)) for place in sorted(by_place)}

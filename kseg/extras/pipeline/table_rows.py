@@ -48,9 +48,7 @@ class TableRows:
         try:
             return with_types(asked, lambda: [self._table.topic])
         except UsageError as error:
-            why = re.sub(
-                r"--(key|value)-as", r"\1_as", str(error)
-            )  # the options of commands are keys of the table here
+            why = re.sub(r"--(key|value)-as", r"\1_as", str(error))  # an option is a key of the table here
             raise UsageError(f"{self._settings.path}: table.{self._table.topic}: {why}") from None
 
     @property

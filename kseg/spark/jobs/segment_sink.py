@@ -43,7 +43,6 @@ BATCH_BYTES = 16 * 1024
 MOST_RUNS = 1000
 
 _OVERWRITE = 'overwrite=True, or mode("overwrite")'
-_TRUE = {"true": True, "false": False}
 # A Windows drive has one letter.
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:")
 
@@ -132,9 +131,9 @@ def _names(options: Mapping[str, str], name: str) -> frozenset[str]:
 
 def _flag(options: Mapping[str, str], name: str) -> bool:
     value = options.get(name, "false").lower()
-    if value not in _TRUE:
+    if value not in ("true", "false"):
         raise UsageError(f"option {name}: expected true or false, got {value!r}")
-    return _TRUE[value]
+    return value == "true"
 
 
 def local_folder(path: str | os.PathLike[str]) -> Path:
