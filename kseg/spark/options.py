@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -98,16 +98,6 @@ _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
-class Streaming:
-    """Options of streams only, named as in Spark's Kafka source. At most one limit per trigger is set."""
-
-    starting: str = "earliest"
-    fail_on_data_loss: bool = True
-    max_offsets: int | None = None
-    max_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Options(Request):
     """Checked options: those of any reader, and Spark's own.
 
@@ -115,13 +105,18 @@ class Options(Request):
     DataFrame, and lets all scans of one plan read with the filters of the last one: rows would be missing.
     ``ignore_unreadable`` continues without the bytes that could not be read; by default the task fails. ``max_rate`` is the
     number of bytes per second that each task reads at most. ``keys`` are the paths of private keys of encrypted objects.
+
+    The last four are of streams only, named as in Spark's Kafka source. At most one limit per trigger is set.
     """
 
     pushdown: bool = False
     ignore_unreadable: bool = False
     max_rate: float | None = None
     keys: tuple[str, ...] = ()
-    stream: Streaming = field(default_factory=Streaming)
+    starting: str = STARTS[0]
+    fail_on_data_loss: bool = True
+    max_offsets: int | None = None
+    max_bytes: int | None = None
 
     def file_access(self) -> AbstractContextManager[None]:
         """Return a block in which files are read within the rate of a task, and encrypted objects with the keys."""
@@ -194,12 +189,10 @@ def parse(given: Mapping[str, str], schema: Sequence[tuple[str, str]] | None = N
         ignore_unreadable=_flag("ignoreunreadable", options),
         max_rate=_parsed("maxrate", options, parse_rate),
         keys=_keys(options),
-        stream=Streaming(
-            _choice("startingoffsets", options, STARTS, STARTS[0]),
-            _flag("failondataloss", options, default="true"),
-            _size("maxoffsetspertrigger", options),
-            _size("maxbytespertrigger", options),
-        ),
+        starting=_choice("startingoffsets", options, STARTS, STARTS[0]),
+        fail_on_data_loss=_flag("failondataloss", options, default="true"),
+        max_offsets=_size("maxoffsetspertrigger", options),
+        max_bytes=_size("maxbytespertrigger", options),
     )
 
 

@@ -119,7 +119,7 @@ class LogEnds:
         if known and known.position > (last.size or 0):
             known = None  # the log was truncated
         mark = self._marks[path] = last_valid_batch(path, last.size or 0, known=known)
-        if self._options.stream.fail_on_data_loss and start is not None:
+        if self._options.fail_on_data_loss and start is not None:
             _check_loss(log, start, mark.offset)
         end = mark.offset
         if end > (start or 0) and reads_committed(self._options):
@@ -212,7 +212,7 @@ def splits(options: Options, start: Offsets, end: Offsets) -> list[Split]:
     for name, log in there.items():
         begun, stop = start.get(name), end.get(name, 0)
         if stop > (begun or 0):
-            if options.stream.fail_on_data_loss and begun is not None:
+            if options.fail_on_data_loss and begun is not None:
                 _check_loss(log, begun, INT64_MAX)
             pieces += _pieces(options, log, begun or 0, stop, split_bytes)
     return list(pack_splits(([piece] for piece in pieces), split_bytes))
@@ -228,7 +228,7 @@ def _pieces(options: Options, log: GrowingLog, begun: int, stop: int, split_byte
         first = _position(segment, begun)
         last = (segment.size or 0) if whole else _position(segment, stop)
         if segment.stamp is None:
-            if not _is_gone(segment, fail=options.stream.fail_on_data_loss):  # its positions would be 0
+            if not _is_gone(segment, fail=options.fail_on_data_loss):  # its positions would be 0
                 yield from pieces_of(segment, first, last, split_bytes, stable)
             continue
         found = list(pieces_of(segment, first, last, split_bytes, stable))
@@ -256,7 +256,7 @@ def as_it_is_now(options: Options, piece: SegmentRange) -> Iterable[SegmentRange
     Raises DataLost for offsets that are no longer there, if failOnDataLoss is true.
     """
     if piece.stamp is None:
-        return () if _is_gone(piece, fail=options.stream.fail_on_data_loss) else (piece,)
+        return () if _is_gone(piece, fail=options.fail_on_data_loss) else (piece,)
     return (piece,) if stamp_of(piece.file.path) == piece.stamp else _planned_again(options, piece)
 
 
@@ -272,11 +272,11 @@ def _planned_again(options: Options, piece: SegmentRange) -> Iterator[SegmentRan
     except (UnreadableError, KeyError):  # moved to another log dir, or deleted
         moved = logs(options).get(name)
         if moved is None:
-            if options.stream.fail_on_data_loss:
+            if options.fail_on_data_loss:
                 raise DataLost(f"{path}: deleted before it was read") from None
             return
         log = moved
-    if options.stream.fail_on_data_loss:
+    if options.fail_on_data_loss:
         _check_loss(log, begun, INT64_MAX)
         last = log.segments[-1]
         end = last_valid_batch(last.file.path, last.size or 0).offset
@@ -320,7 +320,7 @@ class KsegStreamReader(DataSourceStreamReader):
             raise UsageError("option inventory cannot be streamed: a stream reads new segments, which no inventory has")
         if options.keys:
             raise UsageError("option kek cannot be streamed: set KSEG_KEK for the driver and the executors")
-        limits = (options.stream.max_offsets, options.stream.max_bytes)
+        limits = (options.max_offsets, options.max_bytes)
         if None not in limits:
             raise UsageError("give maxOffsetsPerTrigger or maxBytesPerTrigger, not both")
         if limits != (None, None) and not HAS_LIMITS:
@@ -331,7 +331,7 @@ class KsegStreamReader(DataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         """Return the start of a query without a checkpoint; a missing partition means the beginning of its log."""
-        return self._ends.now({}) if self.options.stream.starting == "latest" else {}
+        return self._ends.now({}) if self.options.starting == "latest" else {}
 
     def latestOffset(self, start: dict[str, int] | None = None, limit: Any = None) -> dict[str, int]:  # noqa: N802
         """Return the end of the next trigger. Spark before 4.2 passes neither start nor limit. Raises DataLost."""
@@ -351,10 +351,9 @@ class KsegStreamReader(DataSourceStreamReader):
         return dict(sorted(end.items()))  # Spark compares offsets as text
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        stream = self.options.stream
-        if stream.max_offsets is not None:
-            return ReadMaxRows(stream.max_offsets)
-        return ReadAllAvailable() if stream.max_bytes is None else ReadMaxBytes(stream.max_bytes)
+        if self.options.max_offsets is not None:
+            return ReadMaxRows(self.options.max_offsets)
+        return ReadAllAvailable() if self.options.max_bytes is None else ReadMaxBytes(self.options.max_bytes)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix the end of this query: later data belongs to the next query."""
