@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, repeat
 from typing import Any
 
 from kseg.errors import KsegError, UsageError
@@ -23,7 +23,7 @@ from kseg.extras.pipeline.load_rows import TableLoad
 from kseg.extras.pipeline.offset_plan import needed, plan_partition
 from kseg.extras.pipeline.pipeline_settings import AUTO, PipelineSettings
 from kseg.extras.pipeline.pipeline_state import MANIFEST, STATES, PipelineState, new_file
-from kseg.extras.pipeline.quarantine import SegmentCopy, copy_segment, is_new, listed_damage
+from kseg.extras.pipeline.quarantine import copy_segment, is_new, listed_damage
 from kseg.extras.pipeline.source_listing import ListedSegment, Listing, Place, list_source
 from kseg.findings import do_nothing
 from kseg.format.storage.process_pool import Pool, map_ordered
@@ -252,8 +252,9 @@ class _Run:
         if self._settings.quarantine and damage:
             folder = f"{self._settings.quarantine}/{self._id}"
             if self._settings.copies:
-                copies = [SegmentCopy(segment, folder, number) for number, segment in self._damaged_segments()]
-                places |= map_ordered(self._pool, copy_segment, copies)
+                numbers = [number for number, _ in self._damaged_segments()]
+                segments = [segment for _, segment in self._damaged_segments()]
+                places |= map_ordered(self._pool, copy_segment, segments, repeat(folder), numbers)
                 damage = [{**row, "copy": places.get(row["file"])} for row in damage]
             with new_file(f"{self._settings.quarantine}/{self._id}.jsonl") as out:
                 out.write("".join(f"{json.dumps(row)}\n" for row in damage).encode())

@@ -9,7 +9,7 @@ import os
 import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from kseg.errors import VanishedError
@@ -132,38 +132,26 @@ def _held(
     return held[::-1]
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentCopy:
-    """A segment to copy into a folder of the quarantine. ``number``: that of its replica of the partition, from 1."""
+def copy_segment(listed: ListedSegment, folder: str, number: int) -> tuple[str, str]:
+    """Copy a segment and its indexes into a folder of the quarantine, and return the paths of the segment and of the copy.
 
-    listed: ListedSegment
-    folder: str
-    number: int
-
-    @property
-    def target(self) -> str:
-        """The folder of the partition, one for each replica."""
-        name = os.path.basename(os.path.dirname(self.listed.path))
-        return path_in(self.folder, name if self.number == 1 else f"replica-{self.number}/{name}")
-
-
-def copy_segment(asked: SegmentCopy) -> tuple[str, str]:
-    """Copy a segment and its indexes, and return the paths of the segment and of the copy.
+    ``number``: that of its replica of the partition, from 1; each replica has a folder.
 
     A copy that exists is replaced: a run that was killed copies again. Raises KsegError if the segment cannot be read, or is
     not the one that was checked.
     """
-    listed = asked.listed
+    name = os.path.basename(os.path.dirname(listed.path))
+    target = path_in(folder, name if number == 1 else f"replica-{number}/{name}")
     if listed.file.stored:
         remote_files.remember(listed.path, listed.file.stored)
-    _copy(listed.path, asked.target)
+    _copy(listed.path, target)
     listed.check_unchanged()
     for path in listed.file.indexes or ():
         try:
-            _copy(path, asked.target)
+            _copy(path, target)
         except VanishedError:
             continue  # a broker rebuilds it
-    return listed.path, path_in(asked.target, os.path.basename(listed.path))
+    return listed.path, path_in(target, os.path.basename(listed.path))
 
 
 def _copy(path: str, folder: str) -> None:
