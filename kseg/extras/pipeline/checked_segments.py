@@ -9,7 +9,7 @@ import io
 import json
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from operator import itemgetter
 from typing import Any
@@ -29,7 +29,7 @@ from kseg.format.segment.records_chunk import Chunk
 from kseg.format.storage import remote_files
 from kseg.format.storage.process_pool import Pool, map_ordered
 from kseg.report.arrow_table import ParquetWriter, pa, parquet, pc
-from kseg.results import FileResult, Settings
+from kseg.results import Settings
 
 #: Seconds between two saves of the inventory during the checks.
 _SAVE_SECONDS = 20
@@ -169,7 +169,7 @@ def _first_offset(batches: BatchColumns, row: int) -> int:
     return batches.last_offset[row] - span if span >= 0 else batches.last_offset[row] + 1
 
 
-def check_segment(listed: ListedSegment) -> tuple[CheckedSegment, FileResult]:
+def check_segment(listed: ListedSegment) -> CheckedSegment:
     """Check one segment. A read error is tried again, and is then ``unread``; it is never damage."""
     file = replace(listed.file, indexes=None)
     for _ in range(_TRIES):
@@ -184,7 +184,7 @@ def check_segment(listed: ListedSegment) -> tuple[CheckedSegment, FileResult]:
     if result.foreign and listed.size and not damage:
         damage.append({"rule": "no-batch", "message": result.unread})
     wanted = ("rule", "code", "position", "end", "offset", "last_offset", "message", "facts")
-    checked = CheckedSegment(
+    return CheckedSegment(
         listed.path,
         listed.stamp,
         listed.base_offset,
@@ -202,7 +202,6 @@ def check_segment(listed: ListedSegment) -> tuple[CheckedSegment, FileResult]:
         watch.holes if damage and not result.read_error else [],
         watch.gaps,
     )
-    return checked, result
 
 
 def unread_segment(listed: ListedSegment) -> CheckedSegment:
@@ -247,15 +246,11 @@ class Inventory:
             found |= {row["path"]: _of_row(row, self._state) for row in rows}
         return found
 
-    def check(
-        self, listed: Iterable[ListedSegment], pool: Pool | None, seen: Callable[[FileResult], object] = do_nothing
-    ) -> dict[str, CheckedSegment]:
-        """Return the results of segments by path. Those of unknown versions are checked; ``seen`` is called with each."""
-        listed = list(listed)
+    def check(self, listed: Sequence[ListedSegment], pool: Pool | None) -> dict[str, CheckedSegment]:
+        """Return the results of segments by path. Those of unknown versions are checked."""
         found = self.known(listed) | {one.path: unread_segment(one) for one in listed if one.unread}
         unknown = [one for one in listed if one.path not in found]
-        for checked, result in map_ordered(pool, check_segment, unknown):
-            seen(result)
+        for checked in map_ordered(pool, check_segment, unknown):
             found[checked.path] = checked
             if checked.unread is None:
                 self._add(checked)

@@ -183,11 +183,7 @@ def write_archive(target: Path) -> None:
     """
     with tarfile.open(target, "w:gz", compresslevel=1, dereference=True) as archive:
         for path in dict.fromkeys(_paths()):
-            archive.add(path, arcname=path.name, filter=_without_bytecode)
-
-
-def _without_bytecode(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    return None if entry.name.endswith("__pycache__") else entry
+            archive.add(path, path.name, filter=lambda one: None if one.name.endswith("__pycache__") else one)
 
 
 def _paths() -> Iterator[Path]:
