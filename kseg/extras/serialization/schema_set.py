@@ -8,12 +8,13 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 #: The schema types of registries. A record of a schema without a type is Avro's.
 AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
 #: The start of a subject in a context, ``:.NAME:subject``. Subjects of the default context lack it.
 _CONTEXT = ":."
+_Kind = TypeVar("_Kind", str, int)
 #: The characters of a reason that comes from a library, from a program or from data.
 _MOST_REASON = 300
 
@@ -123,9 +124,11 @@ def schema_of(stored: Mapping[str, Any]) -> Schema:
 
     Raises ValueError, KeyError and TypeError for other JSON.
     """
-    text = field_text(stored, "schema")
+    text = field_of(stored, "schema", str)
     references = tuple(
-        Reference(field_text(reference, "name"), field_text(reference, "subject"), field_number(reference, "version"))
+        Reference(
+            field_of(reference, "name", str), field_of(reference, "subject", str), field_of(reference, "version", int)
+        )
         for reference in stored.get("references") or ()
     )
     settings = {name: stored[name] for name in ("metadata", "ruleSet") if stored.get(name)}
@@ -135,7 +138,7 @@ def schema_of(stored: Mapping[str, Any]) -> Schema:
     return Schema(
         type=str(stored.get("schemaType") or AVRO).upper(),
         text=text,
-        id=field_number(stored, "id") if stored.get("id") is not None else None,
+        id=field_of(stored, "id", int) if stored.get("id") is not None else None,
         guid=str(guid) if guid else None if settings else guid_of(text, references),
         subject=stored.get("subject"),
         version=stored.get("version"),
@@ -145,19 +148,11 @@ def schema_of(stored: Mapping[str, Any]) -> Schema:
     )
 
 
-def field_text(record: Mapping[str, Any], name: str) -> str:
-    """Return a field that is a text. Raises KeyError and ValueError."""
-    if not isinstance(record[name], str):
-        raise ValueError(f"{name} is not a text")
-    found: str = record[name]
-    return found
-
-
-def field_number(record: Mapping[str, Any], name: str) -> int:
-    """Return a field that is a whole number. Raises KeyError and ValueError."""
-    if type(record[name]) is not int:
-        raise ValueError(f"{name} is not a number")
-    found: int = record[name]
+def field_of(record: Mapping[str, Any], name: str, kind: type[_Kind]) -> _Kind:
+    """Return a field that is a text or a whole number. Raises KeyError and ValueError."""
+    found = record[name]
+    if type(found) is not kind:
+        raise ValueError(f"{name} is not a {'text' if kind is str else 'number'}")
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from kseg.errors import UnreadableError
 from kseg.extras.serialization.json_values import parse_json
-from kseg.extras.serialization.schema_set import Schema, field_number, field_text, one_line, schema_of
+from kseg.extras.serialization.schema_set import Schema, field_of, one_line, schema_of
 from kseg.findings import Report, do_nothing
 from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.storage.segment_files import find_segments
@@ -80,7 +80,7 @@ def _object(data: bytes | None) -> dict[str, Any] | None:
 
 
 def _schema(state: RegistryState, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
-    place = field_text(key, "subject"), field_number(key, "version")
+    place = field_of(key, "subject", str), field_of(key, "version", int)
     if value is None:
         state.delete(place)
         return
@@ -95,7 +95,7 @@ def _delete_subject(state: RegistryState, key: Mapping[str, Any], value: Mapping
     """Mark the versions of a subject as deleted, up to the version in the record."""
     if value is None:
         return
-    subject, last = field_text(value, "subject"), value.get("version")
+    subject, last = field_of(value, "subject", str), value.get("version")
     for place, schema in state.schemas.items():
         if place[0] == subject and not schema.deleted and (last is None or place[1] <= last):
             state.schemas[place] = replace(schema, deleted="soft")
@@ -104,7 +104,7 @@ def _delete_subject(state: RegistryState, key: Mapping[str, Any], value: Mapping
 def _clear_subject(state: RegistryState, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
     """Delete the soft-deleted versions of a subject for good."""
     if value is not None:
-        subject = field_text(value, "subject")
+        subject = field_of(value, "subject", str)
         for place in [place for place, schema in state.schemas.items() if place[0] == subject and schema.deleted]:
             state.delete(place)
 
@@ -122,7 +122,7 @@ _APPLY: Mapping[str, Callable[[RegistryState, Mapping[str, Any], Mapping[str, An
     "DELETE_SUBJECT": _delete_subject,
     "CLEAR_SUBJECT": _clear_subject,
     "CONFIG": lambda state, key, value: _set(state.configs, key, value),
-    "MODE": lambda state, key, value: _set(state.modes, key, None if value is None else field_text(value, "mode")),
+    "MODE": lambda state, key, value: _set(state.modes, key, None if value is None else field_of(value, "mode", str)),
     **dict.fromkeys(("NOOP", "CONTEXT", "ASSOC"), do_nothing),  # they say nothing about schemas
 }
 

@@ -13,9 +13,8 @@ Sources: KIP-482, KIP-511, and ``RequestHeader`` and ``ResponseHeader`` of Kafka
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, NamedTuple
 
 from kseg.format.messages.definitions import APIS, Definition, definition, named
@@ -49,7 +48,7 @@ class Api(NamedTuple):
     @property
     def name(self) -> str | None:
         """Return Kafka's name, such as ``Produce``, or None for an unknown number."""
-        name = _names().get(self.key)
+        name = named(APIS, "request").get(self.key)
         return name.removesuffix("Request") if name else None
 
     def definition(self, kind: str) -> Definition | None:
@@ -75,11 +74,6 @@ class Message:
     body_at: int
     fault: tuple[str, Row] | None = None
     read_to: int = 0
-
-
-@cache
-def _names() -> Mapping[int, str]:
-    return named(APIS, "request")
 
 
 def read_request(data: memoryview) -> Message:
