@@ -23,17 +23,14 @@ class SettingsSection:
         self._values: dict[str, Any] = values
         self._known: set[str] = set()
 
-    def _get(self, key: str) -> Any:
-        self._known.add(key)
-        return self._values.get(key)
-
     def has(self, key: str) -> bool:
         """Return whether the file has the key."""
         return key in self._values
 
     def value(self, key: str) -> Any:
-        """Return a value of any type."""
-        return self._get(key)
+        """Return a value of any type, None without one."""
+        self._known.add(key)
+        return self._values.get(key)
 
     def wrong(self, key: str, expected: str) -> UsageError:
         """Return the error of a value."""
@@ -42,7 +39,7 @@ class SettingsSection:
 
     def section(self, key: str) -> SettingsSection:
         """Return the table of a key, an empty one without it. Raises UsageError if the value is not a table."""
-        return SettingsSection(self._path, key, self._get(key) or {})
+        return SettingsSection(self._path, key, self.value(key) or {})
 
     def tables(self, key: str) -> dict[str, Any]:
         """Return the tables in the table of a key, by name. Raises UsageError."""
@@ -50,7 +47,7 @@ class SettingsSection:
 
     def text(self, key: str, default: str = "", *, required: bool = False) -> str:
         """Return a text. Raises UsageError for another type, an empty text, and a ``required`` key that is missing."""
-        value = self._get(key)
+        value = self.value(key)
         if value is None and required:
             if get_close_matches(key, self._values):
                 self.check_known()
@@ -61,7 +58,7 @@ class SettingsSection:
 
     def texts(self, key: str) -> list[str]:
         """Return a list of texts, or the one text that is there instead. Raises UsageError for other types."""
-        value = self._get(key)
+        value = self.value(key)
         found = [value] if isinstance(value, str) else value or []
         if not isinstance(found, list) or not all(isinstance(one, str) and one for one in found):
             raise self.wrong(key, "a list of texts")

@@ -51,10 +51,6 @@ class TableRows:
             why = re.sub(r"--(key|value)-as", r"\1_as", str(error))  # an option is a key of the table here
             raise UsageError(f"{self._settings.path}: table.{self._table.topic}: {why}") from None
 
-    @property
-    def _keeps_errors(self) -> bool:
-        return self._table.undecoded == "column"
-
     @cached_property
     def _known(self) -> Mapping[str, Column]:
         contents = self.decoding.columns if self.decoding else ()
@@ -127,11 +123,12 @@ class TableRows:
             if path.cast:
                 found = _cast(found, field, errors)
             arrays.append(found)
-        if self._keeps_errors:
+        keeps_errors = self._table.undecoded == "column"
+        if keeps_errors:
             at = [path.path for path in self._paths].index("value_error")
             arrays[at] = pa.array(errors, pa.string())
         rows = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-        if self._keeps_errors or not any(errors):
+        if keeps_errors or not any(errors):
             return rows, None
         first = next(i for i, error in enumerate(errors) if error)
         if self._table.undecoded == "stop":

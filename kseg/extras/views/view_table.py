@@ -119,10 +119,8 @@ def columns_of(
     file. ``contents`` are the columns of decoded keys and values.
     """
     default = _framed(view, framed) if framed else VIEWS[view].columns
-    if decoded and view == "records":
-        default = (*default, schema.DECODED)
     if view == "records":
-        default = (*default, *contents)
+        default = (*default, *((schema.DECODED,) if decoded else ()), *contents)
     known = {column.name: column for column in (*default, *ON_REQUEST.get(view, ()))}
     wanted: list[Column] = []
     for name in names:

@@ -32,7 +32,7 @@ from kseg.findings import Finding, Report, do_nothing
 from kseg.format.segment.framed_files import BytesSource, Framing, ReadSettings, RecordSet, WirePart
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.storage.source import Source, open_source
-from kseg.schema import BATCH_COLUMNS, RECORD_COLUMNS, Column, Row
+from kseg.schema import BATCH_COLUMNS, RECORD_COLUMNS, Column
 from kseg.text import count_of
 
 #: The most bytes that are shown of a body that cannot be decoded; ``size`` is their number.
@@ -155,8 +155,7 @@ def _requests(source: Source, report: Report, reading: ReadSettings) -> Iterator
     topic = TopicSettings.of(reading.topic) if reading.topic else None
     for position, data, message in read_frames(source, report, REQUEST_HEAD):
         assert message
-        row = {"client_id": message.client_id}
-        yield from _parts(source.name, "request", row, position, data, message, report, {})
+        yield from _parts(source.name, "request", position, data, message, report, {})
         if topic and message.api and message.api.key == _PRODUCE and message.body:
             yield from produce_verdict.verdict_rows(source.name, position, data, message, topic)
 
@@ -177,7 +176,7 @@ def _responses(source: Source, report: Report, reading: ReadSettings) -> Iterato
             message = read_response(data, api)
             if len(names) < _NAMES:
                 names.update(topic_names(message))
-            yield from _parts(source.name, "response", {}, position, data, message, report, names)
+            yield from _parts(source.name, "response", position, data, message, report, names)
     if unread:
         why = "responses do not name their requests: give the requests too (--as requests --as responses)"
         report(Finding("unread-bodies", facts={"frames": unread, "why": why}))
@@ -186,7 +185,6 @@ def _responses(source: Source, report: Report, reading: ReadSettings) -> Iterato
 def _parts(
     file: str,
     kind: str,
-    own: Row,
     position: int,
     data: memoryview,
     message: Message,
@@ -213,7 +211,7 @@ def _parts(
         "api_name": api.name if api else None,
         "api_version": api.version if api else None,
         "correlation_id": message.correlation_id,
-        **own,
+        **({"client_id": message.client_id} if kind == "request" else {}),
         "body": displayed_value(body) if raw is None else raw,
         **({} if raw is None else {"body_encoding": "base64"}),
     }
