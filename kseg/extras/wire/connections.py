@@ -76,7 +76,7 @@ def _columns(others: tuple[Column, ...]) -> tuple[Column, ...]:
 class Frame(NamedTuple):
     """A frame at byte ``position`` of the file. ``data`` are its bytes after the size, valid until the next frame is read.
 
-    ``message`` is the content of a request, None for a response.
+    ``message`` is its content, None for a response that is not read yet.
     """
 
     position: int
@@ -153,48 +153,40 @@ def _overlap(count: int) -> str:
 
 def _requests(source: Source, report: Report, reading: ReadSettings) -> Iterator[WirePart]:
     topic = TopicSettings.of(reading.topic) if reading.topic else None
-    for position, data, message in read_frames(source, report, REQUEST_HEAD):
-        assert message
-        yield from _parts(source.name, "request", position, data, message, report, {})
-        if topic and message.api and message.api.key == _PRODUCE and message.body:
-            yield from produce_verdict.verdict_rows(source.name, position, data, message, topic)
+    for frame in read_frames(source, report, REQUEST_HEAD):
+        yield from _parts(source.name, "request", frame, report, {})
+        if topic and (message := frame.message) and message.api and message.api.key == _PRODUCE and message.body:
+            yield from produce_verdict.verdict_rows(source.name, frame.position, frame.data, message, topic)
 
 
 def _responses(source: Source, report: Report, reading: ReadSettings) -> Iterator[WirePart]:
-    requested = _SentRequests(reading.requests)
     names: dict[str, str] = {}
     unread = 0
-    with closing(requested):
-        for position, data, _ in read_frames(source, report, RESPONSE_HEAD):
-            (correlation_id,) = RESPONSE_HEAD.unpack_from(data)
+    with closing(_SentRequests(reading.requests)) as requested:
+        for frame in read_frames(source, report, RESPONSE_HEAD):
+            (correlation_id,) = RESPONSE_HEAD.unpack_from(frame.data)
             api = requested.find(correlation_id)
             if reading.requests is None:
                 unread += 1
             elif api is None:
-                facts = {"correlation_id": correlation_id}
-                report(Finding("unmatched-response", position, position + SIZE.size + len(data), facts=facts))
-            message = read_response(data, api)
+                end = frame.position + SIZE.size + len(frame.data)
+                report(Finding("unmatched-response", frame.position, end, facts={"correlation_id": correlation_id}))
+            message = read_response(frame.data, api)
             if len(names) < _NAMES:
                 names.update(topic_names(message))
-            yield from _parts(source.name, "response", position, data, message, report, names)
+            yield from _parts(source.name, "response", frame._replace(message=message), report, names)
     if unread:
         why = "responses do not name their requests: give the requests too (--as requests --as responses)"
         report(Finding("unread-bodies", facts={"frames": unread, "why": why}))
 
 
-def _parts(
-    file: str,
-    kind: str,
-    position: int,
-    data: memoryview,
-    message: Message,
-    report: Report,
-    names: Mapping[str, str],
-) -> Iterator[WirePart]:
+def _parts(file: str, kind: str, frame: Frame, report: Report, names: Mapping[str, str]) -> Iterator[WirePart]:
     """Yield the row of a frame, and the record sets in it.
 
     ``names`` are the topic names by topic id, as far as earlier frames contain them.
     """
+    position, data, message = frame
+    assert message
     begin, end = position + SIZE.size, position + SIZE.size + len(data)
     if message.fault:
         rule, facts = message.fault
