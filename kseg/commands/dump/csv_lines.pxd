@@ -8,8 +8,8 @@ from kseg.commands.dump.line_writer cimport (
 from kseg.format.record.columns cimport BatchColumns, RecordColumns
 from kseg.format.record.memory cimport copy_bytes, is_ascii, is_utf8, put_number
 
-cdef long long TIMESTAMP, KEY, VALUE, HEADERS, NOTHING, KEY_ENCODING, VALUE_ENCODING, UTF8, AUTO, HEX, NONE
-cdef long long MOST_HEADERS, DOUBLED
+cdef long long TIMESTAMP, KEY, VALUE, HEADERS, NOTHING, KEY_ENCODING, VALUE_ENCODING, UTF8, AUTO, HEX, NO_TIMESTAMP
+cdef long long MAX_HEADERS, DOUBLED
 cdef unsigned char QUOTE, APOSTROPHE, PLUS, MINUS
 cdef const unsigned char[::1] SPECIAL, IS_START, IS_AFTER_PLUS, IS_AFTER_MINUS, NOTE
 

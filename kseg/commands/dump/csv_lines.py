@@ -29,8 +29,6 @@ TIMESTAMP, KEY, VALUE, HEADERS, NOTHING, KEY_ENCODING, VALUE_ENCODING = map(
     CELLS.index, ("timestamp", "key", "value", "headers", "nothing", "key_encoding", "value_encoding")
 )
 UTF8, AUTO, HEX = map(ENCODINGS.index, ("utf8", "auto", "hex"))
-NONE = NO_TIMESTAMP
-MOST_HEADERS = MAX_HEADERS
 # Bytes that a cell has quotes for: quotes, commas, CR and LF.
 SPECIAL = bytes(byte in b'",\r\n' for byte in range(256))
 _FIRST_BYTES = {start.encode()[0] for start in FORMULA_STARTS}
@@ -59,7 +57,7 @@ def write_csv_lines(
         if room > lines.capacity - lines.at:
             lines.flush()
         at = -1
-        if room <= lines.capacity and count <= MOST_HEADERS:
+        if room <= lines.capacity and count <= MAX_HEADERS:
             at = put_csv_line(out, lines.at, layout, json, batches, row, records, i, data)
         if at < 0:
             for piece in other(i):
@@ -82,7 +80,7 @@ def put_csv_line(
             at = put_content(out, at, layout, data, records.key_at[i], records.key_size[i], cell == KEY)
         elif cell in (VALUE, VALUE_ENCODING):
             at = put_content(out, at, layout, data, records.value_at[i], records.value_size[i], cell == VALUE)
-        elif cell != NOTHING and not (cell == TIMESTAMP and records.timestamp[i] == NONE):
+        elif cell != NOTHING and not (cell == TIMESTAMP and records.timestamp[i] == NO_TIMESTAMP):
             at = put_number(out, at, number_of(cell, batches, row, records, i))
         if at < 0:
             return -1

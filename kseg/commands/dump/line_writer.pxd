@@ -8,7 +8,7 @@ from kseg.format.record.framing cimport increment_sequence
 from kseg.format.record.default_records cimport header_field
 from kseg.format.record.memory cimport copy_bytes, decode_point, is_ascii, put_number
 
-cdef long long NO_TIMESTAMP, MOST_HEADERS
+cdef long long NO_TIMESTAMP, MAX_HEADERS
 cdef long long POSITION, OFFSET, TIMESTAMP, SEQUENCE, KEY_SIZE, VALUE_SIZE, PRODUCER_ID, PRODUCER_EPOCH, LEADER_EPOCH
 cdef long long KEY, VALUE, HEADERS, NOTHING
 cdef long long UTF8, AUTO, HEX, BASE64, GROWTH

@@ -12,17 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, BinaryIO
 
-from kseg.format.record import layout as log_format
 from kseg.format.record.columns import BatchColumns, RecordColumns
 from kseg.format.record.default_records import MAX_HEADERS, header_field
 from kseg.format.record.encoder import headers_end
 from kseg.format.record.framing import increment_sequence
+from kseg.format.record.layout import NO_TIMESTAMP
 from kseg.format.record.memory import copy_bytes, decode_point, is_ascii, put_number
 
 COMPILED = not __file__.endswith(".py")
 
-NO_TIMESTAMP = log_format.NO_TIMESTAMP
-MOST_HEADERS = MAX_HEADERS
 
 #: The cells that a template's marks can be.
 CELLS = (
@@ -160,7 +158,7 @@ def write_lines(
         if room > lines.capacity - lines.at:
             lines.flush()
         at = -1
-        if room <= lines.capacity and header_count <= MOST_HEADERS:
+        if room <= lines.capacity and header_count <= MAX_HEADERS:
             at = put_line(out, lines.at, layout, batches, row, records, i, data)
         if at < 0:
             for piece in other(i):

@@ -19,7 +19,7 @@ from typing import IO
 from kseg.commands.repair.repair_losses import CorrectedBatch, RepairResult, ReportLine, SegmentRepair
 from kseg.errors import KsegError
 from kseg.findings import Finding
-from kseg.format.checks.batch_checks import LARGEST_EPOCH_STEP
+from kseg.format.checks.batch_checks import LARGEST_EPOCH_STEP, is_too_high, known_epochs
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT32_MAX, INT64_MIN, NO_PARTITION_LEADER_EPOCH, PARTITION_LEADER_EPOCH_AT
 from kseg.format.segment.segment_reader import SegmentReader
@@ -53,15 +53,13 @@ class EpochEvidence:
 
         Either all following batches have lower epochs and the checkpoint lacks this epoch (or there are two such batches
         and no checkpoint), or the checkpoint has the epoch before it at that offset, and the step is larger than elections
-        can make it.
-        A broker writes a new epoch to the checkpoint before it writes the first batch (``LeaderEpochFileCache.assign``). A
-        smaller step can be right if the checkpoint is an older copy, also if one bit makes the difference.
+        can make it. A smaller step can be right if the checkpoint is an older copy, also if one bit makes the difference.
         """
-        known = [entry.epoch for entry in self.stored if entry.start_offset <= last_offset]
+        known = known_epochs(self.stored, last_offset)
         if epoch in known:
             return False
         following = self.following()
-        if following and all(max(before, 0) <= each < epoch for each in following):
+        if following and is_too_high(epoch, before, following, known):
             return bool(known) or len(following) > 1
         if following and following[0] >= epoch:
             return False
@@ -70,7 +68,7 @@ class EpochEvidence:
 
     def nearest(self, last_offset: int) -> int:
         """Return the epoch for a batch with no other before it: that of the checkpoint, or the lowest of those after it."""
-        known = [entry.epoch for entry in self.stored if entry.start_offset <= last_offset]
+        known = known_epochs(self.stored, last_offset)
         return known[-1] if known else min(self.following())
 
 
@@ -164,17 +162,15 @@ class EpochCorrector:
         """The epoch before the last one."""
         return self._before if self._before >= 0 else self._earlier
 
-    def _proved_epoch(self) -> int:
-        """Return an epoch that the next batch has at least: the last one if the checkpoint has it at that offset."""
-        place, stored = self._place, self._around.stored
-        if place and any(entry.epoch == self._last and entry.start_offset <= place.first_offset for entry in stored):
-            return self._last
-        return min(self._last, self._earlier_epoch)
+    def _is_last_too_high(self, epoch: int) -> bool:
+        """Return whether the last epoch can't be right before the next one, ``epoch``."""
+        known = known_epochs(self._around.stored, self._place.first_offset) if self._place else ()
+        return is_too_high(self._last, self._earlier_epoch, (epoch,), known)
 
     def _next(self, epoch: int, place: _WrongEpoch) -> None:
         if self._first is not None and epoch >= 0:
             self._decide(epoch)
-        if epoch < 0 or (epoch < self._last and epoch < self._proved_epoch()):
+        if epoch < 0 or (epoch < self._last and not self._is_last_too_high(epoch)):
             self._wait(place)
             return
         if self._last < 0 and epoch < self._earlier and not self._wrong:
@@ -220,7 +216,7 @@ class EpochCorrector:
     def _correct(self, lowest: int, highest: int = INT32_MAX) -> None:
         """Replace the wrong epochs: by ``lowest``, or by that of the checkpoint if it is between both."""
         for wrong in self._wrong:
-            stored = [entry.epoch for entry in self._around.stored if entry.start_offset <= wrong.first_offset]
+            stored = known_epochs(self._around.stored, wrong.first_offset)
             epoch = stored[-1] if stored and lowest <= stored[-1] <= highest else lowest
             count = len(wrong.written)
             for written in wrong.written if self._out is not None else ():

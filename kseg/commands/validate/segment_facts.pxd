@@ -6,7 +6,7 @@ from kseg.format.record.columns cimport BatchColumns
 from kseg.format.record.framing cimport clamped, increment_sequence
 from kseg.format.record.offset_evidence cimport BoundedMap, shows_compaction
 
-cdef long long BAD, CODEC, CONTROL_BIT, TRANSACTIONAL_BIT, NEVER, NONE, MOST
+cdef long long CRC_BAD, CODEC_MASK, CONTROL, TRANSACTIONAL, INT64_MAX, NO_TIMESTAMP, LIMIT
 
 cdef class FactsCollector:
     cdef object _offsets, _times

@@ -16,15 +16,7 @@ from kseg.format.record.framing import clamped, increment_sequence
 from kseg.format.record.layout import CODEC_MASK, CONTROL, INT64_MAX, NO_TIMESTAMP, TRANSACTIONAL
 from kseg.format.record.offset_evidence import LIMIT, BoundedMap, shows_compaction
 
-# C globals when compiled (see the .pxd).
-BAD = CRC_BAD
-CODEC = CODEC_MASK
-CONTROL_BIT = CONTROL
-TRANSACTIONAL_BIT = TRANSACTIONAL
-NEVER = INT64_MAX
-NONE = NO_TIMESTAMP
 NOTHING = array("q")
-MOST = LIMIT
 
 #: The most runs of leader epochs that are kept: real logs have a few, damage could cause one per batch.
 MAX_EPOCHS = 10_000
@@ -108,19 +100,19 @@ class FactsCollector:
         self.time_row = 0
         self._offset_rows = 0
         self._time_rows = 0
-        self._offset_due = NEVER
-        self._time_due = NEVER
+        self._offset_due = INT64_MAX
+        self._time_due = INT64_MAX
         # The offsets of the last two valid entries of the offset index, and the largest timestamp before the batch of each.
-        self._entry_offset = self._earlier_offset = NEVER
-        self._entry_largest = self._earlier_largest = NONE
+        self._entry_offset = self._earlier_offset = INT64_MAX
+        self._entry_largest = self._earlier_largest = NO_TIMESTAMP
         self._next_offset_entries()
         self._next_time_entries()
         self.has_batches = False
         self.first_offset = -1
         self.last_offset = -1
-        self.largest_timestamp = NONE
+        self.largest_timestamp = NO_TIMESTAMP
         # The largest timestamp of the batch that holds the offset of the time index's last entry so far.
-        self.indexed_timestamp = NONE
+        self.indexed_timestamp = NO_TIMESTAMP
         self.end = 0
         self.gaps = 0
         self.missing: list[tuple[int, int, int]] = []
@@ -175,7 +167,7 @@ class FactsCollector:
             self.end = end
             if self._offset_due < end:
                 self._match_offset_index(position, end)
-            if batches.crc_state[row] == BAD or (misplaced and position in misplaced):
+            if batches.crc_state[row] == CRC_BAD or (misplaced and position in misplaced):
                 self.damaged = True
                 if self._joined and batches.base_offset[row] > self.last_offset:
                     self._claimed_first, self._claimed_last = batches.base_offset[row], batches.last_offset[row]
@@ -217,7 +209,7 @@ class FactsCollector:
     def _next_offset_entries(self) -> None:
         columns = self._offsets.next_columns()
         self.offset_row = 0
-        self._offset_due = NEVER
+        self._offset_due = INT64_MAX
         if columns is not None:
             self._offset_column, self._position_column = columns
             self._offset_rows = len(columns[0])
@@ -226,7 +218,7 @@ class FactsCollector:
     def _match_time_index(self, last: int, timestamp: int) -> None:
         before = self.largest_timestamp
         latest = timestamp if timestamp > before else before
-        # A damaged base offset can reach NEVER itself.
+        # A damaged base offset can reach INT64_MAX itself.
         while self.time_row < self._time_rows and last >= self._time_due:
             stored = self._timestamp_column[self.time_row]
             if self._time_due < self.first_offset and not (self.wrapped or self.damaged):
@@ -249,19 +241,19 @@ class FactsCollector:
         """
         if self._entry_offset <= offset:
             return self._entry_largest
-        return self._earlier_largest if self._earlier_offset <= offset else NONE
+        return self._earlier_largest if self._earlier_offset <= offset else NO_TIMESTAMP
 
     def _next_time_entries(self) -> None:
         columns = self._times.next_columns()
         self.time_row = self._time_rows = 0
-        self._time_due = NEVER
+        self._time_due = INT64_MAX
         if columns is not None:
             self._timestamp_column, self._time_offset_column = columns
             self._time_rows = len(columns[0])
             self._time_due = self._time_offset_column[0]
 
     def _update_order(self, batches: BatchColumns, row: int, last: int) -> None:
-        wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC
+        wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
         first = last if batches.magic[row] < 2 else batches.base_offset[row]
         self._tail_position = -1 if wrapper else batches.position[row]
         self._tail_first = first
@@ -305,26 +297,26 @@ class FactsCollector:
     def _update_producer(self, batches: BatchColumns, row: int, last: int) -> None:
         producer_id = batches.producer_id[row]
         attributes = batches.attributes[row]
-        if attributes & TRANSACTIONAL_BIT:
+        if attributes & TRANSACTIONAL:
             self.transactional = True
-            if attributes & CONTROL_BIT:
+            if attributes & CONTROL:
                 self.open.pop(producer_id, None)
-                if len(self.ended) < MOST or producer_id in self.ended:
+                if len(self.ended) < LIMIT or producer_id in self.ended:
                     self.ended[producer_id] = last
                 else:
                     self.crowded = True
             elif producer_id not in self.open:
-                if len(self.open) < MOST:
+                if len(self.open) < LIMIT:
                     self.open[producer_id] = batches.base_offset[row]
                 else:
                     self.crowded = True
-        if attributes & CONTROL_BIT:
+        if attributes & CONTROL:
             return
         sequence = batches.base_sequence[row]
         if producer_id != self._producer_id:
             self._end_producer()
             self._producer_id = producer_id
-            if producer_id not in self.first_batches and len(self.first_batches) < MOST:
+            if producer_id not in self.first_batches and len(self.first_batches) < LIMIT:
                 self.first_batches[producer_id] = (batches.producer_epoch[row], sequence, batches.base_offset[row])
         self._producer_epoch = batches.producer_epoch[row]
         self._offset_delta = last - clamped(batches.base_offset[row])
@@ -343,22 +335,19 @@ class FactsCollector:
         return SegmentFacts(
             first_offset=self.first_offset if self.has_batches else None,
             last_offset=self.last_offset if self.has_batches else None,
-            intact_start=self.intact_start,
             intact_end=self._joined and self.end == size,
             holes=self.gaps > 0,
-            gaps=self.gaps,
             missing=tuple(self.missing),
             tail=(self._tail_position, self._tail_first, self._tail_last, self._tail_before),
-            wrapped=self.wrapped,
-            wrapped_start=self.wrapped_start,
-            timed=self.largest_timestamp > NONE,
-            thinned=self.thinned,
-            damaged=self.damaged,
-            disorder=self.disorder,
+            timed=self.largest_timestamp > NO_TIMESTAMP,
             epochs=tuple(self.epochs),
-            first_batches=self.first_batches,
             producers=self.producers.all(),
-            open=self.open,
-            ended=self.ended,
             crowded=self.crowded or self.producers.forgot,
+            **{name: getattr(self, name) for name in _COLLECTED},
         )
+
+
+# The facts that the collector has under their names.
+_COLLECTED = (
+    "intact_start", "gaps", "wrapped", "wrapped_start", "thinned", "damaged", "disorder", "first_batches", "open", "ended",
+)  # fmt: skip

@@ -20,7 +20,7 @@ cdef class CheckState:
 
 cdef _finding(str rule, BatchColumns batches, Py_ssize_t row, dict facts)
 
-cdef long long RESERVED_V0, RESERVED_V1, RESERVED_V2, APPEND_TIME, EPOCH_STEP
+cdef long long V0_RESERVED, V1_RESERVED, V2_RESERVED, LOG_APPEND_TIME
 
 @cython.locals(row=cython.Py_ssize_t, limit=cython.longlong)
 cpdef check_size(BatchColumns batches, settings, CheckState state, report)
@@ -37,7 +37,7 @@ cpdef check_attributes(BatchColumns batches, settings, CheckState state, report)
 )
 cpdef check_timestamps(BatchColumns batches, settings, CheckState state, report)
 
-@cython.locals(row=cython.Py_ssize_t, epoch=cython.longlong)
+@cython.locals(row=cython.Py_ssize_t, epoch=cython.longlong, step=cython.longlong)
 cpdef check_leader_epochs(BatchColumns batches, settings, CheckState state, report)
 
 @cython.locals(row=cython.Py_ssize_t, timestamp=cython.longlong, epoch=cython.longlong)

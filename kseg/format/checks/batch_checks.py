@@ -7,7 +7,7 @@ versions, with the limits of Kafka's ``LogValidator`` and ``UnifiedLog``. A chec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,13 +121,6 @@ SECONDS = (800_000_000, 10_000_000_000)
 MICROSECONDS = 100_000_000_000_000
 NANOSECONDS = 100_000_000_000_000_000
 
-# C constants when compiled.
-APPEND_TIME = LOG_APPEND_TIME
-EPOCH_STEP = LARGEST_EPOCH_STEP
-RESERVED_V0 = V0_RESERVED
-RESERVED_V1 = V1_RESERVED
-RESERVED_V2 = V2_RESERVED
-
 
 def check_size(batches: BatchColumns, settings: CheckSettings, state: CheckState, report: Report) -> None:
     """Report ``oversize-entry``: max.message.bytes limits the size of the whole batch (UnifiedLog.append)."""
@@ -148,27 +141,13 @@ def check_counts(batches: BatchColumns, settings: CheckSettings, state: CheckSta
         count = batches.record_count[row]
         if base < 0 and batches.position[row] in state.misplaced:
             continue
-        if base < 0:
-            report(
-                batch_finding(
-                    "invalid-offset-range",
-                    batches,
-                    row,
-                    delta=delta,
-                    why=f"last offset delta {delta}: the base offset {base} is negative",
-                )
-            )
-        elif delta < 0:
-            why = f"last offset delta {delta}: it cannot be negative"
+        if base < 0 or delta < 0:
+            negative = f"the base offset {base} is negative" if base < 0 else "it cannot be negative"
+            why = f"last offset delta {delta}: {negative}"
             report(batch_finding("invalid-offset-range", batches, row, delta=delta, why=why))
-        elif deep:
-            continue
-        elif count < 0:
-            report(
-                batch_finding("record-count-mismatch", batches, row, count=count, why="the count cannot be negative")
-            )
-        elif count > delta + 1:
-            why = f"the last offset delta {delta} allows {count_of(delta + 1, 'record')}"
+        elif not deep and (count < 0 or count > delta + 1):
+            allowed = f"the last offset delta {delta} allows {count_of(delta + 1, 'record')}"
+            why = "the count cannot be negative" if count < 0 else allowed
             report(batch_finding("record-count-mismatch", batches, row, count=count, why=why))
 
 
@@ -176,7 +155,7 @@ def check_attributes(batches: BatchColumns, settings: CheckSettings, state: Chec
     """Report ``reserved-attribute-bits`` of batches."""
     for row in range(batches.count):
         magic = batches.magic[row]
-        mask = RESERVED_V2 if magic >= 2 else RESERVED_V1 if magic == 1 else RESERVED_V0
+        mask = V2_RESERVED if magic >= 2 else V1_RESERVED if magic == 1 else V0_RESERVED
         bits = batches.attributes[row] & mask
         if bits and batches.selected[row]:
             report(batch_finding("reserved-attribute-bits", batches, row, bits=bits, where=""))
@@ -211,7 +190,7 @@ def check_leader_epochs(batches: BatchColumns, settings: CheckSettings, state: C
     """Report ``leader-epoch-regression``, ``leader-epoch-jump`` and ``negative-leader-epoch``.
 
     Versions 0 and 1 lack epochs. If an epoch is lower than that of the batch before, but not than those before that batch,
-    the batch before has a wrong one, unless the checkpoint has its epoch: ``EpochCorrector`` of repair decides like that.
+    the batch before has a wrong one, unless the checkpoint has its epoch (``is_too_high``).
     """
     for row in range(batches.count):
         epoch = batches.partition_leader_epoch[row]
@@ -225,7 +204,12 @@ def check_leader_epochs(batches: BatchColumns, settings: CheckSettings, state: C
             continue
         if epoch < state.leader_epoch:
             state.epochs_fall = True
-            if state.is_lone_epoch and epoch >= state.earlier_epoch and not _has_stored_epoch(settings, state):
+            if state.is_lone_epoch and is_too_high(
+                state.leader_epoch,
+                state.earlier_epoch,
+                (epoch,),
+                known_epochs(settings.stored_epochs(), state.epoch_first),
+            ):
                 report(_too_high_epoch(state, epoch))
                 state.is_lone_epoch = epoch > state.earlier_epoch
             else:
@@ -234,10 +218,9 @@ def check_leader_epochs(batches: BatchColumns, settings: CheckSettings, state: C
                 state.earlier_epoch, state.is_lone_epoch = -1, False
         else:
             state.earlier_epoch, state.is_lone_epoch = state.leader_epoch, True
-        if epoch > state.leader_epoch and epoch > EPOCH_STEP and epoch - max(state.leader_epoch, 0) > EPOCH_STEP:
-            report(
-                batch_finding("leader-epoch-jump", batches, row, epoch=epoch, step=epoch - max(state.leader_epoch, 0))
-            )
+        step = epoch - max(state.leader_epoch, 0)
+        if step > LARGEST_EPOCH_STEP:
+            report(batch_finding("leader-epoch-jump", batches, row, epoch=epoch, step=step))
         if state.first_leader_epoch < 0:
             state.first_leader_epoch = epoch
         state.leader_epoch = epoch
@@ -245,9 +228,18 @@ def check_leader_epochs(batches: BatchColumns, settings: CheckSettings, state: C
         state.epoch_first, state.epoch_last = batches.base_offset[row], batches.last_offset[row]
 
 
-def _has_stored_epoch(settings: CheckSettings, state: CheckState) -> bool:
-    """Return whether the checkpoint has the epoch of the last batch, from its first offset or a lower one on."""
-    return any(epoch == state.leader_epoch and start <= state.epoch_first for epoch, start in settings.stored_epochs())
+def is_too_high(epoch: int, before: int, following: Iterable[int], known: Sequence[int]) -> bool:
+    """Return whether a batch that alone has an ``epoch`` can't have it: the epochs before and after it show that.
+
+    ``before`` is the epoch before it, -1 for none, ``following`` are the next ones. ``known`` are the epochs that the
+    checkpoint has at the batch: a broker writes a new epoch there before the first batch (``LeaderEpochFileCache.assign``).
+    """
+    return epoch not in known and all(max(before, 0) <= each < epoch for each in following)
+
+
+def known_epochs(stored: Iterable[tuple[int, int]], offset: int) -> list[int]:
+    """Return the epochs of the (epoch, start offset) of a checkpoint that start at an offset or before it."""
+    return [epoch for epoch, start in stored if start <= offset]
 
 
 def _too_high_epoch(state: CheckState, following: int) -> Finding:
@@ -269,7 +261,7 @@ def too_high_epoch(following: int) -> str:
 def check_append_times(batches: BatchColumns, settings: CheckSettings, state: CheckState, report: Report) -> None:
     """Report ``append-time-regression``: a leader sets LogAppendTime from one clock while it holds the lock of the log."""
     for row in range(batches.count):
-        if not batches.attributes[row] & APPEND_TIME or not batches.magic[row] or not batches.selected[row]:
+        if not batches.attributes[row] & LOG_APPEND_TIME or not batches.magic[row] or not batches.selected[row]:
             continue
         timestamp, epoch = batches.max_timestamp[row], batches.partition_leader_epoch[row]
         if state.first_append_time < 0:

@@ -8,13 +8,25 @@ from kseg.format.record.framing cimport clamped, increment_sequence
 
 # C types for offset_checks.py.
 
-cdef long long CODEC, REACH, JUMP
+cdef long long CODEC_MASK, REACH, LARGE_JUMP
 
 @cython.locals(
     row=cython.Py_ssize_t, wrapper=cython.bint, first=cython.longlong, last=cython.longlong, previous=cython.longlong,
-    name=cython.longlong, span=cython.longlong, deep=cython.bint,
+    name=cython.longlong, span=cython.longlong, deep=cython.bint, begun=cython.bint,
 )
 cpdef check_offsets(BatchColumns batches, settings, CheckState state, report)
+
+@cython.locals(far=cython.longlong)
+cdef bint _is_passed_over(
+    BatchColumns batches, Py_ssize_t row, long long first, long long last, long long previous, bint begun,
+    CheckState state, report
+) except -1
+
+@cython.locals(position=cython.longlong, wrapper=cython.bint)
+cdef _check_step(
+    BatchColumns batches, Py_ssize_t row, long long first, long long last, long long span, long long previous, settings,
+    CheckState state, report
+)
 
 @cython.locals(last=cython.longlong)
 cdef bint _is_disproved_within(BatchColumns batches, Py_ssize_t row, long long previous) except -1
@@ -30,7 +42,7 @@ cpdef check_offset_range(BatchColumns batches, settings, CheckState state, repor
 @cython.locals(row=cython.Py_ssize_t, name=cython.longlong, last=cython.longlong)
 cpdef check_file_name(BatchColumns batches, settings, CheckState state, report)
 
-cdef long long CONTROL_BIT, TRANSACTIONAL_BIT, MOST
+cdef long long CONTROL, TRANSACTIONAL, LIMIT
 
 @cython.locals(row=cython.Py_ssize_t)
 cpdef check_producers(BatchColumns batches, settings, CheckState state, report)

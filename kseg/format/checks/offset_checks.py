@@ -32,10 +32,8 @@ MUST_INCREASE = ": offsets must increase"
 #: The most gaps of a segment that are remembered; all are counted.
 MAX_GAPS = 1_000
 
-# C constants when compiled.
-CODEC = CODEC_MASK
+# The largest distance of an offset from the base offset of its segment.
 REACH = INT32_MAX
-JUMP = LARGE_JUMP
 
 
 def check_offsets(batches: BatchColumns, settings: CheckSettings, state: CheckState, report: Report) -> None:
@@ -55,7 +53,7 @@ def check_offsets(batches: BatchColumns, settings: CheckSettings, state: CheckSt
         first = clamped(batches.base_offset[row])
         last = first if batches.magic[row] < 2 else batches.last_offset[row]
         span = last - first
-        wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC
+        wrapper = batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK
         if wrapper:
             span = span_of(batches, row, deep)
             if deep and not batches.magic[row] and _is_disproved_within(batches, row, state.last_offset):
@@ -65,49 +63,70 @@ def check_offsets(batches: BatchColumns, settings: CheckSettings, state: CheckSt
                 state.misplaced.add(batches.position[row])
             elif span >= 0:
                 first = last - span if last else batches.first_record_offset[row]
-        previous = state.last_offset
-        if not state.begun:
+        begun, previous = state.begun, state.last_offset if state.begun else name - 1
+        if not begun:
             state.begun = True
             if wrapper and span >= 0:
                 state.first_opened = first
-            if name >= 0 and batches.position[row] == 0 and base_offset_proved_wrong(batches, row, name - 1, deep):
-                witness = "the file name and the next batch"
-                first, last = name, name + span
-                report(misplaced_offset_finding(batches, row, name - 1, last, witness, name_offset=name))
-                state.misplaced.add(batches.position[row])
-            elif name >= 0 and first > name + JUMP and _is_left_out(batches, row, first, name - 1, state, report):
-                state.last_offset = state.highest_offset = name - 1
-                state.end = -1
-                continue
-        elif first != previous + 1:
+        if (first != previous + 1) if begun else name >= 0:
             if batches.position[row] == state.end and base_offset_proved_wrong(batches, row, previous, deep):
                 first, last = previous + 1, previous + 1 + span
-                report(misplaced_offset_finding(batches, row, previous, last, name_offset=name))
+                witness = "the batches around it" if begun else "the file name and the next batch"
+                report(misplaced_offset_finding(batches, row, previous, last, witness, name_offset=name))
                 state.misplaced.add(batches.position[row])
-            elif first > previous + REACH and last >= first:
-                report(offset_range_finding(batches, row, previous + REACH + 1))
-                state.misplaced.add(batches.position[row])
+            elif _is_passed_over(batches, row, first, last, previous, begun, state, report):
                 state.end = -1
                 continue
-            elif first > previous + JUMP and _is_left_out(batches, row, first, previous, state, report):
-                state.end = -1
-                continue
-            elif first <= previous:
-                report(_decrease(batches, row, last if wrapper and last <= previous else first, previous))
-            elif (
-                (settings.gaps or batches.position[row] in state.claimed)
-                and first != state.highest_offset + 1
-                and batches.position[row] == state.end
-            ):
-                if not wrapper:
-                    report(_gap(batches.position[row], previous + 1, first - 1))
-                elif span >= 0 and previous == state.highest_offset:
-                    report(wrapper_gap(state, batches.position[row], previous + 1, first - 1))
+            elif begun:
+                _check_step(batches, row, first, last, span, previous, settings, state, report)
         state.last_offset = last
         if last > state.highest_offset:
             state.highest_offset = last
         # A batch that ends before it begins also explains a gap.
         state.end = batches.position[row] + batches.size[row] if last >= first or batches.magic[row] < 2 else -1
+
+
+def _is_passed_over(
+    batches: BatchColumns,
+    row: int,
+    first: int,
+    last: int,
+    previous: int,
+    begun: bool,
+    state: CheckState,
+    report: Report,
+) -> bool:
+    """Return whether the offsets ``first`` to ``last`` of a batch show nothing about those of the log; report why.
+
+    ``previous`` is the last offset before it, by the file name if not ``begun``.
+    """
+    if begun and first > previous + REACH and last >= first:
+        report(offset_range_finding(batches, row, previous + REACH + 1))
+        state.misplaced.add(batches.position[row])
+        return True
+    far = previous + LARGE_JUMP if begun else previous + 1 + LARGE_JUMP
+    if first <= far or not _is_left_out(batches, row, first, previous, state, report):
+        return False
+    if not begun:
+        state.last_offset = state.highest_offset = previous
+    return True
+
+
+def _check_step(
+    batches: BatchColumns, row: int, first: int, last: int, span: int, previous: int, settings: CheckSettings,
+    state: CheckState, report: Report,
+) -> None:  # fmt: skip
+    """Report a batch whose first offset is not the one after ``previous``: it decreases, or leaves a gap."""
+    position, wrapper = batches.position[row], is_wrapper(batches, row)
+    if first <= previous:
+        report(_decrease(batches, row, last if wrapper and last <= previous else first, previous))
+        return
+    if not (settings.gaps or position in state.claimed) or first == state.highest_offset + 1 or position != state.end:
+        return
+    if not wrapper:
+        report(gap_finding("offset-gap", position, previous + 1, first - 1, UNEXPLAINED_GAP))
+    elif span >= 0 and previous == state.highest_offset:
+        report(wrapper_gap(state, position, previous + 1, first - 1))
 
 
 def _is_left_out(batches: BatchColumns, row: int, first: int, previous: int, state: CheckState, report: Report) -> bool:
@@ -196,10 +215,6 @@ def expected_offset_note(
     return f": the header claims it, but {witness} {fits}"
 
 
-def _gap(position: int, first: int, last: int) -> Finding:
-    return gap_finding("offset-gap", position, first, last, UNEXPLAINED_GAP)
-
-
 def gap_finding(rule: str, position: int, first: int, last: int, why: str, **facts: Any) -> Finding:
     """Return the finding that no batch has offsets ``first`` to ``last``, before the batch at ``position``.
 
@@ -216,7 +231,7 @@ def wrapper_gap(state: CheckState, position: int, first: int, last: int) -> Find
     state.wrapper_gaps += 1
     if len(state.before_wrappers) < MAX_GAPS:
         state.before_wrappers.append((position, first, last))
-    return _gap(position, first, last)
+    return gap_finding("offset-gap", position, first, last, UNEXPLAINED_GAP)
 
 
 def check_offset_range(batches: BatchColumns, settings: CheckSettings, state: CheckState, report: Report) -> None:
@@ -306,12 +321,6 @@ def offset_ranges_join(before: CheckState, after: CheckState) -> bool:
     return after.base == before.base or after.highest_offset - INT32_MAX <= before.base
 
 
-# C constants when compiled.
-CONTROL_BIT = CONTROL
-TRANSACTIONAL_BIT = TRANSACTIONAL
-MOST = LIMIT
-
-
 def check_producers(batches: BatchColumns, settings: CheckSettings, state: CheckState, report: Report) -> None:
     """Report faults of epochs, sequences and duplicates, as ProducerStateManager checks them on produce.
 
@@ -323,7 +332,7 @@ def check_producers(batches: BatchColumns, settings: CheckSettings, state: Check
         if batches.base_offset[row] != state.next_offset:
             state.gaps += 1
         state.next_offset = batches.last_offset[row] + 1
-        if batches.producer_id[row] >= 0 or batches.attributes[row] & TRANSACTIONAL_BIT:
+        if batches.producer_id[row] >= 0 or batches.attributes[row] & TRANSACTIONAL:
             why = _producer_contradiction(batches, row)
             if why:
                 facts = {"producer_id": batches.producer_id[row], "sequence": batches.base_sequence[row], "why": why}
@@ -338,7 +347,7 @@ def _producer_contradiction(batches: BatchColumns, row: int) -> str:
         return "the batch is transactional, but has no producer id"
     if batches.producer_epoch[row] < 0:
         return "the producer id has no epoch"
-    if batches.base_sequence[row] < 0 and not batches.attributes[row] & CONTROL_BIT:
+    if batches.base_sequence[row] < 0 and not batches.attributes[row] & CONTROL:
         return "the producer id has no sequence"
     return ""
 
@@ -347,14 +356,14 @@ def _check_sequence(batches: BatchColumns, row: int, compacted: bool, state: Che
     producer_id = batches.producer_id[row]
     epoch = batches.producer_epoch[row]
     sequence = batches.base_sequence[row]
-    control = batches.attributes[row] & CONTROL_BIT
+    control = batches.attributes[row] & CONTROL
     if sequence < 0 and not control:
         return
     known_epoch, expected, gaps, ended = -1, -1, -1, False
     known = state.producers.get(producer_id)
     if known is not None:
         known_epoch, expected, gaps, ended = known
-    elif len(state.first_producers) < MOST:
+    elif len(state.first_producers) < LIMIT:
         state.first_producers[producer_id] = (epoch, -1 if control else sequence)
     if epoch < known_epoch:
         facts = {"producer_id": producer_id, "epoch": epoch, "previous": known_epoch}

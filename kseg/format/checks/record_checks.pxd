@@ -8,7 +8,7 @@ from kseg.format.record.framing cimport clamped
 from kseg.format.record.offset_evidence cimport shows_compaction
 from kseg.format.record.default_records cimport skip_headers
 
-cdef long long CODEC, CONTROL_BIT, APPEND_TIME, TRANSACTIONAL_BIT
+cdef long long CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
 
 @cython.locals(
     batches=BatchColumns, offsets="long long[::1]", row=cython.Py_ssize_t, total=cython.longlong,
@@ -21,7 +21,9 @@ cpdef check_record_offsets(chunk, settings, report)
 )
 cpdef update_compaction_evidence(chunk, CheckState state)
 
-@cython.locals(batches=BatchColumns, row=cython.Py_ssize_t, stored=cython.longlong, largest=cython.longlong)
+@cython.locals(
+    batches=BatchColumns, row=cython.Py_ssize_t, stored=cython.longlong, largest=cython.longlong, checked=cython.bint,
+)
 cpdef check_max_timestamps(chunk, settings, report)
 
 @cython.locals(batches=BatchColumns, row=cython.Py_ssize_t)

@@ -23,12 +23,6 @@ from kseg.text import count_of
 #: The most findings of one rule about the records of one batch.
 MAX_FINDINGS = 1000
 
-# C constants when compiled.
-CODEC = CODEC_MASK
-CONTROL_BIT = CONTROL
-APPEND_TIME = LOG_APPEND_TIME
-TRANSACTIONAL_BIT = TRANSACTIONAL
-
 
 def _limited(chunk: Chunk, found: list[int]) -> Iterator[tuple[int, dict[str, int]]]:
     """Yield the rows to report with facts for the finding; the last has the number of rows left out (``more``).
@@ -96,7 +90,7 @@ def update_compaction_evidence(chunk: Chunk, state: CheckState) -> None:
         if not total:
             continue
         if batches.magic[row] >= 2:
-            if batches.null_keys[row] and not batches.attributes[row] & CONTROL_BIT:
+            if batches.null_keys[row] and not batches.attributes[row] & CONTROL:
                 state.keyless = True
             continue
         if batches.null_keys[row]:
@@ -118,15 +112,8 @@ def check_max_timestamps(chunk: Chunk, settings: CheckSettings, report: Report) 
     for row in range(chunk.first, chunk.stop):
         stored = batches.max_timestamp[row]
         largest = batches.largest_timestamp[row]
-        if (
-            not batches.record_total[row]
-            or largest == stored
-            or stored < -1
-            or not batches.magic[row]
-            or not batches.intact[row]
-        ):
-            continue
-        if not batches.attributes[row] & APPEND_TIME:
+        checked = batches.record_total[row] and stored >= -1 and batches.magic[row] and batches.intact[row]
+        if largest != stored and checked and not batches.attributes[row] & LOG_APPEND_TIME:
             report(batch_finding("max-timestamp-mismatch", batches, row, stored=stored, actual=largest))
 
 
@@ -136,9 +123,9 @@ def check_oldest_timestamps(chunk: Chunk, settings: CheckSettings, report: Repor
         return
     batches, timestamps = chunk.batches, chunk.records.timestamp
     for row in range(chunk.first, chunk.stop):
-        if batches.attributes[row] & APPEND_TIME and batches.magic[row]:
+        if batches.attributes[row] & LOG_APPEND_TIME and batches.magic[row]:
             continue
-        old = [i for i in chunk.rows(row) if 0 <= timestamps[i] < settings.oldest] if batches.record_total[row] else []
+        old = [i for i in chunk.rows(row) if 0 <= timestamps[i] < settings.oldest]
         for i, facts in _limited(chunk, old):
             times = {"timestamp": timestamps[i], "limit": settings.now - settings.oldest}
             report(record_finding("past-timestamp", chunk, i, **times, **facts))
@@ -175,13 +162,13 @@ def check_control_records(chunk: Chunk, settings: CheckSettings, report: Report)
         records.key_at, records.key_size, records.value_at, records.value_size,
     )  # fmt: skip
     for row in range(chunk.first, chunk.stop):
-        if batches.magic[row] < 2 or not batches.attributes[row] & CONTROL_BIT:
+        if batches.magic[row] < 2 or not batches.attributes[row] & CONTROL:
             continue
         i = batches.first_record[row]
-        alone = batches.record_count[row] == batches.record_total[row] == 1 and not batches.attributes[row] & CODEC
+        alone = batches.record_count[row] == batches.record_total[row] == 1 and not batches.attributes[row] & CODEC_MASK
         if (
             alone
-            and batches.attributes[row] & TRANSACTIONAL_BIT
+            and batches.attributes[row] & TRANSACTIONAL
             and is_marker(data, key_ats[i], key_sizes[i], value_ats[i], value_sizes[i])
         ):
             continue

@@ -68,7 +68,7 @@ class _Gaps:
                 self._add_keys(chunk, row)
 
     def _add_keys(self, chunk: Chunk, row: int) -> None:
-        for i in chunk.rows(row) if chunk.batches.record_total[row] else ():
+        for i in chunk.rows(row):
             key = chunk.key(i)
             if key is None:
                 continue

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -110,7 +110,7 @@ def join_states(before: CheckState, after: CheckState) -> bool:
 def check_internal_records(topic: str, chunk: Chunk, report: Report) -> None:
     """Report ``internal-record`` for each record that Kafka 4.3 cannot load, also if a newer version wrote it."""
     for row in range(chunk.first, chunk.stop):
-        rows = chunk.rows(row) if chunk.batches.record_total[row] else range(0)
+        rows = chunk.rows(row)
         decoder = decode.records_decoder(topic, chunk, row) if rows else None
         i = rows.start
         while decoder and (i := decoder.first_fault(chunk.records, i, rows.stop)) < rows.stop:
@@ -220,46 +220,32 @@ def run_checks(
     """
     report = report or tally
     checks = SegmentChecks(source.name, check_settings(source.name, settings), report, topic, record_set)
+    summary = tally.summary
+    summary.unchecked = int(not settings.verify_crc)
+    summary.shallow = int(not settings.deep)
+    counter = outline.OutlineCounter() if settings.outline else None
     with borrowed() as buffers:
         reader = SegmentReader(
             source, report=report, verify_crc=settings.verify_crc, buffers=buffers, reports_read_error=True
         )
         opener = DeepIterator(report, buffers=buffers)
-        return _run(reader, opener, checks, settings, tally, progress, watch, after_window)
-
-
-def _run(
-    reader: SegmentReader,
-    opener: DeepIterator,
-    checks: SegmentChecks,
-    settings: Settings,
-    tally: FindingCollector,
-    progress: Progress,
-    watch: AfterChunk,
-    after_window: AfterWindow | None,
-) -> CheckEnd:
-    summary = tally.summary
-    summary.unchecked = int(not settings.verify_crc)
-    summary.shallow = int(not settings.deep)
-    counter = outline.OutlineCounter() if settings.outline else None
-    start = done = reader.source.start
-    for window in reader.windows():
-        summary.batches += window.batches.count
-        if settings.deep:
-            for chunk in opener.chunks(window):
+        done = source.start
+        for window in reader.windows():
+            summary.batches += window.batches.count
+            for chunk in opener.chunks(window) if settings.deep else ():
                 summary.records += chunk.records.count
                 checks.check_records(chunk)
                 watch(chunk)
-        checks.check_batches(window)
-        if after_window:
-            after_window(window, checks.history)
-        if counter:
-            counter.update(window.batches, checks.history.misplaced | checks.history.claimed)
-        progress(reader.position - done)
-        done = reader.position
+            checks.check_batches(window)
+            if after_window:
+                after_window(window, checks.history)
+            if counter:
+                counter.update(window.batches, checks.history.misplaced | checks.history.claimed)
+            progress(reader.position - done)
+            done = reader.position
     checks.finish(reader.position)
     progress(reader.position - done)
-    summary.bytes = reader.position - start
+    summary.bytes = reader.position - source.start
     summary.lost_bytes = reader.lost_bytes
     return CheckEnd(checks.history, reader.damaged, counter.outline() if counter else None)
 
@@ -286,13 +272,11 @@ def check_settings(name: str, settings: Settings) -> CheckSettings:
     )
 
 
-def _stored_epochs(name: str) -> list[tuple[int, int]]:
+def _stored_epochs(name: str) -> Sequence[tuple[int, int]]:
     """Return the entries of the leader-epoch-checkpoint next to the segment ``name``."""
     if base_offset_of(name) is None or is_url(name):
-        return []
-    return [
-        (entry.epoch, entry.start_offset) for entry in checkpoints.stored_leader_epochs(os.path.dirname(name)) or ()
-    ]
+        return ()
+    return checkpoints.stored_leader_epochs(os.path.dirname(name)) or ()
 
 
 def policy_for(file: SegmentFile, settings: Settings) -> Policy:

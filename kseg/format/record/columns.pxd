@@ -1,6 +1,6 @@
 # C types for columns.py.
 
-cdef long long MIN_INT64
+cdef long long INT64_MIN
 
 cdef class BatchColumns:
     cdef readonly Py_ssize_t capacity

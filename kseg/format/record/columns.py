@@ -9,9 +9,6 @@ from array import array
 
 from kseg.format.record.layout import INT64_MIN
 
-# A C constant when compiled.
-MIN_INT64 = INT64_MIN
-
 # Values of the column ``crc_state``.
 CRC_UNCHECKED = -1
 CRC_BAD = 0
@@ -111,18 +108,17 @@ class RecordColumns:
 
     def grow(self) -> None:
         """Double the capacity and keep the rows."""
-        old = [
-            self.batch, self.offset, self.timestamp, self.attributes, self.key_at,
-            self.key_size, self.value_at, self.value_size, self.headers_at, self.header_count,
-        ]  # fmt: skip
+        old = [(name, getattr(self, name)) for name in _RECORD_COLUMNS]
         count = self.count
         self._reserve(self.capacity * 2)
-        new = [
-            self.batch, self.offset, self.timestamp, self.attributes, self.key_at,
-            self.key_size, self.value_at, self.value_size, self.headers_at, self.header_count,
-        ]  # fmt: skip
-        for i in range(len(old)):
-            memoryview(new[i])[:count] = memoryview(old[i])[:count]
+        for name, column in old:
+            memoryview(getattr(self, name))[:count] = memoryview(column)[:count]
+
+
+_RECORD_COLUMNS = (
+    "batch", "offset", "timestamp", "attributes", "key_at", "key_size", "value_at", "value_size", "headers_at",
+    "header_count",
+)  # fmt: skip
 
 
 class PartialBatch:
@@ -141,9 +137,9 @@ class PartialBatch:
         self.hungry = False
         self.done = False
         self.index = 0
-        self.previous = MIN_INT64
+        self.previous = INT64_MIN
         self.bits = 0
-        self.largest = MIN_INT64
+        self.largest = INT64_MIN
         self.disorder = -1
         self.null_keys = 0
         self.header_total = 0

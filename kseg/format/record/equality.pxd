@@ -6,7 +6,7 @@ from kseg.format.record.columns cimport BatchColumns, RecordColumns
 from kseg.format.record.encoder cimport headers_end
 from kseg.format.record.memory cimport equal_bytes
 
-cdef long long LOG_APPEND_TIME, BAD
+cdef long long LOG_APPEND_TIME, CRC_BAD
 
 @cython.locals(
     n=cython.longlong, key_size=cython.longlong, value_size=cython.longlong, a=cython.Py_ssize_t,

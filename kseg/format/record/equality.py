@@ -7,14 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kseg.format.record import layout
 from kseg.format.record.columns import CRC_BAD, BatchColumns, RecordColumns
 from kseg.format.record.encoder import headers_end
+from kseg.format.record.layout import CONTROL, INT32_MAX, LOG_APPEND_TIME, TRANSACTIONAL
 from kseg.format.record.memory import equal_bytes
-
-# C constants when compiled.
-LOG_APPEND_TIME = layout.LOG_APPEND_TIME
-BAD = CRC_BAD
 
 
 def count_same(
@@ -108,8 +104,8 @@ def count_same_headers(left: BatchColumns, i: int, right: BatchColumns, j: int, 
             or left.size[i] != right.size[j]
             or left.magic[i] != right.magic[j]
             or left.crc[i] != right.crc[j]
-            or left.crc_state[i] == BAD
-            or right.crc_state[j] == BAD
+            or left.crc_state[i] == CRC_BAD
+            or right.crc_state[j] == CRC_BAD
             or (leader_epochs and left.partition_leader_epoch[i] != right.partition_leader_epoch[j])
         ):
             return n
@@ -132,11 +128,11 @@ def different_producer_fields(left: BatchColumns, i: int, right: BatchColumns, j
     if _sequence_of_offset_0(left, i) != _sequence_of_offset_0(right, j):
         found.append("sequence")
     changed = left.attributes[i] ^ right.attributes[j]
-    bits = (("transactional", layout.TRANSACTIONAL), ("control", layout.CONTROL))
+    bits = (("transactional", TRANSACTIONAL), ("control", CONTROL))
     return found + [name for name, bit in bits if changed & bit]
 
 
 def _sequence_of_offset_0(batches: BatchColumns, row: int) -> int:
     """Return the sequence that a record at offset 0 would have in this batch; -1 if its records have none."""
     base = batches.base_sequence[row]
-    return -1 if base < 0 else (base - (batches.base_offset[row] & layout.INT32_MAX)) & layout.INT32_MAX
+    return -1 if base < 0 else (base - (batches.base_offset[row] & INT32_MAX)) & INT32_MAX

@@ -54,9 +54,6 @@ INT32_MAX = layout.INT32_MAX
 SIGN_16 = 1 << 15
 SIGN_32 = 1 << 31
 SIGN_64 = 1 << 63
-UNCHECKED = CRC_UNCHECKED
-BAD = CRC_BAD
-GOOD = CRC_GOOD
 
 
 def read_int16(data: Any, at: int) -> int:
@@ -173,7 +170,7 @@ def read_header(data: Any, at: int, size: int, magic: int, batches: BatchColumns
     batches.size[row] = LOG_OVERHEAD + size
     batches.magic[row] = magic
     batches.base_offset[row] = offset
-    batches.crc_state[row] = UNCHECKED
+    batches.crc_state[row] = CRC_UNCHECKED
     batches.selected[row] = 1
     batches.intact[row] = 1
     batches.record_total[row] = 0
@@ -218,10 +215,10 @@ def check_crcs(view: memoryview, batches: BatchColumns) -> int:
     for row in range(batches.count):
         at = batches.at[row]
         if batch_crc(view, at, at + batches.size[row], batches.magic[row]) != batches.crc[row]:
-            batches.crc_state[row] = BAD
+            batches.crc_state[row] = CRC_BAD
             batches.selected[row] = 0
             return row
-        batches.crc_state[row] = GOOD
+        batches.crc_state[row] = CRC_GOOD
     return batches.count
 
 

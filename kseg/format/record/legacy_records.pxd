@@ -30,7 +30,7 @@ cpdef Py_ssize_t split_messages(
     magic=cython.longlong, stop=cython.Py_ssize_t, stop_index=cython.longlong, begin=cython.longlong, disorder=cython.longlong,
     final=cython.bint, hungry=cython.bint, broken=cython.bint, faulty=cython.longlong, left_out=cython.longlong,
     inner_codec=cython.longlong, stored=cython.longlong, computed=cython.longlong,
-    shift=cython.longlong,
+    shift=cython.longlong, whole=cython.bint,
 )
 cpdef long long split_wrapper(
     const unsigned char[::1] data, const unsigned char[::1] view, BatchColumns batches, Py_ssize_t row, RecordColumns records,

@@ -160,25 +160,18 @@ def split_wrapper(
         batches.begin_records(row, records.count)
     disorder = batches.disorder[row]
     while at < end and index < stop_index:
-        if end - at < HEADER_SIZE_UP_TO_MAGIC:
-            hungry = not final
-            if final:
-                faults.append(("truncated-wrapper", row, index, end - at))
-            broken = final
-            break
-        size = read_int32(data, at + SIZE_AT)
-        magic = data[at + MAGIC_AT]
-        if size < V0_MIN_SIZE or magic > 1:
-            small = size < V0_MIN_SIZE
-            why = (
-                f"its size is {size}, but the minimum is {V0_MIN_SIZE}"
-                if small
-                else f"its magic is {magic}, not 0 or 1"
-            )
-            faults.append(("malformed-record", row, index, why))
-            broken = True
-            break
-        if size > end - at - LOG_OVERHEAD:
+        whole = end - at >= HEADER_SIZE_UP_TO_MAGIC
+        if whole:
+            size = read_int32(data, at + SIZE_AT)
+            magic = data[at + MAGIC_AT]
+            if size < V0_MIN_SIZE or magic > 1:
+                small = f"its size is {size}, but the minimum is {V0_MIN_SIZE}"
+                why = small if size < V0_MIN_SIZE else f"its magic is {magic}, not 0 or 1"
+                faults.append(("malformed-record", row, index, why))
+                broken = True
+                break
+            whole = size <= end - at - LOG_OVERHEAD
+        if not whole:
             hungry = not final
             if final:
                 faults.append(("truncated-wrapper", row, index, end - at))

@@ -4,7 +4,7 @@ from kseg.format.record.framing cimport clamped
 
 # C types for offset_evidence.py.
 
-cdef long long CODEC, JUMP, HORIZON_BIT
+cdef long long CODEC_MASK, LARGE_JUMP, DELETE_HORIZON
 
 @cython.locals(
     first=cython.longlong, span=cython.longlong, following=cython.Py_ssize_t, behind=cython.Py_ssize_t

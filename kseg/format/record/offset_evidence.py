@@ -13,11 +13,6 @@ from kseg.format.record.columns import BatchColumns
 from kseg.format.record.framing import clamped
 from kseg.format.record.layout import CODEC_MASK, DELETE_HORIZON, INT32_MAX, LARGE_JUMP
 
-# C constants when compiled.
-CODEC = CODEC_MASK
-JUMP = LARGE_JUMP
-HORIZON_BIT = DELETE_HORIZON
-
 
 def base_offset_proved_wrong(batches: BatchColumns, row: int, previous: int, opened: bool) -> bool:
     """Return whether the batches around a batch prove that its base offset is wrong, or the offset of a wrapper.
@@ -77,9 +72,9 @@ def too_far_by_one_bit(last: int, previous: int) -> bool:
 
     One flipped bit of its base offset explains that, and so does a compacted log with as large a gap: this proves nothing.
     """
-    if last <= previous + JUMP:
+    if last <= previous + LARGE_JUMP:
         return False
-    return previous < last - (1 << (last.bit_length() - 1)) <= previous + JUMP
+    return previous < last - (1 << (last.bit_length() - 1)) <= previous + LARGE_JUMP
 
 
 def one_bit_apart(one: int, other: int) -> bool:
@@ -89,14 +84,14 @@ def one_bit_apart(one: int, other: int) -> bool:
 
 def is_wrapper(batches: BatchColumns, row: int) -> bool:
     """Return whether a batch is a v0 or v1 wrapper, whose header lacks its first offset."""
-    return batches.magic[row] < 2 and batches.attributes[row] & CODEC != 0
+    return batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK != 0
 
 
 def shows_compaction(batches: BatchColumns, row: int) -> bool:
     """Return whether a v2 batch has fewer records than offsets, or a delete horizon. Only the log cleaner causes that."""
     if 0 <= batches.record_count[row] <= batches.last_offset[row] - clamped(batches.base_offset[row]):
         return True
-    return batches.attributes[row] & HORIZON_BIT != 0
+    return batches.attributes[row] & DELETE_HORIZON != 0
 
 
 #: Numbers that are never dropped. A broker drops a producer that was idle for a day, and with default settings its memory

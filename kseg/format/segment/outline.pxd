@@ -4,7 +4,7 @@ cimport cython
 
 from kseg.format.record.columns cimport BatchColumns
 
-cdef long long BAD, CODEC_MASK, CODECS, BUCKETS, FAR, SIZES
+cdef long long CRC_BAD, CODEC_MASK, CODECS, BUCKETS, FAR, SIZES
 
 cdef class OutlineCounter:
     cdef public long long width

@@ -11,12 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kseg.format.record import layout
 from kseg.format.record.columns import CRC_BAD, BatchColumns
+from kseg.format.record.layout import CODEC_MASK
 
 # C globals when compiled (see the .pxd).
-BAD = CRC_BAD
-CODEC_MASK = layout.CODEC_MASK
 CODECS = CODEC_MASK + 1
 BUCKETS = 96
 FAR = 1 << 62
@@ -75,7 +73,7 @@ class OutlineCounter:
         producer = -1  # consecutive batches of one producer are added together
         produced = 0
         for row in range(batches.count):
-            if batches.crc_state[row] == BAD:
+            if batches.crc_state[row] == CRC_BAD:
                 continue
             size = batches.size[row]
             end = batches.position[row] + size - 1

@@ -4,7 +4,7 @@ cimport cython
 
 from kseg.format.record.columns cimport BatchColumns, RecordColumns
 
-cdef long long CONTROL_BIT, TRANSACTIONAL_BIT
+cdef long long CONTROL, TRANSACTIONAL
 
 @cython.locals(row=cython.Py_ssize_t, members=cython.longlong)
 cpdef bint has_transactions(BatchColumns batches)

@@ -16,10 +16,6 @@ from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader, Window
 
-# C constants when compiled.
-CONTROL_BIT = CONTROL
-TRANSACTIONAL_BIT = TRANSACTIONAL
-
 #: A data batch: (row, base offset, None); a marker: (row, offset, marker).
 Event: TypeAlias = "tuple[int, int, control_records.ControlRecord | None]"
 
@@ -51,7 +47,7 @@ def has_transactions(batches: BatchColumns) -> bool:
     """Return whether a batch belongs to a transaction."""
     members = 0
     for row in range(batches.count):
-        members |= batches.magic[row] >= 2 and batches.attributes[row] & TRANSACTIONAL_BIT
+        members |= batches.magic[row] >= 2 and batches.attributes[row] & TRANSACTIONAL
     return members != 0
 
 
@@ -59,7 +55,7 @@ def keep_control_batches(batches: BatchColumns) -> int:
     """Deselect the other batches, and return their number."""
     others = 0
     for row in range(batches.count):
-        if not batches.attributes[row] & CONTROL_BIT:
+        if not batches.attributes[row] & CONTROL:
             batches.selected[row] = 0
             others += 1
     return others
@@ -68,7 +64,7 @@ def keep_control_batches(batches: BatchColumns) -> int:
 def drop_control_batches(batches: BatchColumns) -> None:
     """Deselect the control batches."""
     for row in range(batches.count):
-        if batches.magic[row] >= 2 and batches.attributes[row] & CONTROL_BIT:
+        if batches.magic[row] >= 2 and batches.attributes[row] & CONTROL:
             batches.selected[row] = 0
 
 
@@ -85,12 +81,12 @@ def chunk_events(chunk: Chunk, selected: Any) -> list[Event]:
         attributes = batches.attributes[row]
         if (
             batches.magic[row] < 2
-            or not attributes & TRANSACTIONAL_BIT
+            or not attributes & TRANSACTIONAL
             or batches.producer_id[row] < 0
             or not selected[row]
         ):
             continue
-        if not attributes & CONTROL_BIT:
+        if not attributes & CONTROL:
             found.append((row, batches.base_offset[row], None))
             continue
         payload = chunk.payload(row)

@@ -4,7 +4,7 @@ cimport cython
 
 from kseg.format.record.columns cimport BatchColumns, RecordColumns
 
-cdef long long CODEC_MASK, CONTROL, NO_TIMESTAMP, BAD
+cdef long long CODEC_MASK, CONTROL, NO_TIMESTAMP, CRC_BAD
 cdef int SKIPPED, COPIED, DROPPED, UNPACKED, COMPRESSED, DESELECTED
 
 @cython.locals(magic=cython.longlong, attributes=cython.longlong)

@@ -5,13 +5,8 @@ Compiled with the types of ``conversion_kinds.pxd``.
 
 from __future__ import annotations
 
-from kseg.format.record import layout
 from kseg.format.record.columns import CRC_BAD, BatchColumns, RecordColumns
-
-CODEC_MASK = layout.CODEC_MASK
-CONTROL = layout.CONTROL
-NO_TIMESTAMP = layout.NO_TIMESTAMP
-BAD = CRC_BAD
+from kseg.format.record.layout import CODEC_MASK, CONTROL, NO_TIMESTAMP
 
 SKIP = 0  # damaged
 COPY = 1  # already of the target's version
@@ -32,7 +27,7 @@ def classify(batches: BatchColumns, row: int, target: int, copies: bool) -> int:
     """Return the kind of a batch: SKIP, LEFT_OUT, COPY (only with ``copies``), DROP, PLAIN or PACKED."""
     magic = batches.magic[row]
     attributes = batches.attributes[row]
-    if batches.crc_state[row] == BAD or not batches.intact[row]:
+    if batches.crc_state[row] == CRC_BAD or not batches.intact[row]:
         return SKIPPED
     if not batches.selected[row]:
         return DESELECTED

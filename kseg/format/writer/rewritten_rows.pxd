@@ -5,7 +5,7 @@ from kseg.format.record.columns cimport BatchColumns
 
 # C types for rewritten_rows.py.
 
-cdef long long BAD, MAX_SPAN
+cdef long long CRC_BAD, INT32_MAX
 
 @cython.locals(row=cython.Py_ssize_t)
 cpdef long long check_offsets_in_batch(
@@ -21,7 +21,7 @@ cdef long long check_batch_offsets(
     BatchColumns batches, RecordColumns records, Py_ssize_t row, long long last_offset, list faults
 ) except? -99
 
-cdef long long BAD, CODEC
+cdef long long CRC_BAD, CODEC_MASK
 
 @cython.locals(row=cython.Py_ssize_t)
 cpdef (bint, long long) offsets_ascend(BatchColumns batches, long long last_offset, long long ceiling) except *

@@ -11,10 +11,6 @@ from kseg.format.record.columns import CRC_BAD, BatchColumns, RecordColumns
 from kseg.format.record.framing import clamped
 from kseg.format.record.layout import CODEC_MASK, INT32_MAX
 
-# C constants when compiled.
-BAD = CRC_BAD
-MAX_SPAN = INT32_MAX
-
 
 def check_offsets_in_batch(
     batches: BatchColumns, records: RecordColumns, first: int, stop: int, last_offset: int, faults: list[Any]
@@ -25,7 +21,7 @@ def check_offsets_in_batch(
     is the offset before. Returns the last valid offset.
     """
     for row in range(first, stop):
-        if batches.crc_state[row] != BAD and batches.intact[row]:
+        if batches.crc_state[row] != CRC_BAD and batches.intact[row]:
             last_offset = check_batch_offsets(batches, records, row, last_offset, faults)
     return last_offset
 
@@ -47,7 +43,7 @@ def check_batch_offsets(
     high = batches.last_offset[row] if batches.magic[row] >= 2 else batches.last_record_offset[row]
     if low <= last_offset:
         faults.append(("behind", row, low, last_offset))
-    elif high < low or high - low > MAX_SPAN:
+    elif high < low or high - low > INT32_MAX:
         faults.append(("span", row, low, high - low))
     elif not batches.selected[row]:
         return high  # it was not decoded: the caller leaves it out
@@ -66,9 +62,6 @@ def check_batch_offsets(
     return last_offset
 
 
-CODEC = CODEC_MASK
-
-
 def offsets_ascend(batches: BatchColumns, last_offset: int, ceiling: int) -> tuple[bool, int]:
     """Return whether the offsets of a window are above ``last_offset``, below ``ceiling`` and in order, and the highest.
 
@@ -76,9 +69,9 @@ def offsets_ascend(batches: BatchColumns, last_offset: int, ceiling: int) -> tup
     its first offset.
     """
     for row in range(batches.count):
-        if batches.crc_state[row] == BAD:
+        if batches.crc_state[row] == CRC_BAD:
             continue
-        if batches.magic[row] < 2 and batches.attributes[row] & CODEC:
+        if batches.magic[row] < 2 and batches.attributes[row] & CODEC_MASK:
             return False, last_offset
         if clamped(batches.base_offset[row]) <= last_offset or batches.last_offset[row] >= ceiling:
             return False, last_offset
