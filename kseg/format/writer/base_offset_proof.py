@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections import Counter
+from functools import cached_property
 
 from kseg.format.record.offset_evidence import one_bit_apart, out_of_reach
 from kseg.format.writer.increasing_offsets import FAR, LocatedBatch, most_in_order
@@ -42,19 +43,14 @@ class BaseOffsetProof:
         self._newest = newest
         self._ended = ended
         self._lowest = name or 0
-        self._ranges: list[tuple[int, int, int]] | None = None
-        self._gaps: list[int] | None = None
-        self._highest: int | None = None
-        self._copies: Counter[tuple[int, int]] | None = None
 
     def is_proved(self, n: int) -> LocatedBatch | None:
         """Return batch ``n`` with the offsets that are proved, None if the evidence is not enough or it has them."""
         batch = self._block[n]
         if batch.inner >= 0 and one_bit_apart(batch.stored, batch.inner):
             return batch.with_inner_offsets()
-        before = self._block[n - 1] if n else self._before
-        after = self._block[n + 1] if n + 1 < len(self._block) else self._after
-        low = self._place(n, batch, before, after)
+        before, after = self._around(n, n + 1)
+        low = self._place(n)
         if low is None or low < self._lowest:
             return None
         proved = batch.beginning_at(low)
@@ -75,7 +71,7 @@ class BaseOffsetProof:
             return proved
         if _sequences_contradict(before, proved) or _sequences_contradict(proved, after) or self._is_claimed(n, proved):
             return None
-        if not self._is_only_place(n, low, before, after, exact=enclosed or fills or zeroed, one_bit=one_bit):
+        if not self._is_only_place(n, low, exact=enclosed or fills or zeroed, one_bit=one_bit):
             return None
         adjacent = enclosed or (begins and not n)
         # Bytes are lost on one side. Then the neighbour on the other side must be confirmed by the batch beyond it.
@@ -84,34 +80,35 @@ class BaseOffsetProof:
         if zeroed:
             moved = False
         elif adjacent:
-            moved = self._may_be_from_elsewhere(n, before, after, one_bit=one_bit, enclosed=enclosed)
+            moved = self._may_be_from_elsewhere(n, one_bit=one_bit, enclosed=enclosed)
         else:
             # The batches before a moved one can be lost with those bytes.
             moved = sum(one.crc == batch.crc for one in self._block) > 1 or self._may_be_moved(n, FAR)
         return None if moved else proved
 
-    def _is_only_place(
-        self, n: int, low: int, before: LocatedBatch | None, after: LocatedBatch | None, *, exact: bool, one_bit: bool
-    ) -> bool:
+    def _around(self, first: int, stop: int) -> tuple[LocatedBatch | None, LocatedBatch | None]:
+        """Return the batches before and after those from ``first`` to ``stop`` (exclusive)."""
+        before = self._block[first - 1] if first else self._before
+        return before, self._block[stop] if stop < len(self._block) else self._after
+
+    def _is_only_place(self, n: int, low: int, *, exact: bool, one_bit: bool) -> bool:
         """Return whether gaps of the log leave batch ``n`` no other place than ``low``.
 
         ``exact``: its neighbours leave as many offsets as it has. In a log with gaps this can be chance.
         """
-        dense = self._is_dense_without(n)
-        if not exact and (after is not None or not dense) and not self._is_only_far_place(n, low, before, after):
+        dense, (before, after) = self._is_dense_without(n), self._around(n, n + 1)
+        if not exact and (after is not None or not dense) and not self._is_only_far_place(n, low):
             return False
         if dense:
             return True
-        times_fit = one_bit or not _times_contradict(self._block[n], before, after)
-        return times_fit and self._is_contradicted(n, before, after)
+        times_fit = one_bit or not self._block[n].is_out_of_time(before, after)
+        return times_fit and self._is_contradicted(n)
 
-    def _may_be_from_elsewhere(
-        self, n: int, before: LocatedBatch | None, after: LocatedBatch | None, *, one_bit: bool, enclosed: bool
-    ) -> bool:
+    def _may_be_from_elsewhere(self, n: int, *, one_bit: bool, enclosed: bool) -> bool:
         """Return whether batch ``n``, between adjacent batches, may be right where its offsets are missing."""
-        batch = self._block[n]
+        batch, (before, after) = self._block[n], self._around(n, n + 1)
         as_many = self._highest_without(n) - self._lowest + 1
-        if not _times_contradict(batch, before, after):
+        if not batch.is_out_of_time(before, after):
             ordered = one_bit or _sequences_fit(batch, before, after) or (self._ended and n == len(self._block) - 1)
             return self._may_be_moved(n, 0 if ordered else as_many)
         # Its timestamps speak for another place. As many offsets can be missing there as the block has.
@@ -148,8 +145,7 @@ class BaseOffsetProof:
         change is missing elsewhere, and in no other order of the batches one of them is right.
         """
         block = self._block
-        before = block[first - 1] if first else self._before
-        after = block[stop] if stop < len(block) else self._after
+        before, after = self._around(first, stop)
         if before is not None:
             low, end = before.high + 1, before.end
         elif not first and self._name is not None:
@@ -167,26 +163,25 @@ class BaseOffsetProof:
         if low != after.low or end != after.position:
             return []
         around = [*([before] if before else []), *placed, after]
-        rising = all(0 <= one.last_time < other.first_time for one, other in itertools.pairwise(around))
+        pairs = list(itertools.pairwise(around))
+        rising = all(one.is_earlier_than(other) for one, other in pairs)
         stored = [one.stored for one in block[first:stop]]
         near = all(one.stored == old or one_bit_apart(one.stored, old) for one, old in zip(placed, stored, strict=True))
         changed = [n for n in range(first, stop) if placed[n - first].stored != block[n].stored]
         if len(changed) < 2:
             return []  # see ``is_proved``
         # Two swapped batches differ in one bit of their offsets, too.
-        falling = any(0 <= other.last_time < one.first_time for one, other in itertools.pairwise(around))
+        falling = any(other.is_earlier_than(one) for one, other in pairs)
         outside = [n for n in changed if block[n].low < placed[0].low or block[n].high > placed[-1].high]
         moved = any(self._may_be_moved(n, falling * (self._highest_without(n) - self._lowest + 1)) for n in outside)
-        pairs = list(itertools.pairwise(around))
         if moved or any(_sequences_contradict(one, other) for one, other in pairs):
             return []
         ordered = all(_sequence_follows(one, other) for one, other in pairs)
         return placed if (rising or near) and (ordered or not _fits_in_other_order(block[first:stop], placed)) else []
 
-    def _place(
-        self, n: int, batch: LocatedBatch, before: LocatedBatch | None, after: LocatedBatch | None
-    ) -> int | None:
+    def _place(self, n: int) -> int | None:
         """Return the only first offset that the adjacent batches leave, None if there is none or it is the stored one."""
+        batch, (before, after) = self._block[n], self._around(n, n + 1)
         if before and before.end != batch.position:
             before = None
         if after and batch.end != after.position:
@@ -232,21 +227,24 @@ class BaseOffsetProof:
 
         A wrong offset leaves a gap on one side, and contradicts the batch on the other side: this is not a missing offset.
         """
-        if self._gaps is None:
-            steps = [other.low - one.high - 1 for one, other in itertools.pairwise(self._block)]
-            near = zip([0, *steps], steps, [*steps[1:], 0], strict=False)
-            self._gaps = [
-                at for at, (before, gap, after) in enumerate(near)
-                if before >= 0 < gap and after >= 0 and self._block[at].end == self._block[at + 1].position
-            ]  # fmt: skip
         return all(at in (n - 1, n) for at in self._gaps[:3])
 
-    def _is_contradicted(self, n: int, before: LocatedBatch | None, after: LocatedBatch | None) -> bool:
+    @cached_property
+    def _gaps(self) -> list[int]:
+        """The batches with missing offsets after them, between adjacent ones."""
+        steps = [other.low - one.high - 1 for one, other in itertools.pairwise(self._block)]
+        near = zip([0, *steps], steps, [*steps[1:], 0], strict=False)
+        return [
+            at for at, (before, gap, after) in enumerate(near)
+            if before >= 0 < gap and after >= 0 and self._block[at].end == self._block[at + 1].position
+        ]  # fmt: skip
+
+    def _is_contradicted(self, n: int) -> bool:
         """Return whether a neighbour that joins the one beyond it contradicts the stored offsets of batch ``n``.
 
         If only one neighbour contradicts them, that one can be wrong instead. If none does, either one counts.
         """
-        block, batch = self._block, self._block[n]
+        block, batch, (before, after) = self._block, self._block[n], self._around(n, n + 1)
         if n > 1:
             joins_before = self._joins(n - 2)
         else:
@@ -259,11 +257,12 @@ class BaseOffsetProof:
         ahead = after is not None and batch.high >= after.low
         return (joins_before and (behind or not ahead)) or (joins_after and (ahead or not behind))
 
-    def _is_only_far_place(self, n: int, low: int, before: LocatedBatch | None, after: LocatedBatch | None) -> bool:
+    def _is_only_far_place(self, n: int, low: int) -> bool:
         """Return whether ``low`` is far from the stored offset of batch ``n``, and the only place for it by one flipped bit.
 
         A near place can differ in one bit by chance.
         """
+        before, after = self._around(n, n + 1)
         floor = self._floor if before is None else before.high
         limit = floor + FAR if after is None else after.low
         places = sum(floor < first and last < limit for first, last in self._block[n].one_bit_places())
@@ -271,7 +270,7 @@ class BaseOffsetProof:
 
     def _is_claimed(self, n: int, placed: LocatedBatch) -> bool:
         """Return whether another batch has offsets of the place of batch ``n``."""
-        ranges = self._sorted_ranges()
+        ranges = self._ranges
         at = bisect_left(ranges, (placed.low, -1, 0))
         if at and ranges[at - 1][1] >= placed.low:
             at -= 1
@@ -284,9 +283,11 @@ class BaseOffsetProof:
 
     def _is_copied(self, n: int) -> bool:
         """Return whether the batch is here twice."""
-        if self._copies is None:
-            self._copies = Counter((one.crc, one.stored) for one in self._block)
         return self._copies[self._block[n].crc, self._block[n].stored] > 1
+
+    @cached_property
+    def _copies(self) -> Counter[tuple[int, int]]:
+        return Counter((one.crc, one.stored) for one in self._block)
 
     def _repeats(self, n: int) -> bool:
         """Return whether the same content is here with another offset, too: two batches with it can both be originals."""
@@ -298,26 +299,27 @@ class BaseOffsetProof:
 
         ``lost`` is the most offsets that could be missing before it, after the highest offset of the others.
         """
-        ranges, batch = self._sorted_ranges(), self._block[n]
+        ranges, batch = self._ranges, self._block[n]
         at = bisect_left(ranges, (batch.low, batch.high, 0))
         before = ranges[at - 1][1] if at else self._lowest - 1
         after = ranges[at + 1][0] if at + 1 < len(ranges) else 1 << 63
         highest = self._highest_without(n)
         return before < batch.low and batch.high < min(after, self._limit) and batch.low <= highest + 1 + lost
 
-    def _sorted_ranges(self) -> list[tuple[int, int, int]]:
-        """Return the first and last stored offset of all batches, and their numbers, in the order of the offsets."""
-        if self._ranges is None:
-            self._ranges = sorted((one.low, one.high, m) for m, one in enumerate(self._block))
-        return self._ranges
+    @cached_property
+    def _ranges(self) -> list[tuple[int, int, int]]:
+        """The first and last stored offset of all batches, and their numbers, in the order of the offsets."""
+        return sorted((one.low, one.high, m) for m, one in enumerate(self._block))
 
     def _highest_without(self, n: int) -> int:
         """Return the highest offset of the batches that can stay, without batch ``n``."""
-        if self._highest is None:
-            self._highest = self._highest_of(self._block)
         if self._block[n].high != self._highest:
             return self._highest
         return self._highest_of(self._block[:n] + self._block[n + 1 :])
+
+    @cached_property
+    def _highest(self) -> int:
+        return self._highest_of(self._block)
 
     def _highest_of(self, block: list[LocatedBatch]) -> int:
         kept = zip(block, most_in_order(block, self._floor), strict=True)
@@ -385,9 +387,3 @@ def _times_fit(batch: LocatedBatch, before: LocatedBatch | None, after: LocatedB
     if before is None or after is None:
         return False
     return before.first_time <= batch.first_time and batch.last_time <= after.last_time
-
-
-def _times_contradict(batch: LocatedBatch, before: LocatedBatch | None, after: LocatedBatch | None) -> bool:
-    """Return whether all timestamps of a batch are earlier than those before it, or later than those after it."""
-    early = before is not None and 0 <= batch.last_time < before.first_time
-    return early or (after is not None and 0 <= after.last_time < batch.first_time)

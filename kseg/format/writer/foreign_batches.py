@@ -32,52 +32,65 @@ def foreign_batches(
     pieces = _pieces(block)
     if len(pieces) < 2:
         return found
-    density = 4 * max(map(block_density, block))
-    dense = all(
-        one.high + 1 >= other.low for piece in pieces for one, other in itertools.pairwise(block[slice(*piece)])
-    )
+    log = _LostOffsets(block, pieces)
     before: LocatedBatch | None = None
     kept = 0  # the batches that join right before a piece
     for at, (first, stop) in enumerate(pieces):
-        whole, last = block[first:stop], floor if before is None else before.high
-        run = _own_offsets(whole)
-        start, end = before.end if before else 0, pieces[at + 1] if at + 1 < len(pieces) else None
-
-        def leaps(one: int, other: int, lost: int) -> bool:
-            """Return whether more offsets are missing between two than the lost bytes can have held."""
-            return dense and other - one - 1 > density * lost
-
+        run = _own_offsets(block[first:stop])
+        last, end = (before.high, before.end) if before else (floor, 0)
         rises = all(one.high < other.low for one, other in itertools.pairwise(run))
-        begins = (before is not None or name is not None) and -(-start // _BLOCK) * _BLOCK <= whole[0].position
-        after = None if end is None else block[end[0]]
-        behind = run[0].low <= last
-        high = leaps(last, run[0].low, run[0].position - start)
-        if not (rises and begins):
-            foreign = False
-        elif after is not None and end is not None and len(whole) > 1:
-            continues = after.low > last and not leaps(last, after.low, after.position - start)
-            ahead = after.low <= run[-1].high
-            apart = ahead or leaps(run[-1].high, after.low, after.position - run[-1].end)
-            confirmed = kept > 1 and _joined(block[slice(*end)], 1) > 1
-            foreign = continues and (((behind or high) and apart) or ((behind or ahead) and confirmed))
-            if foreign and ahead and not high:
-                # One of the two is in the wrong place: it is the next one if the piece after it continues without it.
-                without = within = True
-                if at + 2 < len(pieces):
-                    later = _own_offsets(block[slice(*pieces[at + 2])])[0]
-                    without, within = (
-                        later.low > one.high and not leaps(one.high, later.low, later.position - one.end)
-                        for one in (run[-1], block[end[1] - 1])
-                    )
-                foreign = not without or (within and stop - first < end[1] - end[0])
-        else:
-            last_piece = after is None and size is not None
-            foreign = last_piece and before is not None and high and _is_contradicted(run, before, ends)
+        begins = (before is not None or name is not None) and -(-end // _BLOCK) * _BLOCK <= block[first].position
+        foreign = False
+        if rises and begins and at + 1 < len(pieces):
+            foreign = stop - first > 1 and _is_between(block, pieces[at:], last, end, kept, log)
+        elif rises and begins and size is not None and before is not None:
+            foreign = log.are_more(last, end, run[0]) and _is_contradicted(run, before, ends)
         if foreign:
             found.update(range(first, stop))
         else:
             before, kept = run[-1], _joined(run, -1)
     return found
+
+
+class _LostOffsets:
+    """How many offsets lost bytes can have held. Compaction leaves holes: then any number."""
+
+    def __init__(self, block: list[LocatedBatch], pieces: list[tuple[int, int]]) -> None:
+        self._density = 4 * max(map(block_density, block))
+        pairs = itertools.chain.from_iterable(itertools.pairwise(block[slice(*piece)]) for piece in pieces)
+        self._dense = all(one.high + 1 >= other.low for one, other in pairs)
+
+    def are_more(self, last: int, end: int, batch: LocatedBatch) -> bool:
+        """Return whether more are missing between ``last`` and a batch than the bytes from ``end`` on can have held."""
+        return self._dense and batch.low - last - 1 > self._density * (batch.position - end)
+
+
+def _is_between(
+    block: list[LocatedBatch], pieces: list[tuple[int, int]], last: int, end: int, kept: int, log: _LostOffsets
+) -> bool:
+    """Return whether the first of the ``pieces`` is between batches that continue without it, and not with it.
+
+    ``last`` and ``end`` are the offset and the byte at which the batches before it end, ``kept`` of which join there.
+    """
+    (first, stop), (begin, then) = pieces[:2]
+    run, after = _own_offsets(block[first:stop]), block[begin]
+    behind, ahead = run[0].low <= last, after.low <= run[-1].high
+    high = log.are_more(last, end, run[0])
+    apart = ahead or log.are_more(run[-1].high, run[-1].end, after)
+    confirmed = kept > 1 and _joined(block[begin:then], 1) > 1
+    continues = after.low > last and not log.are_more(last, end, after)
+    if not (continues and (((behind or high) and apart) or ((behind or ahead) and confirmed))):
+        return False
+    if not ahead or high:
+        return True
+    # One of the two is in the wrong place: it is the next one if the piece after it continues without it.
+    without = within = True
+    if len(pieces) > 2:
+        later = _own_offsets(block[slice(*pieces[2])])[0]
+        without, within = (
+            later.low > one.high and not log.are_more(one.high, one.end, later) for one in (run[-1], block[then - 1])
+        )
+    return not without or (within and stop - first < then - begin)
 
 
 def _own_offsets(run: list[LocatedBatch]) -> list[LocatedBatch]:
@@ -101,7 +114,7 @@ def _is_contradicted(run: list[LocatedBatch], before: LocatedBatch, ends: Collec
     """Return whether timestamps or a log end that side files name speak against the last batches of a file."""
     if any(end > run[0].low for end in ends):
         return False
-    older = len(run) > 1 and all(0 <= batch.last_time < before.first_time for batch in run)
+    older = len(run) > 1 and all(batch.is_earlier_than(before) for batch in run)
     return older or any(before.high + 1 < end for end in ends)
 
 

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Container, Iterator
 from typing import NamedTuple
 
-from kseg.format.record.columns import CRC_BAD, BatchColumns
+from kseg.format.record.columns import CRC_BAD
 from kseg.format.record.framing import clamped, increment_sequence
 from kseg.format.record.layout import CONTROL, DELETE_HORIZON, INT32_MAX
 from kseg.format.record.offset_evidence import is_wrapper, one_bit_apart, span_of
@@ -62,6 +62,15 @@ class LocatedBatch(NamedTuple):
         low = min(self.first_inner, self.inner) if self.first_inner >= 0 else self.low
         return self._replace(low=low, high=self.inner, stored=self.inner)
 
+    def is_earlier_than(self, other: LocatedBatch) -> bool:
+        """Return whether all its timestamps are before those of another batch."""
+        return 0 <= self.last_time < other.first_time
+
+    def is_out_of_time(self, before: LocatedBatch | None, after: LocatedBatch | None) -> bool:
+        """Return whether all its timestamps are earlier than those ``before``, or later than those ``after``."""
+        early = before is not None and self.is_earlier_than(before)
+        return early or (after is not None and after.is_earlier_than(self))
+
     @property
     def lost_unit(self) -> int:
         """A power of 256 that divides what the base offset was more, if its first bytes are lost."""
@@ -95,29 +104,22 @@ def wrapped_offsets(window: Window, opener: DeepIterator) -> dict[int, tuple[int
     ``record_sum`` of these batches is the number of their records then.
     """
     found: dict[int, tuple[int, int]] = {}
-    if _has_wrappers(window.batches):
+    batches = window.batches
+    oldest = min(memoryview(batches.magic)[: batches.count], default=2)
+    if oldest < 2 and any(is_wrapper(batches, row) for row in range(batches.count)):
         for chunk in opener.chunks(window):
             found.update(_wrapped_offsets(chunk))
     return found
-
-
-def _has_wrappers(batches: BatchColumns) -> bool:
-    oldest = min(memoryview(batches.magic)[: batches.count], default=2)
-    return oldest < 2 and any(is_wrapper(batches, row) for row in range(batches.count))
 
 
 def _wrapped_offsets(chunk: Chunk) -> Iterator[tuple[int, tuple[int, int]]]:
     """Return the first and the last offset in each v0 and v1 wrapper, by row."""
     batches = chunk.batches
     for row in range(chunk.first, chunk.stop):
-        # A wrapper whose messages contradict its own offset does not count as intact.
-        if is_wrapper(batches, row) and (span_of(batches, row, True) >= 0 or _has_inner_offsets(batches, row)):
+        # A wrapper whose messages contradict its own offset does not count as intact. Those of v0 have absolute offsets.
+        absolute = not batches.magic[row] and batches.record_sum[row] > 0
+        if is_wrapper(batches, row) and (span_of(batches, row, True) >= 0 or absolute):
             yield row, (batches.first_record_offset[row], batches.last_record_offset[row])
-
-
-def _has_inner_offsets(batches: BatchColumns, row: int) -> bool:
-    """Return whether a wrapper is of v0, whose messages have absolute offsets, and one of them can be read."""
-    return not batches.magic[row] and batches.record_sum[row] > 0
 
 
 class _Header(NamedTuple):
@@ -378,7 +380,7 @@ def undecided(block: list[LocatedBatch], kept: list[bool], floor: int, doubted: 
     found: set[int] = set()
     for n in range(len(block) - 1):
         one, other = block[n], block[n + 1]
-        if kept[n] == kept[n + 1] or other.low > one.high or 0 <= other.last_time < one.first_time:
+        if kept[n] == kept[n + 1] or other.low > one.high or other.is_earlier_than(one):
             continue
         if (one.crc, one.stored) == (other.crc, other.stored):
             continue  # a copy

@@ -50,11 +50,6 @@ class _Hole:
         """Return whether no other batch has offsets of the batch."""
         return self.low < batch.low and (self.above is None or batch.high < self.above.low)
 
-    def times_fit(self, batch: LocatedBatch) -> bool:
-        """Return whether the timestamps do not contradict the place."""
-        early = self.below is not None and 0 <= batch.last_time < self.below.first_time
-        return not early and (self.above is None or not 0 <= self.above.last_time < batch.first_time)
-
 
 def moved_batches(
     block: list[LocatedBatch], staying: Container[int], candidates: Iterable[int], floor: int
@@ -79,11 +74,8 @@ def moved_batches(
             below = placed[at - 1] if at else None
             hole = _Hole(below.high if below else floor, below, placed[at] if at < len(placed) else None)
             room = _Room(*_around(block, n, staying, floor), placed)
-            if (
-                not hole.has(batch)
-                or not (hole.joins(batch) or hole.times_fit(batch))
-                or not _was_moved(batch, hole, room)
-            ):
+            out_of_time = batch.is_out_of_time(hole.below, hole.above) and not hole.joins(batch)
+            if out_of_time or not hole.has(batch) or not _was_moved(batch, hole, room):
                 continue
             to = homes[below.position] if below else 0
             found.append(MovedBatch(batch.position, batch.end, batch.low, batch.high, room.low, to))
@@ -102,23 +94,12 @@ class _Room:
     high: int
     placed: list[LocatedBatch]
 
-    def has(self, first: int, last: int) -> bool:
-        """Return whether the offsets ``first`` to ``last`` are free."""
-        if first <= self.low or last >= self.high:
-            return False
-        at = bisect_left(self.placed, first, key=lambda batch: batch.low)
-        free = not at or self.placed[at - 1].high < first
-        return free and (at == len(self.placed) or last < self.placed[at].low)
-
     def joins(self, first: int, last: int) -> bool:
-        """Return whether the free offsets ``first`` to ``last`` are next to offsets of a batch."""
+        """Return whether the offsets ``first`` to ``last`` are free, and next to offsets of a batch."""
         at = bisect_left(self.placed, first, key=lambda batch: batch.low)
-        return (
-            first == self.low + 1
-            or last == self.high - 1
-            or (at > 0 and self.placed[at - 1].high + 1 == first)
-            or (at < len(self.placed) and last + 1 == self.placed[at].low)
-        )
+        low = max(self.low, self.placed[at - 1].high) if at else self.low
+        high = min(self.high, self.placed[at].low) if at < len(self.placed) else self.high
+        return low < first and last < high and (first == low + 1 or last == high - 1)
 
     def fits(self, count: int) -> bool:
         """Return whether there are ``count`` adjacent free offsets."""
@@ -138,7 +119,7 @@ def _was_moved(batch: LocatedBatch, hole: _Hole, room: _Room) -> bool:
         return False
     if not room.fits(batch.high - batch.low + 1):
         return True
-    return hole.joins(batch) and not any(room.has(*place) and room.joins(*place) for place in batch.one_bit_places())
+    return hole.joins(batch) and not any(room.joins(*place) for place in batch.one_bit_places())
 
 
 def _around(block: list[LocatedBatch], n: int, staying: Container[int], floor: int) -> tuple[int, int]:

@@ -7,7 +7,7 @@ offset is corrected only if there is proof of the right one, see ``BaseOffsetPro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
@@ -64,7 +64,7 @@ class MisplacedBatch(NamedTuple):
     copy: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OffsetOrder:
     """Batches whose offsets can't be right, by their position in the file.
 
@@ -89,7 +89,7 @@ class OffsetOrder:
     end: int | None = None
     moved: tuple[moved_batches.MovedBatch, ...] = ()
     pieces: tuple[tuple[int, int], ...] = ()
-    shortened: Mapping[int, int] = field(default_factory=dict)
+    shortened: dict[int, int] = field(default_factory=dict)
 
     def arranged(self, source: Source) -> Source:
         """Return the file with each moved batch in its place."""
@@ -181,9 +181,9 @@ def find_order(
                 return ascending
         else:
             ascending = None
-    found = _Found(ceiling, floor, neighbours, open_segment if moves else None)
+    search = _Search(ceiling, floor, neighbours, open_segment if moves else None)
     with SegmentReader(open_segment(), report=note_damage) as reader:
-        found.name = reader.name_offset
+        search.name = reader.name_offset
         block: list[LocatedBatch] = []
         for batch in batches_of(reader):
             at = batch.position
@@ -194,20 +194,17 @@ def find_order(
             block.append(batch)
             if len(block) == COMPARED:
                 # The second half is compared with what follows it, too.
-                found.decide(block, COMPARED // 2)
+                search.decide(block, COMPARED // 2)
                 del block[: COMPARED // 2]
-        found.size = reader.position
-        found.decide(block, len(block))
-    if ascending and not found.contradicted:
+        search.size = search.order.size = reader.position
+        search.decide(block, len(block))
+    if ascending and not search.contradicted:
         return ascending
-    if moves and found.moved:
-        pieces = moved_batches.arranged_pieces(found.moved, found.size)
+    if moves and search.moved:
+        pieces = moved_batches.arranged_pieces(search.moved, search.size)
         again = find_order(lambda: open_segment().rearranged(pieces), ceiling, floor, neighbours)
-        return replace(again, moved=tuple(found.moved), pieces=pieces)
-    return OffsetOrder(
-        found.misplaced, found.corrected, found.head, found.tail, found.size, found.beyond, found.ended, found.end,
-        shortened=found.shortened,
-    )  # fmt: skip
+        return replace(again, moved=tuple(search.moved), pieces=pieces)
+    return search.order
 
 
 def _ascends(reader: SegmentReader, ceiling: int | None, floor: int, ends: list[LocatedBatch]) -> bool:
@@ -247,10 +244,10 @@ def _keep_last(window: Window, ends: list[LocatedBatch]) -> None:
 
 
 @dataclass(slots=True)
-class _Found:
-    """The result for a segment, block by block; the fields are those of ``OffsetOrder``.
+class _Search:
+    """Finds the ``order`` of a segment, block by block. ``size`` is set before its last block.
 
-    ``last`` is the last offset that stays, at first the offset before the segment.
+    ``last`` is the last offset that stays, at first the offset before the segment. ``moved`` are the moved batches.
     """
 
     ceiling: int | None
@@ -258,17 +255,10 @@ class _Found:
     neighbours: AdjacentBatches
     open_segment: Callable[[], Source] | None
     name: int | None = None
-    misplaced: dict[int, MisplacedBatch] = field(default_factory=dict)
-    corrected: dict[int, moved_batches.CorrectedOffset] = field(default_factory=dict)
-    head: LocatedBatch | None = None
-    tail: LocatedBatch | None = None
     size: int | None = None
-    beyond: bool = False
-    ended: int | None = None
     moved: list[moved_batches.MovedBatch] = field(default_factory=list)
     contradicted: bool = False
-    end: int | None = None
-    shortened: dict[int, int] = field(default_factory=dict)
+    order: OffsetOrder = field(default_factory=lambda: OffsetOrder({}, {}))
 
     @property
     def limit(self) -> int:
@@ -283,10 +273,10 @@ class _Found:
     def decide(self, block: list[LocatedBatch], stop: int) -> None:
         """Decide which of the first ``stop`` batches stay. ``size`` is set if the block holds the segment's last batch."""
         self._shorten(block)
-        late = self.head is None and block and self.neighbours.contradicts(block[0], self.name)
+        late = self.order.head is None and block and self.neighbours.contradicts(block[0], self.name)
         floor = self.floor
         leaps = bool(block) and max(suspects(block, floor, self.size), default=-1) == len(block) - 1
-        foreign = foreign_batches(block, floor, self.size, None if self.head else self.name, self.neighbours.ends)
+        foreign = foreign_batches(block, floor, self.size, None if self.order.head else self.name, self.neighbours.ends)
         self.contradicted = self.contradicted or bool(foreign) or any(batch.after_zeros for batch in block)
         if not (foreign or late or leaps or self._proved_end(block)) and all_in_order(block, floor, self.limit):
             self._keep(block[:stop])
@@ -303,17 +293,17 @@ class _Found:
         if runs:
             corrected |= {n: by + corrected.get(n, 0) for n, by in runs.items() if by}
             staying, faults = self._select(moved, foreign)
-        if self.head is None and self.size is not None:
+        if self.order.head is None and self.size is not None:
             # What zeros can have left of an offset does not show where a batch was.
             decided = staying | faults.keys() | {n for n, batch in enumerate(moved) if batch.after_zeros}
             others = [n for n, batch in enumerate(moved) if n not in decided and batch.high < self.limit]
             self.moved = moved_batches.moved_batches(moved, staying, others, floor)
         if len(block) - 1 in corrected and self._proved_end(block):
-            self.ended = block[-1].position
+            self.order.ended = block[-1].position
         self._place(moved, stop, staying, faults, corrected)
         if self.size is not None and len(block) - 1 in foreign:
             known = (end for end in self.neighbours.ends if end <= block[-1].low)
-            self.end = max([self.last + 1, *known])
+            self.order.end = max([self.last + 1, *known])
 
     def _shorten(self, block: list[LocatedBatch]) -> None:
         """Give the batches whose headers name too high last offsets those of their records."""
@@ -322,7 +312,7 @@ class _Found:
             found = overlong_batches.shortened(block, self.neighbours.following, self.open_segment, whole=whole)
             for n, batch in found.items():
                 block[n] = batch
-                self.shortened[batch.position] = batch.high
+                self.order.shortened[batch.position] = batch.high
 
     def _place(
         self, moved: list[LocatedBatch], stop: int, staying: set[int], faults: dict[int, str], corrected: dict[int, int]
@@ -333,11 +323,13 @@ class _Found:
         holes = moved_batches.holes_before(moved, staying, self.floor)
         for n, batch in enumerate(moved[:stop]):
             if batch.high >= self.limit:
-                self.beyond = True
+                self.order.beyond = True
                 continue  # reported as such
             if n in staying:
                 if n in corrected:
-                    self.corrected[batch.position] = moved_batches.CorrectedOffset(corrected[n], batch.low, batch.high)
+                    self.order.corrected[batch.position] = moved_batches.CorrectedOffset(
+                        corrected[n], batch.low, batch.high
+                    )
                 self._keep([batch])
                 continue
             after = following[n]
@@ -348,12 +340,12 @@ class _Found:
             length = batch.high - batch.low + 1
             fills = length in (holes.get(batch.low), None if after is None else after - self.last - 1)
             copy = _body(batch) in bodies and not fills
-            self.misplaced[batch.position] = MisplacedBatch(self.last, after, fault, guess, copy)
+            self.order.misplaced[batch.position] = MisplacedBatch(self.last, after, fault, guess, copy)
 
     def _keep(self, batches: list[LocatedBatch]) -> None:
         if batches:
-            self.head = self.head or batches[0]
-            self.tail = batches[-1]
+            self.order.head = self.order.head or batches[0]
+            self.order.tail = batches[-1]
             self.last = batches[-1].high
 
     def _select(self, moved: list[LocatedBatch], foreign: set[int]) -> tuple[set[int], dict[int, str]]:
@@ -363,7 +355,7 @@ class _Found:
         fitting = [n for n in own if n not in strays and moved[n].high < self.limit]
         compared = [moved[n] for n in fitting]
         dubious = suspects(compared, self.floor, self.size)
-        in_order = most_in_order(compared, self.last, None if self.head else self.name, dubious)
+        in_order = most_in_order(compared, self.last, None if self.order.head else self.name, dubious)
         unclear = {fitting[m] for m in undecided(compared, in_order, self.last, dubious)}
         kept = [n for n, stays in zip(fitting, in_order, strict=True) if stays and n not in unclear]
         leaping = {fitting[m] for m in dubious} if self.size is not None else set()
@@ -380,7 +372,7 @@ class _Found:
 
     def _evidence(self, moved: list[LocatedBatch]) -> base_offset_proof.BaseOffsetProof:
         """Return the proofs of a block. The adjacent batches of other segments count as if they were in this file."""
-        before = self.neighbours.before if self.head is None else None
+        before = self.neighbours.before if self.order.head is None else None
         after = self.neighbours.after if self.size is not None else None
         end = self._proved_end(moved)
         return base_offset_proof.BaseOffsetProof(

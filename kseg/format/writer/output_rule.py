@@ -69,10 +69,8 @@ def check_output(output: str, inputs: Iterable[str], option: str = "-o") -> None
             raise UsageError(f"{output}: {option} never {does}: give another name{hint}")
         if name.lower().endswith(_PARSED) and _is_partition_folder(folder):
             raise UsageError(f"{output}: a broker does not start with a file of this name in a partition folder{hint}")
-    if present and stat.S_ISREG(present.st_mode) and present.st_size and _BACKUP.search(output):
-        raise UsageError(f"{output}: by its name it is a backup copy, which {option} never replaces: give another name")
-    if present and stat.S_ISREG(present.st_mode) and _is_kafkas(output):
-        raise UsageError(f"{output}: by its content it is a file of Kafka, which {option} never replaces{hint}")
+    if present and stat.S_ISREG(present.st_mode) and present.st_size:
+        _check_replaced(output, option, hint)
     if output.endswith(os.sep) and not present:
         raise UsageError(f"{output}: expected a file, not a folder")
     parent = os.path.dirname(output.rstrip(os.sep))
@@ -96,9 +94,15 @@ def _check_object(output: str, inputs: Iterable[str], option: str, hint: str) ->
     kind = remote_files.kind_of(output)
     if kind == "folder":
         raise UsageError(f"{output} is a folder: {option} writes a file{hint}")
-    if kind and _BACKUP.search(output):
+    if kind:
+        _check_replaced(output, option, hint)
+
+
+def _check_replaced(output: str, option: str, hint: str) -> None:
+    """Raise UsageError for a file or an object that is never replaced."""
+    if _BACKUP.search(output):
         raise UsageError(f"{output}: by its name it is a backup copy, which {option} never replaces: give another name")
-    if kind and _is_kafkas(output):
+    if _is_kafkas(output):
         raise UsageError(f"{output}: by its content it is a file of Kafka, which {option} never replaces{hint}")
 
 

@@ -26,10 +26,7 @@ from kseg.format.sidefiles.indexes import AbortedTransactions, AbortedTxn
 from kseg.format.sidefiles.producer_snapshot import ProducerState, packed, read_snapshot
 from kseg.format.storage.atomic_write import NewFile, sync, whole_file, writing
 from kseg.format.storage.local_files import read_file
-from kseg.format.storage.naming import (
-    LEADER_EPOCHS,
-    base_offset_of,
-)
+from kseg.format.storage.naming import LEADER_EPOCHS, base_offset_of
 from kseg.format.storage.source import open_source
 from kseg.format.writer.output_guards import copy_file
 
