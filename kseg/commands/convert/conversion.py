@@ -53,12 +53,7 @@ from kseg.format.writer.output_guards import (
     txn_index_path,
 )
 from kseg.format.writer.output_rule import check_dst, check_dst_url
-from kseg.format.writer.written_side_files import (
-    aborted_transactions,
-    write_snapshots,
-    write_txn_index,
-    written_events,
-)
+from kseg.format.writer.written_side_files import aborted_transactions, write_snapshots, write_txn_index, written_events
 
 
 def write_txn_indexes(pairs: Sequence[Pair], segments: Sequence[Conversion]) -> None:

@@ -94,12 +94,12 @@ class ConversionPlan:
     def downwards(self) -> bool:
         return self.target < max(self.sources)
 
-
-def why_rejected(magic: int, sources: frozenset[int], target: int) -> str:
-    """Return why a conversion to ``target`` rejects a batch of version ``magic``, and which ones accept it."""
-    taken = ", ".join(f"v{one}" for one in sorted({*sources, target}))
-    if target >= 2:
-        advice = "any-to-v2"
-    else:  # a conversion of a version to itself accepts no other one
-        advice = f"v{magic}-to-v{target}" if target in sources else f"any-to-v2, and v2-to-v{target} on its result"
-    return f"v{magic}, but this conversion accepts only {taken}: use {advice}"
+    def why_rejected(self, magic: int) -> str:
+        """Return why the conversion rejects a batch of version ``magic``, and which ones accept it."""
+        target, taken = self.target, ", ".join(f"v{one}" for one in sorted({*self.sources, self.target}))
+        if target >= 2:
+            advice = "any-to-v2"
+        else:  # a conversion of a version to itself accepts no other one
+            own = target in self.sources
+            advice = f"v{magic}-to-v{target}" if own else f"any-to-v2, and v2-to-v{target} on its result"
+        return f"v{magic}, but this conversion accepts only {taken}: use {advice}"

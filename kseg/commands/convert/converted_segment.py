@@ -100,7 +100,7 @@ def transcribe(
         check_size(tally)
 
     with SegmentReader(source, report=damage) as reader:
-        transcoder = Transcoder(plan.sources, plan.target, plan.codec, plan.rebatch, write, tally, plan.another_cluster)
+        transcoder = Transcoder(plan, write, tally)
         done = source.start
         checks = SourceChecks(source.name, damage)
         reach = _filter(source.name, damage, plan)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from kseg.commands.convert import another_cluster as another_clusters
-from kseg.commands.convert.conversion_plan import why_rejected
+from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.errors import KsegError, UsageError
 from kseg.format.compress.codecs import CODECS, codec_name, compress
 from kseg.format.record import encoder, layout
@@ -147,31 +147,16 @@ class WrongVersionError(KsegError):
 
 
 class Transcoder:
-    """Writes decoded batches as batches of version ``target``.
+    """Writes decoded batches as the plan for their segment says."""
 
-    ``sources`` are the accepted versions, ``codec`` is the codec to write (None keeps each batch's codec), ``rebatch`` the
-    size of v2 batches in bytes before compression (None keeps the batches). ``another_cluster``: the data to remove.
-    """
-
-    def __init__(
-        self,
-        sources: frozenset[int],
-        target: int,
-        codec: int | None,
-        rebatch: int | None,
-        write: Callable[[memoryview], None],
-        tally: Conversion,
-        another_cluster: another_clusters.AnotherCluster | None = None,
-    ) -> None:
-        self._another_cluster = another_cluster
-        self._sources = sources
-        self._target = target
-        self._codec = codec
-        self._rebatch = rebatch
+    def __init__(self, plan: ConversionPlan, write: Callable[[memoryview], None], tally: Conversion) -> None:
+        self._plan = plan
+        self._target = plan.target
+        self._codec = plan.codec
         self._write = write
         self._tally = tally
         self._buffer = OutputBuffer()
-        self._packer = BatchPacker(rebatch, self._count_written)
+        self._packer = BatchPacker(plan.rebatch, self._count_written)
 
     def convert_chunk(self, chunk: Chunk) -> None:
         """Write the batches of the chunk. Raises WrongVersionError, KsegError, and OSError from writing."""
@@ -231,9 +216,9 @@ class Transcoder:
         self._packer.flush()
 
     def _check_version(self, run: BatchRun) -> None:
-        if run.magic not in self._sources and run.magic != self._target:
+        if run.magic not in self._plan.sources and run.magic != self._target:
             position = run.chunk.batches.position[run.row]
-            why = why_rejected(run.magic, self._sources, self._target)
+            why = self._plan.why_rejected(run.magic)
             raise WrongVersionError(f"{self._tally.source}: the batch at byte {position} is {why}")
 
     def _count_written(self, entry: memoryview, codec: int) -> None:
@@ -255,7 +240,7 @@ class Transcoder:
 
     def _leave_out(self, run: BatchRun) -> None:
         """Write a batch without records in place of each that another cluster must not have, and count it."""
-        batches, rules = run.chunk.batches, self._another_cluster
+        batches, rules = run.chunk.batches, self._plan.another_cluster
         for row in range(run.row, run.stop):
             if rules and (kind := rules.removal_of(batches, row)):
                 count = max(0, batches.record_count[row])
@@ -266,7 +251,7 @@ class Transcoder:
 
     def _rewritten(self, run: BatchRun) -> tuple[memoryview, int]:
         """Return the bytes of a run as another cluster can have them, and how many batches are unchanged."""
-        rules, batches = self._another_cluster, run.chunk.batches
+        rules, batches = self._plan.another_cluster, run.chunk.batches
         if rules is None:
             return run.stored, run.stop - run.row
         written, start, changed = memoryview(bytearray(run.stored)), batches.at[run.row], 0
@@ -312,7 +297,7 @@ class Transcoder:
         """Make later batches have at least the leader epoch of the copied ones."""
         batches = run.chunk.batches
         highest = max(batches.partition_leader_epoch[row] for row in range(run.row, run.stop))
-        if self._target < 2 or highest < 0 or self._another_cluster:
+        if self._target < 2 or highest < 0 or self._plan.another_cluster:
             return
         self._packer.leader_epoch = max(self._packer.leader_epoch, highest)
         if self._tally.epochless_bytes is None:
@@ -325,7 +310,7 @@ class Transcoder:
         append_time = batches.attributes[run.row] & LOG_APPEND_TIME if run.magic else 0
         if run.kind == conversion_kinds.PACKED:
             self._packer.add_entry(data, records, run.i, run.end, codec, append_time)
-        elif self._rebatch or codec:
+        elif self._plan.rebatch or codec:
             self._packer.add_messages(data, records, run.i, run.end, batches, codec)
         else:
             out = self._buffer.reserve(run.room)
