@@ -312,7 +312,7 @@ class _FolderChecks:
         if file.active and base_offset_of(name) and result.summary.batches == 1:
             present.add(name.removesuffix(".log") + ".index")  # created with the second append to a rolled segment
         for index in [name for name in index_names if name not in present]:
-            if index_names[index] in self._indexes[folder] and not self._is_gone(file.path):
+            if index_names[index] in self._indexes[folder] and local_files.is_file(file.path):
                 self._pending_findings[file.path].append(Finding("missing-index", 0, facts={"index": index}))
         self._check_missing_indexes(file.path, folder, suffixes)
 
@@ -324,10 +324,6 @@ class _FolderChecks:
             facts = {"segments": self._segments[folder], "what": what}
             self._pending_findings[path].append(Finding("no-indexes", 0, facts=facts))
             self._reported_missing[folder].update(absent)
-
-    @staticmethod
-    def _is_gone(path: str) -> bool:
-        return not local_files.is_file(path)
 
     def _check_swaps(self, folder: str) -> None:
         """Report the segments that a broker would replace at its start."""

@@ -28,7 +28,7 @@ from kseg.format.sidefiles.index_walks import IndexRun, offset_runs, time_runs
 from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, StaleEntries, TimeEntry
 from kseg.format.sidefiles.log_end import has_zeros_at
 from kseg.format.sidefiles.side_file_reading import with_read_error
-from kseg.format.storage.naming import base_offset_of
+from kseg.format.storage.naming import INDEX_SUFFIXES, base_offset_of
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import Source, local_size, open_source
 from kseg.text import iso_time
@@ -46,6 +46,9 @@ class _IndexCursor(Generic[_Entry]):
     ``stale`` is given for the newest segment: its first wrong entry can be the start of stale entries, which a broker
     leaves there and which are not a fault.
     """
+
+    rule: str
+    size: int
 
     def __init__(
         self,
@@ -80,15 +83,20 @@ class _IndexCursor(Generic[_Entry]):
     def _is_stale(self, at: int) -> bool:
         return self._stale is not None and self._stale.stale_from(at)
 
-    def _at(self, row: int) -> tuple[int, _Entry, bool]:
-        assert self._run, "a row is one of more()'s"
-        at, entry = self._run.entry(row)
-        return at, entry, at in self._reported
+    def _unreported(self, row: int) -> tuple[int, _Entry] | None:
+        """Return the position and the entry of a row of the run, None if it already has a finding."""
+        assert self._run, "a row is one of next_columns()'s"
+        found = self._run.entry(row)
+        return None if found[0] in self._reported else found
 
     def _entry_before(self, row: int) -> tuple[int, _Entry] | None:
         """Return the entry before the row and its position, or None if it was reported."""
         found = self._run.entry(row - 1) if self._run and row else self._last
         return None if found is None or found[0] in self._reported else found
+
+    def _mismatch(self, at: int, entry: _Entry, why: str) -> None:
+        facts = {**entry._asdict(), "why": why}
+        self._record(Finding(self.rule, at, at + self.size, entry.offset, None, facts))
 
     def _report_stale(self) -> None:
         if self._stale is not None:
@@ -108,15 +116,17 @@ class _IndexCursor(Generic[_Entry]):
 class OffsetIndexCheck(_IndexCursor[OffsetEntry]):
     """The checks of an offset index; its columns are offsets and positions in the log."""
 
+    rule, size = "index-mismatch", OFFSET_ENTRY.size
+
     def check(self, row: int, position: int, end: int, highest: int) -> None:
         """Check an entry whose log position is before ``end``, the end of the batch at ``position``.
 
         ``highest`` is the largest offset before that batch. An entry for bytes that are not a batch is skipped, because
         the damage is reported for the log.
         """
-        at, entry, reported = self._at(row)
-        if reported:
+        if (found := self._unreported(row)) is None:
             return
+        at, entry = found
         wrong = entry.log_position > position or (entry.log_position == position and highest >= entry.offset)
         if not wrong or self._is_stale(at):
             return
@@ -146,10 +156,6 @@ class OffsetIndexCheck(_IndexCursor[OffsetEntry]):
             self._mismatch(*last, f"the log ends at offset {highest}")
         self._report_stale()
 
-    def _mismatch(self, at: int, entry: OffsetEntry, why: str) -> None:
-        facts = {**entry._asdict(), "why": why}
-        self._record(Finding("index-mismatch", at, at + OFFSET_ENTRY.size, entry.offset, None, facts))
-
 
 class LargestTimestamps(NamedTuple):
     """Largest timestamps: ``timestamp`` of the segment, ``indexed`` of the batch of the time index's last entry."""
@@ -161,13 +167,14 @@ class LargestTimestamps(NamedTuple):
 class TimeIndexCheck(_IndexCursor[TimeEntry]):
     """The checks of a time index; its columns are timestamps and offsets."""
 
+    rule, size = "time-index-mismatch", TIME_ENTRY.size
+
     def check(self, row: int, before: int, latest: int) -> None:
         """Check an entry: ``before`` is the largest timestamp before the batch of its offset, ``latest`` includes it."""
-        at, entry, reported = self._at(row)
-        if reported:
+        found = self._unreported(row)
+        if found is None or self._is_stale(found[0]):
             return
-        if self._is_stale(at):
-            return
+        at, entry = found
         if before > entry.timestamp:
             self._mismatch(at, entry, f"a batch before it has {iso_time(before)}")
         elif latest < entry.timestamp:
@@ -175,15 +182,13 @@ class TimeIndexCheck(_IndexCursor[TimeEntry]):
 
     def check_skipped(self, row: int) -> None:
         """Check an entry for which the offset index leads past a batch that has its timestamp."""
-        at, entry, reported = self._at(row)
-        if not (reported or self._is_stale(at)):
-            self._mismatch(at, entry, "the offset index leads past a batch that has it")
+        if (found := self._unreported(row)) and not self._is_stale(found[0]):
+            self._mismatch(*found, "the offset index leads past a batch that has it")
 
     def check_position(self, row: int, first: int) -> None:
         """Report an entry whose offset is below ``first``, the log's first offset."""
-        at, entry, reported = self._at(row)
-        if not reported:
-            self._mismatch(at, entry, f"the header of the first batch claims offset {first}")
+        if found := self._unreported(row):
+            self._mismatch(*found, f"the header of the first batch claims offset {first}")
 
     def finish(self, row: int, highest: int | None, *, whole: bool, latest: LargestTimestamps | None) -> None:
         """Check the entries from ``row`` on, which no batch matched, and the last entry.
@@ -218,10 +223,6 @@ class TimeIndexCheck(_IndexCursor[TimeEntry]):
             why = f"it is the last entry, but the largest timestamp of that batch is {iso_time(latest.indexed)}"
             self._mismatch(at, entry, why)
 
-    def _mismatch(self, at: int, entry: TimeEntry, why: str) -> None:
-        facts = {**entry._asdict(), "why": why}
-        self._record(Finding("time-index-mismatch", at, at + TIME_ENTRY.size, entry.offset, None, facts))
-
 
 class IndexChecks:
     """The checks of one segment's indexes, while the segment is read.
@@ -252,14 +253,15 @@ class IndexChecks:
         """Read the first entries of the indexes."""
         stale = self._stale_entries(opened, base)
         self._stale = stale.get(".timeindex")
-        self._offsets = OffsetIndexCheck(offset_runs, *_arguments(opened, ".index", base, report), stale.get(".index"))
-        self._times = TimeIndexCheck(
-            time_runs, *_arguments(opened, ".timeindex", base, report), stale.get(".timeindex")
-        )
         # Without any index the folder is a copy of the logs alone, and the .txnindex is not missing.
+        missing = None, report if opened else do_nothing
+        (offsets, of_offsets), (times, of_times), (aborts, of_aborts) = (
+            opened.get(suffix, missing) for suffix in INDEX_SUFFIXES
+        )
+        self._offsets = OffsetIndexCheck(offset_runs, offsets, base, of_offsets, stale.get(".index"))
+        self._times = TimeIndexCheck(time_runs, times, base, of_times, stale.get(".timeindex"))
         path, growing = os.path.splitext(self._file.path)[0] + ".txnindex", bool(opened) and self._file.active
-        arguments = _arguments(opened, ".txnindex", base, report if opened else do_nothing)
-        self._aborts = TxnIndexCheck(*arguments, path, growing=growing)
+        self._aborts = TxnIndexCheck(aborts, base, of_aborts, path, growing=growing)
         self._collector = FactsCollector(self._offsets, self._times)
 
     def _stale_entries(self, opened: _Opened, base_offset: int) -> dict[str, StaleEntries]:
@@ -331,8 +333,3 @@ class IndexChecks:
 
 
 _Opened = dict[str, tuple[Source | None, Report]]
-
-
-def _arguments(opened: _Opened, suffix: str, base_offset: int, report: Report) -> tuple[Source | None, int, Report]:
-    source, reported = opened.get(suffix, (None, report))
-    return source, base_offset, reported

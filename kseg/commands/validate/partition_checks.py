@@ -15,8 +15,9 @@ from functools import cache
 from kseg.commands.validate.partition_side_files import PartitionSideFiles
 from kseg.commands.validate.partition_state import MAX_SPANS, Extent, Gap, MissingOffsets, PartitionState
 from kseg.commands.validate.segment_facts import SegmentFacts
+from kseg.commands.validate.txn_index_check import MISSING, txn_mismatch
 from kseg.findings import Finding, Report
-from kseg.format.checks.batch_checks import epoch_regression, too_high_epoch
+from kseg.format.checks.batch_checks import epoch_regression, is_too_high, known_epochs, too_high_epoch
 from kseg.format.checks.compaction_evidence import CompactionEvidence
 from kseg.format.checks.offset_checks import expected_offset_note
 from kseg.format.record.framing import increment_sequence
@@ -59,21 +60,16 @@ class PartitionChecks:
         deep: bool = True,
         began: float = math.inf,
     ) -> None:
-        self._folder = folder
         self._cleaned = known.get(CLEANER_OFFSETS)
-        self._report_for = report_for
         self._compacted = compacted
         self._log_start = known.get(LOG_STARTS, 0)
-        self._history = PartitionState(
-            compaction=CompactionEvidence(self._log_start, self._cleaned, compacted=compacted)
-        )
-        self.missing = MissingOffsets(folder, names, report_for, self._history)
+        evidence = CompactionEvidence(self._log_start, self._cleaned, compacted=compacted)
+        self._history = PartitionState(folder, names, report_for, compaction=evidence)
+        self.missing = MissingOffsets(self._history)
         if deep:
             self._history.compaction.apart = cache(self.missing.are_apart)
         cleaned = compacted or self._cleaned is not None
-        self.side_files = PartitionSideFiles(
-            folder, names, report_for, self._history, began, self._log_start, compacted=cleaned
-        )
+        self.side_files = PartitionSideFiles(self._history, began, compacted=cleaned)
         # SegmentFacts.tail of the previous segment, if that segment is undamaged and its position is known.
         self._tail: tuple[int, int, int, int] | None = None
         # The highest first offset of a segment.
@@ -95,7 +91,7 @@ class PartitionChecks:
         """
         base = base_offset_of(name) or 0
         history = self._history
-        report = self._report_for(name)
+        report = self._history.report_for(name)
         if is_remote_log(name) and self._is_uploaded_again(name, base, facts, report):
             return
         self._check_tail(base)
@@ -170,15 +166,15 @@ class PartitionChecks:
 
     def _is_emptied(self, name: str, facts: SegmentFacts) -> bool:
         """Return whether the segment and its offset index are empty, as the cleaner leaves them."""
-        index = self._path(name.removesuffix(".log") + ".index")
+        index = self._history.path(name.removesuffix(".log") + ".index")
         if facts.first_offset is not None or facts.damaged or not local_files.exists(index):
             return False
         return not local_size(index)  # None if it was deleted meanwhile, or cannot be read
 
     def _is_being_merged(self, name: str) -> bool:
         """Return whether a running broker deletes the segment: the cleaner puts a merged segment in place before."""
-        path = self._path(name)
-        if not self._waited and is_in_use(os.path.dirname(local_files.absolute(self._folder))):
+        path = self._history.path(name)
+        if not self._waited and is_in_use(os.path.dirname(local_files.absolute(self._history.folder))):
             self._waited = True
             until = time.monotonic() + _PATIENCE_WITH_CLEANER
             while local_files.exists(path) and time.monotonic() < until:
@@ -217,25 +213,23 @@ class PartitionChecks:
             earlier = runs[-2][0] if len(runs) > 1 else -1
             reported = {"epoch": previous, "previous": earlier, "why": too_high_epoch(epoch)}
             place = self._tail[0], None, first, last
-            self._report_for(self._history.name)(Finding("leader-epoch-regression", *place, reported))
+            self._history.report_for(self._history.name)(Finding("leader-epoch-regression", *place, reported))
             runs.pop()
             return
         reported = {"epoch": epoch, "previous": previous, "why": epoch_regression(previous)}
         report(Finding("leader-epoch-regression", offset=offset, facts=reported))
 
     def _is_disproved(self, facts: SegmentFacts) -> bool:
-        """Return whether all epochs but the last one so far are not above those of the next segment, as repair decides.
+        """Return whether the last epoch so far is too high, as ``EpochEvidence.disproves`` of repair decides.
 
-        The checkpoint must lack the last one (``EpochEvidence.disproves``). Without entries, it takes two later batches.
+        Without entries in the checkpoint, it takes two later batches.
         """
         runs = self._history.epochs
         epoch, _, last = runs[-1]
         earlier = runs[-2][0] if len(runs) > 1 else -1
-        stored = [entry.epoch for entry in stored_leader_epochs(self._folder) or () if entry.start_offset <= last]
-        following = [run[0] for run in facts.epochs[:2]]
-        several = facts.first_offset != facts.tail[1]
-        below = all(earlier <= each < epoch for each in following)
-        return epoch not in stored and below and (bool(stored) or several)
+        known = known_epochs(stored_leader_epochs(self._history.folder) or (), last)
+        too_high = is_too_high(epoch, earlier, (run[0] for run in facts.epochs[:2]), known)
+        return too_high and (bool(known) or facts.first_offset != facts.tail[1])
 
     def _check_tail(self, base: int) -> None:
         """Report the last batch of the previous segment if it has a wrong base offset.
@@ -253,7 +247,7 @@ class PartitionChecks:
         evidence = "the batch before and the name of the next segment"
         note = expected_offset_note(first, expected, evidence)
         facts = {"offset": first, "previous": expected - 1, "expected": expected, "note": note}
-        self._report_for(history.name)(Finding("non-monotonic-offset", position, None, expected, base - 1, facts))
+        history.report_for(history.name)(Finding("non-monotonic-offset", position, None, expected, base - 1, facts))
         self.missing.explain(history.name, expected)
         history.compaction.gaps -= 1
         history.end, history.holes = base, True
@@ -300,17 +294,11 @@ class PartitionChecks:
         if history.holes or history.crowded or self._is_compacted(facts):
             return
         index = name.removesuffix(".log") + ".txnindex"
-        report = self._report_for(index if local_files.exists(self._path(index)) else name)
+        report = self._history.report_for(index if local_files.exists(self._history.path(index)) else name)
         for producer_id, marker in facts.unindexed.items():
             first = history.open.get(producer_id)
             if first is not None and first >= self._log_start:
-                reported = {
-                    "producer_id": producer_id,
-                    "first": first,
-                    "last": marker,
-                    "why": "it is missing in the index",
-                }
-                report(Finding("txn-index-mismatch", 0, None, first, marker, reported))
+                report(txn_mismatch(0, None, producer_id, first, marker, MISSING))
         begin = self._history.bases[0] if self._history.bases else base_offset_of(name) or 0
         for at, producer_id, first, last in facts.carried:
             began = history.open.get(producer_id)
@@ -322,11 +310,7 @@ class PartitionChecks:
                 if began is None
                 else f"its records start at offset {began}"
             )
-            reported = {"producer_id": producer_id, "first": first, "last": last, "why": why}
-            report(Finding("txn-index-mismatch", at, at + ABORTED_TXN.size, first, last, reported))
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self._folder, name)
+            report(txn_mismatch(at, at + ABORTED_TXN.size, producer_id, first, last, why))
 
 
 #: For each checkpoint of a log directory, the rule for an offset after the log end, and the name of that offset.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from functools import cached_property
 
 from kseg.commands.validate.partition_state import PartitionState
@@ -12,12 +11,7 @@ from kseg.errors import KsegError, UnreadableError
 from kseg.findings import Finding, Report
 from kseg.format.log_loader.producers import stray_snapshots
 from kseg.format.sidefiles.checkpoints import REMOTE_LEADER_EPOCHS, LeaderEpoch, walk_leader_epochs
-from kseg.format.sidefiles.producer_snapshot import (
-    ENTRY,
-    HEADER,
-    ProducerState,
-    walk_snapshot,
-)
+from kseg.format.sidefiles.producer_snapshot import ENTRY, HEADER, ProducerState, walk_snapshot
 from kseg.format.sidefiles.side_file_reading import entries_of, positioned_entries_of
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
@@ -35,28 +29,15 @@ from kseg.format.storage.naming import (
 
 
 class PartitionSideFiles:
-    """The checks of the side files. Its parameters are those of ``PartitionChecks``; ``state`` is the partition's."""
+    """The checks of the side files of a partition. ``began`` and ``compacted`` are those of ``PartitionChecks``."""
 
-    def __init__(
-        self,
-        folder: str,
-        names: set[str],
-        report_for: Callable[[str], Report],
-        state: PartitionState,
-        began: float,
-        log_start: int,
-        *,
-        compacted: bool,
-    ) -> None:
-        self._folder = folder
-        self._report_for = report_for
+    def __init__(self, state: PartitionState, began: float, *, compacted: bool) -> None:
         self._state = state
-        self._log_start = log_start
+        self._log_start = state.compaction.log_start
         self._compacted = compacted
-        self._names = names
         # When the first segment was read, as in os.stat: files written later may describe another state of the log.
         self._began = began
-        self._snapshots = {offset for name in names if (offset := producer_snapshot_offset(name)) is not None}
+        self._snapshots = {offset for name in state.names if (offset := producer_snapshot_offset(name)) is not None}
         self._checked_snapshots: set[int] = set()
 
     def check_snapshot_at_end(self, base: int) -> None:
@@ -67,7 +48,7 @@ class PartitionSideFiles:
 
     def check(self, name: str) -> None:
         """Check a side file that is not the index of an existing segment."""
-        if is_being_deleted(self._folder):
+        if is_being_deleted(self._state.folder):
             return  # the broker has emptied its checkpoint, and deletes the rest
         if name == LEADER_EPOCHS:
             self._check_epochs(name)
@@ -82,30 +63,32 @@ class PartitionSideFiles:
         ``newest`` is the last segment, ``log_start`` the partition's log start offset, None if unknown. A running broker
         has both in memory. Without a clean shutdown it reads the producers from the log.
         """
-        log_dir = os.path.dirname(local_files.absolute(self._folder))
-        if is_in_use(log_dir) or is_being_deleted(self._folder):
+        log_dir = os.path.dirname(local_files.absolute(self._state.folder))
+        if is_in_use(log_dir) or is_being_deleted(self._state.folder):
             return
         clean = local_files.exists(os.path.join(log_dir, CLEAN_SHUTDOWN))
         producers = len(self._state.producers.all())
         # Outside of a log dir a single segment is that of a partition that never rolled, copied from a running broker.
         copied = not any(local_files.exists(os.path.join(log_dir, name)) for name in (META_PROPERTIES, RECOVERY_POINTS))
-        if copied and not any(local_files.exists(self._path(name)) for name in (PARTITION_METADATA, LEADER_EPOCHS)):
+        if copied and not any(
+            local_files.exists(self._state.path(name)) for name in (PARTITION_METADATA, LEADER_EPOCHS)
+        ):
             return  # only segments and indexes were copied
         kept = self._kept_snapshots or self._snapshots_now()
         if producers and not kept and (clean or (copied and len(self._state.bases) > 1)):
             facts = {"producers": producers, "open": len(self._state.open)}
-            self._report_for(newest)(Finding("producers-without-snapshot", 0, facts=facts))
+            self._state.report_for(newest)(Finding("producers-without-snapshot", 0, facts=facts))
         self._check_missing_epochs(newest, log_start if clean else None)
 
     def _snapshots_now(self) -> bool:
         """Return whether the folder has a snapshot by now: a broker writes one at its clean shutdown."""
         try:
-            return any(producer_snapshot_offset(name) is not None for name in local_files.names_in(self._folder))
+            return any(producer_snapshot_offset(name) is not None for name in local_files.names_in(self._state.folder))
         except UnreadableError:  # deleted meanwhile
             return True
 
     def _check_missing_epochs(self, newest: str, log_start: int | None) -> None:
-        path = self._path(LEADER_EPOCHS)
+        path = self._state.path(LEADER_EPOCHS)
         exists = local_files.exists(path)
         try:
             entries: list[LeaderEpoch] = entries_of(path, walk_leader_epochs) if exists else []
@@ -128,30 +111,30 @@ class PartitionSideFiles:
                 "epochs": len(lacking), "first": lacking[-1][1], "last": lacking[0][2],
                 "what": "the checkpoint lacks entries" if exists else "leader-epoch-checkpoint does not exist",
             }  # fmt: skip
-            report = self._report_for(LEADER_EPOCHS if exists else newest)
+            report = self._state.report_for(LEADER_EPOCHS if exists else newest)
             report(Finding("missing-epochs", 0, offset=lacking[-1][1], last_offset=lacking[0][2], facts=facts))
 
     def _check_orphan(self, name: str) -> None:
         log = f"{name[:20]}.log"
-        if not self._state.bases and is_being_deleted(self._folder):
+        if not self._state.bases and is_being_deleted(self._state.folder):
             return
         # A running broker may just have deleted or created the segment.
-        if local_files.exists(self._path(name)) and not local_files.exists(self._path(log)):
-            self._report_for(name)(Finding("orphaned-index", 0, offset=int(name[:20]), facts={"log": log}))
+        if local_files.exists(self._state.path(name)) and not local_files.exists(self._state.path(log)):
+            self._state.report_for(name)(Finding("orphaned-index", 0, offset=int(name[:20]), facts={"log": log}))
 
     def _check_position(self, offset: int, name: str) -> None:
         end, known_end = self._state.end, self._state.known_end
-        if not self._state.bases or not local_files.exists(self._path(name)):
+        if not self._state.bases or not local_files.exists(self._state.path(name)):
             return
         if (
             known_end is not None
         ):  # a metadata log can end before its newest snapshot, which has the records between them
-            known_end = max(known_end, *(found[0] for other in self._names if (found := snapshot_id(other))), 0)
+            known_end = max(known_end, *(found[0] for other in self._state.names if (found := snapshot_id(other))), 0)
         facts = {"offset": offset, "end": known_end}
         if known_end is not None and offset > known_end:
-            self._report_for(name)(Finding("snapshot-behind-log", 0, offset=offset, facts=facts))
+            self._state.report_for(name)(Finding("snapshot-behind-log", 0, offset=offset, facts=facts))
         elif offset not in self._kept_snapshots:
-            self._report_for(name)(Finding("stray-snapshot", 0, offset=offset, facts=facts))
+            self._state.report_for(name)(Finding("stray-snapshot", 0, offset=offset, facts=facts))
         elif offset not in self._checked_snapshots and end is not None:
             self.check_snapshot(name, offset, exact=offset == end)
 
@@ -166,18 +149,18 @@ class PartitionSideFiles:
         Both are those of the end of the segment (``RemoteLogManager.copyLogSegment``).
         """
         stem = log.removesuffix(".log")
-        if self._state.end is not None and stem + ".snapshot" in self._names:
+        if self._state.end is not None and stem + ".snapshot" in self._state.names:
             self.check_snapshot(stem + ".snapshot", self._state.end, exact=True)
-        if stem + REMOTE_LEADER_EPOCHS in self._names:
+        if stem + REMOTE_LEADER_EPOCHS in self._state.names:
             self._check_epochs(stem + REMOTE_LEADER_EPOCHS)
 
     def check_snapshot(self, name: str, offset: int, *, exact: bool) -> None:
         """Compare a producer snapshot with the segments so far. ``exact``: they end at the snapshot's offset."""
         try:
-            read = positioned_entries_of(self._path(name), walk_snapshot)
+            read = positioned_entries_of(self._state.path(name), walk_snapshot)
         except (KsegError, ValueError):
             return  # reported for the snapshot itself
-        report = self._report_for(name)
+        report = self._state.report_for(name)
         reported = set()
         for position, state in read:
             reported.add(state.producer_id)
@@ -256,12 +239,12 @@ class PartitionSideFiles:
 
     def _check_epochs(self, name: str) -> None:
         try:
-            entries = positioned_entries_of(self._path(name), walk_leader_epochs)
-            if local_files.status(self._path(name)).st_mtime > self._began:
+            entries = positioned_entries_of(self._state.path(name), walk_leader_epochs)
+            if local_files.status(self._state.path(name)).st_mtime > self._began:
                 return  # a broker truncated the log, or deleted its oldest segments, while they were read
         except (KsegError, ValueError, OSError):
             return  # reported for the checkpoint itself
-        report = self._report_for(name)
+        report = self._state.report_for(name)
         end = self._state.known_end
         for at, entry in entries:
             if end is not None and entry.start_offset > end:
@@ -274,9 +257,6 @@ class PartitionSideFiles:
                 at = next((at for at, entry in entries if entry.epoch == run[0]), 0)
                 _report_epoch(report, at, run[0], run[1], contradiction)
                 return
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self._folder, name)
 
 
 def is_being_deleted(folder: str) -> bool:

@@ -5,6 +5,7 @@ Later segments and side files are checked against the state. Missing offsets are
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,12 +36,17 @@ class Extent(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionState:
-    """The state of a partition after the segments so far. Ends are exclusive, None if unknown.
+    """A partition, and its state after the segments so far. Ends are exclusive, None if unknown.
+
+    ``names`` are the files of its ``folder``, and ``report_for`` returns the report of a file by its name.
 
     ``end`` is that of the log, ``known_end`` that of its valid batches and of lost ones whose headers have offsets. The
     two differ if bytes at the end are lost.
     """
 
+    folder: str
+    names: set[str]
+    report_for: Callable[[str], Report]
     # The base offsets of the segments.
     bases: list[int] = field(default_factory=list)
     end: int | None = None
@@ -58,6 +64,10 @@ class PartitionState:
     open: dict[int, int] = field(default_factory=dict)
     # Whether there were too many producers to know the open transactions of each.
     crowded: bool = False
+
+    def path(self, name: str) -> str:
+        """Return the path of a file of the partition."""
+        return os.path.join(self.folder, name)
 
     def add(self, facts: SegmentFacts) -> None:
         self.holes |= facts.holes or facts.damaged
@@ -111,19 +121,11 @@ class Gap(NamedTuple):
 
 
 class MissingOffsets:
-    """The gaps of one partition. Its parameters are those of ``PartitionChecks``; ``state`` is the partition's."""
+    """The gaps of one partition."""
 
-    def __init__(
-        self,
-        folder: str,
-        names: set[str],
-        report_for: Callable[[str], Report],
-        state: PartitionState,
-    ) -> None:
-        self._folder = folder
+    def __init__(self, state: PartitionState) -> None:
         # Indexes without a segment: those of existing segments are not among the names.
-        self._orphans = sorted(name for name in names if is_index(name))
-        self._report_for = report_for
+        self._orphans = sorted(name for name in state.names if is_index(name))
         self._state = state
         self._gaps: list[Gap] = []
         # First offsets of gaps between batches that another finding explains, by segment.
@@ -163,7 +165,7 @@ class MissingOffsets:
             if lost or between:
                 rule = gap.rule if lost else "offset-gap"
                 other = {"other": gap.other} if between else {}
-                self._report_for(gap.name)(gap_finding(rule, gap.position, gap.first, gap.last, why, **other))
+                self._state.report_for(gap.name)(gap_finding(rule, gap.position, gap.first, gap.last, why, **other))
             if lost and not between:
                 lost_within.setdefault(gap.name, set()).add(gap.first)
         return lost_within
@@ -184,7 +186,7 @@ class MissingOffsets:
         return self._explain(first, last, name)[1]
 
     def _explain(self, first: int, last: int, name: str, *, zeros: bool = False) -> tuple[bool, str]:
-        orphan = orphan_within(self._folder, self._orphans, first, last)
+        orphan = orphan_within(self._state.folder, self._orphans, first, last)
         unstable = None if self._state.crowded else min(self._state.open.values(), default=None)
         base = base_offset_of(name) or 0
         return self._state.compaction.explain(first, last, base, orphan, zeros=zeros, unstable=unstable)
@@ -193,7 +195,7 @@ class MissingOffsets:
         """Return whether keys are repeated between the gaps of the segments. It reads the segments again."""
         spans = self._state.spans
         return len(spans) < MAX_SPANS and repeated_keys.gaps_are_apart(
-            path_in(self._folder, name) for _, _, name in sorted(spans)
+            path_in(self._state.folder, name) for _, _, name in sorted(spans)
         )
 
     def explain(self, name: str, first: int) -> None:

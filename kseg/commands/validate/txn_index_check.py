@@ -25,6 +25,8 @@ from kseg.format.storage.source import Source, local_size, open_range
 
 #: Seconds to wait, once in a segment, for the entry of a marker that a broker has just written.
 WAIT = 0.2
+#: The ``why`` of an aborted transaction without an entry.
+MISSING = "it is missing in the index"
 
 
 class TxnIndexCheck:
@@ -165,8 +167,7 @@ class TxnIndexCheck:
                 self.carried.append((self._at, producer_id, entry.first_offset, entry.last_offset))
             self._advance()
         elif aborted and first is not None and not self._is_forgotten(first):
-            facts = {"producer_id": producer_id, "first": first, "last": offset, "why": "it is missing in the index"}
-            self._report(Finding("txn-index-mismatch", self._at, None, first, offset, facts))
+            self._report(txn_mismatch(self._at, None, producer_id, first, offset, MISSING))
         elif aborted and before < 0 and not self._ended.forgot and len(self.unindexed) < LIMIT:
             self.unindexed[producer_id] = offset
 
@@ -198,9 +199,14 @@ class TxnIndexCheck:
         self.close()
 
     def _mismatch(self, at: int, entry: AbortedTxn, why: str) -> None:
-        facts = {"producer_id": entry.producer_id, "first": entry.first_offset, "last": entry.last_offset, "why": why}
         end = at + ABORTED_TXN.size
-        self._report(Finding("txn-index-mismatch", at, end, entry.first_offset, entry.last_offset, facts))
+        self._report(txn_mismatch(at, end, entry.producer_id, entry.first_offset, entry.last_offset, why))
+
+
+def txn_mismatch(at: int, end: int | None, producer_id: int, first: int, last: int, why: str) -> Finding:
+    """Return ``txn-index-mismatch`` about bytes ``at`` to ``end`` of an index, for a transaction with these offsets."""
+    facts = {"producer_id": producer_id, "first": first, "last": last, "why": why}
+    return Finding("txn-index-mismatch", at, end, first, last, facts)
 
 
 def _has_record_at(batches: BatchColumns, offset: int) -> bool:

@@ -28,7 +28,6 @@ from kseg.results import FileResult, FindingCollector, Settings, Summary
 
 if TYPE_CHECKING:
     from kseg.commands.validate.segment_facts import SegmentFacts
-    from kseg.format.sidefiles.registry import Recognised
 
 #: How often a file with findings is validated again because it changed while it was read.
 MAX_RETRIES = 6
@@ -82,7 +81,9 @@ def _checked(file: SegmentFile, settings: Settings, progress: Progress, watch: A
             if file.framing:
                 check_framed_file(source, file, settings, collector, progress)
             elif known := side_file_of(file.path):
-                _walk_side_file(source, known, collector, progress)
+                for _ in known.side.walk(source, known.base_offset, collector):
+                    pass
+                progress(source.size or 0)
             else:
                 if file.indexes is not None and base_offset_of(file.path) is not None:
                     # Opened after the log, because a broker writes an index entry after its batch.
@@ -93,7 +94,7 @@ def _checked(file: SegmentFile, settings: Settings, progress: Progress, watch: A
                 ).outline
     except KsegError as error:
         if file.listed and isinstance(error, VanishedError):
-            return FileResult(file.path, (), Summary(), vanished=True)
+            return _vanished(file.path)
         collector.fail(error)
         result = replace(collector.result(), foreign=isinstance(error, NotASegmentError))
     except BaseException:  # such as Ctrl-C, or since several processes save time
@@ -103,6 +104,10 @@ def _checked(file: SegmentFile, settings: Settings, progress: Progress, watch: A
     else:
         result = replace(collector.result(), outline=outline)
     return with_indexes.joined(result) if with_indexes else result
+
+
+def _vanished(path: str) -> FileResult:
+    return FileResult(path, (), Summary(), vanished=True)
 
 
 class SegmentWithIndexes:
@@ -132,9 +137,7 @@ class SegmentWithIndexes:
             facts = self._indexes.finish(result.summary.bytes, result.summary.lost_bytes, deep=self._settings.deep)
         except VanishedError:  # a broker deletes the partition: the checks open a preallocated index once more
             self._indexes.close()
-            return replace(
-                result, indexes=tuple(FileResult(path, (), Summary(), vanished=True) for path in self._collectors)
-            )
+            return replace(result, indexes=tuple(map(_vanished, self._collectors)))
         except UnreadableError as error:
             self._indexes.close()
             return new_collector(self._file, self._settings).extended(result, [read_error(self._file.path, error)])
@@ -143,7 +146,7 @@ class SegmentWithIndexes:
         for path, why in self._indexes.unread.items():
             self._collectors[path].fail(why)
         indexes = tuple(
-            FileResult(path, (), Summary(), vanished=True) if path in self._indexes.vanished else collector.result()
+            _vanished(path) if path in self._indexes.vanished else collector.result()
             for path, collector in self._collectors.items()
         )
         return replace(result, indexes=indexes, facts=facts)
@@ -161,12 +164,6 @@ def with_record_facts(facts: SegmentFacts, histories: Sequence[CheckState], *, o
         missing = sorted(chain(facts.missing, *(one.before_wrappers for one in histories)))
         facts = replace(facts, gaps=facts.gaps + gaps, holes=True, missing=tuple(missing[:MAX_GAPS]))
     return facts
-
-
-def _walk_side_file(source: Source, known: Recognised, collector: FindingCollector, progress: Progress) -> None:
-    for _ in known.side.walk(source, known.base_offset, collector):
-        pass
-    progress(source.size or 0)
 
 
 def check_framed_file(
