@@ -108,6 +108,12 @@ def codec_name(codec_id: int) -> str:
     return codec.name if codec else f"codec-{codec_id}"
 
 
+def _known(codec_id: int) -> Codec:
+    if (codec := CODECS.get(codec_id)) is None:
+        raise CodecError(f"unknown codec {codec_id}")
+    return codec
+
+
 def decompress(
     codec_id: int,
     data: Buffer,
@@ -129,10 +135,7 @@ def decompress(
     is unknown, or its stream is empty, incomplete or damaged. Snappy framing lacks an end mark. A stream that ends between
     two blocks is complete. One that ends within a block's length is what Java reads as the end ("trailing-bytes").
     """
-    codec = CODECS.get(codec_id)
-    if codec is None:
-        raise CodecError(f"unknown codec {codec_id}")
-    return codec.decompress(data, limit, magic, quirks, room)
+    return _known(codec_id).decompress(data, limit, magic, quirks, room)
 
 
 def is_plain(codec_id: int, data: Buffer, *, magic: int) -> bool:
@@ -157,10 +160,7 @@ def compress(codec_id: int, data: Buffer, *, magic: int = 2, level: int | None =
     lz4 1 to 16, zstd up to 22; snappy lacks levels); None is Kafka's default. Raises CodecError for an unknown codec, or
     for zstd before version 2.
     """
-    codec = CODECS.get(codec_id)
-    if codec is None:
-        raise CodecError(f"unknown codec {codec_id}")
-    return codec.compress(data, magic, level)
+    return _known(codec_id).compress(data, magic, level)
 
 
 def decompress_pieces(codec_id: int, data: Buffer, *, limit: int, magic: int = 2) -> Iterator[Buffer]:

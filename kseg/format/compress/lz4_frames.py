@@ -85,7 +85,7 @@ def decompress_pieces(view: memoryview, magic: int) -> Iterator[bytes]:
     _check_lz4_descriptor(view)
     try:
         # Only the end of the frame shows which of the two decoders can read it.
-        for _ in _frame_pieces(view, 0, None):
+        for _ in _frame_pieces(view, 0):
             pass
         plain, checksum = view, 0
     except CodecError as error:
@@ -94,7 +94,7 @@ def decompress_pieces(view: memoryview, magic: int) -> Iterator[bytes]:
         except CodecError:
             # Kafka reads whole blocks, liblz4 also parts of uncompressed ones.
             plain, checksum = view[: _complete_blocks(view)], 0
-    yield from _frame_pieces(plain, checksum, None)
+    yield from _frame_pieces(plain, checksum)
 
 
 def _complete_blocks(view: memoryview) -> int:
@@ -109,7 +109,7 @@ def _complete_blocks(view: memoryview) -> int:
     return position
 
 
-def _frame_pieces(view: memoryview, checksum: int, quirks: list[str] | None) -> Iterator[bytes]:
+def _frame_pieces(view: memoryview, checksum: int) -> Iterator[bytes]:
     context = frame.create_decompression_context()
     position, ended = 0, False
     try:
@@ -122,7 +122,7 @@ def _frame_pieces(view: memoryview, checksum: int, quirks: list[str] | None) -> 
                 yield piece
     except RuntimeError as e:
         raise CodecError("lz4: " + one_line(e).rpartition("ERROR_")[2]) from None
-    _check_rest(len(view) - position, checksum, quirks)
+    _check_rest(len(view) - position, checksum, None)
 
 
 def _check_rest(rest: int, checksum: int, quirks: list[str] | None) -> None:

@@ -101,7 +101,8 @@ class LogBefore:
     message, or that begins the segment (``is_start``), None after other batches. ``is_plain`` is set if no compressed v0 or
     v1 set is in the segment before. ``is_unknown`` is set if the log's bytes before the lost ones are not known: a set in
     them can have any offset. ``earlier`` are the offsets that could follow at the last two places with lost bytes before
-    these, each with its place: a block from elsewhere can be between.
+    these, each with its place: a block from elsewhere can be between. ``expected`` is the offset that should come next,
+    ``floor`` the lowest that may come, None if unknown.
     """
 
     base: int = 0
@@ -110,6 +111,8 @@ class LogBefore:
     is_plain: bool = False
     is_unknown: bool = False
     earlier: tuple[tuple[int | None, int], ...] = ()
+    expected: int | None = None
+    floor: int | None = None
 
 
 # The fields from the magic byte on: CRC, attributes, last offset delta (v2); attributes, key length (v0, v1). The size field
@@ -299,7 +302,4 @@ def is_bare_message(data: bytearray, at: int) -> bool:
 
 def legacy_crc_holds(buffer: InputBuffer, distance: int, size: int) -> bool:
     """Return whether a valid v0 or v1 message of ``size`` bytes begins ``distance`` bytes after the buffer's start."""
-    if not buffer.fill(distance + size):
-        return False
-    at = buffer.start + distance
-    return zlib.crc32(buffer.view[at + MAGIC_AT : at + size]) == framing.read_uint32(buffer.data, at + LEGACY_CRC_AT)
+    return buffer.fill(distance + size) and is_valid_batch(buffer, buffer.start + distance, size, 0)

@@ -113,7 +113,8 @@ class InputBuffer:
             if self.end == len(self.data):
                 if self.end >= wanted:
                     break
-                self._resize(max(len(self.data) * 3 // 2, min(wanted, len(self.data) * 2)))
+                larger = max(len(self.data) * 3 // 2, min(wanted, len(self.data) * 2))
+                self._replace(bytearray(larger), self.view[: self.end])
             count = self._read()
             if not count:
                 break
@@ -203,9 +204,6 @@ class InputBuffer:
         elif self.start:
             self.view[:kept] = self.view[self.start : self.end]
             self.start, self.end = 0, kept
-
-    def _resize(self, capacity: int) -> None:
-        self._replace(bytearray(capacity), self.view[: self.end])
 
     def _replace(self, data: bytearray, kept: memoryview) -> None:
         # A new object: windows that were returned before still use the old one.

@@ -7,8 +7,7 @@ the next batch begins where the size field says. For other damage, ``resync_sear
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 
 from kseg.format.record import framing
 from kseg.format.record.layout import (
@@ -50,32 +49,20 @@ KEY_REACH = 256 * 1024
 
 
 def resynchronise(
-    buffer: InputBuffer,
-    max_size: int,
-    expected: int | None,
-    floor: int | None,
-    budget: ScanBudget,
-    reach: int | None,
-    before: LogBefore,
+    buffer: InputBuffer, max_size: int, budget: ScanBudget, reach: int | None, before: LogBefore
 ) -> ResyncResult:
     """Decide how to continue at the batch at the buffer's start, which is incomplete or has a wrong CRC.
 
-    ``expected`` is the offset that should come next, ``floor`` the lowest that may come. At most ``reach`` bytes are
-    searched (None: all). The offsets of the findings are those that the batches around them leave. ``before`` is
-    the log before the damaged batch.
+    At most ``reach`` bytes are searched (None: all). The offsets of the findings are those that the batches around them
+    leave. ``before`` is the log before the damaged batch.
     """
-    search_of = partial(_search, buffer, max_size, floor, budget, before)
-    return with_proved_offsets(buffer, _resynchronise(buffer, max_size, expected, budget, reach, search_of), expected)
+    return with_proved_offsets(buffer, _resynchronise(buffer, max_size, budget, reach, before), before.expected)
 
 
 def _resynchronise(
-    buffer: InputBuffer,
-    max_size: int,
-    expected: int | None,
-    budget: ScanBudget,
-    reach: int | None,
-    search_of: Callable[..., ResyncScan],
+    buffer: InputBuffer, max_size: int, budget: ScanBudget, reach: int | None, before: LogBefore
 ) -> ResyncResult:
+    expected = before.expected
     damaged = _inspect(buffer, max_size)
     declared = _declared_size(buffer, damaged, max_size)
     if declared:
@@ -89,7 +76,7 @@ def _resynchronise(
     if follows:
         end = buffer.position + declared
         # The size field can still be wrong: a little too small, as large as two batches, or bytes of the batch are missing.
-        search = search_of(damaged, keep=True, around=end)
+        search = _search(buffer, max_size, budget, before, damaged, keep=True, around=end)
         ahead = (
             LOOK_AHEAD if follows == LIKELY and budget.allows(LOOK_AHEAD, buffer.position) else RECORD_BATCH_OVERHEAD
         )
@@ -100,7 +87,7 @@ def _resynchronise(
         if search.best and _contradicts(search.best, damaged, end):
             return lost_bytes(buffer, damaged, search, search.first_chain or search.best, expected)
         return bad_content(buffer, damaged, declared)
-    search = search_of(damaged, keep=False)
+    search = _search(buffer, max_size, budget, before, damaged, keep=False)
     search.run(reach and buffer.position + reach)
     if search.proved:
         return with_proved_size(buffer, damaged, search.proved)
@@ -137,7 +124,7 @@ def _may_contain(damaged: DamagedBatch, chain: BatchChain, expected: int | None)
 
 
 def check_oversized_batch(
-    buffer: InputBuffer, max_size: int, expected: int | None, budget: ScanBudget, before: LogBefore
+    buffer: InputBuffer, max_size: int, budget: ScanBudget, before: LogBefore
 ) -> ResyncResult | None:
     """Search a batch with a doubtful size for other batches before its bytes are read. None if nothing contradicts its
     size.
@@ -146,13 +133,13 @@ def check_oversized_batch(
     outcome = _prove_legacy(buffer, damaged)
     if outcome:
         return outcome
-    following = _next_offset(damaged, expected)
-    search = _search(buffer, max_size, following, budget, before, damaged, keep=True)
+    following = _next_offset(damaged, before.expected)
+    search = _search(buffer, max_size, budget, replace(before, floor=following), damaged, keep=True)
     search.run(buffer.position + PROOF_REACH)
     if search.proved:
         return with_proved_size(buffer, damaged, search.proved)
     if search.best and search.best.closed and search.best.offset == following:
-        return lost_bytes(buffer, damaged, search, search.best, expected)
+        return lost_bytes(buffer, damaged, search, search.best, before.expected)
     return None
 
 
@@ -206,7 +193,6 @@ def _next_offset(damaged: DamagedBatch, expected: int | None) -> int | None:
 def _search(
     buffer: InputBuffer,
     max_size: int,
-    floor: int | None,
     budget: ScanBudget,
     before: LogBefore,
     damaged: DamagedBatch,
@@ -219,10 +205,10 @@ def _search(
     declared_end = (
         damaged.position + LOG_OVERHEAD + damaged.size if damaged.likely and damaged.legal and damaged.size else None
     )
+    floor = _next_offset(damaged, before.floor)
     return ResyncScan(
-        buffer, max_size, _next_offset(damaged, floor), floor, budget, proof,
-        keep=keep, around=around, declared_end=declared_end, before=before,
-    )  # fmt: skip
+        buffer, max_size, floor, budget, proof, before, keep=keep, around=around, declared_end=declared_end
+    )
 
 
 def _read_as_another(buffer: InputBuffer, size: int) -> ResyncResult | None:

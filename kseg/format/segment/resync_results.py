@@ -111,26 +111,23 @@ def _description(rule: str, buffer: InputBuffer, size: int, magic: int, facts: d
 def bad_content(buffer: InputBuffer, damaged: DamagedBatch, size: int) -> ResyncResult:
     """Return the result for a batch with valid framing (another batch follows directly) and damaged content."""
     end = buffer.position + size
-    if damaged.magic > 2:
-        facts = {"magic": signed_byte(damaged.magic), "why": "the CRC is wrong for every known version"}
-        finding = Finding("unknown-magic", buffer.position, end, damaged.offset, damaged.last_offset, facts)
+    least = framing.smallest_size(damaged.magic)
+    if size - LOG_OVERHEAD < least:  # also that of an unknown version
+        facts: dict[str, Any] = {"size": damaged.size, "why": f"the minimum of a v{damaged.magic} batch is {least}"}
+        rule = "invalid-size"  # but a batch begins after it
+        if damaged.magic > 2:
+            facts = {"magic": signed_byte(damaged.magic), "why": "the CRC is wrong for every known version"}
+            rule = "unknown-magic"
+        finding = Finding(rule, buffer.position, end, damaged.offset, damaged.last_offset, facts)
         return ResyncResult((finding,), end, lost=size, recognised=True)
-    if size - LOG_OVERHEAD < framing.smallest_size(damaged.magic):
-        # The size is too small for its version, but a batch begins after it.
-        facts = {
-            "size": damaged.size,
-            "why": f"the minimum of a v{damaged.magic} batch is {framing.smallest_size(damaged.magic)}",
-        }
-        finding = Finding("invalid-size", buffer.position, end, damaged.offset, damaged.last_offset, facts)
-        return ResyncResult((finding,), end, lost=size, recognised=True)
-    zeros = _zero_tail_start(buffer, size)
+    entry = buffer.view[buffer.start : buffer.start + size]
+    zeros = size - len(bytes(entry).rstrip(b"\0"))
     note = ""
     if zeros >= TORN_ZEROS:
-        end = buffer.position + size
         note = f"; the last {count_of(zeros, 'byte')} are zeros{buffer.describe_zeros(end - zeros, end)}"
     stored = framing.read_uint32(buffer.data, buffer.start + (CRC_AT if damaged.magic == 2 else LEGACY_CRC_AT))
     computed = framing.batch_crc(buffer.view, buffer.start, buffer.start + size, damaged.magic)
-    note += _wrong_polynomial(buffer.view[buffer.start : buffer.start + size], damaged.magic, stored)
+    note += _wrong_polynomial(entry, damaged.magic, stored)
     mismatch = _description(
         "crc-mismatch", buffer, size, damaged.magic, {"stored": stored, "computed": computed, "note": note}
     )
@@ -156,12 +153,6 @@ def _wrong_polynomial(entry: memoryview, magic: int, stored: int) -> str:
         return ""
     used, needed = ("CRC-32", "CRC-32C") if magic == 2 else ("CRC-32C", "CRC-32")
     return f": the stored one is the {used} of the same bytes, but v{magic} needs the {needed}"
-
-
-def _zero_tail_start(buffer: InputBuffer, size: int) -> int:
-    """Return how many zeros the batch at the buffer's start ends with."""
-    entry = buffer.view[buffer.start : buffer.start + size]
-    return size - len(bytes(entry).rstrip(b"\0"))
 
 
 def lost_bytes(

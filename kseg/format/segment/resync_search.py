@@ -91,7 +91,7 @@ class ResyncScan:
     """Searches from the damaged batch at the buffer's start. Positions are file positions: the buffer moves during the
     search.
 
-    ``floor`` is the lowest offset that can continue the log, None if unknown; ``least`` is the same if the damaged
+    ``floor`` is the lowest offset that can continue the log, None if unknown; that of ``before`` is the same if the damaged
     batch occurs again. ``declared_end`` is the position at which the damaged batch ends by its own header, None if the
     header can't be right: a chain that ends after it is not in a value of that batch. With ``around``, a file position,
     only a chain is searched that begins before and reaches it (see ``_reaches``). After ``run``: ``proved`` is the true
@@ -105,14 +105,13 @@ class ResyncScan:
         buffer: InputBuffer,
         max_size: int,
         floor: int | None,
-        least: int | None,
         budget: ScanBudget,
         proof: RunningCrc | None,
+        before: LogBefore,
         *,
         keep: bool,
         around: int | None = None,
         declared_end: int | None = None,
-        before: LogBefore,
     ) -> None:
         self.began = buffer.position
         self.at = self.began + 1
@@ -125,7 +124,7 @@ class ResyncScan:
         self._buffer = buffer
         self._max_size = max_size
         self._floor = floor
-        self._least = least
+        self._least = before.floor
         self._budget = budget
         self._proof = proof
         self._keep = keep

@@ -159,9 +159,7 @@ class SegmentReader:
                 self.source.remove_end()
             torn = wanted > WINDOW_SIZE and buffer.ends_before(wanted)
             if wanted > DOUBTFUL_SIZE and not torn:
-                outcome = resync.check_oversized_batch(
-                    buffer, self._max_size, self._expected(), self._budget, self._before()
-                )
+                outcome = resync.check_oversized_batch(buffer, self._max_size, self._budget, self._before())
                 if outcome:
                     yield from self._apply(outcome)
                     continue
@@ -268,11 +266,14 @@ class SegmentReader:
 
     def _before(self) -> batch_evidence.LogBefore:
         is_start = self._next_offset is None and self.source.start == 0
-        following = self._expected() if self._is_bare or is_start else None
+        expected = self._expected()
+        following = expected if self._is_bare or is_start else None
         batches = self._batches  # of the last window: in the loop over all windows, this would take time
         has_sets = self._has_sets or any(is_wrapper(batches, row) for row in range(batches.count))
         is_plain = self._is_bare and not has_sets and self._seen >= FEWEST_PLAIN
-        return batch_evidence.LogBefore(self._base, following, is_start, is_plain, earlier=self._earlier)
+        return batch_evidence.LogBefore(
+            self._base, following, is_start, is_plain, earlier=self._earlier, expected=expected, floor=self._floor
+        )
 
     def _resynchronise(self) -> Iterator[Window]:
         """Handle the damaged batch at the buffer's start: report findings, yield the batch if it can be read, and move
@@ -287,9 +288,7 @@ class SegmentReader:
         if not (self._found_any or self._first_bytes):
             buffer.fill(file_type.HEAD)
             self._first_bytes = bytes(buffer.view[buffer.start : min(buffer.start + file_type.HEAD, buffer.end)])
-        outcome = resync.resynchronise(
-            buffer, self._max_size, self._expected(), self._floor, self._budget, reach, self._before()
-        )
+        outcome = resync.resynchronise(buffer, self._max_size, self._budget, reach, self._before())
         if outcome.torn and buffer.failed:
             # The read error, already reported, is the reason for the missing bytes: they are unread, not lost.
             self.damaged = True

@@ -9,13 +9,7 @@ from functools import lru_cache
 
 from kseg.errors import KsegError
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import (
-    OF_LOG_DIRS,
-    PARTITION_METADATA,
-    Partition,
-    is_log,
-    partition_of,
-)
+from kseg.format.storage.naming import OF_LOG_DIRS, PARTITION_METADATA, Partition, is_log, partition_of
 from kseg.text import shell_word
 
 
@@ -44,10 +38,9 @@ def _named(path: str) -> str:
 
 def _holds(parent: str, folder: str) -> bool:
     """Return whether a folder is in a log directory. One without its files is known by the partitions next to segments."""
-    names = _names_in(parent)
-    if not OF_LOG_DIRS.isdisjoint(names):
+    if not OF_LOG_DIRS.isdisjoint(_names_in(parent)):
         return True
-    return _has_logs(folder) and any(partition_of(name) and _has_logs(os.path.join(parent, name)) for name in names)
+    return _has_logs(folder) and _has_partitions(parent)
 
 
 def _free(path: str) -> str:
@@ -138,6 +131,8 @@ def _identified_partitions(log_dir: str, state: int) -> dict[str, list[str]]:
 
 def has_segments(folder: str) -> bool:
     """Return whether a partition folder, or a partition of a log directory, has a segment."""
-    return _has_logs(folder) or any(
-        partition_of(name) is not None and _has_logs(os.path.join(folder, name)) for name in _names_in(folder)
-    )
+    return _has_logs(folder) or _has_partitions(folder)
+
+
+def _has_partitions(folder: str) -> bool:
+    return any(partition_of(name) and _has_logs(os.path.join(folder, name)) for name in _names_in(folder))

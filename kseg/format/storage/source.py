@@ -11,7 +11,6 @@ import os
 import stat
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, BinaryIO
 
 from kseg.errors import UnreadableError, VanishedError
@@ -188,9 +187,7 @@ class Source:
     def __enter__(self) -> Source:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -267,7 +264,7 @@ def is_metadata_log(folder: str) -> bool:
 def open_range(path: str, start: int, end: int) -> Source:
     """Open bytes ``start`` to ``end`` of a file. Raises UnreadableError."""
     source = open_source(path, listed=True)
-    if is_url(path) and isinstance(source._raw, remote_files.RemoteFile):
+    if isinstance(source._raw, remote_files.RemoteFile):
         source._raw.read_until(end)
     return Source(source.name, source._raw, end, start, bounded=True)
 
