@@ -165,7 +165,6 @@ class Segment(Log):
                 options.report,
                 wanted,
                 deep=deep,
-                headings=False,
                 decompression_limit=options.decompression_limit,
             )
 

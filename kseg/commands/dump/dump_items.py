@@ -150,6 +150,15 @@ class DamagedBytes:
     side: ClassVar[None] = None
 
 
+def damaged_bytes(
+    file: str, begin: int, end: int, findings: Iterable[Finding], framing: str = ""
+) -> Iterator[DamagedBytes]:
+    """Yield the bytes between two batches, frames or messages, if there are any, with their ``findings``."""
+    if end > begin:
+        inside = tuple(one for one in findings if one.position is not None and begin <= one.position < end)
+        yield DamagedBytes(file, begin, end, inside, framing)
+
+
 @dataclass(frozen=True, slots=True)
 class FileStart:
     """The item before a file's rows. ``first_offset`` is the offset in a segment's name, None for other names."""

@@ -234,20 +234,16 @@ def format_record_line(
 
 
 def compose_pieces(
-    kind: str, offset: int, timestamp: int, key: memoryview | None, value: memoryview | None, middle: Iterable[str],
-    mark: str = "",
-) -> Iterator[str]:  # fmt: skip
-    """Yield the line, with its end, that ``format_record_line`` returns for a record with large data, in pieces.
-
-    ``mark`` is its end.
-    """
+    kind: str, offset: int, timestamp: int, key: memoryview | None, value: memoryview | None, middle: Iterable[str]
+) -> Iterator[str]:
+    """Yield the line, with its end, that ``format_record_line`` returns for a record with large data, in pieces."""
     yield format_record_line(kind, offset, timestamp, key, value, "", False)
     yield from middle
     for label, data in ((_KEY, key), (_PAYLOAD, value)):
         if data is not None:
             yield label % ""
             yield from map(java_text, utf8_slices(data))
-    yield f"{mark}\n"
+    yield "\n"
 
 
 def v2_fields(sequence: int | str | None, header_keys: str) -> str:

@@ -6,7 +6,7 @@ Side files have one row per entry. A ``DumpRequest`` is the same for each file o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kseg.commands.dump.dump_items import (
@@ -18,6 +18,7 @@ from kseg.commands.dump.dump_items import (
     RecordsItem,
     SegmentItem,
     SideFileItem,
+    damaged_bytes,
     with_decoder,
 )
 from kseg.errors import UsageError
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
     from kseg.commands.dump.neighbours import Neighbours
     from kseg.extras.serialization.record_decoder import RecordDecoder
     from kseg.format.checks.record_set_checks import RecordSetChecks
-    from kseg.format.checks.run_checks import SegmentChecks
-    from kseg.format.segment.input_buffer import Buffers
-    from kseg.format.segment.segment_reader import SegmentReader
     from kseg.format.sidefiles.registry import Recognised
 
 #: The latest findings that are kept to explain damaged bytes.
@@ -134,7 +132,7 @@ def dump_reader(
     wanted: RowFilter,
     *,
     deep: bool,
-    headings: bool,
+    headings: bool = False,
     topic: str | None = None,
     checks: SegmentChecks | None = None,
     decompression_limit: int = DECOMPRESSION_LIMIT,
@@ -231,18 +229,12 @@ def with_damaged_bytes(
     ``findings`` is the growing list of the reader's findings.
     """
     end = reader.position
-
-    def gap(stop: int) -> Iterator[DamagedBytes]:
-        if stop > end:
-            inside = tuple(found for found in findings if found.position is not None and end <= found.position < stop)
-            yield DamagedBytes(file, end, stop, inside)
-
     for item in items:
         if isinstance(item, BatchItem):
-            yield from gap(item.batch.position)
+            yield from damaged_bytes(file, end, item.batch.position, findings)
             end = item.batch.position + item.batch.size
         yield item
-    yield from gap(reader.position)
+    yield from damaged_bytes(file, end, reader.position, findings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,8 +253,10 @@ class DumpRequest:
     decoder: RecordDecoder | None = None
     logs: TransactionLogs = field(default_factory=TransactionLogs)
 
-    def items(self, file: SegmentFile, report: Report, start: int = 0, end: int | None = None) -> Iterator[Item]:
-        """Yield the items of ``dump_segment`` with the checks of ``kseg validate``."""
+    def items(
+        self, file: SegmentFile, report: Report, start: int = 0, end: int | None = None, *, check: bool = True
+    ) -> Iterator[Item]:
+        """Yield the items of ``dump_segment``, by default with the checks of ``kseg validate``."""
         dumped = dump_segment(
             file.path,
             deep=self.deep,
@@ -274,22 +268,14 @@ class DumpRequest:
             end=end,
             listed=file.listed,
             topic=internal_topic(file.path, self.decode_as),
-            check=True,
+            check=check,
             damaged=self.damaged and end is None,
         )
         return with_decoder(dumped, self.decoder)
 
     def counted_items(self, file: SegmentFile, start: int, end: int | None) -> Iterator[Item]:
         """Yield items with the same rows as ``items``, without messages and checks, to count them."""
-        return dump_segment(
-            file.path,
-            deep=self.deep,
-            keep=self._keep_of(file),
-            verify_crc=self.verify_crc,
-            start=start,
-            end=end,
-            listed=file.listed,
-        )
+        return replace(self, headings=False, damaged=False).items(file, do_nothing, start, end, check=False)
 
     def items_of_reader(
         self, file: SegmentFile, reader: SegmentReader, report: Report, checks: SegmentChecks, buffers: Buffers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kseg.commands.dump.dump_items import BatchItem, DamagedBytes, FileStart, Item, RecordsItem, WireRow
+from kseg.commands.dump.dump_items import BatchItem, DamagedBytes, FileStart, Item, RecordsItem, WireRow, damaged_bytes
 from kseg.commands.dump.dumped_rows import checks_of, dump_reader
 from kseg.errors import NotASegmentError
 from kseg.findings import Finding, Report
@@ -46,16 +46,7 @@ def dump_framed(
             record_set = RecordSetChecks(sent=part.sent)
             checks = checks_of(file.path, reader, judged, deep=deep, record_set=record_set) if check else None
             try:
-                rows = dump_reader(
-                    file.path,
-                    reader,
-                    judged,
-                    keep,
-                    deep=deep,
-                    headings=headings,
-                    checks=checks,
-                )
-                for item in rows:
+                for item in dump_reader(file.path, reader, judged, keep, deep=deep, headings=headings, checks=checks):
                     yield from _placed(item, part)
             except NotASegmentError:
                 if not part.place:
@@ -78,21 +69,17 @@ def framed_bytes(
         found.append(finding)
         report(finding)
 
-    def gap(stop: int) -> Iterator[DamagedBytes]:
-        if stop > end:
-            inside = tuple(one for one in found if one.position is not None and end <= one.position < stop)
-            yield DamagedBytes(file.path, end, stop, inside, file.framing or "")
-
-    kind = framing(str(file.framing))
+    name = str(file.framing)
+    kind = framing(name)
     for item in dump_framed(file, collected, RowFilter(), deep=True, headings=False, verify_crc=verify_crc, check=True):
         if isinstance(item, FileStart):
             yield item
         elif isinstance(item, WireRow) and item.row.get("frame") is None and not _is_inside(item.row, end):
             position, size = item.row["position"], item.row["size"]
-            yield from gap(position)
+            yield from damaged_bytes(file.path, end, position, found, name)
             end = position + size + kind.size_field
-            yield replace(item, framing=file.framing or "")
-    yield from gap(local_size(file.path) or end)
+            yield replace(item, framing=name)
+    yield from damaged_bytes(file.path, end, local_size(file.path) or end, found, name)
 
 
 def _is_inside(row: Row, end: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from itertools import islice, repeat
 from typing import TYPE_CHECKING
 
@@ -42,31 +42,13 @@ _OF_TRANSACTION = ("transaction_state", "transactional_id")
 
 def write_json(run: RecordsItem, encoding: str, lines: LineBuffer) -> None:
     """Write a line of JSON per record, equal to ``records_chunk.record_row``; ``encoding`` is one of JSON_WRITERS."""
-    batches, row = run.chunk.batches, run.row
-    magic, attributes = batches.magic[row], batches.attributes[row]
-    if not line_writer.COMPILED or (magic >= 2 and attributes & CONTROL):
-        for text in _joined(_json_lines(run, encoding, run.kept)):
-            lines.put(text)
-        return
-    layout = json_layout(run.file, timestamp_type(magic, attributes), magic >= 2, encoding, run.transaction)
-    if run.topic or run.decoder or run.searched:
-        _write_extended(run, layout, lines, encoding)
-    else:
-        _write(run, layout, lines, lambda i: _json_lines(run, encoding, (i,)))
-
-
-def _write_extended(run: RecordsItem, layout: Layout, lines: LineBuffer, encoding: str) -> None:
-    """Write a line of JSON per record, with the members of ``_more_members`` at its end."""
-    chunk, row = run.chunk, run.row
-    data = chunk.payload(row)
-
-    def others(i: int) -> Iterator[bytes]:
-        return _joined(_json_lines(run, encoding, (i,)))
-
-    for i, text in zip(run.kept, _more_members(run, run.kept), strict=True):
-        write_lines(lines, layout, chunk.batches, row, chunk.records, data, i, i + 1, others)
-        if lines.at:  # not after a line of ``others``, which is complete
-            lines.extend_line(encoded(text), b"}\n")
+    magic, attributes = run.chunk.batches.magic[run.row], run.chunk.batches.attributes[run.row]
+    write = more = None
+    if line_writer.COMPILED and not (magic >= 2 and attributes & CONTROL):
+        layout = json_layout(run.file, timestamp_type(magic, attributes), magic >= 2, encoding, run.transaction)
+        write = partial(write_lines, lines, layout)
+        more = _more_members(run, run.kept) if run.topic or run.decoder or run.searched else None
+    _write(run, lines, write, lambda kept: _json_lines(run, encoding, kept), more, b"}\n")
 
 
 def _more_members(run: RecordsItem, kept: Sequence[int]) -> Iterator[str]:
@@ -98,14 +80,11 @@ def _facts_of_content(side: str, *facts: str | int | None) -> str:
 
 def write_text(run: RecordsItem, lines: LineBuffer) -> None:
     """Write the line that kafka-dump-log --print-data-log prints for each record."""
-    batches, row = run.chunk.batches, run.row
-    magic, attributes = batches.magic[row], batches.attributes[row]
-    if not line_writer.COMPILED or run.topic or run.decoder or magic < 2 or attributes & CONTROL:
-        for text in _joined(_text_pieces(run, run.kept)):
-            lines.put(text)
-        return
-    layout = text_layout(timestamp_type(magic, attributes))
-    _write(run, layout, lines, lambda i: _text_pieces(run, (i,)))
+    magic, attributes = run.chunk.batches.magic[run.row], run.chunk.batches.attributes[run.row]
+    write = None
+    if line_writer.COMPILED and not (run.topic or run.decoder or magic < 2 or attributes & CONTROL):
+        write = partial(write_lines, lines, text_layout(timestamp_type(magic, attributes)))
+    _write(run, lines, write, lambda kept: _text_pieces(run, kept))
 
 
 def write_csv(
@@ -120,36 +99,48 @@ def write_csv(
     Without a ``layout`` it writes all lines. ``more`` are the last cells of each record, each with a comma before it, that
     the layout does not have.
     """
-    batches, chunk, row = run.chunk.batches, run.chunk, run.row
-    control = batches.magic[row] >= 2 and batches.attributes[row] & CONTROL
-    if not line_writer.COMPILED or layout is None or control:
+    batches, row = run.chunk.batches, run.row
+    write = None
+    if (
+        line_writer.COMPILED
+        and layout is not None
+        and not (batches.magic[row] >= 2 and batches.attributes[row] & CONTROL)
+    ):
+        json = json_layout("", None, True, line_writer.ENCODINGS[layout.encoding])
+        write = partial(write_csv_lines, lines, layout, json)
+    _write(run, lines, write, other, more, b"\n")
+
+
+def _write(
+    run: RecordsItem,
+    lines: LineBuffer,
+    write: Callable[..., None] | None,
+    other: Callable[[Sequence[int]], Iterable[str]],
+    more: Iterator[str] | None = None,
+    end: bytes = b"",
+) -> None:
+    """Write the lines of a batch with a function of the compiled engine, those that it can't write with ``other``.
+
+    Without ``write`` the other one writes all. ``more`` has the text to add before the ``end`` of each line.
+    """
+    chunk, row = run.chunk, run.row
+    if write is None:
         for text in _joined(other(run.kept)):
             lines.put(text)
         return
-    json, data = json_layout("", None, True, line_writer.ENCODINGS[layout.encoding]), chunk.payload(row)
+    columns = chunk.batches, row, chunk.records, chunk.payload(row)
 
     def others(i: int) -> Iterator[bytes]:
         return _joined(other((i,)))
 
     if more is None:
         for first, stop in run.ranges():
-            write_csv_lines(lines, layout, json, batches, row, chunk.records, data, first, stop, others)
+            write(*columns, first, stop, others)
         return
-    for i, cells in zip(run.kept, more, strict=True):
-        write_csv_lines(lines, layout, json, batches, row, chunk.records, data, i, i + 1, others)
+    for i, added in zip(run.kept, more, strict=True):
+        write(*columns, i, i + 1, others)
         if lines.at:  # not after a line of ``others``, which is complete
-            lines.extend_line(encoded(cells), b"\n")
-
-
-def _write(run: RecordsItem, layout: Layout, lines: LineBuffer, other: Callable[[int], Iterable[str]]) -> None:
-    chunk, row = run.chunk, run.row
-    data = chunk.payload(row)
-
-    def others(i: int) -> Iterator[bytes]:
-        return _joined(other(i))
-
-    for first, stop in run.ranges():
-        write_lines(lines, layout, chunk.batches, row, chunk.records, data, first, stop, others)
+            lines.extend_line(encoded(added), end)
 
 
 def _joined(texts: Iterable[str]) -> Iterator[bytes]:
@@ -329,7 +320,6 @@ def _text_pieces(run: RecordsItem, kept: Sequence[int]) -> Iterator[str]:
             field(data, lists.key_at[i], lists.key_size[i]),
             field(data, lists.value_at[i], lists.value_size[i]),
             middle,
-            "",
         )
 
 

@@ -92,7 +92,5 @@ class GrepRequest:
             ) as reader,
         ):
             keep = self.row_filter(file, search)
-            items = dump_reader(
-                file.path, reader, report, keep, deep=True, headings=False, wrong_crc=True, buffers=buffers
-            )
+            items = dump_reader(file.path, reader, report, keep, deep=True, wrong_crc=True, buffers=buffers)
             yield reader, with_decoder(items, self.decoder)
