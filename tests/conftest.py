@@ -28,9 +28,8 @@ settings.load_profile("kseg")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-#: For sessions of tests: a JVM that starts quickly and stays small.
+#: For sessions of tests: a JVM that stays small.
 SPARK_SETTINGS = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.memory": "700m",
     "spark.sql.shuffle.partitions": "2",
 }
@@ -47,6 +46,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("kafka")
         if why and item.get_closest_marker("kafka"):
             item.add_marker(pytest.mark.skip(reason=why))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _spark_starts_quickly(request: pytest.FixtureRequest) -> None:
+    if any(item.get_closest_marker("spark") for item in request.session.items):
+        from tests.support import spark_jvm
+
+        spark_jvm.start_quickly()
 
 
 @pytest.fixture(scope="session")

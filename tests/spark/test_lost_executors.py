@@ -21,10 +21,11 @@ import pyarrow.parquet as pq
 from tests.support import pipelines
 from tests.support.cli import ROOT, kseg
 from tests.support.damage import flip
+from tests.support.spark_jvm import EXECUTORS
 
 pytestmark = pytest.mark.spark
 _SPARK = ("--spark", "local-cluster[2,1,1024]", "--spark-conf", "spark.speculation=true",
-          "--spark-conf", "spark.driver.memory=700m")  # fmt: skip
+          "--spark-conf", "spark.driver.memory=700m", *EXECUTORS)  # fmt: skip
 _LIMIT = 200
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.spark_jvm import EXECUTORS
 from tests.support.writer import Writer
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed")
@@ -74,7 +75,12 @@ def environment(python: Path) -> dict[str, str]:
         check_java(local=True)
     except UsageError as error:
         pytest.skip(str(error))
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SPARK", "KSEG"))}
+    foreign = "PYTHON", "SPARK", "KSEG"
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(foreign) or name in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS")
+    }
     return {
         **clean,
         "PYSPARK_PYTHON": str(python),
@@ -150,7 +156,7 @@ def test_a_command_sends_kseg_to_executors_that_lack_it(words: tuple[str, ...], 
     """On a cluster whose machines have Python and Spark only, a command says what it says on one machine."""
     Writer(tmp_path / "logs" / "orders-3", segment_batches=300).append(1000)
     shown = []
-    for spark in ((), ("--spark", "local-cluster[2,1,600]", "--spark-conf", MEMORY)):
+    for spark in ((), ("--spark", "local-cluster[2,1,600]", "--spark-conf", MEMORY, *EXECUTORS)):
         command = [sys.executable, "-m", "kseg", *words, str(tmp_path / "logs"), *spark]
         done = subprocess.run(
             command, cwd=ROOT, env=environment(python), capture_output=True, text=True, timeout=200, check=False

@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from kseg.spark import session
+from tools.lab import maven
 
 
 def _where(_: Iterable[int]) -> Iterable[str]:
@@ -36,6 +37,7 @@ def run(master: str, archive: str, log_dir: str, target: str) -> dict[str, Any]:
             "spark.archives": f"{archive}#kseg_env",
             "spark.executorEnv.PYTHONPATH": "./kseg_env",
             "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": " ".join(maven.QUICK),
             "spark.driver.host": "127.0.0.1",
             "spark.ui.enabled": "false",
         },

@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LAB = Path(os.environ.get("KSEG_LAB", ROOT / ".lab"))
 
 #: For programs of some seconds: the quick compiler and the plain collector halve their processor time.
-JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+JVM = ("-Xmx512m", *QUICK)
 
 # The Scala build that exists for each broker version.
 SCALA = {

@@ -65,7 +65,7 @@ class ProduceAppend:
             source = source.replace(name, other)
         program = Path(self._work.name, PROGRAM.name)
         program.write_text(source, encoding="utf-8")
-        command = ["java", "-Xmx1g", *maven.JVM[1:], "-cp", f"{maven.libs(self._version)}/*", str(program)]
+        command = ["java", "-Xmx1g", *maven.QUICK, "-cp", f"{maven.libs(self._version)}/*", str(program)]
         self._jvm = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         return self
 
