@@ -11,7 +11,8 @@ import pytest
 from kseg.cli.main import COMMANDS, main
 from kseg.errors import UsageError
 from kseg.findings import Policy
-from tests.support.cli import PLAIN, kseg
+from tests.support.cli import PLAIN
+from tests.support.cli import kseg_here as kseg
 
 
 def options(flags: bool) -> list[tuple[str, click.Option]]:

@@ -12,7 +12,8 @@ import pytest
 from kseg import scan, stats
 from kseg.format.storage.segment_files import SegmentFile, find_segments, once_each
 from kseg.format.storage.source import STDIN
-from tests.support.cli import SEGMENTS, invoke, kseg
+from tests.support.cli import SEGMENTS, invoke
+from tests.support.cli import kseg_here as kseg
 
 LOG = "00000000000000000023.log"
 

@@ -15,7 +15,8 @@ from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.errors import UsageError
 from kseg.format.segment import several_processes
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message
-from tests.support.cli import invoke, kseg
+from tests.support.cli import invoke
+from tests.support.cli import kseg_here as kseg
 from tests.support.fuzzing import cases
 from tests.support.records import NOW
 

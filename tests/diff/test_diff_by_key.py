@@ -14,7 +14,8 @@ from kseg.commands.diff import key_differences
 from kseg.format.segment.records_chunk import Header
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage
-from tests.support.cli import invoke, kseg
+from tests.support.cli import invoke
+from tests.support.cli import kseg_here as kseg
 
 #: Offset, key and value; None is a tombstone.
 Entry = tuple[int, bytes, bytes | None]

@@ -11,7 +11,8 @@ import pytest
 
 from kseg.format.segment import several_processes
 from tests.support import fleet
-from tests.support.cli import invoke, kseg
+from tests.support.cli import invoke
+from tests.support.cli import kseg_here as kseg
 from tests.support.read_faults import local_faults
 
 TOPIC_IDS = "version: 0\ntopic_id: {}\n"

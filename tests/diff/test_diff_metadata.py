@@ -11,7 +11,7 @@ import pytest
 
 from kseg import open_segment
 from tests.support import metadata_logs
-from tests.support.cli import kseg
+from tests.support.cli import kseg_here as kseg
 from tests.support.fixtures import SEGMENTS
 
 REAL = SEGMENTS / "4.3.0-v2-none-internal-cluster-metadata"

@@ -13,7 +13,7 @@ from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.findings import Finding
 from kseg.format.segment.records_chunk import Record
 from kseg.format.segment.row_filter import RowFilter
-from tests.support.cli import kseg
+from tests.support.cli import kseg_here as kseg
 from tests.support.damage import flip
 from tests.support.damaged_cases import damaged, written
 from tests.support.fuzzing import cases

@@ -24,7 +24,8 @@ from kseg.format.storage.segment_files import SegmentFile
 from kseg.report.explain_report import PAGES, write_lesson
 from kseg.report.formats import View
 from kseg.results import Settings
-from tests.support.cli import DAMAGED, SEGMENTS, kseg
+from tests.support.cli import DAMAGED, SEGMENTS
+from tests.support.cli import kseg_here as kseg
 from tests.support.framed_files import FRAMED
 
 ROOT = SEGMENTS.parents[1]

@@ -11,7 +11,8 @@ from kseg.commands.grep.matches import parse_json_path
 from kseg.commands.grep.partitioners import PARTITIONERS, murmur2
 from kseg.errors import UsageError
 from kseg.format.writer.records_builder import PlainRecord, build_batch
-from tests.support.cli import DAMAGED, kseg
+from tests.support.cli import DAMAGED
+from tests.support.cli import kseg_here as kseg
 
 SEGMENT = f"{0:020d}.log"
 

@@ -12,7 +12,7 @@ import pytest
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kseg.format.internal_topics.effective_state import Owner
 from kseg.format.writer.records_builder import PlainRecord, build_batch
-from tests.support.cli import kseg
+from tests.support.cli import kseg_here as kseg
 from tests.support.commits import commit_key, commit_value
 from tests.support.internal_topics import placed
 

@@ -18,7 +18,8 @@ from kseg.commands.lag.committed_offsets import LogDirs, partitions_of
 from kseg.format.storage.segment_files import find_segments
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage
-from tests.support.cli import SEGMENTS, invoke, kseg
+from tests.support.cli import SEGMENTS, invoke
+from tests.support.cli import kseg_here as kseg
 from tests.support.commits import commit_key, commit_value
 from tests.support.group_histories import MINUTE, START, Simulated, generation_record
 

@@ -13,7 +13,8 @@ import pytest
 from kseg import lag as kseg_lag
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage, group_logs
-from tests.support.cli import SEGMENTS, kseg
+from tests.support.cli import SEGMENTS
+from tests.support.cli import kseg_here as kseg
 from tests.support.commits import Commits, commit_key, commit_value, write_commits
 
 

@@ -13,7 +13,8 @@ from kseg import recovery, validate
 from kseg.format.internal_topics.metadata_loading import replayed
 from kseg.format.log_loader.plan import STRAYS
 from kseg.format.writer.metadata_snapshot import control_batch
-from tests.support.cli import carry_out, kseg
+from tests.support.cli import carry_out
+from tests.support.cli import kseg_here as kseg
 from tests.support.damage import entries, flip
 from tests.support.fixtures import SEGMENTS
 from tests.support.metadata_logs import (

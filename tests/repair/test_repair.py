@@ -44,7 +44,8 @@ from kseg.format.writer.output_guards import DamagedError, PartitionFolder, each
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 from kseg.results import Settings
 from tests.support import damage
-from tests.support.cli import invoke, kseg
+from tests.support.cli import invoke
+from tests.support.cli import kseg_here as kseg
 from tests.support.damage import entries, get, put
 from tests.support.fixtures import FOLDERS, SEGMENTS, add_batch_fields, dumped, expected
 from tests.support.index_entries import read_offset_index, read_txn_index

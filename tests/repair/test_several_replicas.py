@@ -11,7 +11,8 @@ import pytest
 
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage
-from tests.support.cli import invoke, kseg
+from tests.support.cli import invoke
+from tests.support.cli import kseg_here as kseg
 from tests.support.fuzzing import cases
 from tests.support.records import NOW
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import fleet
-from tests.support.cli import kseg
+from tests.support.cli import kseg_here as kseg
 
 #: Command -> the kind of its rows in CSV.
 KINDS = {

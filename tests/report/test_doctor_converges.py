@@ -23,7 +23,8 @@ from kseg.format.log_loader.plan import EMPTIED, LogDirPlan
 from kseg.format.log_loader.start_harm import causes_of, is_affected
 from kseg.format.storage.naming import partition_of
 from tests.support import damage
-from tests.support.cli import carry_out, kseg
+from tests.support.cli import carry_out
+from tests.support.cli import kseg_here as kseg
 from tests.support.fixtures import SEGMENTS
 from tests.support.fuzzing import cases
 from tools.lab import load_cases

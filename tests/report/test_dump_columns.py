@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from kseg.format.writer.records_builder import PlainRecord, build_batch
-from tests.support.cli import PLAIN, SEGMENTS, kseg
+from tests.support.cli import PLAIN, SEGMENTS
+from tests.support.cli import kseg_here as kseg
 from tests.support.internal_topics import placed
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from kseg import schema
 from kseg.report.template import MARKS
-from tests.support.cli import SEGMENTS, kseg
+from tests.support.cli import SEGMENTS
+from tests.support.cli import kseg_here as kseg
 
 pytestmark = pytest.mark.slow
 

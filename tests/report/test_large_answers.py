@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import fleet
-from tests.support.cli import kseg
+from tests.support.cli import kseg_here as kseg
 from tools.docs.terminal import Terminal
 
 pytestmark = pytest.mark.slow

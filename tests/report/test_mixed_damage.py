@@ -7,13 +7,14 @@ import json
 import random
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.support import fleet
-from tests.support.cli import kseg
+from tests.support.cli import kseg_here as kseg
 from tests.support.commits import commit_value, write_commits
 from tools.docs.terminal import Terminal
 
@@ -76,6 +77,17 @@ def terminal() -> Iterator[Terminal]:
         yield terminal
 
 
+@pytest.fixture(scope="module")
+def validated(home: Path) -> Callable[..., str]:
+    """Return a function: what validate prints about the log directory of a seed, in a format; each is asked for once."""
+
+    @cache
+    def printed(seed: int, form: str = "table") -> str:
+        return kseg("validate", "--format", form, f"seed-{seed}", cwd=home).stdout
+
+    return printed
+
+
 @pytest.mark.parametrize("command", ANSWERS)
 def test_the_answer_is_in_the_first_lines(command: str, home: Path, terminal: Terminal) -> None:
     """60 lines at most at 80 columns, the answer in the first ten, and no number cut at any width."""
@@ -90,9 +102,9 @@ def test_the_answer_is_in_the_first_lines(command: str, home: Path, terminal: Te
         assert wider.count("hidden columns: ") <= 1
 
 
-def test_the_tables_of_markdown_are_tables(home: Path) -> None:
+def test_the_tables_of_markdown_are_tables(validated: Callable[..., str]) -> None:
     """A summary on GitHub shows cells, not bars: by its rule the line below the heads has as many cells as they."""
-    lines = kseg("validate", "--format", "markdown", f"seed-{SEEDS[0]}", cwd=home).stdout.splitlines()
+    lines = validated(SEEDS[0], "markdown").splitlines()
     found = [(head, line) for head, line in itertools.pairwise(lines) if re.fullmatch(r"[|:-]+", line)]
     assert len(found) == 3
     for head, line in found:
@@ -100,19 +112,17 @@ def test_the_tables_of_markdown_are_tables(home: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_one_count_in_every_report(seed: int, home: Path, terminal: Terminal) -> None:
+def test_one_count_in_every_report(seed: int, home: Path, validated: Callable[..., str]) -> None:
     """The numbers of partitions by consequence are the same in the table, Markdown, HTML and Prometheus of validate."""
     folder = f"seed-{seed}"
-    (answer,) = re.findall(r"partitions that need attention: .*", kseg("validate", folder, cwd=home).stdout)
-    assert answer in kseg("validate", "--format", "markdown", folder, cwd=home).stdout
+    (answer,) = re.findall(r"partitions that need attention: .*", validated(seed))
+    assert answer in validated(seed, "markdown")
     total = int(re.findall(r"attention: (\d+)", answer)[0])
     partitions = re.sub(r"; log directories.*", "", answer)
     counts = dict(re.findall(r"(stops the broker|loses records|loses bytes|needs attention) (\d+)", partitions))
     assert sum(map(int, counts.values())) == total > 0
-    assert re.search(
-        rf"\b{total} of \d+ partitions need attention", kseg("validate", "--format", "html", folder, cwd=home).stdout
-    )
-    metrics = kseg("validate", "--format", "prometheus", folder, cwd=home).stdout
+    assert re.search(rf"\b{total} of \d+ partitions need attention", validated(seed, "html"))
+    metrics = validated(seed, "prometheus")
     for kind, count in counts.items():
         assert f'kseg_partitions_needing_attention{{path="{folder}",consequence="{kind}"}} {count}\n' in metrics
     shown = kseg("recovery", folder, cwd=home).stdout
@@ -121,12 +131,12 @@ def test_one_count_in_every_report(seed: int, home: Path, terminal: Terminal) ->
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_doctor_has_the_numbers_of_validate(seed: int, home: Path) -> None:
+def test_doctor_has_the_numbers_of_validate(seed: int, home: Path, validated: Callable[..., str]) -> None:
     """Findings are counted once; what only the predicted start harms is another number with other words."""
     rows = [
         json.loads(line) for line in kseg("doctor", "--format", "jsonl", f"seed-{seed}", cwd=home).stdout.splitlines()
     ]
     (damage,) = (row["text"] for row in rows if row.get("subject") == "damage")
-    (answer,) = re.findall(r"partitions that need attention: .*", kseg("validate", f"seed-{seed}", cwd=home).stdout)
+    (answer,) = re.findall(r"partitions that need attention: .*", validated(seed))
     assert damage.partition("; harmed only")[0] == answer
     assert sum(rows[-1]["needing_attention"].values()) == int(re.findall(r"attention: (\d+)", answer)[0])

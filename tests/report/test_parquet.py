@@ -19,7 +19,7 @@ from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.reading import open_segment
 from kseg.report import arrow_rows, arrow_table
 from kseg.report.formats import View
-from tests.support.cli import kseg
+from tests.support.cli import kseg_here as kseg
 from tests.support.fixtures import FOLDERS, SEGMENTS, dumped, expected
 from tests.support.parquet import _text, as_json
 

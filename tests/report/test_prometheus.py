@@ -10,7 +10,7 @@ import pytest
 
 from kseg.report import prometheus
 from tests.support import fleet
-from tests.support.cli import kseg
+from tests.support.cli import kseg_here as kseg
 
 _SAMPLE = re.compile(r'(kseg_\w+)\{((?:\w+="(?:[^"\\\n]|\\.)*",?)*)\} (-?\d+)')
 _PAIR = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')

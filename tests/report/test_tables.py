@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from kseg.report.dump_table import CellContent, content_cells, content_text
 from kseg.report.tables import TableColumn, legend, print_cells, width_of
-from tests.support.cli import DAMAGED, kseg
+from tests.support.cli import DAMAGED
+from tests.support.cli import kseg_here as kseg
 from tests.support.fixtures import SEGMENTS
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,8 @@ from kseg.extras.serialization.schemas_topic import RegistryState, read_schemas_
 from kseg.format.segment.records_chunk import Record
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.reading import open_partition
-from tests.support.cli import ROOT, kseg
+from tests.support.cli import ROOT
+from tests.support.cli import kseg_here as kseg
 from tests.support.schema_registry import Registry
 
 PAGE = ROOT / "docs" / "how-to" / "decode-values.md"

@@ -32,7 +32,7 @@ from kseg.extras.serialization.schema_set import AVRO, PROTOBUF, Schema, SchemaS
 from kseg.extras.serialization.schema_sources import schemas_of_file
 from kseg.format.segment.records_chunk import Header
 from kseg.format.writer.records_builder import PlainRecord, build_batch
-from tests.support.cli import kseg
+from tests.support.cli import kseg_here as kseg
 
 ROOT = Path(__file__).parents[2]
 LINES = [line.split(" ") for line in (ROOT / "fixtures/serialized/formats.txt").read_text("utf-8").splitlines()]

@@ -27,7 +27,8 @@ from kseg.library import side_entries
 from kseg.report.formats import View
 from kseg.report.side_files_report import rows
 from tests.support import damage
-from tests.support.cli import MIXED, invoke, kseg
+from tests.support.cli import MIXED, invoke
+from tests.support.cli import kseg_here as kseg
 from tests.support.fixtures import FOLDERS
 from tests.support.fuzzing import cases
 from tests.support.side_files import REAL, SMALL, walked

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
 
 from click.testing import CliRunner, Result
@@ -39,26 +39,35 @@ def invoke(*arguments: object) -> Result:
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
-def kseg_here(*arguments: object) -> subprocess.CompletedProcess[str]:
+def kseg_here(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run the command line like ``kseg``, in this process: it has imported clients of stores, DuckDB and pyarrow already."""
     remote_files.forget()
-    done = invoke(*arguments)
+    with chdir(cwd or "."):
+        done = invoke(*arguments)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return subprocess.CompletedProcess([*map(str, arguments)], done.exit_code, done.stdout, done.stderr)
 
 
 def carry_out(commands: list[str], home: Path, *, cwd: Path | None = None) -> None:
-    """Run the commands that kseg printed in a shell, in which `kseg` is the one under test.
+    """Run the commands that kseg printed in a shell; each begins with `kseg`, or does without it.
 
-    Losses and findings are exit code 1; a partition folder without a segment has nothing to validate.
+    The shell reads the words of a command of kseg, which runs in this process. Losses and findings are exit code 1; a
+    partition folder without a segment has nothing to validate.
     """
-    program = home / "bin" / "kseg"
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m kseg "$@"\n')
-    program.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+    place = cwd or home
     for command in commands:
-        done = subprocess.run(["bash", "-c", command], cwd=cwd or home, env=environment, capture_output=True, text=True)
-        expected = (0, 1) if command.startswith("kseg ") else (0,)
+        is_kseg = command.startswith("kseg ")
+        script = 'kseg() { printf "%s\\0" "$@"; }; ' + command if is_kseg else command
+        done = subprocess.run(
+            ["bash", "-c", script],
+            cwd=place,
+            capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            check=False,
+        )
+        if is_kseg and done.returncode == 0:
+            done = kseg_here(*done.stdout.split("\0")[:-1], cwd=place)
+        expected = (0, 1) if is_kseg else (0,)
         nothing = command.startswith("kseg validate ") and "no segment found" in done.stderr
         assert done.returncode in expected or nothing, f"{command}: {done.stderr}"

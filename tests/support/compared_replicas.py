@@ -9,7 +9,7 @@ from typing import Any
 
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage
-from tests.support.cli import kseg
+from tests.support.cli import kseg_here as kseg
 
 NOW = 1_700_000_000_000
 

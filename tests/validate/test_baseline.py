@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import DAMAGED, PLAIN, SEGMENTS, kseg
+from tests.support.cli import DAMAGED, PLAIN, SEGMENTS
+from tests.support.cli import kseg_here as kseg
 
 FINDINGS = DAMAGED.parent
 NAME = "00000000000000000000.log"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import kseg
+from tests.support.cli import kseg_here as kseg
 from tests.support.folders import SEGMENTS, validate_folder
 
 LOCAL = SEGMENTS / "4.3.0-v2-none-transactions"
