@@ -40,10 +40,10 @@ def batches_of(folder: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in json.loads(line).items() if name not in other} for line in lines]
 
 
-@pytest.fixture
-def logs(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Random logs with transactions, and logs of brokers."""
-    home = tmp_path / "logs"
+    home = tmp_path_factory.mktemp("logs")
     for seed in range(4):
         write_log(home / f"random-{seed}", random.Random(seed), steps=120)
     for number, name in enumerate(BROKERS):

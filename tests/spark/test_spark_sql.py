@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from kseg.extras.sql.recipes import RECIPES
 from kseg.extras.sql.statement import TABLES
 from tests.support import fleet
-from tests.support.cli import DAMAGED, SEGMENTS, kseg
+from tests.support.cli import DAMAGED, SEGMENTS, kseg, kseg_here
 from tests.support.damage import flip
 from tests.support.spark_jobs import on_spark, run
 
@@ -77,12 +79,15 @@ def test_a_wrong_statement_is_one_line() -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("table", ["records", "batches"])
-def test_damage_is_reported_as_on_one_machine(table: str) -> None:
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize(("table", "start"), [("records", kseg), ("batches", kseg_here)])
+def test_damage_is_reported_as_on_one_machine(
+    table: str, start: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
     """The rows are those of the data; the notice and the exit code say that some are missing."""
     damaged = SEGMENTS.parent / "findings" / "crc-mismatch"
     arguments = ("sql", f"select count(*) as n from {table}", damaged.absolute(), "--format", "csv")
-    there, here = kseg(*arguments, "--spark", "local[1]"), kseg(*arguments)
+    there, here = start(*arguments, "--spark", "local[2]"), kseg_here(*arguments)
     assert (there.stdout, there.stderr, there.returncode) == (here.stdout, here.stderr, 1)
     assert "crc-mismatch at byte 475" in here.stderr
 
