@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 Row = dict[str, Any]
@@ -60,12 +60,24 @@ class Column(NamedTuple):
 
 
 class RowKind(NamedTuple):
-    """A kind of rows of a command. ``text`` says which ones they are."""
+    """A kind of rows of a command: the declaration of their columns, from which they are made. ``text`` says which ones."""
 
     command: str
     title: str
-    columns: tuple[Column, ...]
     text: str = ""
+    columns: tuple[Column, ...] = ()
+
+    def of(self, kind: str | Column, *columns: Column) -> RowKind:
+        """Return the kind with its columns. The first one is ``kind``, as its column if that has several values."""
+        return self._replace(columns=(Column("kind", "text", kind) if isinstance(kind, str) else kind, *columns))
+
+    def maker(self) -> Callable[[Any], Row]:
+        """Return a function that returns a result as a row."""
+        return row_maker(self.columns)
+
+    def rows(self, results: Iterable[Any]) -> Iterator[Row]:
+        """Return the rows of results."""
+        return map(self.maker(), results)
 
 
 def names_of(columns: Iterable[Column]) -> list[str]:

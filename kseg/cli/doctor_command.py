@@ -27,14 +27,11 @@ from kseg.commands.transactions import end_without_transactions, items_of
 from kseg.commands.validate.folder_checks import check_folders
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import KsegError, UnreadableError, VanishedError
-from kseg.extras.html import incident
-from kseg.extras.html.incident import IncidentPart
+from kseg.extras.html.collected import Collected
+from kseg.extras.html.command_pages import recovery_sections, stats_sections, transaction_sections
 from kseg.extras.html.page import PageSection
-from kseg.extras.html.recovery_page import recovery_sections
 from kseg.extras.html.redaction import Redaction, absolute
-from kseg.extras.html.stats_page import stats_sections
-from kseg.extras.html.transactions_page import transaction_sections
-from kseg.extras.html.validation_page import collect
+from kseg.extras.html.validation_page import IncidentDiagnosis, IncidentPart, write_incident
 from kseg.findings import Policy, do_nothing
 from kseg.format.log_loader.log_dir_start import RecoveryRequest, has_metadata_log, owner_of
 from kseg.format.log_loader.plan import MARK_FORGOTTEN, LogDirPlan, PartitionPlan
@@ -139,7 +136,7 @@ class _DoctorRun:
     def __post_init__(self) -> None:
         self.segments = [file for file in self.files if base_offset_of(file.path) is not None]
         self.as_page = self.asked.format == "html" or self.asked.html is not None
-        self.page = incident.IncidentDiagnosis(Summary()) if self.as_page else None
+        self.page = IncidentDiagnosis(Summary()) if self.as_page else None
         self.found = self.page or Diagnosis(Summary())
 
     def diagnose(self, redaction: Redaction | None) -> int:
@@ -158,7 +155,7 @@ class _DoctorRun:
         with opened(asked.output) as out, progress_bar(size and size * (1 + self.as_page)) as self.progress:
             results = self.results(settings)
             if page:
-                page.page = collect(results)
+                page.page = Collected(results)
             else:
                 _exhausted(results)
             brokers = _brokers(self.paths, self.segments)
@@ -170,7 +167,7 @@ class _DoctorRun:
             asked.write(DOCTOR, out, found, run=run)
         if page and asked.html is not None:
             with opened(asked.html) as out:
-                incident.write_html(page, out, run=run())
+                write_incident(page, out, run=run())
             note_output(asked.html, summary_text(found.total))
         note_output(asked.output, summary_text(found.total))
         if not found.total.unread:  # otherwise the validation has printed the reason

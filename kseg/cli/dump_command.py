@@ -27,7 +27,7 @@ from kseg.format.internal_topics.decode import BY_FOLDER, internal_topic
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import local_size, open_source, topic_partition
-from kseg.report import side_files_report, template
+from kseg.report import dump_other_files, dump_report
 from kseg.report.formats import DUMP, View, binary, write
 from kseg.spark.jobs import written_files
 from kseg.text import count_of
@@ -172,7 +172,7 @@ class _Dump:
             shown = at_position(rows, asked.position)
             shown = outcome.counted(first_rows(shown, asked.limit))
             if self.beside:
-                side_files_report.write_mixed(asked.format, shown, out, view)
+                dump_other_files.write_mixed(asked.format, shown, out, view)
             elif view.jobs > 1 and asked.format != "parquet" and not view.terminal and has_parts(self.files):
                 self._write_parts(out, view)
             else:
@@ -203,7 +203,7 @@ class _Dump:
 
     def _write_rows(self, rows: Iterable[Item], out: TextIO, view: View) -> None:
         if view.template:
-            template.write_template(rows, out, view)
+            dump_report.write_template(rows, out, view)
         else:
             write(DUMP, self.asked.format, out, rows, view=view)
 
@@ -261,7 +261,7 @@ def _check_side_files(asked: DumpOptions, files: list[SegmentFile], beside: dict
             if getattr(asked, option) is not None:
                 raise UsageError(f"--{option} is for segments: omit it for side files")
         filtered = asked.keep != RowFilter()
-        side_files_report.refuse_for_side_files([file.path for file in files], asked.format, filtered=filtered)
+        dump_other_files.refuse_for_side_files([file.path for file in files], asked.format, filtered=filtered)
 
 
 def _check_follow(paths: Iterable[str]) -> None:

@@ -22,8 +22,8 @@ from kseg.errors import UsageError
 from kseg.extras.views.grep_request import GrepRequest
 from kseg.format.segment.row_filter import RecordCondition, ValueIsNull
 from kseg.format.storage.segment_files import SegmentFile, without_unused
+from kseg.report import dump_report
 from kseg.report import grep_report as report
-from kseg.report import template
 from kseg.report.formats import MATCHES, write
 from kseg.text import count_of
 
@@ -203,6 +203,6 @@ def _write(run: GrepRun, files: Sequence[SegmentFile], out: TextIO, asked: GrepO
     if asked.only_matching:
         report.write_matches(items, out, view)
     elif view.template:
-        template.write_template(items, out, view)
+        dump_report.write_template(items, out, view)
     else:
         write(MATCHES, asked.format, out, items, view=view)

@@ -37,8 +37,7 @@ from kseg.format.storage.naming import is_url
 from kseg.format.storage.segment_files import check_exists, find_segments, is_folder, once_each
 from kseg.format.storage.source import local_size
 from kseg.report.formats import LAG, LAG_HISTORY, destination
-from kseg.report.lag_history_report import answer
-from kseg.report.lag_report import NOT_RESET, LagTotal, summary_line
+from kseg.report.lag_report import NOT_RESET, LagTotal, answer, summary_line
 from kseg.text import count_of
 
 

@@ -145,17 +145,14 @@ class RecordRows:
         """Return an array over the front of a typed buffer, without a copy; ``size`` is bytes per value, 0 for bits."""
         count = self._columns.count
         whole = memoryview(values)
-        data = self._buffer(whole[:count] if size else whole)
-        return pa.Array.from_buffers(arrow_types()[kind], count, [None if valid is None else self._buffer(valid), data])
-
-    def _buffer(self, values: Any) -> pa.Buffer:
-        return pa.py_buffer(memoryview(values))
+        data = pa.py_buffer(whole[:count] if size else whole)
+        return pa.Array.from_buffers(arrow_types()[kind], count, [None if valid is None else pa.py_buffer(valid), data])
 
     def _texts(self, kind: Any, texts: arrow_gather.Texts, count: int) -> pa.Array:
         buffers = [
-            self._buffer(texts.valid),
-            self._buffer(memoryview(texts.ends)[: count + 1]),
-            self._buffer(memoryview(texts.data)[: texts.used]),
+            pa.py_buffer(texts.valid),
+            pa.py_buffer(memoryview(texts.ends)[: count + 1]),
+            pa.py_buffer(memoryview(texts.data)[: texts.used]),
         ]
         return pa.Array.from_buffers(kind, count, buffers)
 
@@ -167,7 +164,7 @@ class RecordRows:
         if same and not self._array("bool", columns.typed, size=0).false_count:
             # The usual case; the cast below takes longer than all other columns.
             return pa.repeat(TIMESTAMP_TYPES[stored[0]], columns.count)
-        buffers = [self._buffer(columns.typed), self._buffer(stored)]
+        buffers = [pa.py_buffer(columns.typed), pa.py_buffer(stored)]
         indices = pa.Array.from_buffers(pa.int8(), columns.count, buffers)
         return pa.DictionaryArray.from_arrays(indices, pa.array(TIMESTAMP_TYPES)).cast(pa.string())
 
@@ -183,7 +180,7 @@ class RecordRows:
             keys = pa.array([key.decode("utf-8", "replace") for key in keys.to_pylist()], pa.string())
         values = self._typed("headers", self._texts(pa.binary(), columns.header_values, count), kind.value_type[1].type)
         pairs = pa.StructArray.from_arrays([keys, values], fields=list(kind.value_type))
-        ends = self._buffer(memoryview(columns.header_ends)[: columns.count + 1])
+        ends = pa.py_buffer(memoryview(columns.header_ends)[: columns.count + 1])
         return pa.Array.from_buffers(kind, columns.count, [None, ends], children=[pairs])
 
     def objects(self, found: Mapping[int, str]) -> pa.Array:

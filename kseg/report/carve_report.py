@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -11,9 +11,9 @@ from kseg.commands.carve.links import GUESSES, KINDS, STRENGTHS, Link
 from kseg.commands.carve.runs import CarvedRun, Piece
 from kseg.format.compress.codecs import CODECS
 from kseg.report.ranking import MOST_ROWS, names_text
-from kseg.report.tables import TableColumn, print_cells, print_text
-from kseg.schema import Column, Row, RowKind, row_maker
-from kseg.text import count_of, escape_controls, iso_time
+from kseg.report.tables import TableColumn, cell_rows, print_cells, print_text
+from kseg.schema import Column, Row, RowKind
+from kseg.text import count_of, iso_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class CarveResult:
     target: str | None
 
 
-_GROUP = (
-    Column("kind", "text", "group"),
+_GROUP = RowKind("carve", "Groups of carved batches").of(
+    "group",
     Column("group", "text", "name of the group: its folder", "name"),
     Column("first_offset", "count", "first offset", "first"),
     Column("last_offset", "count", "last offset", "last"),
@@ -38,14 +38,16 @@ _GROUP = (
     Column("links", "texts", "the kinds of evidence between the runs", lambda group: _kinds(group)),
     Column("copies", "count", "runs that are copies of what the group has", lambda group: len(group.copies)),
     Column("versions", "ints", "versions of the batches: 0, 1 and 2", lambda group: _bits(group, "magics")),
-    Column("codecs", "texts", "codecs of the batches", lambda group: _codecs(group)),
-    Column("producers", "count", "number of producer ids and epochs", lambda group: len(_producers(group))),
+    Column("codecs", "texts", "codecs of the batches", lambda group: [
+        CODECS[bit].name if bit in CODECS else str(bit) for bit in _bits(group, "codecs")]),
+    Column("producers", "count", "number of producer ids and epochs", lambda group: len(
+        {producer for run, _ in group.parts for producer in run.lanes})),
     Column("first_timestamp", "ms?", "timestamp of the first batch", "first_time"),
     Column("last_timestamp", "ms?", "largest timestamp", "last_time"),
-)
+)  # fmt: skip
 _PLACE = (Column("image", "text", "path of the image"), Column("position", "count", "byte of the image"))
-_LINK = (
-    Column("kind", "text", "link"),
+_LINK = RowKind("carve", "Links between runs", "also in evidence.jsonl, as the next three").of(
+    "link",
     Column("group", "text?", "the group; null if the link is not used"),
     Column("evidence", "text", "what shows that two runs are of one partition", values=KINDS),
     Column(
@@ -59,7 +61,7 @@ _LINK = (
     Column("before", "object", "start of the first run, or of a torn batch", of=_PLACE),
     Column("after", "object", "start of the second run, or of the rest of the batch", of=_PLACE),
 )
-_COPY = (
+_COPY = RowKind("carve", "Copies").of(
     Column("kind", "text", "a run with only batches that its group has from another place", values=("copy",)),
     Column("group", "text", "the group"),
     *_PLACE,
@@ -67,62 +69,41 @@ _COPY = (
     Column("first_offset", "count", "first offset"),
     Column("last_offset", "count", "last offset"),
 )
-_TORN = (
+_TORN = RowKind("carve", "Torn batches").of(
     Column("kind", "text", "a batch that is not there as a whole: its header, or the rest of it", values=("torn",)),
     *_PLACE,
     Column("size", "count", "bytes that the batch should have; 0 if unknown"),
     Column("first_offset", "count", "its first offset, 0 if unknown; of messages, counted from the start of their set"),
     Column("messages", "count", "messages that can be of a compressed v1 set whose header is missing; 0 for a header"),
 )
-_NAME = (
+_NAME = RowKind("carve", "Names in an image").of(
     Column("kind", "text", "a name in one of Kafka's files, or of a folder", values=("name",)),
     *_PLACE,
     Column("what", "text", "what has the name", values=("folder", "topic id")),
     Column("name", "text", "name of a partition's folder, or id of a topic"),
 )
-_SUMMARY = (
-    Column("kind", "text", "summary"),
-    Column("groups", "count", "number of groups"),
-    Column("runs", "count", "number of runs"),
-    Column("batches", "count", "number of batches in groups"),
-    Column("records", "count", "their records"),
-    Column("size", "count", "their bytes"),
-    Column("torn_joined", "count", "torn batches that are joined"),
-    Column("torn_left", "count", "batches that are not there as a whole"),
-    Column("copies", "count", "runs that are copies"),
-    Column("guesses", "count", "guesses that are not used"),
-    Column("image_bytes", "count", "bytes of the images"),
-    Column("read_errors", "texts", "read errors: what follows them was not read"),
+_SUMMARY = RowKind("carve", "Summary of carved images", "the last row").of(
+    "summary",
+    Column("groups", "count", "number of groups", lambda found: len(found.groups)),
+    Column("runs", "count", "number of runs", lambda found: len(found.runs)),
+    Column("batches", "count", "number of batches in groups", lambda found: _sum(found, lambda group: group.batches)),
+    Column("records", "count", "their records", lambda found: _sum(found, lambda group: group.records)),
+    Column("size", "count", "their bytes", lambda found: _sum(found, lambda group: group.size)),
+    Column("torn_joined", "count", "torn batches that are joined", lambda found: _joined(found)),
+    Column("torn_left", "count", "batches that are not there as a whole", lambda found: len(found.torn)),
+    Column("copies", "count", "runs that are copies", lambda found: _sum(found, lambda group: len(group.copies))),
+    Column("guesses", "count", "guesses that are not used", lambda found: _guesses(found)),
+    Column("image_bytes", "count", "bytes of the images", lambda found: _image_bytes(found)),
+    Column("read_errors", "texts", "read errors: what follows them was not read", lambda found: _errors(found)),
 )
-ROW_KINDS = (
-    RowKind("carve", "Groups of carved batches", _GROUP),
-    RowKind("carve", "Links between runs", _LINK, "also in evidence.jsonl, as the next three"),
-    RowKind("carve", "Copies", _COPY),
-    RowKind("carve", "Torn batches", _TORN),
-    RowKind("carve", "Names in an image", _NAME),
-    RowKind("carve", "Summary of carved images", _SUMMARY, "the last row"),
-)
+ROW_KINDS = (_GROUP, _LINK, _COPY, _TORN, _NAME, _SUMMARY)
 
 
 def rows(result: CarveResult) -> Iterator[Row]:
     """Yield a row per group, the evidence, and a summary."""
-    carving = result.carving
-    yield from map(row_maker(_GROUP), carving.groups)
-    yield from evidence_rows(carving)
-    yield {
-        "kind": "summary",
-        "groups": len(carving.groups),
-        "runs": len(carving.runs),
-        "batches": sum(group.batches for group in carving.groups),
-        "records": sum(group.records for group in carving.groups),
-        "size": sum(group.size for group in carving.groups),
-        "torn_joined": sum(run.joined for run in carving.runs),
-        "torn_left": len(carving.torn),
-        "copies": sum(len(group.copies) for group in carving.groups),
-        "guesses": len(_guesses(carving)),
-        "image_bytes": sum(image.size for image in carving.images),
-        "read_errors": _errors(carving),
-    }
+    yield from _GROUP.rows(result.carving.groups)
+    yield from evidence_rows(result.carving)
+    yield _SUMMARY.maker()(result.carving)
 
 
 def evidence_rows(carving: Carving) -> Iterator[Row]:
@@ -149,18 +130,14 @@ def evidence_rows(carving: Carving) -> Iterator[Row]:
 
 
 def _link_row(carving: Carving, link: Link, group: str | None) -> Row:
+    before, after = link.pieces or (link.before, link.after)
     return {
-        "kind": "link",
-        "group": group,
-        "evidence": link.kind,
-        "strength": link.strength,
-        "why": link.why,
-        "before": _place(carving, link.pieces[0] if link.pieces else link.before),
-        "after": _place(carving, link.pieces[1] if link.pieces else link.after),
-    }
+        "kind": "link", "group": group, "evidence": link.kind, "strength": link.strength, "why": link.why,
+        "before": _place(carving, before), "after": _place(carving, after),
+    }  # fmt: skip
 
 
-def _place(carving: Carving, run: CarvedRun | Piece) -> Mapping[str, object]:
+def _place(carving: Carving, run: CarvedRun | Piece) -> Row:
     return {"image": carving.images[run.image].path, "position": run.position}
 
 
@@ -176,14 +153,6 @@ def _bits(group: CarvedGroup, name: str) -> list[int]:
     return [bit for bit in range(8) if bits & 1 << bit]
 
 
-def _codecs(group: CarvedGroup) -> list[str]:
-    return [CODECS[bit].name if bit in CODECS else str(bit) for bit in _bits(group, "codecs")]
-
-
-def _producers(group: CarvedGroup) -> set[tuple[int, int]]:
-    return {producer for run, _ in group.parts for producer in run.lanes}
-
-
 def _errors(carving: Carving) -> list[str]:
     return [
         f"{image.path}: byte {finding.position or 0:,}: {finding.facts['why']}"
@@ -192,19 +161,37 @@ def _errors(carving: Carving) -> list[str]:
     ]
 
 
-def _guesses(carving: Carving) -> list[Link]:
-    return [link for link in carving.unused if link.is_guess]
+def _guesses(carving: Carving) -> int:
+    return sum(link.is_guess for link in carving.unused)
+
+
+def _joined(carving: Carving) -> int:
+    return sum(run.joined for run in carving.runs)
+
+
+def _image_bytes(carving: Carving) -> int:
+    return sum(image.size for image in carving.images)
+
+
+def _sum(carving: Carving, count: Callable[[CarvedGroup], int]) -> int:
+    return sum(map(count, carving.groups))
+
+
+def _joined_by(group: CarvedGroup) -> str:
+    return ", ".join(f"{kind} (guess)" if kind in GUESSES else kind for kind in _kinds(group))
 
 
 COLUMNS = (
-    TableColumn("group"),
-    TableColumn("offsets", right=True),
-    TableColumn("missing", right=True, priority=2),
-    TableColumn("batches", right=True),
-    TableColumn("bytes", right=True, priority=1),
-    TableColumn("runs", right=True, priority=3),
-    TableColumn("first time", priority=2),
-    TableColumn("joined by", text="wrap", priority=1),
+    TableColumn("group", cell=lambda group: group.name),
+    TableColumn("offsets", right=True, cell=lambda group: f"{group.first:,} to {group.last:,}"),
+    TableColumn("missing", right=True, priority=2, cell=lambda group: group.missing),
+    TableColumn("batches", right=True, cell=lambda group: group.batches),
+    TableColumn("bytes", right=True, priority=1, cell=lambda group: group.size),
+    TableColumn("runs", right=True, priority=3, cell=lambda group: len(group.parts)),
+    TableColumn(
+        "first time", priority=2, cell=lambda group: "" if group.first_time is None else iso_time(group.first_time)
+    ),
+    TableColumn("joined by", text="wrap", priority=1, cell=_joined_by),
 )
 
 
@@ -214,69 +201,46 @@ def write_table(result: CarveResult, out: TextIO, *, detail: int = 0) -> None:
     Of many groups the largest ones are shown, with ``detail`` 1 all; -1 shows only the answer and numbers.
     """
     carving = result.carving
-    _line(out, summary_line(result))
+    print_text(out, summary_line(result))
     for error in _errors(carving):
-        _line(out, f"read error: {error}: nothing after it was read; copy the disk with ddrescue first")
-    joined = sum(run.joined for run in carving.runs)
+        print_text(out, f"read error: {error}: nothing after it was read; copy the disk with ddrescue first")
+    joined = _joined(carving)
     if joined or carving.torn:
         left = f"; {len(carving.torn):,} are torn or damaged" if carving.torn else ""
         if messages := sum(head.messages for _, head in carving.torn):
             left += f"; {count_of(messages, 'message')} of v1 can be of compressed sets, with unknown offsets"
-        _line(out, f"torn batches: {joined:,} joined, each proved by its CRC{left}")
+        print_text(out, f"torn batches: {joined:,} joined, each proved by its CRC{left}")
     shown = carving.groups if detail > 0 else carving.groups[: MOST_ROWS * (detail == 0)]
     if shown:
-        print_cells(out, COLUMNS, [(_cells(group), "") for group in shown])
+        print_cells(out, COLUMNS, cell_rows(COLUMNS, shown))
     if 0 < len(shown) < len(carving.groups):
-        _line(out, f"and {count_of(len(carving.groups) - len(shown), 'smaller group')}: -v lists them")
-    if detail >= 0:
-        _write_hints(result, out)
+        print_text(out, f"and {count_of(len(carving.groups) - len(shown), 'smaller group')}: -v lists them")
+    for line in _hints(result) if detail >= 0 else ():
+        print_text(out, line)
 
 
 def summary_line(result: CarveResult) -> str:
     """Return the answer in one line."""
     carving = result.carving
-    read = f"in {sum(image.size for image in carving.images):,} bytes"
+    read = f"in {_image_bytes(carving):,} bytes"
     if not carving.groups:
         return f"no record batch {read}"
-    batches = sum(group.batches for group in carving.groups)
+    batches = _sum(carving, lambda group: group.batches)
     found = f"{count_of(batches, 'batch')} in {count_of(len(carving.groups), 'group')}"
     return f"{f'written to {result.target}' if result.target else 'found'}: {found}, {read}"
 
 
-def _cells(group: CarvedGroup) -> list[str]:
-    return [
-        group.name,
-        f"{group.first:,} to {group.last:,}",
-        f"{group.missing:,}",
-        f"{group.batches:,}",
-        f"{group.size:,}",
-        f"{len(group.parts):,}",
-        "" if group.first_time is None else iso_time(group.first_time),
-        ", ".join(f"{kind} (guess)" if kind in GUESSES else kind for kind in _kinds(group)),
-    ]
-
-
-def _write_hints(result: CarveResult, out: TextIO) -> None:
+def _hints(result: CarveResult) -> Iterator[str]:
     carving = result.carving
-    copies = sum(len(group.copies) for group in carving.groups)
-    if copies:
-        _line(out, f"copies: {count_of(copies, 'run')} with batches that a group has from another place")
+    if copies := _sum(carving, lambda group: len(group.copies)):
+        yield f"copies: {count_of(copies, 'run')} with batches that a group has from another place"
     for what, title in (("folder", "folders of partitions"), ("topic id", "ids of topics")):
-        names = _different(one.name for image in carving.images for one in image.names if one.what == what)
+        names = dict.fromkeys(one.name for image in carving.images for one in image.names if one.what == what)
         if names:
-            _line(out, f"{title} named in the images: {names_text(names)}")
-    guesses = _guesses(carving)
-    if guesses:
-        _line(out, f"{count_of(len(guesses), 'guess')} not used: --guess joins what is only likely one partition")
+            yield f"{title} named in the images: {names_text(names)}"
+    if guesses := _guesses(carving):
+        yield f"{count_of(guesses, 'guess')} not used: --guess joins what is only likely one partition"
     if carving.groups and result.target is None:
-        _line(out, "next: the same command with -o NEW writes the groups; nothing was written")
+        yield "next: the same command with -o NEW writes the groups; nothing was written"
     elif carving.groups:
-        _line(out, f"next: kseg validate {result.target}/{carving.groups[0].name}")
-
-
-def _different(names: Iterable[str]) -> Sequence[str]:
-    return list(dict.fromkeys(names))
-
-
-def _line(out: TextIO, text: str) -> None:
-    print_text(out, escape_controls(text), indent=2)
+        yield f"next: kseg validate {result.target}/{carving.groups[0].name}"

@@ -23,18 +23,10 @@ from kseg.consequences import Consequence, consequence_of
 from kseg.findings import RULES, Rule, Severity, Verdict
 from kseg.report.partition_damage import COLUMNS as DAMAGE_COLUMNS
 from kseg.report.partition_damage import DamagedPartitions, folder_of
+from kseg.report.ranking import grouped
 from kseg.report.rules_report import message_of
-from kseg.report.wording import (
-    advice,
-    facts_of,
-    message_and_place,
-    omitted_findings,
-    place,
-    printable,
-    range_of,
-    summary_text,
-)
-from kseg.results import FileResult, Summary
+from kseg.report.wording import advice, message_and_place, omitted_findings, place, printable, summary_text
+from kseg.results import COUNTS, FileResult, Summary
 from kseg.text import count_of, iso_time, stored_bytes
 
 if TYPE_CHECKING:
@@ -57,10 +49,8 @@ def write_github(results: Iterable[FileResult], total: Summary, out: TextIO) -> 
 
     def annotate(command: str, file: str, title: str, message: str) -> None:
         left[command] -= 1
-        line = (
-            _command(command, file, title, message) if left[command] >= 0 else _log_line(command, file, title, message)
-        )
-        out.write(line)
+        write_line = _command if left[command] >= 0 else _log_line
+        out.write(write_line(command, file, title, message))
 
     for result in results:
         if result.unlisted_error is not None:
@@ -107,7 +97,7 @@ def _suite(folder: str, files: Sequence[FileResult], run: Run | None) -> Element
     for result in files:
         counts.add(result.summary)
     properties = ElementTree.SubElement(suite, "properties")
-    for key, value in facts_of(counts).items():
+    for key, value in _facts_of(counts).items():
         ElementTree.SubElement(properties, "property", name=key, value=str(value))
     cases = [_case(suite, result) for result in files]
     for name, kind in (("failures", "failure"), ("errors", "error")):
@@ -117,6 +107,10 @@ def _suite(folder: str, files: Sequence[FileResult], run: Run | None) -> Element
     if run is not None:
         suite.set("timestamp", iso_time(run.started))
     return suite
+
+
+def _facts_of(summary: Summary) -> dict[str, Any]:
+    return {**{name: getattr(summary, name) for name in COUNTS}, "verdict": summary.verdict}
 
 
 def _seconds(files: Iterable[FileResult]) -> str:
@@ -133,9 +127,8 @@ def _case(suite: ElementTree.Element, result: FileResult) -> ElementTree.Element
     text = "\n\n".join(map(_failure_text, failing))
     if result.unread is not None:
         why = printable(result.unread)
-        ElementTree.SubElement(case, "error", type="unreadable", message=why).text = "\n\n".join(
-            filter(None, (why, text))
-        )
+        error = ElementTree.SubElement(case, "error", type="unreadable", message=why)
+        error.text = "\n\n".join(filter(None, (why, text)))
     elif failing or (result.summary.errors and not errors):  # a damaged file fails even if no finding is listed
         summary = count_of(result.summary.errors, "error")
         rules = ", ".join(dict.fromkeys(f"{verdict.rule.code} {verdict.rule.name}" for verdict in failing))
@@ -148,11 +141,16 @@ def _case(suite: ElementTree.Element, result: FileResult) -> ElementTree.Element
 
 
 def _failure_text(verdict: Verdict) -> str:
-    rule = verdict.rule
-    facts = "\n".join(
-        f"{key}: {printable(str(value))}" for key, value in range_of(verdict.finding).items() if value not in (None, "")
-    )
-    heading = " ".join(filter(None, (rule.code, rule.name, place(verdict.finding))))
+    rule, finding = verdict.rule, verdict.finding
+    known = {
+        "position": finding.position,
+        "end": finding.end,
+        "offset": finding.offset,
+        "last_offset": finding.last_offset,
+    }
+    stated = {**known, **finding.facts}.items()
+    facts = "\n".join(f"{key}: {printable(str(value))}" for key, value in stated if value not in (None, ""))
+    heading = " ".join(filter(None, (rule.code, rule.name, place(finding))))
     return "\n".join((heading, printable(verdict.message), facts, *advice(verdict)))
 
 
@@ -190,13 +188,14 @@ def write_sarif(results: Iterable[FileResult], total: Summary, out: TextIO, *, r
     separator, left = "\n", MAX_RESULTS
     for result in results:
         if result.unread is not None:
-            unread.append(_notification(result.file, result.unread))
+            text = {"text": _text(result.unread)}
+            unread.append({"level": "error", "message": text, "locations": [_location(result.file)]})
         for verdict in result.verdicts[:left]:
             out.write(separator + json.dumps(_result(verdict)))
             separator = ",\n"
         left -= min(left, len(result.verdicts))
     invocation = {"executionSuccessful": not unread, "toolExecutionNotifications": unread}
-    properties = {**facts_of(total), "rules": dict(sorted(total.rules.items()))}
+    properties = {**_facts_of(total), "rules": dict(sorted(total.rules.items()))}
     out.write(f'],\n"invocations": [{json.dumps(invocation)}],\n"properties": {json.dumps(properties)}}}]}}\n')
 
 
@@ -247,10 +246,6 @@ def _result(verdict: Verdict) -> dict[str, Any]:
             "facts": _plain(finding.facts),
         },
     }
-
-
-def _notification(file: str, why: str) -> dict[str, Any]:
-    return {"level": "error", "message": {"text": _text(why)}, "locations": [_location(file)]}
 
 
 def _location(file: str) -> dict[str, Any]:
@@ -323,9 +318,8 @@ def write_markdown(results: Iterable[FileResult], total: Summary, out: TextIO) -
     if rules:
         out.write("\n## What to do\n\n| rule | what a broker does | what to do |\n|---|---|---|\n")
         for rule in rules.values():
-            out.write(
-                f"| {rule.code} {rule.name} | {rule.broker} | {rule.remedy} |\n".replace("\n", " ").strip() + "\n"
-            )
+            row = f"| {rule.code} {rule.name} | {rule.broker} | {rule.remedy} |"
+            out.write(row.replace("\n", " ") + "\n")
 
 
 def _consequence(result: FileResult) -> Consequence:
@@ -337,20 +331,13 @@ def _write_rows(result: FileResult, rules: dict[str, Rule], out: TextIO) -> None
     file = _escaped(result.file)
     if result.unlisted_error is not None:
         out.write(f"| {file} | unread | could not be read | 1 | {_escaped(result.unlisted_error)} |\n")
-    first: dict[str, Verdict] = {}
-    count: dict[str, int] = {}
-    for verdict in result.verdicts:
-        if not verdict.known:
-            first.setdefault(verdict.rule.name, verdict)
-            count[verdict.rule.name] = count.get(verdict.rule.name, 0) + 1
-    for rule, more in omitted_findings(result):
-        if rule.name in count:
-            count[rule.name] += more
-    for name, verdict in sorted(first.items(), key=lambda item: -item[1].severity):
-        rule = verdict.rule
+    by_rule = grouped((one for one in result.verdicts if not one.known), lambda verdict: verdict.rule.name)
+    omitted = {rule.name: count for rule, count in omitted_findings(result)}
+    for name, (verdict, *others) in sorted(by_rule.items(), key=lambda item: -item[1][0].severity):
+        rule, count = verdict.rule, 1 + len(others) + omitted.get(name, 0)
         if verdict.severity >= Severity.WARNING:
             rules[name] = rule
-        cells = (verdict.severity.label, f"{rule.code} {name}", f"{count[name]:,}", message_and_place(verdict))
+        cells = (verdict.severity.label, f"{rule.code} {name}", f"{count:,}", message_and_place(verdict))
         out.write(f"| {file} | {' | '.join(map(_escaped, cells))} |\n")
 
 

@@ -10,8 +10,8 @@ from typing import TextIO
 from kseg.commands.convert.conversion import ConvertResult
 from kseg.commands.convert.transcode import LOSSES, Conversion
 from kseg.report.tables import print_text
-from kseg.schema import Column, Row, RowKind, row_maker
-from kseg.text import count_of, escape_controls, inclusive_range
+from kseg.schema import Column, Row, RowKind
+from kseg.text import count_of, inclusive_range
 
 _LOSS = (
     Column("count", "count", "number of them"),
@@ -19,8 +19,8 @@ _LOSS = (
     Column("last_offset", "int", "last offset concerned"),
 )
 _BATCHES = (Column("", "count", "batches"),)
-FIELDS = (
-    Column("kind", "text", "conversion"),
+FIELDS = RowKind("convert", "Converted segments", "a row per segment").of(
+    "conversion",
     Column("source", "text", "the segment"),
     Column("target", "text", "the result"),
     Column("entries_before", "count", "batches of the source"),
@@ -44,12 +44,12 @@ FIELDS = (
     Column("first_offset", "int?", "first offset of the result"),
     Column("last_offset", "int?", "last offset of the result"),
 )
-ROW_KINDS = (RowKind("convert", "Converted segments", FIELDS, "a row per segment"),)
+ROW_KINDS = (FIELDS,)
 
 
 def rows(result: ConvertResult) -> Iterator[Row]:
     """Yield a row per segment."""
-    return map(row_maker(FIELDS), result.segments)
+    return FIELDS.rows(result.segments)
 
 
 def write_text(result: ConvertResult, out: TextIO, *, detail: int = 0) -> None:
@@ -75,15 +75,14 @@ def _write_lines(one: Conversion, out: TextIO, *, offsets: bool = True) -> None:
         f"  codecs   {_counts(one.codecs_before)} -> {_counts(one.codecs_after)}",
     ]
     if one.skipped or one.lost_bytes:
-        lines.append(
-            f"  skipped  {count_of(one.skipped, 'damaged batch')}; {count_of(one.lost_bytes, 'byte')} lost in total"
-        )
+        lost = f"{count_of(one.lost_bytes, 'byte')} lost in total"
+        lines.append(f"  skipped  {count_of(one.skipped, 'damaged batch')}; {lost}")
     for kind, loss in one.lost.items():
         where = f", {inclusive_range('offset', loss.first_offset, loss.last_offset)}" if offsets else ""
         noun, more = LOSSES[kind]
         lines.append(f"  lost     {kind}: {count_of(loss.count, noun)}{more}{where}")
     for line in lines:
-        print_text(out, escape_controls(line), indent=11)
+        print_text(out, line, indent=11)
 
 
 def _counts(codecs: Counter[str]) -> str:

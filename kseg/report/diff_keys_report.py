@@ -12,12 +12,12 @@ from kseg.commands.diff.key_differences import CHANGES, KeyComparison, KeyDiffer
 from kseg.format.segment.records_chunk import ENCODERS
 from kseg.format.storage.naming import partition_of
 from kseg.report.row_formats import RowSet, cell, table_of
-from kseg.report.tables import TableColumn, cells_of, print_pages, print_text
-from kseg.schema import Column, Row, RowKind, names_of, row_maker
+from kseg.report.tables import TableColumn, cell_rows, print_pages, print_text
+from kseg.schema import Column, Row, RowKind
 from kseg.text import count_of
 
-DIFFERENCE_FIELDS = (
-    Column("kind", "text", "key-difference"),
+DIFFERENCE_FIELDS = RowKind("diff", "Differences of keys", "with `--by-key`: the first ones of each change").of(
+    "key-difference",
     Column("change", "text", "changed, appeared, deleted, or gone: no tombstone is left", "one.change",
         TableColumn("change"), tuple(CHANGES)),
     Column("topic", "text?", "from the name of the folder", "place.topic"),
@@ -40,8 +40,8 @@ _READ = (
     Column("null_keys", "count", "records without a key: they are not compared"),
     Column("undecided", "count", "records of transactions without a known end: they are not compared"),
 )
-_SUMMARY = (
-    Column("kind", "text", "key-diff"),
+_SUMMARY = RowKind("diff", "Comparison of keys", "with `--by-key`: a row for each partition").of(
+    "key-diff",
     Column("a", "object", "the first backup", of=_READ),
     Column("b", "object", "the second backup", of=_READ),
     Column("same", "count", "keys with equal values"),
@@ -50,12 +50,9 @@ _SUMMARY = (
         for change, meaning in CHANGES.items()
     ),
 )
-ROW_KINDS = (
-    RowKind("diff", "Differences of keys", DIFFERENCE_FIELDS, "with `--by-key`: the first ones of each change"),
-    RowKind("diff", "Comparison of keys", _SUMMARY, "with `--by-key`: a row for each partition"),
-)
-COLUMNS = table_of(DIFFERENCE_FIELDS)
-_difference_row, _summary_row = row_maker(DIFFERENCE_FIELDS), row_maker(_SUMMARY)
+ROW_KINDS = (DIFFERENCE_FIELDS, _SUMMARY)
+COLUMNS = table_of(DIFFERENCE_FIELDS.columns)
+_difference_row, _summary_row = DIFFERENCE_FIELDS.maker(), _SUMMARY.maker()
 #: The most differences of the table without ``detail``.
 _MOST_ROWS = 48
 
@@ -86,7 +83,7 @@ class KeyDiffTotal:
 
 def rows(found: Iterable[KeyComparison], total: KeyDiffTotal) -> RowSet:
     """Return the differences of each partition, then its counts. CSV has the differences."""
-    return RowSet(_rows(found), DIFFERENCE_FIELDS, names_of(DIFFERENCE_FIELDS), kind="key-difference")
+    return RowSet.of(DIFFERENCE_FIELDS.columns, _rows(found))
 
 
 def _rows(found: Iterable[KeyComparison]) -> Iterator[Row]:
@@ -108,13 +105,13 @@ def write_table(found: Iterable[KeyComparison], total: KeyDiffTotal, out: TextIO
         room = len(one.differences) if detail > 0 else _MOST_ROWS - len(listed)
         listed += [_placed(one, difference) for difference in one.differences[: max(room, 0)]]
     if detail >= 0:
-        print_pages(out, COLUMNS, ((cells_of(COLUMNS, one), "") for one in listed))
+        print_pages(out, COLUMNS, cell_rows(COLUMNS, listed))
     left_out = total.counts.total() - len(listed)
     if left_out and detail >= 0:
         print_text(
-            out, f"{count_of(left_out, 'more difference')}: --limit N lists N of each change, -v of all partitions", 2
+            out, f"{count_of(left_out, 'more difference')}: --limit N lists N of each change, -v of all partitions"
         )
-    print_text(out, summary_line(total), indent=2)
+    print_text(out, summary_line(total))
 
 
 def summary_line(total: KeyDiffTotal) -> str:
@@ -122,13 +119,7 @@ def summary_line(total: KeyDiffTotal) -> str:
     keys = count_of(total.same + total.counts.total(), "key")
     partitions = f" in {count_of(total.partitions, 'partition')}" if total.partitions > 1 else ""
     counts = ", ".join(f"{total.counts[change]:,} {change}" for change in CHANGES if total.counts[change])
-    left_out = [
-        f"{count:,} {what}"
-        for count, what in (
-            (total.null_keys, "records without a key"),
-            (total.undecided, "records of open transactions"),
-        )
-        if count
-    ]
-    not_compared = f"; not compared: {', '.join(left_out)}" if left_out else ""
+    kinds = ((total.null_keys, "records without a key"), (total.undecided, "records of open transactions"))
+    left_out = ", ".join(f"{count:,} {what}" for count, what in kinds if count)
+    not_compared = f"; not compared: {left_out}" if left_out else ""
     return f"{keys}{partitions}: {counts or 'no difference'}, {total.same:,} the same{not_compared}"

@@ -9,15 +9,14 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from kseg.commands.diff.differences import COUNTED, KINDS, VERDICTS
-from kseg.commands.diff.replica import ReplicaSummary
 from kseg.commands.diff.replica_pairs import NOT_COMPARED, PairOutcome
 from kseg.report.diff_advice import together_text
-from kseg.report.diff_report import PARTITION_COLUMNS, difference_row, outcome_row, stale_text
+from kseg.report.diff_report import PARTITION_COLUMNS, damaged_texts, difference_row, outcome_row, stale_text
 from kseg.report.ranking import fold, names_text
 from kseg.report.row_formats import RowSet
-from kseg.report.tables import TableColumn, print_pages, print_text
-from kseg.schema import Row, names_of
-from kseg.text import count_of, escape_controls, span
+from kseg.report.tables import TableColumn, extent, print_pages, print_text
+from kseg.schema import Row
+from kseg.text import count_of
 
 #: Verdicts that the table only counts.
 _SAME = ("identical", "same")
@@ -40,7 +39,7 @@ class LogDirDiffTotal:
 
 def rows(outcomes: Iterable[PairOutcome], total: LogDirDiffTotal) -> RowSet:
     """Return the rows of differences and a ``kind="diff"`` row for each pair of replicas, then a ``kind="summary"`` row."""
-    return RowSet(_rows(outcomes, total), PARTITION_COLUMNS, names_of(PARTITION_COLUMNS), "diff")
+    return RowSet.of(PARTITION_COLUMNS, _rows(outcomes, total))
 
 
 def _rows(outcomes: Iterable[PairOutcome], total: LogDirDiffTotal) -> Iterator[Row]:
@@ -80,8 +79,7 @@ def write_table(outcomes: Iterable[PairOutcome], total: LogDirDiffTotal, out: Te
     columns = (*_COLUMNS[:1], *(_LOG_DIRS if named else ()), *_COLUMNS[1:])
     worst = ""
     if detail >= 0 and not named:
-        a, b = map(escape_controls, total.log_dirs)
-        print_text(out, f"a: {a}, b: {b}", indent=2)
+        print_text(out, "a: {}, b: {}".format(*total.log_dirs))
     if detail > 0:
         print_pages(out, columns, ((_cells(outcome, named), "") for outcome in listed))
     else:
@@ -90,7 +88,7 @@ def write_table(outcomes: Iterable[PairOutcome], total: LogDirDiffTotal, out: Te
         groups = fold(ranked, lambda one: (one[0], one[1][-1].partition(" ")[0]))
         print_pages(out, columns, ((_folded_cells([cells for _, cells in group]), "") for group in groups))
         worst = f"; the worst: {ranked[0][1][0]}" if len(ranked) > 1 else ""
-    print_text(out, summary_line(total) + worst, indent=2)
+    print_text(out, summary_line(total) + worst)
 
 
 def _folded_cells(group: list[list[str]]) -> list[str]:
@@ -114,15 +112,8 @@ def _cells(outcome: PairOutcome, named: bool) -> list[str]:
     pair = outcome.pair
     name = f"{pair.topic}-{pair.partition}"
     log_dirs = [os.path.dirname(folder) if folder else "-" for folder in (pair.a, pair.b)] if named else []
-    extents = (_extent(outcome.a), _extent(outcome.b))
-    cells = (name, *log_dirs, outcome.verdict, *extents, outcome.reason or _differences(outcome))
-    return [*map(escape_controls, cells)]
-
-
-def _extent(replica: ReplicaSummary | None) -> str:
-    if replica is None or replica.last_offset is None:
-        return "-"
-    return span(replica.first_offset, replica.last_offset)
+    extents = [extent(one.first_offset, one.last_offset) if one else "-" for one in (outcome.a, outcome.b)]
+    return [name, *log_dirs, outcome.verdict, *extents, outcome.reason or _differences(outcome)]
 
 
 def _differences(outcome: PairOutcome) -> str:
@@ -138,11 +129,6 @@ def _differences(outcome: PairOutcome) -> str:
         for kind in KINDS
         if kind in result.counts
     ]
-    damaged = [
-        f"{name} is damaged in {count_of(replica.damage, 'place')}"
-        for name, replica in (("a", outcome.a), ("b", outcome.b))
-        if replica.damage
-    ]
-    stale = [stale_text(result)] if result.stale else []
-    together = together_text(outcome_row(result, outcome.a, outcome.b))
-    return ", ".join([*found, *stale, *damaged, *([together] if together else [])])
+    row = outcome_row(result, outcome.a, outcome.b)
+    stale = stale_text(result) if result.stale else ""
+    return ", ".join(filter(None, [*found, stale, *damaged_texts(row), together_text(row)]))

@@ -9,21 +9,21 @@ from typing import NamedTuple, TextIO
 from kseg.commands.diff.metadata_copies import CHANGES, MetadataCopy, MetadataDifference, newest
 from kseg.report.ranking import fold
 from kseg.report.row_formats import RowSet, table_of
-from kseg.report.tables import TableColumn, cells_of, print_cells, print_text
-from kseg.schema import Column, Row, RowKind, names_of, row_maker
-from kseg.text import escape_controls, to_json
+from kseg.report.tables import TableColumn, cell_rows, cells_of, print_cells, print_text
+from kseg.schema import Column, Row, RowKind
+from kseg.text import to_json
 
-_COPY = (
-    Column("kind", "text", "metadata-copy"),
+_COPY = RowKind("diff", "Copies of the metadata log", "of folders `__cluster_metadata-0`").of(
+    "metadata-copy",
     Column("path", "text", "the folder", shown=TableColumn("copy", text="wrap", least=18)),
     Column("log_end", "int", "the offset after its last record", shown=TableColumn("log end", right=True)),
     Column("leader_epoch", "int", "leader epoch of its last batch", shown=TableColumn("epoch", right=True)),
     Column("whole", "bool", "whether a controller can load it to its end"),
     Column("faults", "texts", "why not", lambda one: list(one.faults), shown=TableColumn(
-        "state", text="wrap", least=14, cell=lambda one: escape_controls("; ".join(one.faults)) or "whole")),
+        "state", text="wrap", least=14, cell=lambda one: "; ".join(one.faults) or "whole")),
 )  # fmt: skip
-_DIFFERENCE = (
-    Column("kind", "text", "metadata-difference"),
+_DIFFERENCE = RowKind("diff", "Differences of metadata").of(
+    "metadata-difference",
     Column("path", "text", "the copy that is compared with the first one"),
     Column("change", "text", "from the first copy to this one", shown=TableColumn("change"), values=CHANGES),
     Column("entity", "text", "such as topic, partition, config, broker", shown=TableColumn("entity")),
@@ -34,18 +34,14 @@ _DIFFERENCE = (
     Column("b", "json", "the value of the other copy; null without one",
         shown=TableColumn("b", text="cut", cell=lambda one: _value(one, one.b))),
 )  # fmt: skip
-_SUMMARY = (
-    Column("kind", "text", "metadata-diff"),
+_SUMMARY = RowKind("diff", "Comparison of metadata", "the last row").of(
+    "metadata-diff",
     Column("newest", "text", "the copy with the highest leader epoch and log end"),
     Column("newest_whole", "text?", "the newest of those that a controller can load"),
     Column("differences", "map", "their number by kind of item", of=(Column("", "count", "items"),)),
 )
-ROW_KINDS = (
-    RowKind("diff", "Copies of the metadata log", _COPY, "of folders `__cluster_metadata-0`"),
-    RowKind("diff", "Differences of metadata", _DIFFERENCE),
-    RowKind("diff", "Comparison of metadata", _SUMMARY, "the last row"),
-)
-_COPY_COLUMNS, COLUMNS = table_of(_COPY), table_of(_DIFFERENCE)
+ROW_KINDS = (_COPY, _DIFFERENCE, _SUMMARY)
+_COPY_COLUMNS, COLUMNS = table_of(_COPY.columns), table_of(_DIFFERENCE.columns)
 
 
 class ComparedCopies(NamedTuple):
@@ -57,30 +53,28 @@ class ComparedCopies(NamedTuple):
 
 def rows(found: ComparedCopies) -> RowSet:
     """Return a row per copy, one per difference, and a summary. CSV has the differences."""
-    return RowSet(_rows(found), _DIFFERENCE, names_of(_DIFFERENCE), kind="metadata-difference")
+    return RowSet.of(_DIFFERENCE.columns, _rows(found))
 
 
 def _rows(found: ComparedCopies) -> Iterator[Row]:
-    yield from map(row_maker(_COPY), found.copies)
-    yield from map(row_maker(_DIFFERENCE), found.differences)
+    yield from _COPY.rows(found.copies)
+    yield from _DIFFERENCE.rows(found.differences)
     last, whole = newest(found.copies), newest(found.copies, whole=True)
     counts = Counter(one.entity for one in found.differences)
     paths = {"newest": last.path if last else "", "newest_whole": whole.path if whole else None}
-    yield row_maker(_SUMMARY)({**paths, "differences": dict(sorted(counts.items()))})
+    yield _SUMMARY.maker()({**paths, "differences": dict(sorted(counts.items()))})
 
 
 def write_table(found: ComparedCopies, out: TextIO, *, detail: int = 0) -> None:
     """Write the copies, the differences (of many, equal changes as one row unless ``detail`` is 1), and the answer."""
-    print_cells(
-        out, _COPY_COLUMNS, [(cells_of(_COPY_COLUMNS, one), "" if one.whole else "red") for one in found.copies]
-    )
+    print_cells(out, _COPY_COLUMNS, cell_rows(_COPY_COLUMNS, found.copies, lambda one: "" if one.whole else "red"))
     for copy in found.copies[1:] if detail >= 0 else ():
         listed = [one for one in found.differences if one.path == copy.path]
         groups = fold(listed, lambda one: (one.entity, one.change, one.fields), whole=detail > 0)
         if groups:
-            title = f"a: {escape_controls(found.copies[0].path)}, b: {escape_controls(copy.path)}"
+            title = f"a: {found.copies[0].path}, b: {copy.path}"
             print_cells(out, COLUMNS, [(_folded_cells(group), "") for group in groups], title=title)
-    print_text(out, answer(found), indent=2)
+    print_text(out, answer(found))
 
 
 def _folded_cells(group: Sequence[MetadataDifference]) -> list[str]:
@@ -99,13 +93,13 @@ def answer(found: ComparedCopies) -> str:
     listed = ", ".join(f"{count:,} {entity}" for entity, count in counts.most_common())
     differ = f"not alike: {listed}" if counts else "all say the same"
     if whole is None:
-        return f"no copy is whole, the newest is {escape_controls(last.path)}; {differ}"
+        return f"no copy is whole, the newest is {last.path}; {differ}"
     if len(equal) == len(found.copies):
         return f"{len(equal)} copies are equally new and whole; {differ}"
     if whole is last:
-        return f"newest and whole: {escape_controls(last.path)}; {differ}"
-    behind = f"{last.log_end - whole.log_end:,} offsets before the newest, {escape_controls(last.path)}"
-    return f"the newest whole copy: {escape_controls(whole.path)}, {behind}; {differ}"
+        return f"newest and whole: {last.path}; {differ}"
+    behind = f"{last.log_end - whole.log_end:,} offsets before the newest, {last.path}"
+    return f"the newest whole copy: {whole.path}, {behind}; {differ}"
 
 
 def _value(one: MetadataDifference, data: object) -> str:
@@ -113,4 +107,4 @@ def _value(one: MetadataDifference, data: object) -> str:
     if data is None:
         return "-"
     shown = {name: data.get(name) for name in one.fields} if one.fields and isinstance(data, dict) else data
-    return escape_controls(to_json(shown))
+    return to_json(shown)

@@ -13,11 +13,11 @@ from kseg.commands.diff.replica import ReplicaSummary
 from kseg.commands.diff.replica_pairs import NOT_COMPARED
 from kseg.report.diff_advice import advice, together_text
 from kseg.report.formats import View
-from kseg.report.ranking import times
+from kseg.report.ranking import first_text, grouped, times
 from kseg.report.row_formats import RowSet, chosen, write_columns, write_csv, write_jsonl
-from kseg.report.tables import FOLDED, TableColumn, print_cells, print_note, print_text
-from kseg.schema import Column, Row, RowKind, names_of, row_maker
-from kseg.text import count_of, escape_controls, span
+from kseg.report.tables import FOLDED, TableColumn, cell_rows, extent, print_cells, print_note, print_text
+from kseg.schema import Column, Row, RowKind, row_maker
+from kseg.text import count_of
 
 _PLACE_FIELDS = (
     Column("file", "text", "the segment"),
@@ -100,8 +100,8 @@ PLACE = (
     Column("topic", "[text]", "of log directories: the topic"),
     Column("partition", "[int32]", "of log directories: the partition"),
 )
-_UNREAD = (
-    Column("kind", "text", "diff"),
+_UNREAD = RowKind("diff", "Partitions that were not compared", "of log directories").of(
+    "diff",
     Column("topic", "text", "the topic"),
     Column("partition", "int32", "the partition"),
     Column("verdict", "text", "why it was not compared", values=NOT_COMPARED),
@@ -109,21 +109,19 @@ _UNREAD = (
     Column("a", "object?", "the folder", of=(Column("path", "text", "path of the folder"),)),
     Column("b", "object?", "the folder", of=(Column("path", "text", "path of the folder"),)),
 )
-_SUMMARY = (
-    Column("kind", "text", "summary"),
+_SUMMARY = RowKind("diff", "Summary of log directories", "of log directories, the last row").of(
+    "summary",
     Column("partitions", "count", "number of partitions"),
     Column("verdicts", "map", "partitions by verdict", of=(Column("", "count", "partitions"),)),
 )
 _LISTED = (Column("kind", "text", "difference"), *_DIFFERENCE)
 #: The columns of partitions of log directories, compared or not.
-PARTITION_COLUMNS = (Column("kind", "text", "diff"), *PLACE, _OUTCOME[0], _UNREAD[4], *_OUTCOME[1:])
+PARTITION_COLUMNS = (Column("kind", "text", "diff"), *PLACE, _OUTCOME[0], _UNREAD.columns[4], *_OUTCOME[1:])
 ROW_KINDS = (
-    RowKind("diff", "Differences", (Column("kind", "text", "difference"), *PLACE, *_DIFFERENCE)),
-    RowKind(
-        "diff", "Compared partitions", (Column("kind", "text", "diff"), *PLACE, *_OUTCOME), "a row per two replicas"
-    ),
-    RowKind("diff", "Partitions that were not compared", _UNREAD, "of log directories"),
-    RowKind("diff", "Summary of log directories", _SUMMARY, "of log directories, the last row"),
+    RowKind("diff", "Differences").of("difference", *PLACE, *_DIFFERENCE),
+    RowKind("diff", "Compared partitions", "a row per two replicas").of("diff", *PLACE, *_OUTCOME),
+    _UNREAD,
+    _SUMMARY,
 )
 
 
@@ -182,7 +180,7 @@ class DiffRows:
         self._out = out
         self._view = View(terminal=out.isatty(), columns=columns)
         self._write = write_columns if table else write_csv
-        self._found = chosen(RowSet((), _LISTED, names_of(_LISTED)), self._view)
+        self._found = chosen(RowSet.of(_LISTED, ()), self._view)
         self._rows: list[Row] = []
 
     def write_difference(self, difference: Difference) -> None:
@@ -207,15 +205,18 @@ class DiffTable:
         self._listed.append(difference)
 
     def finish(self, result: Comparison, a: ReplicaSummary, b: ReplicaSummary) -> None:
-        row = outcome_row(result, a, b)
-        print_text(self._out, escape_controls(answer(row, result)), indent=2)
-        _print_replicas(row, result, self._out)
+        row, replicas = outcome_row(result, a, b), []
+        for name, other in (_REPLICAS, _REPLICAS[::-1]):
+            only = sum(count for (_, replica), count in result.lacking.items() if replica == other)
+            replicas.append({"name": name, "damaged": row["damaged_places"][name], "only": only, **row[name]})
+        print_text(self._out, answer(row, result))
+        styled = cell_rows(_REPLICA_COLUMNS, replicas, lambda one: "red" if one["damaged"] else "")
+        print_cells(self._out, _REPLICA_COLUMNS, styled, title="")
         for text in _as_followers(row, self._detail):
-            print_text(self._out, text, indent=2)
+            print_text(self._out, text)
         for text in advice(row, result):
-            print_text(self._out, f"What to do: {escape_controls(text)}", indent=2)
+            print_text(self._out, f"What to do: {text}")
         if self._listed and self._detail >= 0:
-            self._out.write("\n" * (not self._out.isatty()))
             _print_table(self._listed, result, self._out, len(self._listed) + 1 if self._detail else FOLDED)
 
 
@@ -226,11 +227,7 @@ def answer(row: Row, result: Comparison) -> str:
 
 def _answer(row: Row, result: Comparison) -> Iterator[str]:
     verdict = row["verdict"]
-    damaged = [
-        f"{name} is damaged in {count_of(row['damaged_places'][name], 'place')}"
-        for name in _REPLICAS
-        if row["damaged_places"][name]
-    ]
+    damaged = damaged_texts(row)
     first, last = result.first_difference, row["last_common_offset"]
     if first is not None:
         equal = "" if last is None else f", equal up to offset {last}"
@@ -256,6 +253,13 @@ def _answer(row: Row, result: Comparison) -> Iterator[str]:
         yield f"{count_of(result.counts['unopened'], 'place')} with different batches, whose records were not compared"
 
 
+def damaged_texts(row: Row) -> list[str]:
+    """Return which replicas are damaged in how many places."""
+    return [
+        f"{name} is damaged in {count_of(count, 'place')}" for name, count in row["damaged_places"].items() if count
+    ]
+
+
 def stale_text(result: Comparison) -> str:
     """Return which replica has the records of a former leader, and the leader epochs at the first difference."""
     own, other = sorted(epoch for epoch in result.leader_epochs.values() if epoch is not None)
@@ -276,34 +280,21 @@ _LACKING = {
     "missing": " in between",
     "damaged": " that the other replica has",
 }
+
+
+def _some(count: int, noun: str) -> str:
+    return count_of(count, noun) if count else "-"
+
+
 _REPLICA_COLUMNS = (
-    TableColumn("replica"),
-    TableColumn("path", text="wrap"),
-    TableColumn("offsets", right=True),
-    TableColumn("damaged", right=True),
-    TableColumn("only here", right=True, priority=2),
-    TableColumn("batches", right=True, priority=3),
-    TableColumn("segments", right=True, priority=4),
+    TableColumn("replica", cell=lambda one: one["name"]),
+    TableColumn("path", text="wrap", cell=lambda one: one["path"]),
+    TableColumn("offsets", right=True, cell=lambda one: extent(one["first_offset"], one["last_offset"])),
+    TableColumn("damaged", right=True, cell=lambda one: _some(one["damaged"], "place")),
+    TableColumn("only here", right=True, priority=2, cell=lambda one: _some(one["only"], "record")),
+    TableColumn("batches", right=True, priority=3, cell=lambda one: one["batches"]),
+    TableColumn("segments", right=True, priority=4, cell=lambda one: one["segments"]),
 )
-
-
-def _print_replicas(row: Row, result: Comparison, out: TextIO) -> None:
-    rows = []
-    for name, other in (_REPLICAS, _REPLICAS[::-1]):
-        one, damaged = row[name], row["damaged_places"][name]
-        only = sum(count for (_, replica), count in result.lacking.items() if replica == other)
-        cells = (
-            name,
-            escape_controls(one["path"]),
-            _extent(one),
-            count_of(damaged, "place") if damaged else "-",
-            count_of(only, "record") if only else "-",
-            f"{one['batches']:,}",
-            f"{one['segments']:,}",
-        )
-        rows.append((cells, "red" if damaged else ""))
-    out.write("\n" * (not out.isatty()))
-    print_cells(out, _REPLICA_COLUMNS, rows)
 
 
 def _as_followers(row: Row, detail: int) -> Iterator[str]:
@@ -322,47 +313,31 @@ def _as_followers(row: Row, detail: int) -> Iterator[str]:
             yield f"It would keep the difference at offset {first}: replication does not correct it."
 
 
+#: The columns of a difference, or of several of one kind: their range, and the places of the first.
 _COLUMNS = (
-    TableColumn("difference"),
-    TableColumn("offsets"),
-    TableColumn("count", right=True, priority=1),
-    TableColumn("a", text="wrap"),
-    TableColumn("b", text="wrap"),
-    TableColumn("detail", text="wrap"),
+    TableColumn(
+        "difference", cell=lambda ones: times(" ".join(filter(None, (ones[0].lacking, ones[0].kind))), len(ones))
+    ),
+    TableColumn("offsets", cell=lambda ones: f"{ones[0].first_offset}..{max(one.last_offset for one in ones)}"),
+    TableColumn("count", right=True, priority=1, cell=lambda ones: sum(one.count for one in ones)),
+    TableColumn("a", text="wrap", cell=lambda ones: _place(ones[0].a)),
+    TableColumn("b", text="wrap", cell=lambda ones: _place(ones[0].b)),
+    TableColumn("detail", text="wrap", cell=lambda ones: first_text(ones[0].detail, len(ones))),
 )
 
 
 def _print_table(listed: list[Difference], result: Comparison, out: TextIO, folded: int) -> None:
     """Print the listed differences; from ``folded`` of one kind on, they are one row."""
-    by_kind: dict[tuple[str, str | None], list[Difference]] = {}
-    for one in listed:
-        by_kind.setdefault((one.kind, one.lacking), []).append(one)
-    rows = []
-    for (kind, lacking), equal in by_kind.items():
-        name = kind if lacking is None else f"{lacking} {kind}"
-        parts = [equal] if len(equal) >= folded else [[one] for one in equal]
-        rows += [([*map(escape_controls, _cells(name, part))], "") for part in parts]
-    print_cells(out, _COLUMNS, rows)
+    parts: list[list[Difference]] = []
+    for equal in grouped(listed, lambda one: (one.kind, one.lacking)).values():
+        parts += [equal] if len(equal) >= folded else [[one] for one in equal]
+    print_cells(out, _COLUMNS, cell_rows(_COLUMNS, parts), title="")
     for kind, meaning in KINDS.items():
         if count := result.stretches.get(kind):
             more = count - sum(one.kind == kind for one in listed)
             omitted = f", {more:,} of them not listed (see --limit)" if more else ""
             counted = count_of(result.counts[kind], COUNTED[kind])
-            print_note(out, f"{kind}: {counted} in {count_of(count, 'range')}{omitted}: {meaning}", indent=2)
-
-
-def _cells(name: str, equal: list[Difference]) -> tuple[str, ...]:
-    """Return the cells of one difference, or of several of one kind: their range, and the places of the first."""
-    first = equal[0]
-    more = len(equal) > 1
-    return (
-        times(name, len(equal)),
-        f"{first.first_offset}..{max(one.last_offset for one in equal)}",
-        f"{sum(one.count for one in equal):,}",
-        _place(first.a),
-        _place(first.b),
-        ("the first: " if more and first.detail else "") + first.detail,
-    )
+            print_note(out, f"{kind}: {counted} in {count_of(count, 'range')}{omitted}: {meaning}")
 
 
 def _place(place: DifferencePlace | None) -> str:
@@ -370,9 +345,3 @@ def _place(place: DifferencePlace | None) -> str:
         return "-"
     epoch = "" if place.leader_epoch is None else f", leader epoch {place.leader_epoch}"
     return f"{os.path.basename(place.file)} at byte {place.position}{epoch}"
-
-
-def _extent(one: Row) -> str:
-    if one["last_offset"] is None:
-        return "-"
-    return span(one["first_offset"], one["last_offset"])

@@ -20,8 +20,8 @@ from kseg.report.recovery_report import RecoveryTotal
 from kseg.report.tables import text_lines
 from kseg.report.wording import summary_text
 from kseg.results import Summary
-from kseg.schema import Column, Row, RowKind, row_maker
-from kseg.text import count_of, escape_controls, shell_word, shortened, size_text
+from kseg.schema import Column, Row, RowKind
+from kseg.text import count_of, shell_word, shortened, size_text
 
 #: The lines of a screen, and the most partitions whose commands are tried on it.
 _SCREEN = 24
@@ -78,19 +78,6 @@ class Diagnosis:
         """Return whether it is a log directory that only the predicted start harms."""
         return one.damage is None and one.folder in self.log_dirs
 
-    def attention(self) -> str:
-        """Return the numbers of ``kseg validate``, and how many other folders only the predicted start harms.
-
-        Those can have findings that are only for information.
-        """
-        harmed = sum(one.damage is None for one in self.folders)
-        others = f"; harmed only by the start: {count_of(harmed, 'folder')}" if harmed else ""
-        return self.damaged.answer() + others
-
-    def partitions(self) -> Counter[Consequence]:
-        """Return the numbers of partitions by consequence, as ``kseg validate`` does."""
-        return self.damaged.counts()
-
     @property
     def found(self) -> bool:
         """Whether anything needs attention."""
@@ -103,7 +90,11 @@ def answers(found: Diagnosis) -> Iterator[tuple[str, str]]:
     if loss := "; ".join(_losses(found)):
         yield "loss", loss
     if found.total.files + found.total.side_files > found.total.unread:
-        yield "damage", found.attention()
+        harmed = sum(
+            one.damage is None for one in found.folders
+        )  # they can have findings that are only for information
+        others = f"; harmed only by the start: {count_of(harmed, 'folder')}" if harmed else ""
+        yield "damage", found.damaged.answer() + others
     if found.hanging:
         partitions = count_of(len(found.hanging), "partition")
         yield "transactions", f"{found.hanging.total():,} hanging in {partitions}: `kseg transactions` lists them"
@@ -166,7 +157,7 @@ def _offline(found: Diagnosis, failing: Sequence[Harm]) -> set[str]:
 
 def write_table(found: Diagnosis, out: TextIO, *, detail: int = 0) -> None:
     """Write the answers, then the commands: those that fit on a screen, the worst first; with ``detail`` 1 all."""
-    head = "".join(text_lines(out, f"{subject:13} {escape_controls(text)}", 14) for subject, text in answers(found))
+    head = "".join(text_lines(out, f"{subject:13} {text}", 14) for subject, text in answers(found))
     stops = any(harm.consequence is Consequence.STOPS_THE_BROKER for harm in found.harms)
     worst = f"; {found.damaged.worst()}" if found.damaged.worst() and not stops else ""  # the first line has its file
     end = text_lines(out, summary_text(found.total) + worst, 2)
@@ -179,12 +170,8 @@ def write_table(found: Diagnosis, out: TextIO, *, detail: int = 0) -> None:
         out.write(head + _steps_text(found.steps, todo, out, most=every) + end)
         return
     # With the reasons of the first task if there is room, otherwise without the explanation, or with fewer partitions.
-    choices = [
-        (1, len(todo)),
-        (0, len(todo)),
-        *((-1, count) for count in range(min(len(todo), _MOST_STEPS), 1, -1)),
-        (-1, 1),
-    ]
+    every, most_steps = len(todo), min(len(todo), _MOST_STEPS)
+    choices = [(1, every), (0, every), *((-1, count) for count in range(most_steps, 1, -1)), (-1, 1)]
     for most, count in choices:
         text = head + _steps_text(found.steps, todo[:count], out, most=most) + end
         if text.count("\n") <= _SCREEN:
@@ -202,7 +189,7 @@ def _steps_text(steps: Sequence[PartitionSteps], shown: Sequence[PartitionSteps]
     parts = ["\nnext steps\n", _tasks_text("before the start", decisions, out, most)]
     complete = len(shown) == todo and not decisions
     for line in in_order(shown, all_of_them=complete, explained=most >= 0):
-        parts.append(text_lines(out, f"  {escape_controls(line)}", 6, "" if line.startswith("#") else " \\"))
+        parts.append(text_lines(out, f"  {line}", 6, "" if line.startswith("#") else " \\"))
     if len(shown) < todo:
         more = count_of(todo - len(shown), "more partition")
         parts.append(text_lines(out, f"  # before the start: {more}, -v lists all commands", 4))
@@ -222,43 +209,36 @@ def _tasks_text(head: str, tasks: Sequence[FolderTask], out: TextIO, most: int) 
         folder, text = tasks[0]
         others = f", and {len(tasks) - 1:,} more" if len(tasks) > 1 else ""
         texts = [f"{folder}: {shortened(re.split('[.:] ', text)[0], _MOST_CHARACTERS)}{others}: -v says more"]
-    return "".join(text_lines(out, f"  # {head}: {escape_controls(text)}", 4) for text in texts)
+    return "".join(text_lines(out, f"  # {head}: {text}", 4) for text in texts)
 
 
-_ANSWER = (
-    Column("kind", "text", "answer"),
-    Column("subject", "text", "what the answer is about", "subject"),
-    Column("text", "text", "the answer", "text"),
+_ANSWER = RowKind("doctor", "Answers about log directories").of(
+    "answer",
+    Column("subject", "text", "what the answer is about"),
+    Column("text", "text", "the answer"),
 )
-_STEP = (
-    Column("kind", "text", "step"),
+_STEP = RowKind("doctor", "Next steps", "a row per partition").of(
+    "step",
     Column("folder", "text", "the partition folder or log directory"),
     Column("commands", "texts", "lines for a shell, between the stop and the start of the broker"),
     Column("text", "text", "what a person has to do before the start"),
     Column("left", "texts", "findings that no command corrects, with the reasons"),
 )
-_SUMMARY = (
-    Column("kind", "text", "summary"),
+_SUMMARY = RowKind("doctor", "Summary of a diagnosis", "the last row").of(
+    "summary",
     Column(
         "needing_attention", "map", "partitions by their worst consequence", "attention",
         of=(Column("", "count", "partitions"),),
     ),
     Column("commands", "texts", "all commands in their order"),
 )  # fmt: skip
-ROW_KINDS = (
-    RowKind("doctor", "Answers about log directories", _ANSWER),
-    RowKind("doctor", "Next steps", _STEP, "a row per partition"),
-    RowKind("doctor", "Summary of a diagnosis", _SUMMARY, "the last row"),
-)
+ROW_KINDS = (_ANSWER, _STEP, _SUMMARY)
 
 
 def rows(found: Diagnosis) -> Iterator[Row]:
     """Yield a row per answer, one per partition with something to do, and a summary."""
-    answer, step, summary = map(row_maker, (_ANSWER, _STEP, _SUMMARY))
-    for subject, text in answers(found):
-        yield answer({"subject": subject, "text": text})
-    for one in found.steps:
-        yield step(one)
-    counts = {kind.label: count for kind, count in found.partitions().items()}
+    yield from _ANSWER.rows({"subject": subject, "text": text} for subject, text in answers(found))
+    yield from _STEP.rows(found.steps)
+    counts = {kind.label: count for kind, count in found.damaged.counts().items()}
     commands = in_order(found.steps, all_of_them=not any(one.text for one in found.steps))
-    yield summary({"attention": counts, "commands": commands})
+    yield from _SUMMARY.rows([{"attention": counts, "commands": commands}])

@@ -14,14 +14,22 @@ from kseg.commands.dump.dump_items import BatchItem, RecordsItem, SegmentItem
 from kseg.commands.dump.record_lines import field
 from kseg.errors import UsageError
 from kseg.format.record.default_records import MAX_HEADERS
-from kseg.format.record.layout import ABORTED, NO_PRODUCER_ID, NO_SEQUENCE, OPEN, TIMESTAMP_TYPES, UNKNOWN
+from kseg.format.record.layout import (
+    ABORTED,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    OPEN,
+    TIMESTAMP_TYPES,
+    UNKNOWN,
+)
 from kseg.format.segment.records_chunk import Record, RecordBatch, batch_row
 from kseg.report.dump_report import PLACE_NAMES, column_names, place_row, record_rows
 from kseg.report.formats import View
 from kseg.report.row_formats import RowSet, cell, text_rows
-from kseg.report.tables import TableColumn, print_cells
+from kseg.report.tables import PAGE_ROWS, TableColumn, number_column, print_cells
 from kseg.schema import BATCH_COLUMNS, PLACE_COLUMNS, RECORD_COLUMNS, Row
-from kseg.text import escape_controls, iso_time, to_json, unknown_name
+from kseg.text import escape_controls, to_json, unknown_name
 
 if TYPE_CHECKING:
     from kseg.extras.serialization.decoding import DecodedValue
@@ -32,24 +40,24 @@ _BATCH_COLUMNS = (
     TableColumn("magic", right=True, priority=4),
     TableColumn("base_offset", right=True),
     TableColumn("last_offset", right=True),
-    TableColumn("record_count", right=True, priority=1),
+    TableColumn("record_count", right=True, priority=1, cell=lambda batch: _records_in(batch)),
     TableColumn("compression", priority=3),
-    TableColumn("max_timestamp", priority=5),
-    TableColumn("producer_id", right=True, priority=6),
-    TableColumn("base_sequence", right=True, priority=8),
+    TableColumn("max_timestamp", priority=5, cell=lambda batch: _known(batch.max_timestamp, NO_TIMESTAMP)),
+    TableColumn("producer_id", right=True, priority=6, cell=lambda batch: _known(batch.producer_id, NO_PRODUCER_ID)),
+    TableColumn("base_sequence", right=True, priority=8, cell=lambda batch: _known(batch.base_sequence, NO_SEQUENCE)),
     TableColumn("partition_leader_epoch", right=True, priority=9),
     TableColumn("crc_valid"),
-    TableColumn("flags", priority=7),
+    TableColumn("flags", priority=7, cell=lambda batch: " ".join(_flags(batch)) or None),
 )
 _RECORD_COLUMNS = (
-    TableColumn("offset", right=True),
-    TableColumn("timestamp", priority=1),
-    TableColumn("sequence", right=True, priority=4),
+    TableColumn("offset", right=True, cell=lambda row: row.record.offset),
+    TableColumn("timestamp", priority=1, cell=lambda row: _known(row.record.timestamp, NO_TIMESTAMP)),
+    TableColumn("sequence", right=True, priority=4, cell=lambda row: _known(row.record.sequence, NO_SEQUENCE)),
     TableColumn("key", text="cut"),
     TableColumn("value", text="cut"),
     TableColumn("headers", text="cut", priority=3),
-    TableColumn("control", text="wrap", priority=2),
-    TableColumn("transaction_state", priority=1),
+    TableColumn("control", text="wrap", priority=2, cell=lambda row: _control(row)),
+    TableColumn("transaction_state", priority=1, cell=lambda row: row.record.transaction_state),
 )
 #: This column is hidden without transactions; rows with one of these states are red.
 _NOT_COMMITTED = (ABORTED, OPEN, UNKNOWN)
@@ -60,7 +68,6 @@ _LOG_APPEND = TIMESTAMP_TYPES[1]
 _NUMBERS = {
     column.name for column in (*BATCH_COLUMNS, *RECORD_COLUMNS, *PLACE_COLUMNS) if column.type in ("int", "int32")
 }
-_PAGE_ROWS = 500
 #: The first rows of a file are shown at once; later pages are larger, so that columns keep their width for longer.
 _FIRST_PAGE = 20
 #: The bytes of a key, a value or a header's value that are shown on a terminal, and in a pipe.
@@ -93,6 +100,10 @@ class _ShownRecord:
     row: Row
 
     @property
+    def is_uncommitted(self) -> bool:
+        return not self.record.control and self.record.transaction_state in _NOT_COMMITTED
+
+    @property
     def size(self) -> int:
         contents = (self.key, self.value, *(value for _, value in self.headers))
         return sum(len(content.data) for content in contents if content)
@@ -112,7 +123,7 @@ def write_table(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> None:
     for file, of_file in groupby(_rows(dumped, view, bool(others)), key=itemgetter(0)):
         for page in _pages(row for _, row in of_file):
             columns, cells = (_record_cells if view.deep else _batch_cells)(page, view)
-            columns = [*columns, *(TableColumn(n, n in _NUMBERS, "" if n in _NUMBERS else "wrap") for n in others)]
+            columns = [*columns, *(number_column(name, name in _NUMBERS) for name in others)]
             for texts, shown in zip(cells, page, strict=True):
                 row = (
                     shown.row
@@ -120,8 +131,8 @@ def write_table(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> None:
                     else batch_row(file, shown) | place_row(file, view.columns)
                 )
                 texts += [cell(row.get(name), name) for name in others]
-            styles = ["red" if _state(shown) in _NOT_COMMITTED else "" for shown in page]
-            print_cells(out, *_chosen(columns, cells, styles, view), title=escape_controls(file))
+            styles = ["red" if isinstance(one, _ShownRecord) and one.is_uncommitted else "" for one in page]
+            print_cells(out, *_chosen(columns, cells, styles, view), title=file)
 
 
 def _chosen(
@@ -150,7 +161,7 @@ def _pages(rows: Iterable[_Shown]) -> Iterator[list[_Shown]]:
         size += row.size
         if len(page) >= most or size > _PAGE_BYTES:
             yield page
-            page, most, size = [], _PAGE_ROWS, 0
+            page, most, size = [], PAGE_ROWS, 0
     if page:
         yield page
 
@@ -190,24 +201,16 @@ def _content_of(data: memoryview | None, most: int) -> CellContent | None:
     return None if data is None else CellContent(bytes(data[:most]), len(data))
 
 
-def _state(shown: _Shown) -> str | None:
-    return shown.record.transaction_state if isinstance(shown, _ShownRecord) and not shown.record.control else None
+def _known(value: int | None, nothing: int) -> int | None:
+    return None if value == nothing else value
+
+
+def _cell(column: TableColumn, row: object) -> str:
+    return cell(column.cell(row) if column.cell else getattr(row, column.name), column.name)
 
 
 def _batch_cells(page: Sequence[_Shown], view: View) -> tuple[Sequence[TableColumn], list[list[str]]]:
-    return _BATCH_COLUMNS, [_batch_row(row) for row in page if isinstance(row, RecordBatch)]
-
-
-def _batch_row(batch: RecordBatch) -> list[str]:
-    values = {
-        **{column.name: cell(getattr(batch, column.name, None), column.name) for column in _BATCH_COLUMNS},
-        "record_count": cell(_records_in(batch)),
-        "max_timestamp": _time(batch.max_timestamp),
-        "producer_id": _or_dash(batch.producer_id, NO_PRODUCER_ID),
-        "base_sequence": _or_dash(batch.base_sequence, NO_SEQUENCE),
-        "flags": " ".join(_flags(batch)) or "-",
-    }
-    return list(values.values())
+    return _BATCH_COLUMNS, [[_cell(column, row) for column in _BATCH_COLUMNS] for row in page]
 
 
 def _flags(batch: RecordBatch) -> Iterator[str]:
@@ -225,15 +228,8 @@ def _records_in(batch: RecordBatch) -> int | None:
 
 def _record_cells(page: Sequence[_Shown], view: View) -> tuple[Sequence[TableColumn], list[list[str]]]:
     rows = [row for row in page if isinstance(row, _ShownRecord)]
-    found: dict[str, list[str]] = {column.name: [] for column in _RECORD_COLUMNS}
-    for row in rows:
-        record = row.record
-        found["offset"].append(str(record.offset))
-        found["timestamp"].append(_time(record.timestamp))
-        found["sequence"].append(_or_dash(record.sequence, NO_SEQUENCE))
-        found["headers"].append(_headers(row, view.encoding))
-        found["control"].append(_control(row))
-        found[_TRANSACTION].append(record.transaction_state or "-")
+    found = {column.name: [_cell(column, row) for row in rows if column.cell] for column in _RECORD_COLUMNS}
+    found["headers"] = [_headers(row, view.encoding) for row in rows]
     titles = {}
     types = {row.record.timestamp_type for row in rows}
     if types == {_LOG_APPEND}:
@@ -268,16 +264,11 @@ def _key_or_value_cells(rows: Sequence[_ShownRecord], name: str, encoding: str) 
             texts[n] = cell(row.decoded[name])
         elif one is not None and one.error is not None:
             bytes_text = _content_text(stored[n], "", encoding) if one.kind else texts[n]
-            texts[n] = f"[{escape_controls(one.error)}] {bytes_text}"
+            texts[n] = f"[{one.error}] {bytes_text}"
         elif one is not None and one.kind is not None:
-            texts[n] = _decoded_cell(one)
+            schema = "" if one.schema_id is None else f"schema {one.schema_id} "
+            texts[n] = f"{schema}{one.kind} {cell(one.value)}"
     return kind, texts
-
-
-def _decoded_cell(found: DecodedValue) -> str:
-    """Return a decoded key or value after its kind."""
-    schema = "" if found.schema_id is None else f"schema {found.schema_id} "
-    return f"{schema}{found.kind} {cell(found.value)}"
 
 
 def content_cells(contents: Sequence[CellContent | None], encoding: str = "auto") -> tuple[str, list[str]]:
@@ -356,26 +347,15 @@ def _hex(content: CellContent) -> str:
 
 
 def _headers(row: _ShownRecord, encoding: str) -> str:
-    shown = []
-    for key, value in row.headers:
-        shown.append(f"{escape_controls(key)}={content_text(value, encoding)}")
-    return ", ".join(shown) or "-"
+    return ", ".join(f"{key}={content_text(value, encoding)}" for key, value in row.headers) or "-"
 
 
-def _control(row: _ShownRecord) -> str:
+def _control(row: _ShownRecord) -> str | None:
     """Return a marker as ``COMMIT producer 1001 epoch 0``, and other control records as their fields."""
     control = row.record.control
     if control is None:
-        return "-"
+        return None
     if control.type in ("ABORT", "COMMIT"):
         version = f", key version {control.version}" if control.version else ""
         return f"{control.type} producer {row.batch.producer_id} epoch {row.batch.producer_epoch}{version}"
-    return escape_controls(f"{control.type} {to_json(control.fields)}" if control.fields else control.type)
-
-
-def _time(timestamp: int | None) -> str:
-    return "-" if timestamp is None or timestamp == -1 else iso_time(timestamp)
-
-
-def _or_dash(value: int | None, nothing: int) -> str:
-    return "-" if value is None or value == nothing else str(value)
+    return f"{control.type} {to_json(control.fields)}" if control.fields else control.type

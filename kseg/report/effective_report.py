@@ -54,15 +54,8 @@ _SPACE = (
     Column("live_bytes", "count?", "bytes of them"),
 )
 ROW_KINDS = (
-    RowKind(
-        "dump",
-        "Effective state",
-        (Column("kind", "text", "state"), *_PLACE, *_STATE, _TOPIC_NAME),
-        "with `--effective`",
-    ),
-    RowKind(
-        "dump", "Space of internal topics", (Column("kind", "text", "space"), *_PLACE, *_SPACE), "with `--effective`"
-    ),
+    RowKind("dump", "Effective state", "with `--effective`").of("state", *_PLACE, *_STATE, _TOPIC_NAME),
+    RowKind("dump", "Space of internal topics", "with `--effective`").of("space", *_PLACE, *_SPACE),
 )
 
 

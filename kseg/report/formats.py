@@ -57,9 +57,16 @@ def _kind(title: str, module: str, *, rows: str = "rows", **writers: str) -> Res
     def place(name: str) -> str:
         if not name or name.startswith("kseg."):
             return name
+        if name.startswith("html."):
+            return f"kseg.extras.{name}"
         return f"kseg.report.{name}" if ":" in name else f"kseg.report.{module}:{name}"
 
     return ResultKind(title, place(rows), {form: place(name) for form, name in writers.items()})
+
+
+def _rows(title: str, module: str, *, rows: str = "rows", table: str = "write_table", **writers: str) -> ResultKind:
+    """Return a kind of results that is a table, JSON Lines and CSV, and has other writers."""
+    return _kind(title, module, rows=rows, table=table, jsonl=JSON_LINES, csv=CSV, **writers)
 
 
 # (items, view)
@@ -74,13 +81,13 @@ MATCHES = _kind(
 )  # fmt: skip
 # (items, view)
 SIDE_FILES = _kind(
-    "side files", "side_files_report", table="write_table", jsonl="write_jsonl", csv=CSV, text="write_text",
+    "side files", "dump_other_files", table="write_table", jsonl="write_jsonl", csv=CSV, text="write_text",
     hex="hex:write_side_files", parquet=PARQUET,
 )  # fmt: skip
 # Files read with --as: (items, columns, view)
 FRAMED = _kind(
-    "requests, responses and single messages", "framed_report", table="write_table", jsonl=JSON_LINES, csv=CSV,
-    text="write_text", hex="hex:write_frames", parquet=PARQUET,
+    "requests, responses and single messages", "dump_other_files", rows="frame_rows", table="write_frame_table",
+    jsonl=JSON_LINES, csv=CSV, text="write_frame_text", hex="hex:write_frames", parquet=PARQUET,
 )  # fmt: skip
 # (lesson, view)
 LESSON = _kind("explanations", "explain_report", rows="", text="write_lesson")
@@ -90,32 +97,23 @@ FOLDER = _kind("explanations of folders", "explain_report", rows="", text="write
 VALIDATION = _kind(
     "findings", "ci_formats", rows="row_formats:finding_rows", table="validate_report:write_table", jsonl=JSON_LINES,
     csv=CSV, junit="write_junit", sarif="write_sarif", github="write_github",
-    html="kseg.extras.html.validation_page:write_html", markdown="write_markdown",
+    html="html.validation_page:write_html", markdown="write_markdown",
     prometheus="prometheus:write_prometheus",
 )  # fmt: skip
 # (partitions)
 EFFECTIVE = _kind("the effective state", "effective_report", table="write_table", jsonl=JSON_LINES)
 # (levels, top)
-STATS = _kind(
-    "statistics", "stats_rows", table="stats_report:write_table", jsonl=JSON_LINES, csv=CSV,
-    html="kseg.extras.html.stats_page:write_html",
-)  # fmt: skip
+STATS = _rows("statistics", "stats_rows", table="stats_report:write_table", html="html.command_pages:write_stats")
 # (plans, total)
-RECOVERY = _kind(
-    "recovery plans", "recovery_report", table="write_table", jsonl=JSON_LINES, csv=CSV,
-    html="kseg.extras.html.recovery_page:write_html",
-)  # fmt: skip
+RECOVERY = _rows("recovery plans", "recovery_report", html="html.command_pages:write_recovery")
 # (diagnosis)
 DOCTOR = _kind(
-    "diagnoses", "doctor_report", table="write_table", jsonl=JSON_LINES, html="kseg.extras.html.incident:write_html",
+    "diagnoses", "doctor_report", table="write_table", jsonl=JSON_LINES, html="html.validation_page:write_incident",
 )  # fmt: skip
 # (items, total, states)
-TRANSACTIONS = _kind(
-    "transactions", "transactions_report", table="write_table", jsonl=JSON_LINES, csv=CSV,
-    html="kseg.extras.html.transactions_page:write_html",
-)  # fmt: skip
+TRANSACTIONS = _rows("transactions", "transactions_report", html="html.command_pages:write_transactions")
 # (rows, total)
-SCHEMAS = _kind("schemas", "schemas_report", table="write_table", jsonl=JSON_LINES, csv=CSV)
+SCHEMAS = _rows("schemas", "schemas_report")
 # (schema, batches)
 SQL = _kind(
     "the rows of a statement", "sql_report", table="write_table", jsonl="write_jsonl", csv=CSV, parquet="write_parquet",
@@ -125,13 +123,9 @@ CONVERSION = _kind("conversions", "convert_report", text="write_text", jsonl=JSO
 # (an Adoption)
 ADOPTION = _kind("adopted clusters", "adopt_report", table="write_table", jsonl=JSON_LINES)
 # (a Fetched)
-TIER_FETCH = _kind(
-    "fetched partitions", "tier_report", rows="fetched_rows", table="write_fetched", jsonl=JSON_LINES, csv=CSV,
-)  # fmt: skip
+TIER_FETCH = _rows("fetched partitions", "tier_report", rows="fetched_rows", table="write_fetched")
 # (a TierCheck)
-TIER_CHECK = _kind(
-    "problems of tiered storage", "tier_report", rows="check_rows", table="write_check", jsonl=JSON_LINES, csv=CSV,
-)  # fmt: skip
+TIER_CHECK = _rows("problems of tiered storage", "tier_report", rows="check_rows", table="write_check")
 # (a CarveResult)
 CARVING = _kind("carved images", "carve_report", table="write_table", jsonl=JSON_LINES)
 # (name of a rule, or None for all)
@@ -139,25 +133,19 @@ RULES = _kind("rules", "rules_report", text="write_text", jsonl=JSON_LINES, csv=
 # Written while they are found, with a class of (out, detail).
 DIFF = _kind("differences", "diff_report", rows="", table="DiffTable", jsonl="DiffJsonLines", csv="DiffRows")
 # (found, total)
-LAG = _kind(
-    "lags", "lag_report", table="write_table", jsonl=JSON_LINES, csv=CSV, html="kseg.extras.html.lag_page:write_html",
-    **{"reset-csv": "write_reset"},
-)  # fmt: skip
+LAG = _rows("lags", "lag_report", html="html.command_pages:write_lag", **{"reset-csv": "write_reset"})
 # (history)
-LAG_HISTORY = _kind(
-    "histories of groups", "lag_history_report", table="write_table", jsonl=JSON_LINES, csv=CSV,
-    html="kseg.extras.html.lag_page:write_history",
+LAG_HISTORY = _rows(
+    "histories of groups", "lag_report", rows="history_rows", table="write_history",
+    html="html.command_pages:write_lag_history",
 )  # fmt: skip
 # (outcomes, total)
-LOG_DIR_DIFF = _kind("differences of log directories", "diff_log_dirs", table="write_table", jsonl=JSON_LINES, csv=CSV)
+LOG_DIR_DIFF = _rows("differences of log directories", "diff_log_dirs")
 # (comparisons, total)
-KEY_DIFF = _kind("differences of keys", "diff_keys_report", table="write_table", jsonl=JSON_LINES, csv=CSV)
-METADATA_DIFF = _kind("differences of metadata", "diff_metadata_report", table="write_table", jsonl=JSON_LINES, csv=CSV)
+KEY_DIFF = _rows("differences of keys", "diff_keys_report")
+METADATA_DIFF = _rows("differences of metadata", "diff_metadata_report")
 # (partitions, lines)
-PIPELINE = _kind(
-    "runs of a pipeline", "pipeline_report", table="write_table", jsonl=JSON_LINES, csv=CSV,
-    prometheus="prometheus:write_pipeline",
-)  # fmt: skip
+PIPELINE = _rows("runs of a pipeline", "pipeline_report", prometheus="prometheus:write_pipeline")
 # Written while they are found, with a class of (out).
 REPAIR = _kind("repairs", "repair_report", rows="", text="RepairText", jsonl="RepairJsonLines")
 

@@ -65,12 +65,12 @@ def write_hex(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> None:
                     out.writelines(field_lines(fields, records.data, records.shift, colours))
             continue
         if isinstance(item, FileStart):
-            print_text(out, f"file {escape_controls(item.file)}")
+            print_text(out, f"file {item.file}", indent=0)
         elif isinstance(item, DamagedBytes):
             out.writelines(_damaged_lines(item, colours))
         elif isinstance(item, BatchItem):
             records = _Records(item) if view.deep else None
-            print_text(out, _batch_title(item), indent=2)
+            print_text(out, _batch_title(item))
             out.writelines(_batch_lines(item, records, colours))
 
 
@@ -88,15 +88,19 @@ def _batch_title(item: BatchItem) -> str:
     return f"{what} at {batch.position}, {batch.size} bytes: offset {first}{batch.last_offset}{records_count}"
 
 
+def _payload(item: BatchItem) -> tuple[int, memoryview, int]:
+    """Return the codec of the attributes, the bytes that it applies to, and the version, at most 2."""
+    magic, stored = min(item.batch.magic, 2), item.stored
+    if magic == 2:
+        return stored[layout.ATTRIBUTES_AT + 1] & layout.CODEC_MASK, stored[layout.RECORD_BATCH_OVERHEAD :], magic
+    value = batch_fields(stored)[-1]
+    return stored[layout.LEGACY_ATTRIBUTES_AT] & layout.CODEC_MASK, stored[value.at : value.at + value.size], magic
+
+
 def _is_plain(item: BatchItem) -> bool:
     """Return whether the payload of a batch is not compressed although the attributes name a codec."""
-    magic = min(item.batch.magic, 2)
-    if magic == 2:
-        codec, payload = item.stored[layout.ATTRIBUTES_AT + 1], item.stored[layout.RECORD_BATCH_OVERHEAD :]
-    else:
-        value = batch_fields(item.stored)[-1]
-        codec, payload = item.stored[layout.LEGACY_ATTRIBUTES_AT], item.stored[value.at : value.at + value.size]
-    return codecs.is_plain(codec & layout.CODEC_MASK, payload, magic=magic)
+    codec, payload, magic = _payload(item)
+    return codecs.is_plain(codec, payload, magic=magic)
 
 
 def _batch_lines(item: BatchItem, records: _Records | None, colours: Iterator[int]) -> Iterator[str]:
@@ -111,8 +115,7 @@ def _batch_lines(item: BatchItem, records: _Records | None, colours: Iterator[in
         if records is None or compressed or batch.crc_valid is False:
             shown = min(len(stored) - end, MAX_SHOWN)
             yield from field_lines([StoredField(end, shown, "records", meaning, True)], stored, batch.position, colours)
-            if shown < len(stored) - end:
-                yield f"{'':12}... {count_of(len(stored) - end - shown, 'more byte')}\n"
+            yield from _more_line(len(stored) - end - shown)
         if records is not None and batch.crc_valid is False:
             yield "  The records are not decoded, because the CRC is wrong. --no-crc decodes them.\n"
 
@@ -121,7 +124,7 @@ class _Records:
     """The fields of a batch's records. ``data`` are the bytes, ``shift`` the position of their first byte."""
 
     def __init__(self, item: BatchItem) -> None:
-        self._batch, self._stored = item.batch, item.stored
+        self._item = item
         self._walk: Iterator[list[StoredField]] | None = None
         self._next = 0
         self._place = "" if item.batch.compression == "none" else ", decompressed"
@@ -145,30 +148,25 @@ class _Records:
                 yield "after the last record", fields
 
     def _begin(self) -> Iterator[list[StoredField]]:
-        batch, stored = self._batch, self._stored
+        batch, stored = self._item.batch, self._item.stored
         plain = batch.compression == "none"
         if batch.magic < 2:
             if plain:
                 return iter(([],))  # the batch is the message, whose fields are shown
-            value = batch_fields(stored)[-1]
             try:
-                self.data = self._decompress(stored[value.at : value.at + value.size])
+                self.data = self._decompressed()
             except codecs.CodecError:
                 self._place = ", whose value is not compressed"
                 return iter(([],))
             return message_set_fields(self.data)
-        self.data, self.shift = stored, batch.position
-        if not plain:
-            self.data, self.shift = self._decompress(stored[layout.RECORD_BATCH_OVERHEAD :]), 0
-        base_timestamp = int.from_bytes(stored[layout.BASE_TIMESTAMP_AT :][:8], "big", signed=True)
+        self.data, self.shift = (stored, batch.position) if plain else (self._decompressed(), 0)
         at = layout.RECORD_BATCH_OVERHEAD if plain else 0
-        return record_fields(self.data, at, batch.base_offset or 0, base_timestamp, control=bool(batch.control))
+        control = bool(batch.control)
+        return record_fields(self.data, at, batch.base_offset or 0, _base_timestamp(stored), control=control)
 
-    def _decompress(self, payload: memoryview) -> memoryview:
-        codec = int.from_bytes(self._stored[layout.ATTRIBUTES_AT :][:2], "big") if self._batch.magic >= 2 else 0
-        codec = codec or self._stored[layout.LEGACY_ATTRIBUTES_AT]
-        magic = min(self._batch.magic, 2)
-        return memoryview(codecs.decompress(codec & layout.CODEC_MASK, payload, limit=DECOMPRESSION_LIMIT, magic=magic))
+    def _decompressed(self) -> memoryview:
+        codec, payload, magic = _payload(self._item)
+        return memoryview(codecs.decompress(codec, payload, limit=DECOMPRESSION_LIMIT, magic=magic))
 
     def _title(self, item: RecordsItem, i: int) -> str:
         lists = item.chunk.lists
@@ -177,26 +175,35 @@ class _Records:
         return f"record {lists.offset[i]}{time}{self._place}"
 
 
+def _base_timestamp(stored: bytes | memoryview) -> int:
+    return int.from_bytes(stored[layout.BASE_TIMESTAMP_AT :][:8], "big", signed=True)
+
+
+def _more_line(size: int) -> Iterator[str]:
+    """Yield a line about bytes that are not shown, if there are any."""
+    if size:
+        yield f"{'':12}... {count_of(size, 'more byte')}\n"
+
+
+_NOT_LOCAL = "  The bytes are shown of local files only.\n"
+
+
 def _damaged_lines(item: DamagedBytes, colours: Iterator[int]) -> Iterator[str]:
     size = item.end - item.position
     yield f"{count_of(size, 'byte')} at {item.position} that {'is' if size == 1 else 'are'} not in a batch\n"
     for finding in item.findings:
         yield f"  {escape_controls(Verdict(item.file, Severity.ERROR, finding).message)}\n"
-    shown = min(size, MAX_SHOWN)
     try:
-        with open_range(item.file, item.position, item.position + shown) as source:
-            buffer = memoryview(bytearray(shown))
-            stored = bytes(buffer[: source.readinto(buffer)])
+        stored = _read(item.file, item.position, min(size, MAX_SHOWN))
     except (KsegError, OSError):
-        yield "  The bytes are shown of local files only.\n"
+        yield _NOT_LOCAL
         return
     if any(finding.rule == "truncated-tail" for finding in item.findings) and len(stored) > layout.MAGIC_AT:
         for fields in _incomplete_batch(stored):
             yield from field_lines(fields, stored, item.position, colours)
     else:
-        yield from (f"{line}\n" for line in hex_lines([stored], item.position))
-    if shown < size:
-        yield f"{'':12}... {count_of(size - shown, 'more byte')}\n"
+        yield from hex_lines([stored], item.position)
+    yield from _more_line(max(size - MAX_SHOWN, 0))
 
 
 def _incomplete_batch(stored: bytes) -> Iterator[list[StoredField]]:
@@ -210,9 +217,8 @@ def _incomplete_batch(stored: bytes) -> Iterator[list[StoredField]]:
     if attributes & layout.CODEC_MASK:
         yield [StoredField(at, len(stored) - at, "records", "compressed and incomplete", True)]
         return
-    base_offset = int.from_bytes(stored[:8], "big", signed=True)
-    base_timestamp = int.from_bytes(stored[layout.BASE_TIMESTAMP_AT :][:8], "big", signed=True)
-    yield from record_fields(stored, at, base_offset, base_timestamp, control=bool(attributes & layout.CONTROL))
+    base_offset, control = int.from_bytes(stored[:8], "big", signed=True), bool(attributes & layout.CONTROL)
+    yield from record_fields(stored, at, base_offset, _base_timestamp(stored), control=control)
 
 
 def field_lines(
@@ -240,16 +246,15 @@ def field_lines(
             yield from (f"{'':12}{'':{3 * FIELD_WIDTH}} {begin}{line}{end}\n" for line in lines[1:])
         else:
             yield from (f"{'':12}{'':{3 * FIELD_WIDTH}} {begin}{line}{end}\n" for line in wrap(label, width))
-            yield from (f"{begin}{line}{end}\n" for line in hex_lines([stored[:most]], shift + field.at))
-            if most is not None and field.size > most:
-                yield f"{'':12}... {count_of(field.size - most, 'more byte')}\n"
+            yield from (f"{begin}{line[:-1]}{end}\n" for line in hex_lines([stored[:most]], shift + field.at))
+            yield from _more_line(0 if most is None else max(field.size - most, 0))
 
 
 def write_side_files(dumped: Iterable[FileStart | SideFileItem | EmptyFile], out: TextIO, view: View) -> None:
     """Write the entries of side files: the fields of binary entries next to their bytes, text below its fields."""
     colours = colours_of(view)
     for file, items in groupby(dumped, key=lambda item: item.file):
-        print_text(out, f"file {escape_controls(file)}")
+        print_text(out, f"file {file}", indent=0)
         with open_source(file, listed=True) as source:
             for item in items:
                 if isinstance(item, SideFileItem):
@@ -258,10 +263,10 @@ def write_side_files(dumped: Iterable[FileStart | SideFileItem | EmptyFile], out
                     values = zip(item.side.columns, item.entry, strict=True)
                     shown = [f" {column.name} {'-' if value is None else value}" for column, value in values]
                     shown = shown[:2] if known.entry else shown  # the fields follow
-                    print_text(out, f"entry at {item.position}:{escape_controls(','.join(shown))}", indent=2)
+                    print_text(out, f"entry at {item.position}:{','.join(shown)}")
                     size = sum(size for size, _ in known.entry)
                     _write_fields(source, known.entry, item.position + size, out, colours)
-            out.writelines(f"{line}\n" for line in hex_lines(_rest(source), source.position))
+            out.writelines(hex_lines(_rest(source), source.position))
 
 
 def _write_fields(
@@ -287,6 +292,10 @@ def _rest(source: Source) -> Iterator[bytes]:
 
 def hex_lines(blocks: Iterable[bytes | memoryview], position: int) -> Iterator[str]:
     """Yield lines of sixteen bytes: position, hexadecimal, printable ASCII. Zeros are one line, however many."""
+
+    def zeros_line(end: int) -> str:
+        return f"{end - zeros:10d}  {count_of(zeros, 'byte')} of zeros\n"
+
     zeros = 0
     for block in blocks:
         for at in range(0, len(block), DATA_WIDTH) if any(block) else ():
@@ -295,17 +304,13 @@ def hex_lines(blocks: Iterable[bytes | memoryview], position: int) -> Iterator[s
                 zeros += len(piece)
                 continue
             if zeros:
-                yield _zeros_line(position + at - zeros, zeros)
+                yield zeros_line(position + at)
                 zeros = 0
-            yield f"{position + at:10d}  {piece.hex(' '):<{3 * DATA_WIDTH}} {ascii_text(piece)}"
+            yield f"{position + at:10d}  {piece.hex(' '):<{3 * DATA_WIDTH}} {ascii_text(piece)}\n"
         zeros += 0 if any(block) else len(block)
         position += len(block)
     if zeros:
-        yield _zeros_line(position - zeros, zeros)
-
-
-def _zeros_line(position: int, count: int) -> str:
-    return f"{position:10d}  {count_of(count, 'byte')} of zeros"
+        yield zeros_line(position)
 
 
 _PRINTABLE = bytes(byte if 32 <= byte < 127 else ord(".") for byte in range(256))
@@ -327,34 +332,32 @@ def write_frames(
     colours = colours_of(view)
     for item in dumped:
         if isinstance(item, FileStart):
-            print_text(out, f"file {escape_controls(item.file)}")
+            print_text(out, f"file {item.file}", indent=0)
             continue
         kind = framing(item.framing)
         if isinstance(item, WireRow):
             row, position = item.row, item.row["position"]
             size = kind.size_field + row["size"]
-            print_text(out, escape_controls(f"{_title(row)} at {position}, {count_of(size, 'byte')}"), indent=2)
+            print_text(out, f"{_title(row)} at {position}, {count_of(size, 'byte')}")
         else:
             row, position, size = None, item.position, item.end - item.position
-            print_text(out, f"{count_of(size, 'byte')} at {position} that cannot be read")
+            print_text(out, f"{count_of(size, 'byte')} at {position} that cannot be read", indent=0)
             for finding in item.findings:
-                message = Verdict(item.file, Severity.ERROR, finding).message
-                print_text(out, f"  {escape_controls(message)}", indent=4)
+                print_text(out, f"  {Verdict(item.file, Severity.ERROR, finding).message}", indent=4)
         shown = size if row else min(size, MAX_SHOWN)
         try:
             stored = _read(item.file, position, shown)
         except (KsegError, OSError):
-            out.write("  The bytes are shown of local files only.\n")
+            out.write(_NOT_LOCAL)
             continue
         if isinstance(item, DamagedBytes) and not any(finding.rule in _CUT for finding in item.findings):
-            out.writelines(f"{line}\n" for line in hex_lines([stored], position))
+            out.writelines(hex_lines([stored], position))
             continue
         for part in imported(kind.parts)(memoryview(stored), position, row):
             if part.title:
                 print_text(out, f"  {part.title}", indent=4)
             out.writelines(field_lines(part.fields, part.data, part.shift, colours))
-        if shown < size:
-            out.write(f"{'':12}... {count_of(size - shown, 'more byte')}\n")
+        out.writelines(_more_line(size - shown))
 
 
 def _title(row: dict[str, object]) -> str:

@@ -35,14 +35,13 @@ WITHOUT_STATISTICS = ("key", "value", "headers")
 
 
 def write_parquet(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> None:
-    """Write batches or records. Raises UsageError as write_batches does."""
+    """Write batches or records. Raises UsageError as write_arrow does."""
     table = schema.RECORD_TABLE if view.deep else schema.BATCH_TABLE
     if view.deep:
         table = (*table, *(schema.DECODED,) * view.decoded)
         table = (*table, *view.contents)
-    columns = arrow_table.widened(table)
-    columns = tuple(column for column in columns if column.name not in view.without)
-    write_batches(_segment_batches(dumped, columns, deep=view.deep), columns, out, view)
+    columns = [column for column in arrow_table.widened(table) if column.name not in view.without]
+    write_arrow(_segment_batches(dumped, columns, deep=view.deep), arrow_table.arrow_schema(columns), out, view)
 
 
 def arrow_reader(dumped: Iterable[SegmentItem], *, deep: bool) -> pa.RecordBatchReader:
@@ -55,22 +54,20 @@ def arrow_reader(dumped: Iterable[SegmentItem], *, deep: bool) -> pa.RecordBatch
 def _segment_batches(
     dumped: Iterable[SegmentItem], columns: Sequence[schema.Column], *, deep: bool
 ) -> Iterator[pa.RecordBatch]:
-    return _record_batches(dumped, columns) if deep else _entry_batches(dumped, columns)
+    if deep:
+        return _record_batches(dumped, columns)
+    batches = (item for item in dumped if isinstance(item, BatchItem))
+    return _row_batches((records_chunk.batch_row(item.file, item.batch) for item in batches), columns)
 
 
 def write_rows(found: RowSet, out: TextIO, view: View) -> None:
-    """Write rows of any kind; bytes stay bytes. Raises UsageError as write_batches does."""
+    """Write rows of any kind; bytes stay bytes. Raises UsageError as write_arrow does."""
     columns = arrow_table.widened(found.columns)
-    write_batches(_row_batches(iter(found.rows), columns), columns, out, view)
-
-
-def write_batches(batches: Iterable[pa.RecordBatch], columns: Sequence[schema.Column], out: TextIO, view: View) -> None:
-    """Write to the binary stream under ``out``. Raises UsageError for a terminal or if pyarrow is missing."""
-    write_arrow(batches, arrow_table.arrow_schema(columns), out, view)
+    write_arrow(_row_batches(iter(found.rows), columns), arrow_table.arrow_schema(columns), out, view)
 
 
 def write_arrow(batches: Iterable[pa.RecordBatch], kind: pa.Schema, out: TextIO, view: View) -> None:
-    """Write Arrow batches of a schema. Raises UsageError as write_batches does."""
+    """Write Arrow batches to the binary stream under ``out``. Raises UsageError for a terminal or if pyarrow is missing."""
     if view.terminal:
         raise UsageError("Parquet is binary: give -o FILE, or redirect stdout to a file or a pipe")
 
@@ -111,12 +108,6 @@ def _record_batches(dumped: Iterable[SegmentItem], columns: Sequence[schema.Colu
         for first, stop in item.ranges():
             yield from gathered.add(place, item.chunk, data, first, stop)
     yield from gathered.finish()
-
-
-def _entry_batches(dumped: Iterable[SegmentItem], columns: Sequence[schema.Column]) -> Iterator[pa.RecordBatch]:
-    return _row_batches(
-        (records_chunk.batch_row(item.file, item.batch) for item in dumped if isinstance(item, BatchItem)), columns
-    )
 
 
 def _row_batches(found: Iterator[schema.Row], columns: Sequence[schema.Column]) -> Iterator[pa.RecordBatch]:

@@ -11,9 +11,9 @@ from kseg.findings import RULES, Finding, Severity, joined_ranges
 from kseg.format.storage.naming import OF_LOG_DIRS, partition_of
 from kseg.format.storage.source import STDIN
 from kseg.report.ranking import common_text, fold, names_text, some_text
-from kseg.report.tables import Row, TableColumn
+from kseg.report.tables import Row, TableColumn, cell_rows
 from kseg.results import FileResult
-from kseg.text import escape_controls, span
+from kseg.text import span
 
 #: The most separate ranges of offsets of a partition that are kept.
 _MOST_RANGES = 100_000
@@ -24,11 +24,6 @@ _MOST_FILES = 100
 def folder_of(file: str) -> str:
     """Return the folder of a file; that of standard input is itself."""
     return os.path.dirname(file) if file != STDIN else STDIN
-
-
-def new_errors(result: FileResult) -> int:
-    """Return the number of errors that are not in the baseline."""
-    return result.summary.errors - sum(one.known and one.severity >= Severity.ERROR for one in result.verdicts)
 
 
 class Damage:
@@ -49,7 +44,8 @@ class Damage:
 
     def add(self, result: FileResult) -> None:
         """Add the result of a file of the partition."""
-        self.errors += new_errors(result)
+        known = sum(one.known and one.severity >= Severity.ERROR for one in result.verdicts)
+        self.errors += result.summary.errors - known
         self.lost_bytes += result.summary.lost_bytes
         if result.unread is not None:
             self.unread += 1
@@ -146,7 +142,7 @@ class DamagedPartitions:
     def worst(self) -> str:
         """Return the worst partition with its file and rule; empty without one."""
         ranked = self.ranked()
-        return f"the worst: {escape_controls(ranked[0][1].worst)}" if ranked else ""
+        return f"the worst: {ranked[0][1].worst}" if ranked else ""
 
     def ranked(self) -> list[tuple[str, Damage]]:
         """Return folders and their damage, the worst first."""
@@ -154,28 +150,24 @@ class DamagedPartitions:
 
     def rows(self, *, whole: bool = False) -> Iterator[Row]:
         """Yield the rows of the table, the worst first; without ``whole`` many of them folded."""
-        for group in fold(self.ranked(), lambda one: (one[1].consequence, *one[1].causes()), whole=whole):
-            yield [names_text(folder or "." for folder, _ in group), *_cells([damage for _, damage in group])], "red"
+        groups = fold(self.ranked(), lambda one: (one[1].consequence, *one[1].causes()), whole=whole)
+        return cell_rows(COLUMNS, groups, "red")
 
 
+def _span(group: Sequence[tuple[str, Damage]]) -> str:
+    spans = {damage.span() for _, damage in group}
+    return spans.pop() if len(spans) == 1 else "-"
+
+
+#: The columns of a partition, or of several with equal damage.
 COLUMNS = (
-    TableColumn("needs attention", text="wrap", least=18),
-    TableColumn("consequence"),
-    TableColumn("lost bytes", right=True),
-    TableColumn("offsets"),
-    TableColumn("rules", text="wrap", least=11),
-)
-
-
-def _cells(group: Sequence[Damage]) -> tuple[str, ...]:
-    spans = {damage.span() for damage in group}
-    lost = sum(damage.lost_bytes for damage in group)
-    return (
-        common_text(damage.consequence.label for damage in group),
-        f"{lost:,}" if lost else "-",
-        spans.pop() if len(spans) == 1 else "-",
-        some_text([*dict.fromkeys(cause for damage in group for cause in damage.codes())]),
-    )
+    TableColumn("needs attention", text="wrap", least=18, cell=lambda group: names_text(one[0] or "." for one in group)),
+    TableColumn("consequence", cell=lambda group: common_text(damage.consequence.label for _, damage in group)),
+    TableColumn("lost bytes", right=True, cell=lambda group: sum(damage.lost_bytes for _, damage in group) or None),
+    TableColumn("offsets", cell=_span),
+    TableColumn("rules", text="wrap", least=11, cell=lambda group: some_text(
+        [*dict.fromkeys(cause for _, damage in group for cause in damage.codes())])),
+)  # fmt: skip
 
 
 def _offsets(finding: Finding) -> list[tuple[int, int]]:

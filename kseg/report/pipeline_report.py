@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from kseg.report.row_formats import RowSet, table_of
-from kseg.report.tables import TableColumn, cells_of, print_pages, print_text
-from kseg.schema import Column, RowKind, names_of, row_maker
+from kseg.report.tables import TableColumn, cell_rows, print_pages, print_text
+from kseg.schema import Column, RowKind
 from kseg.text import count_of, size_text
 
 if TYPE_CHECKING:
     from kseg.extras.pipeline.pipeline_run import PartitionOutcome
 
 STATUSES = ("loaded", "to load", "current", "waiting", "failed", "same", "different")
-FIELDS = (
-    Column("kind", "text", "pipeline"),
+FIELDS = RowKind("pipeline", "Partitions of a pipeline").of(
+    "pipeline",
     Column("topic", "text", "the topic"),
     Column(
         "partition", "int32", "the partition",
@@ -36,8 +36,8 @@ FIELDS = (
     Column("status", "text", "what was done, or would be done", shown=TableColumn("status"), values=STATUSES),
     Column("reason", "text?", "why rows wait, or could not be loaded"),
 )  # fmt: skip
-COLUMNS = table_of(FIELDS)
-ROW_KINDS = (RowKind("pipeline", "Partitions of a pipeline", FIELDS),)
+COLUMNS = table_of(FIELDS.columns)
+ROW_KINDS = (FIELDS,)
 _STYLES = {"failed": "red", "different": "red", "waiting": "yellow"}
 #: The reasons that a table lists.
 _MOST_REASONS = 8
@@ -45,20 +45,19 @@ _MOST_REASONS = 8
 
 def rows(found: Sequence[PartitionOutcome], lines: Sequence[str]) -> RowSet:
     """Return one row per partition."""
-    return RowSet(map(row_maker(FIELDS), found), FIELDS, names_of(FIELDS))
+    return RowSet.made(FIELDS.columns, found)
 
 
 def write_table(found: Sequence[PartitionOutcome], lines: Sequence[str], out: TextIO, *, detail: int = 0) -> None:
     """Write the partitions, the reasons why rows are not loaded, and the lines. Current ones are folded without -v."""
     shown = [one for one in found if detail > 0 or one.status != "current" or one.damaged]
-    if shown:
-        print_pages(out, COLUMNS, ((cells_of(COLUMNS, one), _STYLES.get(one.status, "")) for one in shown))
+    print_pages(out, COLUMNS, cell_rows(COLUMNS, shown, lambda one: _STYLES.get(one.status, "")))
     reasons = [f"{one.topic}-{one.partition}: {one.reason}" for one in shown if one.reason]
     for reason in reasons[: None if detail > 0 else _MOST_REASONS]:
-        print_text(out, reason, indent=2)
+        print_text(out, reason)
     if len(reasons) > _MOST_REASONS and detail <= 0:
-        print_text(out, f"and {count_of(len(reasons) - _MOST_REASONS, 'more reason')}: -v lists them", indent=2)
+        print_text(out, f"and {count_of(len(reasons) - _MOST_REASONS, 'more reason')}: -v lists them")
     if len(shown) < len(found):
-        print_text(out, f"{count_of(len(found) - len(shown), 'partition')} current", indent=2)
+        print_text(out, f"{count_of(len(found) - len(shown), 'partition')} current")
     for line in lines:
-        print_text(out, line, indent=2)
+        print_text(out, line)

@@ -36,6 +36,7 @@ _GAUGES = (
     ("bytes", "Bytes of the segments."),
     ("lost_bytes", "Bytes that are not in a readable batch."),
 )
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"'})
 _VERDICTS = ("sound", "damaged", "undetermined")
 _Samples = Iterable[tuple[Mapping[str, str], int]]
 
@@ -51,12 +52,12 @@ class Metrics:
         """Write a metric with its help and its samples."""
         self._out.write(f"# HELP kseg_{name} {about}\n# TYPE kseg_{name} gauge\n")
         for labels, value in samples:
-            pairs = ",".join(f'{key}="{_escaped(text)}"' for key, text in {**self._labels, **labels}.items() if text)
+            pairs = ",".join(
+                f'{key}="{printable(text).translate(_ESCAPES)}"'
+                for key, text in {**self._labels, **labels}.items()
+                if text
+            )
             self._out.write(f"kseg_{name}{{{pairs}}} {value}\n" if pairs else f"kseg_{name} {value}\n")
-
-
-def _escaped(text: str) -> str:
-    return printable(text).replace("\\", "\\\\").replace('"', '\\"')
 
 
 def write_prometheus(results: Iterable[FileResult], total: Summary, out: TextIO, *, run: Run | None = None) -> None:
@@ -70,17 +71,13 @@ def write_prometheus(results: Iterable[FileResult], total: Summary, out: TextIO,
         metrics.write(name, about, [({}, getattr(total, name))])
     rules = (({"rule": name, "code": RULES[name].code}, count) for name, count in sorted(total.rules.items()))
     metrics.write("findings", "Findings by rule.", rules)
-    severities = (("error", total.errors), ("warning", total.warnings), ("info", total.infos))
-    metrics.write(
-        "findings_by_severity", "Findings by severity.", (({"severity": name}, count) for name, count in severities)
-    )
+    counts_by_severity = (("error", total.errors), ("warning", total.warnings), ("info", total.infos))
+    severities = (({"severity": name}, count) for name, count in counts_by_severity)
+    metrics.write("findings_by_severity", "Findings by severity.", severities)
     metrics.write("known_findings", "Findings of the baseline.", [({}, known)])
     counts = damaged.counts()
-    metrics.write(
-        "partitions_needing_attention",
-        "Partitions by their worst consequence.",
-        (({"consequence": kind.label}, counts[kind]) for kind in reversed(Consequence) if kind),
-    )
+    consequences = (({"consequence": kind.label}, counts[kind]) for kind in reversed(Consequence) if kind)
+    metrics.write("partitions_needing_attention", "Partitions by their worst consequence.", consequences)
     worst = [(_labels_of(*one), one[1]) for one in damaged.ranked()[:MAX_PARTITIONS]]
     for name, about in (
         ("errors", "Errors of a damaged partition, the worst partitions only."),
@@ -95,14 +92,8 @@ def write_prometheus(results: Iterable[FileResult], total: Summary, out: TextIO,
 def write_pipeline(
     found: Sequence[PartitionOutcome], lines: Sequence[str], out: TextIO, *, run: Run | None = None
 ) -> None:
-    """Write the partitions of a pipeline as gauges, with the labels of the run."""
+    """Write the partitions of a pipeline by status, and the lag and the next offset of those with the largest lags."""
     metrics = Metrics(out, _labels_of_run(run))
-    write_partitions(metrics, found)
-    _write_time(metrics, "pipeline_")
-
-
-def write_partitions(metrics: Metrics, found: Sequence[PartitionOutcome]) -> None:
-    """Write the lag and the next offset of the partitions with the largest lags, and the partitions by status."""
     worst = sorted(found, key=lambda one: -one.lag)[:MAX_PARTITIONS]
     labels = [{"topic": one.topic, "partition": str(one.partition)} for one in worst]
     for name, about, values in (
@@ -112,9 +103,9 @@ def write_partitions(metrics: Metrics, found: Sequence[PartitionOutcome]) -> Non
         samples = zip(labels, values, strict=True)
         metrics.write(f"pipeline_{name}", f"{about}, the partitions with the largest lags only.", samples)
     statuses = Counter(one.status for one in found)
-    metrics.write(
-        "pipeline_partitions", "Partitions by status.", (({"status": one}, statuses[one]) for one in STATUSES)
-    )
+    by_status = (({"status": one}, statuses[one]) for one in STATUSES)
+    metrics.write("pipeline_partitions", "Partitions by status.", by_status)
+    _write_time(metrics, "pipeline_")
 
 
 def _write_time(metrics: Metrics, room: str = "") -> None:
@@ -132,9 +123,5 @@ LABELS = ("rule", "code", "severity", "consequence", "verdict", "folder", "topic
 
 def _labels_of(folder: str, damage: Damage) -> dict[str, str]:
     topic, number = (partition_of(os.path.basename(folder)) or ("", ""))[:2]
-    return {
-        "folder": folder or ".",
-        "topic": topic,
-        "partition": str(number),
-        "consequence": damage.consequence.label,
-    }
+    place = {"folder": folder or ".", "topic": topic, "partition": str(number)}
+    return {**place, "consequence": damage.consequence.label}

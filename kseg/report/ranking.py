@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
-from kseg.report.tables import TableColumn
-from kseg.text import escape_controls
-
 Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 
 #: The number of ranked items up to which each has its own row, and the most rows of groups.
 MOST_ROWS = 12
 MOST_GROUPS = 8
 #: The most names of a list in a cell.
 MOST_NAMES = 5
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Return the items by their key, in the order in which the keys occur."""
+    found: dict[Key, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 def fold(
@@ -27,9 +33,7 @@ def fold(
     """
     if whole or len(items) <= most:
         return [[item] for item in items]
-    equal: dict[tuple[Hashable, ...], list[Item]] = {}
-    for item in items:
-        equal.setdefault(key(item), []).append(item)
+    equal = grouped(items, key)
     keys = list(equal)
     alone, ranks = len(keys), set[Hashable]()
     while alone and alone + len(ranks) > MOST_GROUPS:
@@ -41,25 +45,20 @@ def fold(
     return list(joined.values())
 
 
-def rule_columns(first: str, count: str) -> tuple[TableColumn, ...]:
-    """Return the columns of a table with a row per rule: ``first``, the rule, a number, and the first place."""
-    return (
-        TableColumn(first),
-        TableColumn("rule", text="wrap"),
-        TableColumn(count, right=True),
-        TableColumn("the first", text="wrap"),
-    )
-
-
 def times(text: str, count: int) -> str:
     """Return the cell of ``count`` equal things in one row."""
     return text + (f" ×{count:,}" if count > 1 else "")
 
 
+def first_text(text: str, count: int) -> str:
+    """Return the text of the first of ``count`` things in one row."""
+    return f"the first: {text}" if text and count > 1 else text
+
+
 def names_text(names: Iterable[str]) -> str:
-    """Return the first of some names of files or folders, escaped, and the number of the others."""
-    first, *others = names
-    return escape_controls(first) + (f" and {len(others):,} more" if others else "")
+    """Return the first of some names of files or folders, and the number of the others; empty without names."""
+    first, *others = [*names] or [""]
+    return first + (f" and {len(others):,} more" if others else "")
 
 
 def some_text(names: Sequence[str]) -> str:

@@ -29,9 +29,9 @@ from kseg.format.log_loader.start_harm import REMEDIES, Harm, harm_of, is_affect
 from kseg.report.ranking import MOST_ROWS, common_text, fold, names_text
 from kseg.report.row_formats import RowSet
 from kseg.report.spool import Spool
-from kseg.report.tables import FOLDED, TableColumn, print_cells, print_text
-from kseg.schema import Column, Row, RowKind, names_of, row_maker
-from kseg.text import count_of, escape_controls, inclusive_range, shortened
+from kseg.report.tables import FOLDED, TableColumn, cell_rows, cells_of, print_cells, print_text
+from kseg.schema import Column, Row, RowKind, row_maker
+from kseg.text import count_of, inclusive_range, shortened
 
 Plans = Iterable[LogDirPlan | PartitionPlan]
 
@@ -113,23 +113,23 @@ _STEP = (
     *_LOST,
 )
 _FAILS = Column("fails", "bool", "whether the broker could not use it")
-_PARTITION = (
-    Column("kind", "text", "partition"),
+_PARTITION = RowKind("recovery", "Partitions after a start", "a row per partition").of(
+    "partition",
     *_PLACE,
     Column("log_start", "int?", "start of the log then; null if the broker fails"),
     Column("log_end", "int?", "end of the log then"),
     *_LOST,
     _FAILS,
 )
-_LOG_DIR = (
-    Column("kind", "text", "log_dir"),
+_LOG_DIR = RowKind("recovery", "Log directories at a start", "a row per log directory").of(
+    "log_dir",
     _PLACE[0],
     Column("clean", "bool", "whether the last shutdown was clean"),
     Column("partitions", "count", "number of its partitions"),
     _FAILS,
 )
-_SUMMARY = (
-    Column("kind", "text", "summary"),
+_SUMMARY = RowKind("recovery", "Summary of a start", "the last row").of(
+    "summary",
     Column("log_dirs", "count", "number of log directories"),
     Column("partitions", "count", "number of partitions with a segment"),
     Column("losing", "count", "partitions that would lose data"),
@@ -145,25 +145,20 @@ _SUMMARY = (
     Column("unknown", "count", "partitions whose log has only zeros: nothing shows whether it had records"),
 )
 _STEPS = (Column("kind", "text", "step"), *_PLACE)
-ROW_KINDS = (
-    RowKind("recovery", "Steps of a broker's start", (*_STEPS, *_STEP)),
-    RowKind("recovery", "Partitions after a start", _PARTITION, "a row per partition"),
-    RowKind("recovery", "Log directories at a start", _LOG_DIR, "a row per log directory"),
-    RowKind("recovery", "Summary of a start", _SUMMARY, "the last row"),
-)
+ROW_KINDS = (RowKind("recovery", "Steps of a broker's start").of(*_STEPS, *_STEP), _PARTITION, _LOG_DIR, _SUMMARY)
 
 
 def rows(plans: Plans, total: RecoveryTotal) -> RowSet:
     """Return a row per step, one per plan, and a summary."""
-    return RowSet(_rows(plans, total), _PARTITION, names_of(_PARTITION), "partition")
+    return RowSet.of(_PARTITION.columns, _rows(plans, total))
 
 
 def _rows(plans: Plans, total: RecoveryTotal) -> Iterator[Row]:
-    place, step, partition, log_dir = map(row_maker, (_STEPS, _STEP, _PARTITION, _LOG_DIR))
+    place, step, partition, log_dir = row_maker(_STEPS), row_maker(_STEP), _PARTITION.maker(), _LOG_DIR.maker()
     for plan in plans:
         yield from (place(plan) | step(one) for one in plan.steps)
         yield partition(plan) if isinstance(plan, PartitionPlan) else log_dir(plan)
-    yield row_maker(_SUMMARY)(total)
+    yield _SUMMARY.maker()(total)
 
 
 def write_table(plans: Plans, total: RecoveryTotal, out: TextIO, *, detail: int = 0) -> None:
@@ -194,20 +189,20 @@ def write_table(plans: Plans, total: RecoveryTotal, out: TextIO, *, detail: int 
         _write_answer(harms, out, whole=detail > 0)
     many = detail == 0 and len(harms) > 1 and max(total.partitions, len(harms)) > MOST_ROWS
     for plan in () if many else spool.again():
-        head = f"{escape_controls(plan.folder)}: {headline(plan)}"
+        head = f"{plan.folder}: {headline(plan)}"
         if any(step.action != "nothing" for step in plan.steps):
-            _write_steps(head, plan.steps, out, FOLDED if detail <= 0 else len(plan.steps) + 1)
+            parts = step_parts(plan.steps, FOLDED if detail <= 0 else len(plan.steps) + 1)
+            styled = cell_rows(STEP_COLUMNS, parts, lambda run: "red" if is_harmful(run[0]) else "")
+            print_cells(out, STEP_COLUMNS, styled, title=head)
         else:
-            print_text(out, head, indent=2)
+            print_text(out, head)
     spool.close()
     if many:
-        print_text(out, f"-v lists the steps of the {count_of(len(harms), 'folder')}", indent=2)
+        print_text(out, f"-v lists the steps of the {count_of(len(harms), 'folder')}")
     if changed and detail <= 0:
-        print_text(
-            out, f"{count_of(changed, 'other folder')} would change without a loss: -v lists the steps", indent=2
-        )
+        print_text(out, f"{count_of(changed, 'other folder')} would change without a loss: -v lists the steps")
     worst = f"; the worst: {harms[0].place}" if len(harms) > 1 else ""
-    print_text(out, summary_line(total) + worst, indent=2)
+    print_text(out, summary_line(total) + worst)
 
 
 def _write_answer(harms: Sequence[Harm], out: TextIO, *, whole: bool) -> None:
@@ -215,13 +210,12 @@ def _write_answer(harms: Sequence[Harm], out: TextIO, *, whole: bool) -> None:
     partitions = Counter(harm.consequence for harm in harms if not harm.is_log_dir)
     log_dirs = Counter(harm.consequence for harm in harms if harm.is_log_dir)
     harmed = attention_text(partitions, log_dirs, head="partitions that a start would harm")
-    print_text(out, f"{harmed}; `kseg doctor` also counts damage that a start does not see", indent=2)
-    out.write("\n" * (not out.isatty()))
     groups = answer_groups(harms, whole=whole)
-    rows = [answer_cells(group) for group in groups]
+    rows = [cells_of(ANSWER_COLUMNS, group) for group in groups]
     if len(groups) < len(harms):
-        rows = [(*cells, shortened(would, _MOST_CHARACTERS)) for *cells, would in rows]
-    print_cells(out, ANSWER_COLUMNS, [(cells, "red") for cells in rows])
+        rows = [[*cells, shortened(would, _MOST_CHARACTERS)] for *cells, would in rows]
+    title = f"{harmed}; `kseg doctor` also counts damage that a start does not see"
+    print_cells(out, ANSWER_COLUMNS, [(cells, "red") for cells in rows], title=title)
     causes = frozenset[str]().union(*(harm.causes for harm in harms))
     if MARK_FORGOTTEN in causes:
         causes -= {"bytes"}  # those of the metadata log are the cause
@@ -229,7 +223,7 @@ def _write_answer(harms: Sequence[Harm], out: TextIO, *, whole: bool) -> None:
     if len(groups) < len(harms):
         texts[_MOST_REMEDIES:] = ["For the other folders, `kseg doctor DIR` says what."][: len(texts[_MOST_REMEDIES:])]
     for text in texts:
-        print_text(out, f"What to do: {text}", indent=2)
+        print_text(out, f"What to do: {text}")
     out.write("\n")
 
 
@@ -244,27 +238,21 @@ _MOST_CHARACTERS = 70
 _MOST_REMEDIES = 2
 
 
+#: The columns of harmed folders: the sum of their losses, and the effect of a start on the first.
 ANSWER_COLUMNS = (
-    TableColumn("folder", text="wrap", least=18),
-    TableColumn("consequence"),
-    TableColumn("lost", text="wrap", least=13),
-    TableColumn("the broker would", text="wrap", least=20),
-)
+    TableColumn("folder", text="wrap", least=18, cell=lambda group: names_text(harm.folder for harm in group)),
+    TableColumn("consequence", cell=lambda group: common_text(harm.consequence.label for harm in group)),
+    TableColumn("lost", text="wrap", least=13, cell=lambda group: _lost_of(group) or "-"),
+    TableColumn("the broker would", text="wrap", least=20, cell=lambda group: (
+        group[0].would + (" …" if any(harm.would != group[0].would for harm in group) else ""))),
+)  # fmt: skip
 
 
-def answer_cells(group: Sequence[Harm]) -> Sequence[str]:
-    """Return the cells of harmed folders: the sum of their losses, and the effect of a start on the first."""
+def _lost_of(group: Sequence[Harm]) -> str:
     lost = _lost_text(sum((harm.lost for harm in group), NOTHING_LOST))
     if any(_lost_offsets(harm.lost) != _lost_offsets(group[0].lost) for harm in group):
         lost = lost.partition(", offset")[0]  # a range over several partitions says nothing
-    would = group[0].would + (" …" if any(harm.would != group[0].would for harm in group) else "")
-    consequence = common_text(harm.consequence.label for harm in group)
-    return (
-        names_text(harm.folder for harm in group),
-        consequence,
-        lost or "-",
-        escape_controls(would),
-    )
+    return lost
 
 
 def headline(plan: LogDirPlan | PartitionPlan) -> str:
@@ -285,46 +273,30 @@ def headline(plan: LogDirPlan | PartitionPlan) -> str:
     return f"loses {'its producers' if any(step.action == FORGET for step in plan.steps) else 'nothing'}{log}"
 
 
+#: The columns of a step, or of several with one action: the place and the reason of the first.
 STEP_COLUMNS = (
-    TableColumn("action"),
-    TableColumn("file", text="wrap", least=23),
-    TableColumn("lost", text="wrap", least=13),
-    TableColumn("why", text="wrap", least=18),
+    TableColumn("action", cell=lambda run: run[0].action),
+    TableColumn("file", text="wrap", least=23, cell=lambda run: _file_text(run)),
+    TableColumn(
+        "lost", text="wrap", least=13, cell=lambda run: _lost_text(sum((one.lost for one in run), NOTHING_LOST))
+    ),
+    TableColumn("why", text="wrap", least=18, cell=lambda run: run[0].why),
 )
 
 
-def _write_steps(head: str, steps: Iterable[Step], out: TextIO, folded: int) -> None:
-    print_cells(out, STEP_COLUMNS, list(step_rows(steps, folded)), title=head)
-
-
-def step_rows(steps: Iterable[Step], folded: int = FOLDED) -> Iterator[tuple[Sequence[str], str]]:
-    """Yield (cells, style) of the steps of a folder.
-
-    Those without a loss, and from ``folded`` on those with one, are one row per action.
-    """
+def step_parts(steps: Iterable[Step], folded: int = FOLDED) -> Iterator[list[Step]]:
+    """Yield the steps of a folder as rows. Those without a loss, and from ``folded`` on others, are one row per action."""
     for (_, harmless), group in groupby(steps, key=lambda step: (step.action, not step.lost.bytes)):
         run = list(group)
-        parts = [run] if harmless or len(run) >= folded else [[step] for step in run]
-        style = "red" if is_harmful(run[0]) else ""
-        yield from ((_cells(part), style) for part in parts)
+        yield from [run] if harmless or len(run) >= folded else [[step] for step in run]
 
 
-def _cells(run: Sequence[Step]) -> tuple[str, ...]:
-    """Return the cells of a step, or of several with one action: the place and the reason of the first."""
+def _file_text(run: Sequence[Step]) -> str:
+    """Return the file of the first step, and the byte and the offset from which on it changes its file."""
     step, more = run[0], len(run) - 1
-    return (
-        step.action,
-        escape_controls(step.file or "") + (f" and {more:,} more" if more else _from(step)),
-        _lost_text(sum((one.lost for one in run), NOTHING_LOST)),
-        escape_controls(step.why),
-    )
-
-
-def _from(step: Step) -> str:
-    """Return the byte and the offset from which on a step changes its file."""
     places = (("byte", step.position), ("offset", step.offset))
     known = ", ".join(f"{noun} {at}" for noun, at in places if at is not None)
-    return f" from {known}" if known else ""
+    return (step.file or "") + (f" and {more:,} more" if more else f" from {known}" if known else "")
 
 
 def _lost_text(lost: Lost) -> str:
@@ -347,7 +319,7 @@ def summary_line(total: RecoveryTotal) -> str:
     fails += f"; {count_of(total.unread, 'path')} unreadable" if total.unread else ""
     if total.without_segments:
         more = f" and {total.without_segments - 1:,} more" if total.without_segments > 1 else ""
-        fails += f"; not counted, because no segment is in it: {escape_controls(total.empty)}{more}"
+        fails += f"; not counted, because no segment is in it: {total.empty}{more}"
     if total.without_metadata:
         losing = count_of(total.without_metadata, "log directory")
         fails = f"; the metadata log is missing: {losing} can lose all topics{fails}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, TextIO
 
@@ -16,15 +15,15 @@ from kseg.commands.repair.repair_losses import (
     SegmentRepair,
 )
 from kseg.commands.repair.repaired_segment import RepairPlan
-from kseg.report.ranking import MOST_ROWS, fold, rule_columns, some_text, times
+from kseg.report.ranking import MOST_ROWS, fold, grouped, some_text, times
 from kseg.report.row_formats import TextOutput, write_jsonl
 from kseg.report.spool import Spool
-from kseg.report.tables import print_cells, print_text
-from kseg.schema import Column, RowKind, names_of, row_maker
-from kseg.text import count_of, escape_controls, inclusive_range
+from kseg.report.tables import TableColumn, cell_rows, print_cells, print_text
+from kseg.schema import Column, RowKind, names_of
+from kseg.text import count_of, inclusive_range
 
 if TYPE_CHECKING:
-    from kseg.commands.repair.several_replicas import MergeResult, TakenRange
+    from kseg.commands.repair.several_replicas import MergeResult
 
 _RANGE = (
     Column("file", "text", "the source"),
@@ -35,7 +34,7 @@ _RANGE = (
     Column("rule", "text", "the rule of the finding"),
     Column("why", "text", "the message of the finding"),
 )
-_CHANGE = (
+_CHANGE = RowKind("repair", "Lost and corrected ranges").of(
     Column(
         "kind", "text", "mended: corrected; duplicate: a copy of a batch in the result; missing: offsets that "
         "the source lacks; gap: offsets that the result lacks and no other row has", "kind",
@@ -44,8 +43,8 @@ _CHANGE = (
     Column("unplaced", "bool", "whether it is a batch with a right CRC: the file `.unplaced` next to the result has it"),
     *_RANGE,
 )  # fmt: skip
-_PARTIAL = (
-    Column("kind", "text", "salvaged"),
+_PARTIAL = RowKind("repair", "Batches that are kept in part").of(
+    "salvaged",
     *_RANGE,
     Column("records", "count", "records before the fault, which are kept"),
     Column("kept_offset", "int", "first offset of them"),
@@ -65,8 +64,8 @@ _COUNTS = (
     Column("lost_ranges", "count", "ranges of these bytes"),
     Column("zeros", "count", "bytes of zeros at the end, which are removed"),
 )
-_SEGMENT = (
-    Column("kind", "text", "segment"),
+_SEGMENT = RowKind("repair", "Repaired segments", "a row per segment").of(
+    "segment",
     Column("source", "text", "the segment"),
     Column("target", "text?", "the result; null with `--dry-run`"),
     *_COUNTS,
@@ -80,15 +79,15 @@ _SEGMENT = (
     Column("leader_epochs", "json", "[epoch, first offset, last offset] of the kept batches"),
     Column("legacy", "bool", "whether kept batches are v0 or v1"),
 )
-_SUMMARY = (
-    Column("kind", "text", "summary"),
+_SUMMARY = RowKind("repair", "Summary of a repair", "the last row").of(
+    "summary",
     Column("files", "count", "number of segments"),
     *_COUNTS,
     Column("missing", "count", "places where the source lacks offsets"),
 )
 _TOTALS = names_of(_COUNTS)
-_TAKEN = (
-    Column("kind", "text", "taken"),
+_TAKEN = RowKind("repair", "Ranges of a result from several replicas", "in the order of the offsets").of(
+    "taken",
     Column("file", "text", "the replica that the batches are from"),
     Column("offset", "int", "first offset"),
     Column("last_offset", "int", "last offset"),
@@ -96,19 +95,12 @@ _TAKEN = (
     Column("bytes", "count", "bytes of them"),
     Column("also_in", "json", "the other replicas that have the same batches"),
 )
-_TRUNCATED = (
-    Column("kind", "text", "truncated"),
+_TRUNCATED = RowKind("repair", "Replicas with another history").of(
+    "truncated",
     Column("file", "text", "the replica"),
     Column("offset", "int", "offset from which on its batches belong to another history, and are not in the result"),
 )
-ROW_KINDS = (
-    RowKind("repair", "Lost and corrected ranges", _CHANGE),
-    RowKind("repair", "Batches that are kept in part", _PARTIAL),
-    RowKind("repair", "Repaired segments", _SEGMENT, "a row per segment"),
-    RowKind("repair", "Ranges of a result from several replicas", _TAKEN, "in the order of the offsets"),
-    RowKind("repair", "Replicas with another history", _TRUNCATED),
-    RowKind("repair", "Summary of a repair", _SUMMARY, "the last row"),
-)
+ROW_KINDS = (_CHANGE, _PARTIAL, _SEGMENT, _TAKEN, _TRUNCATED, _SUMMARY)
 
 
 #: The words for kinds of rows in the text report, the worst first.
@@ -146,14 +138,14 @@ class RepairText:
 
     def _write_replicas(self, merged: MergeResult) -> None:
         """Write which replica each range is from, of many ranges only how many are from each replica."""
-        excluded = [(file, f"from offset {offset} on") for file, offset in merged.truncated.items()]
+        excluded = [*merged.truncated.items()]
         if self._detail <= 0 and len(excluded) > MOST_ROWS:
-            self._line(
-                f"{count_of(len(excluded), 'replica')} with another history, which leader epochs exclude; the first:"
-            )
+            count = count_of(len(excluded), "replica")
+            print_text(self._out, f"{count} with another history, which leader epochs exclude; the first:")
             excluded = excluded[:1]
-        for file, where in excluded:
-            self._line(f"{file}: {where} it has another history, which leader epochs exclude")
+        for file, offset in excluded:
+            text = f"{file}: from offset {offset} on it has another history, which leader epochs exclude"
+            print_text(self._out, text)
         if self._detail < 0:
             return
         if self._detail > 0 or len(merged.taken) <= MOST_ROWS:
@@ -161,43 +153,41 @@ class RepairText:
                 also = f"; the same in {', '.join(one.also_in)}" if one.also_in else ""
                 batches = count_of(one.batches, "batch")
                 offsets = inclusive_range("offset", one.offset, one.last_offset)
-                self._line(f"{offsets} from {one.file}: {batches}{also}")
+                print_text(self._out, f"{offsets} from {one.file}: {batches}{also}")
             return
-        places: dict[str, list[TakenRange]] = {}
         many = len({one.file for one in merged.taken}) > MOST_ROWS
-        for one in merged.taken:
-            places.setdefault(os.path.dirname(one.file) if many else one.file, []).append(one)
+        places = grouped(merged.taken, lambda one: os.path.dirname(one.file) if many else one.file)
         for place, own in places.items():
             batches = count_of(sum(one.batches for one in own), "batch")
-            self._line(f"{batches} in {count_of(len(own), 'range')} from {place} (-v lists them)")
+            print_text(self._out, f"{batches} in {count_of(len(own), 'range')} from {place} (-v lists them)")
 
     def finish(self, result: RepairResult, plan: RepairPlan) -> None:
-        self._line(summary_line(result))
+        print_text(self._out, summary_line(result))
         if self._merged is not None:
             self._write_replicas(self._merged)
         if self._detail > 0 or self._count <= MOST_ROWS:
             for what in self._spool.again():
                 place = f"{_WORDS[_kind(what)]:9} {what.file}: {_place(what)}"
-                self._line(f"{place}: {what.rule}: {what.why}")
+                print_text(self._out, f"{place}: {what.rule}: {what.why}")
         else:
-            ranked = sorted(self._groups.values(), key=lambda group: group.key)
-            self._out.write("\n" * (not self._out.isatty()))
-            rows = fold(ranked, lambda group: group.key)
-            print_cells(self._out, rule_columns("change", "bytes"), [(_cells(groups), "") for groups in rows])
+            groups = fold(sorted(self._groups.values(), key=lambda group: group.key), lambda group: group.key)
+            print_cells(self._out, _COLUMNS, cell_rows(_COLUMNS, groups), title="")
         self._spool.close()
-        changed = [one for one in result.segments if self._detail > 0 or not _is_whole(one)]
+        changed = [
+            one for one in result.segments
+            if self._detail > 0 or one.dropped or one.lost_bytes or one.mended or one.salvaged or one.zeros
+        ]  # fmt: skip
         many = self._detail == 0 and len(changed) > _MOST_SEGMENTS
         for one in [] if many or self._detail < 0 else changed if len(result.segments) > 1 else result.segments:
-            self._line(f"{one.source if plan.dry_run or not one.target else one.target}: {_counts(one, plan)}")
+            print_text(
+                self._out, f"{one.source if plan.dry_run or not one.target else one.target}: {_counts(one, plan)}"
+            )
         if many or (self._detail == 0 and self._count > MOST_ROWS):
-            self._line(f"-v lists each place and each of the {count_of(len(changed), 'changed segment')}")
+            print_text(self._out, f"-v lists each place and each of the {count_of(len(changed), 'changed segment')}")
         if len(result.segments) > 1:
             worst = max(result.segments, key=lambda one: one.lost_bytes)
             named = f"; the worst: {worst.source}" if worst.lost_bytes else ""
-            self._line(f"total: {_counts(_total(result), plan)}{named}")
-
-    def _line(self, text: str) -> None:
-        print_text(self._out, escape_controls(text), indent=2)
+            print_text(self._out, f"total: {_counts(_total(result), plan)}{named}")
 
 
 class _Group:
@@ -217,15 +207,15 @@ class _Group:
         return list(_WORDS).index(_kind(self.first)), -self.bytes, self.first.rule
 
 
-def _cells(groups: Sequence[_Group]) -> list[str]:
-    first, places = groups[0].first, sum(group.places for group in groups)
-    rules = [times(group.first.rule, group.places) for group in groups]
-    return [
-        times(_WORDS[_kind(first)], places if len(groups) > 1 else 1),
-        some_text(rules),
-        f"{sum(group.bytes for group in groups):,}",
-        escape_controls(f"{first.file}: {_place(first)}"),
-    ]
+#: The columns of the changes by one rule, or of those of one kind.
+_COLUMNS = (
+    TableColumn("change", cell=lambda groups: times(
+        _WORDS[_kind(groups[0].first)], sum(group.places for group in groups) if len(groups) > 1 else 1)),
+    TableColumn("rule", text="wrap", cell=lambda groups: some_text(
+        [times(group.first.rule, group.places) for group in groups])),
+    TableColumn("bytes", right=True, cell=lambda groups: sum(group.bytes for group in groups)),
+    TableColumn("the first", text="wrap", cell=lambda groups: f"{groups[0].first.file}: {_place(groups[0].first)}"),
+)  # fmt: skip
 
 
 def _kind(what: LostRange) -> str:
@@ -237,31 +227,19 @@ def summary_line(result: RepairResult) -> str:
     verdict = _verdict(_total(result), result) if result.segments else "no segment was read"
     if not result.failed:
         return verdict
-    return (
-        f"{count_of(len(result.failed), 'partition')} not repaired; {'in the others ' * bool(result.segments)}{verdict}"
-    )
-
-
-def _is_whole(one: SegmentRepair) -> bool:
-    """Return whether all of a segment was copied unchanged."""
-    return not (one.dropped or one.lost_bytes or one.mended or one.salvaged or one.zeros)
+    failed = count_of(len(result.failed), "partition")
+    return f"{failed} not repaired; {'in the others ' * bool(result.segments)}{verdict}"
 
 
 def _place(what: LostRange) -> str:
-    """Return the bytes and offsets of a range; a copy loses no offsets."""
-    return _bytes(what) + ("" if isinstance(what, DuplicateBatch) else f", {_offsets(what)}")
-
-
-def _bytes(what: LostRange) -> str:
-    """Return the bytes of a range as text; both ends are inclusive there."""
-    return inclusive_range("byte", what.position, max(what.position, what.end - 1))
-
-
-def _offsets(what: LostRange) -> str:
-    text = what.offsets_text
+    """Return the bytes and offsets of a range, both ends inclusive; a copy loses no offsets."""
+    place = inclusive_range("byte", what.position, max(what.position, what.end - 1))
+    if isinstance(what, DuplicateBatch):
+        return place
+    place += f", {what.offsets_text}"
     if isinstance(what, PartlyKeptBatch):
-        return f"{text}; kept {inclusive_range('offset', what.kept_offset, what.last_kept_offset)}"
-    return text
+        place += f"; kept {inclusive_range('offset', what.kept_offset, what.last_kept_offset)}"
+    return place
 
 
 def _counts(one: SegmentRepair, plan: RepairPlan) -> str:
@@ -283,18 +261,17 @@ def _lost(one: SegmentRepair) -> str:
 def _verdict(one: SegmentRepair, result: RepairResult) -> str:
     some = one.lost_ranges or one.salvaged
     ranges = f"{count_of(one.lost_ranges, 'range')} {_lost(one)} ({count_of(one.lost_bytes, 'byte')})"
-    before, renamed = len(result.lost_before), result.renamed
+    before = len(result.lost_before)
     missing = len(result.missing) - before
     earlier = f"offsets lost before this repair in {count_of(before, 'place')}" if before else ""
     lost = ranges if some else earlier or "no data lost"
     lost += f" in the other replicas; {count_of(len(result.unread), 'replica')} unreadable" if result.unread else ""
     lost += f"; {earlier}" if some and before else ""
     lost += f"; offsets missing between segments in {count_of(missing, 'place')}" if missing else ""
-    names = f"; {count_of(renamed, 'segment name')} corrected" if renamed else ""
+    names = f"; {count_of(result.renamed, 'segment name')} corrected" if result.renamed else ""
     salvaged = f"; {count_of(one.salvaged, 'batch')} kept in part" if one.salvaged else ""
-    unplaced = (
-        f"; {count_of(one.unplaced, 'batch')} with a right CRC left out, in .unplaced files" if one.unplaced else ""
-    )
+    left_out = f"; {count_of(one.unplaced, 'batch')} with a right CRC left out, in .unplaced files"
+    unplaced = left_out if one.unplaced else ""
     copies = f"; {count_of(one.duplicates, 'duplicate batch')} left out" if one.duplicates else ""
     others = f"{names}{salvaged}{unplaced}{copies}"
     corrected = f"; {count_of(one.mended, 'batch')} corrected" if one.mended or not others else ""
@@ -314,15 +291,15 @@ class RepairJsonLines:
         self._out = out
 
     def add(self, what: LostRange) -> None:
-        write_jsonl([row_maker(_PARTIAL if isinstance(what, PartlyKeptBatch) else _CHANGE)(what)], self._out)
+        write_jsonl((_PARTIAL if isinstance(what, PartlyKeptBatch) else _CHANGE).rows([what]), self._out)
 
     def add_replicas(self, merged: MergeResult) -> None:
-        write_jsonl(map(row_maker(_TAKEN), merged.taken), self._out)
+        write_jsonl(_TAKEN.rows(merged.taken), self._out)
         rows = ({"kind": "truncated", "file": file, "offset": offset} for file, offset in merged.truncated.items())
-        write_jsonl(map(row_maker(_TRUNCATED), rows), self._out)
+        write_jsonl(_TRUNCATED.rows(rows), self._out)
 
     def finish(self, result: RepairResult, plan: RepairPlan) -> None:
         dry_run = {"target": None} if plan.dry_run else {}
-        write_jsonl((row_maker(_SEGMENT)(one) | dry_run for one in result.segments), self._out)
+        write_jsonl((_SEGMENT.maker()(one) | dry_run for one in result.segments), self._out)
         counts = {"files": len(result.segments), "missing": len(result.missing), **asdict(_total(result))}
-        write_jsonl([row_maker(_SUMMARY)(counts)], self._out)
+        write_jsonl([_SUMMARY.maker()(counts)], self._out)

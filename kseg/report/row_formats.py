@@ -14,7 +14,7 @@ from kseg.format.segment import records_chunk as segment_rows
 from kseg.report import tables
 from kseg.report.formats import View
 from kseg.results import FileResult, Summary, result_rows
-from kseg.schema import FINDING_COLUMNS, Column, Row, names_of
+from kseg.schema import FINDING_COLUMNS, Column, Row, RowKind, names_of, row_maker
 from kseg.text import escape_controls, is_formula, iso_time, row_to_json, to_json, unknown_name
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 _CSV_SPECIAL = re.compile(r'[",\r\n]')
 #: Types of columns whose cells are aligned to the right.
 NUMBERS = ("int", "int32", "ms")
-#: Rows of one table.
-_PAGE_ROWS = 500
 #: Characters of a cell. Longer texts are cut: rich needs about 80 bytes of memory per character.
 _CELL_LENGTH = 10_000
-FINDING_FIELDS = (*FINDING_COLUMNS, Column("known", "[bool]", "true if the baseline has the finding"))
+FINDINGS = RowKind("validate", "Findings").of(
+    *FINDING_COLUMNS, Column("known", "[bool]", "true if the baseline has the finding")
+)
 
 
 class TextOutput(Protocol):
@@ -49,10 +49,20 @@ class RowSet:
     names: Sequence[str] = ()
     kind: str = ""
 
+    @classmethod
+    def of(cls, columns: Sequence[Column], rows: Iterable[Row]) -> RowSet:
+        """Return rows of several kinds, of which CSV has those with these columns."""
+        return cls(rows, columns, names_of(columns), columns[0].meaning)
+
+    @classmethod
+    def made(cls, columns: Sequence[Column], items: Iterable[Any]) -> RowSet:
+        """Return the rows of results of one kind."""
+        return cls(map(row_maker(columns), items), columns, names_of(columns))
+
 
 def finding_rows(results: Iterable[FileResult], total: Summary) -> RowSet:
     """Return a row per finding, and one with the summary: without the module of the table, which few runs need."""
-    return RowSet(result_rows(results, total), FINDING_FIELDS, names_of(FINDING_FIELDS), "finding")
+    return RowSet.of(FINDINGS.columns, result_rows(results, total))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +88,7 @@ def chosen(found: RowSet, view: View) -> RowSet:
 def write_columns(found: RowSet, out: TextIO, view: View) -> None:
     """Write tables with the columns of the view."""
     named = {column.name: column for column in found.columns}
-    columns = [
-        tables.TableColumn(name, right=named[name].type in NUMBERS, text="" if named[name].type in NUMBERS else "wrap")
-        for name in chosen(found, view).names
-    ]
+    columns = [tables.number_column(name, named[name].type in NUMBERS) for name in chosen(found, view).names]
     shown = (row for row in text_rows(found, view) if found.kind in ("", row["kind"]))
     tables.print_pages(out, columns, (([cell(row.get(one.name), one.name) for one in columns], "") for row in shown))
 
@@ -172,7 +179,7 @@ def _value_cell(value: Callable[[Any], Any], name: str, item: Any) -> str:
 def pages(found: Iterable[Row]) -> Iterator[list[Row]]:
     """Yield the rows of one table each: of one file, and few enough to lay out at once."""
     for _, of_file in groupby(found, key=lambda row: row["file"]):
-        while page := list(islice(of_file, _PAGE_ROWS)):
+        while page := list(islice(of_file, tables.PAGE_ROWS)):
             yield page
 
 

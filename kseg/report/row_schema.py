@@ -34,7 +34,6 @@ _DECLARED = (
     "carve_report",
     "transactions_report",
     "lag_report",
-    "lag_history_report",
     "schemas_report",
     "rules_report",
     "pipeline_report",
@@ -72,22 +71,18 @@ _SUMMARY = (
 )
 #: The rows whose writers do not need a declaration: they are compiled, or have one row per line of their source.
 _ROWS = (
-    RowKind("dump", "Batches", (*BATCH_COLUMNS, *_IN_FRAME), "without `--deep`"),
-    RowKind("dump", "Records", _RECORD, "with `--deep`"),
-    RowKind("dump", "Requests and responses", FRAME_COLUMNS[:11], "with `--as requests` and `--as responses`"),
-    RowKind("dump", "Messages with a CRC of 64 bits", _MESSAGE, "with `--deep --as wide-crc`"),
-    RowKind("dump", "Messages without an offset", _BARE, "with `--as message` and `--as wide-crc`"),
+    RowKind("dump", "Batches", "without `--deep`").of(*BATCH_COLUMNS, *_IN_FRAME),
+    RowKind("dump", "Records", "with `--deep`").of(*_RECORD),
+    RowKind("dump", "Requests and responses", "with `--as requests` and `--as responses`").of(*FRAME_COLUMNS[:11]),
+    RowKind("dump", "Messages with a CRC of 64 bits", "with `--deep --as wide-crc`").of(*_MESSAGE),
+    RowKind("dump", "Messages without an offset", "with `--as message` and `--as wide-crc`").of(*_BARE),
     *(
-        RowKind(
-            "dump",
-            f"{side.title[:1].upper()}{side.title[1:]}",
-            (COMMON[0]._replace(meaning=side.kind), *COMMON[1:], *side.columns),
-        )
+        RowKind("dump", f"{side.title[:1].upper()}{side.title[1:]}").of(side.kind, *COMMON[1:], *side.columns)
         for side in SIDE_FILES
     ),
-    RowKind("grep", "Found records", (*_RECORD, *SEARCH_COLUMNS)),
-    RowKind("validate", "Findings", row_formats.FINDING_FIELDS),
-    RowKind("validate", "Summary of a validation", _SUMMARY, "the last row"),
+    RowKind("grep", "Found records").of(*_RECORD, *SEARCH_COLUMNS),
+    row_formats.FINDINGS,
+    RowKind("validate", "Summary of a validation", "the last row").of(*_SUMMARY),
 )
 _RANGES = {
     "int": (-(2**63), 2**63 - 1),
@@ -119,7 +114,11 @@ def row_schema(command: str | None = None) -> Row:
     wanted = commands if command is None else [command]
     definitions: Row = {}
     for name in wanted:
-        of_command = {_name(kind): _object(kind.columns, kind.title) for kind in kinds if kind.command == name}
+        of_command = {
+            f"{name}.{kind.title.lower().replace(' ', '-')}": _object(kind.columns, kind.title)
+            for kind in kinds
+            if kind.command == name
+        }
         definitions[name] = {"anyOf": [{"$ref": f"#/$defs/{row}"} for row in of_command]}
         definitions |= of_command
     return {
@@ -128,10 +127,6 @@ def row_schema(command: str | None = None) -> Row:
         "anyOf": [{"$ref": f"#/$defs/{name}"} for name in wanted],
         "$defs": definitions,
     }
-
-
-def _name(kind: RowKind) -> str:
-    return f"{kind.command}.{kind.title.lower().replace(' ', '-')}"
 
 
 def _object(columns: Iterable[Column], title: str = "") -> Row:

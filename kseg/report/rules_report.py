@@ -9,11 +9,11 @@ from typing import TextIO
 from kseg.findings import known_rule
 from kseg.remedies import PLACEHOLDERS, Action
 from kseg.report.row_formats import RowSet
-from kseg.report.tables import TableColumn, print_cells, terminal_width
+from kseg.report.tables import TableColumn, cell_rows, print_cells, terminal_width
 from kseg.report.wording import STYLES
 from kseg.rule_help import RuleHelp, rule_help
 from kseg.rule_table import RULES, Rule, Severity
-from kseg.schema import Column, RowKind, names_of, row_maker
+from kseg.schema import Column, RowKind
 from kseg.text import count_of
 
 #: Facts that extend a message if they are not empty.
@@ -41,7 +41,7 @@ def explain(one: RuleHelp, width: int = 100) -> str:
     parts += [f"{title}\n{_indented(text, width)}" for title, text in sections.items()]
     for file, remedy in rule.remedies():
         parts += [f"What to do about {file}\n{_indented(remedy.text, width)}"] if file else []
-        parts += ["\n".join([_title(each), *map(_command, each.commands)]) for each in remedy.actions]
+        parts += map(_commands, remedy.actions)
     if any(remedy.actions for _, remedy in rule.remedies()):
         parts.append(textwrap.fill(PLACEHOLDERS.replace("`", ""), width, break_on_hyphens=False))
     if one.example:
@@ -52,13 +52,10 @@ def explain(one: RuleHelp, width: int = 100) -> str:
     return "\n\n".join(parts)
 
 
-def _title(action: Action) -> str:
-    return f"Commands, if {action.case}" if action.case else "Commands"
-
-
-def _command(line: str) -> str:
-    """Return a command with a line for each of its parts: a shell reads on after ``&&``."""
-    return "  " + line.replace(" && ", " &&\n      ")
+def _commands(action: Action) -> str:
+    """Return commands with a line for each of their parts: a shell reads on after ``&&``."""
+    title = f"Commands, if {action.case}" if action.case else "Commands"
+    return "\n".join([title, *("  " + line.replace(" && ", " &&\n      ") for line in action.commands)])
 
 
 def _indented(text: str, width: int) -> str:
@@ -70,18 +67,19 @@ def write_text(name: str | None, out: TextIO) -> None:
     if name:
         out.write(explain(rule_help(name), min(terminal_width(out), 100)) + "\n")
         return
-    rows = [
-        ((rule.code, rule.name, rule.severity.label, message_of(rule)), STYLES[rule.severity])
-        for rule in RULES.values()
-    ]
-    print_cells(out, _COLUMNS, rows)
+    print_cells(out, _COLUMNS, cell_rows(_COLUMNS, RULES.values(), lambda rule: STYLES[rule.severity]))
 
 
-_COLUMNS = (TableColumn("code"), TableColumn("rule"), TableColumn("severity"), TableColumn("message", text="wrap"))
+_COLUMNS = (
+    TableColumn("code", cell=lambda rule: rule.code),
+    TableColumn("rule", cell=lambda rule: rule.name),
+    TableColumn("severity", cell=lambda rule: rule.severity.label),
+    TableColumn("message", text="wrap", cell=message_of),
+)
 
 
-FIELDS = (
-    Column("kind", "text", "rule"),
+FIELDS = RowKind("rules", "Rules").of(
+    "rule",
     Column("code", "text", "code of the rule", "rule.code"),
     Column("rule", "text", "name of the rule", "rule.name"),
     Column(
@@ -111,13 +109,12 @@ FIELDS = (
         ),
     ),
 )  # fmt: skip
-ROW_KINDS = (RowKind("rules", "Rules", FIELDS),)
+ROW_KINDS = (FIELDS,)
 
 
 def rows(name: str | None) -> RowSet:
     """Return the explanation of one rule, or of all rules."""
-    found = map(row_maker(FIELDS), map(rule_help, [known_rule(name).name] if name else RULES))
-    return RowSet(found, FIELDS, names_of(FIELDS))
+    return RowSet.made(FIELDS.columns, map(rule_help, [known_rule(name).name] if name else RULES))
 
 
 def markdown() -> str:

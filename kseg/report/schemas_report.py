@@ -9,11 +9,11 @@ from typing import TextIO
 from kseg.commands.schemas import SchemasTotal
 from kseg.report.row_formats import RowSet, cell, table_of
 from kseg.report.tables import TableColumn, cells_of, print_cells, print_text
-from kseg.schema import Column, Row, RowKind, names_of, row_maker
+from kseg.schema import Column, Row, RowKind
 from kseg.text import count_of
 
 _STATES = ("active", "soft-deleted", "hard-deleted", "replaced", "missing")
-FIELDS = (
+FIELDS = RowKind("schemas", "Schemas").of(
     Column(
         "kind", "text", "schema; missing for an id that data use and the registry does not have; extra for a version that "
         "only the compared registry has", "kind", values=("schema", "missing", "extra"),
@@ -57,13 +57,13 @@ FIELDS = (
         shown=TableColumn("registry", text="wrap"),
     ),
 )  # fmt: skip
-COLUMNS = table_of(FIELDS)
-ROW_KINDS = (RowKind("schemas", "Schemas", FIELDS),)
+COLUMNS = table_of(FIELDS.columns)
+ROW_KINDS = (FIELDS,)
 
 
 def rows(found: Iterable[Row], total: SchemasTotal) -> RowSet:
     """Return the rows of ``listed``."""
-    return RowSet(map(row_maker(FIELDS), found), FIELDS, names_of(FIELDS))
+    return RowSet.made(FIELDS.columns, found)
 
 
 def write_table(found: Iterable[Row], total: SchemasTotal, out: TextIO) -> None:
@@ -72,25 +72,18 @@ def write_table(found: Iterable[Row], total: SchemasTotal, out: TextIO) -> None:
     examined = any(row["used_by"] is not None for row in listed)
     compared = any(row["registry"] is not None for row in listed)
     shown = [True] * (len(COLUMNS) - 2) + [examined, compared]
-    lines = [(list(compress(cells_of(COLUMNS, row), shown)), "" if _is_fine(row) else "yellow") for row in listed]
+    fine = [row["state"] == "active" and row["registry"] in (None, "same") for row in listed]
+    cells = [list(compress(cells_of(COLUMNS, row), shown)) for row in listed]
     if total.missing or total.conflicts or total.differing:
-        print_text(out, _problems(total))
+        print_text(out, _problems(total), indent=0)
         out.write("\n")
-    print_cells(out, list(compress(COLUMNS, shown)), lines)
-
-
-def _is_fine(row: Row) -> bool:
-    return row["state"] == "active" and row["registry"] in (None, "same")
+    print_cells(out, list(compress(COLUMNS, shown)), zip(cells, ("" if one else "yellow" for one in fine), strict=True))
 
 
 def _problems(total: SchemasTotal) -> str:
-    parts = []
-    if total.missing:
-        parts.append(f"{count_of(total.missing, 'id')} in the data without a schema")
-    if total.conflicts:
-        parts.append(f"{count_of(total.conflicts, 'version')} whose id has another schema, too")
-    if total.differing:
-        parts.append(
-            f"{count_of(total.differing, 'version')} that the registry does not have, has in another way, or only it has"
-        )
-    return "; ".join(parts)
+    parts = (
+        (total.missing, "id", "in the data without a schema"),
+        (total.conflicts, "version", "whose id has another schema, too"),
+        (total.differing, "version", "that the registry does not have, has in another way, or only it has"),
+    )
+    return "; ".join(f"{count_of(count, noun)} {text}" for count, noun, text in parts if count)

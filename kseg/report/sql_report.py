@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import Any, TextIO
 
@@ -14,18 +14,16 @@ from kseg.report import parquet
 from kseg.report.arrow_table import pa
 from kseg.report.formats import View
 from kseg.report.row_formats import RowSet, cell
-from kseg.report.tables import TableColumn, print_cells
+from kseg.report.tables import TableColumn, cell_rows, number_column, print_cells, print_pages
 from kseg.schema import Row
 from kseg.text import escape_controls, finite, text_or_json, to_json
 
 _Batches = Iterable[Any]
 _PLAN = ["explain_key", "explain_value"]
-#: Rows of one table.
-_PAGE_ROWS = 500
 _COLUMNS_OF_TABLES = (
-    TableColumn("column"),
-    TableColumn("type", text="wrap", least=15),
-    TableColumn("meaning", text="wrap", least=34),
+    TableColumn("column", cell=itemgetter("column")),
+    TableColumn("type", text="wrap", least=15, cell=itemgetter("type")),
+    TableColumn("meaning", text="wrap", least=34, cell=itemgetter("meaning")),
 )
 #: Unit of a time -> its digits after the second.
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
@@ -44,20 +42,16 @@ def write_table(schema: pa.Schema, batches: _Batches, out: TextIO) -> None:
         for _, plan in _values(batches):
             out.writelines(f"{escape_controls(line)}\n" for line in plan.splitlines())
         return
-    right = [str(field.type).startswith(_NUMBERS) for field in schema]
     columns = [
-        TableColumn(escape_controls(name), right=number, text="" if number else "wrap")
-        for name, number in zip(_names(schema), right, strict=True)
+        number_column(escape_controls(name), str(field.type).startswith(_NUMBERS))
+        for name, field in zip(_names(schema), schema, strict=True)
     ]
-    found = _values(batches)
-    page = list(islice(found, _PAGE_ROWS))
-    while True:
-        print_cells(
-            out, columns, [(["NULL" if value is None else cell(value) for value in values], "") for values in page]
-        )
-        page = list(islice(found, _PAGE_ROWS))
-        if not page:
-            return
+    found = (["NULL" if value is None else cell(value) for value in values] for values in _values(batches))
+    first = [(cells, "") for cells in islice(found, 1)]
+    if first:
+        print_pages(out, columns, chain(first, ((cells, "") for cells in found)))
+    else:
+        print_cells(out, columns, ())
 
 
 def write_jsonl(schema: pa.Schema, batches: _Batches, out: TextIO) -> None:
@@ -68,8 +62,7 @@ def write_jsonl(schema: pa.Schema, batches: _Batches, out: TextIO) -> None:
 def write_columns_of_tables(found: Iterable[Row], out: TextIO) -> None:
     """Write the columns of the tables that a statement can read, under the name of each table."""
     for name, columns in groupby(found, key=itemgetter("table")):
-        rows = [([row["column"], row["type"], row["meaning"]], "") for row in columns]
-        print_cells(out, _COLUMNS_OF_TABLES, rows, title=name)
+        print_cells(out, _COLUMNS_OF_TABLES, cell_rows(_COLUMNS_OF_TABLES, columns), title=name)
 
 
 def write_parquet(schema: pa.Schema, batches: _Batches, out: TextIO) -> None:

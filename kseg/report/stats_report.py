@@ -14,13 +14,12 @@ from kseg.commands.stats.levels import Level
 from kseg.report.ranking import MOST_ROWS
 from kseg.report.spool import Spool
 from kseg.report.stats_rows import stats_row
+from kseg.report.tables import PAGE_ROWS, TableColumn, bar_lines, cells_of, extent, print_cells, print_text
 from kseg.report.tables import Row as CellRow
-from kseg.report.tables import TableColumn, bar_lines, print_cells, print_text
 from kseg.report.wording import Prose
 from kseg.schema import Row
-from kseg.text import count_of, duration, escape_controls, excerpt, inclusive_range, iso_time, span
+from kseg.text import count_of, duration, excerpt, inclusive_range, iso_time
 
-_TABLE_PAGE = 500
 _EPOCHS_SHOWN = 20
 #: Partitions of many: the rows of a segment each take three lines at 80 columns.
 _PARTITIONS_SHOWN = 6
@@ -43,27 +42,24 @@ def write_table(levels: Iterable[Level], top: int, out: TextIO, *, detail: int =
         extremes.add(row)
         # The sum of a single part would repeat its row.
         if detail >= 0 and (level.parts > 1 or level.level in ("segment", "partition")):
-            spool.add((_only_by_segment(row, level.parts), _weight(row), _cell_row(row)))
+            weight = row["level"], bool(row["lost_bytes"] or row["unread"]), row["file_bytes"]
+            style = "yellow" if row["legacy_segments"] else "" if row["level"] == "segment" else "bold"
+            spool.add((_only_by_segment(row, level.parts), weight, (cells_of(COLUMNS, row), style)))
     # A few partitions of one segment each are often files that were given by name.
     few = extremes.partitions <= MOST_ROWS and extremes.segments <= extremes.partitions
     by_segment = detail > 0 or extremes.partitions < 2 or few
     if last is not None:
-        _print_details(stats_row(last, top), extremes, out)
-    page: list[CellRow] = []
+        total = stats_row(last, top)
+        for name, text in (*outstanding(total, extremes), *details(total)):
+            print_text(out, f"{name:12} {text}", indent=13)
     rows: Iterator[CellRow] = (cells for only, _, cells in spool.again() if only in (None, by_segment))
     if not detail and not by_segment and extremes.partitions > MOST_ROWS:
         rows = _largest(spool, extremes.partitions)
-    for cells in rows:
-        page.append(cells)
-        if len(page) == _TABLE_PAGE:
-            print_cells(out, COLUMNS, page, whole_rows=True)
-            page.clear()
+    while page := list(islice(rows, PAGE_ROWS)):
+        print_cells(out, COLUMNS, page, title="" if len(page) < PAGE_ROWS else None, whole_rows=True)
     spool.close()
-    if page:
-        out.write("\n" * (not out.isatty()))
-        print_cells(out, COLUMNS, page, whole_rows=True)
     if last is not None:
-        print_text(out, _damage_text(stats_row(last, 0), extremes), indent=2)
+        print_text(out, _damage_text(stats_row(last, 0), extremes))
 
 
 def _damage_text(row: Row, extremes: Extremes) -> str:
@@ -74,7 +70,7 @@ def _damage_text(row: Row, extremes: Extremes) -> str:
         return f"nothing was read{unread}"
     if not row["lost_bytes"]:
         return f"no lost bytes in {_files(row)}{partitions}{' that were read' if unread else ''}{unread}"
-    worst = f"; the worst: {escape_controls(extremes.worst)}" if extremes.damaged > 1 else ""
+    worst = f"; the worst: {extremes.worst}" if extremes.damaged > 1 else ""
     lost = f"{count_of(row['lost_bytes'], 'byte')} lost in {extremes.damaged:,}"
     return f"{lost} of {_files(row)}{partitions}{unread}{worst}"
 
@@ -83,10 +79,6 @@ def _damage_text(row: Row, extremes: Extremes) -> str:
 Entry = tuple[bool | None, "Weight", CellRow]
 #: The level of a row, whether it has damage, and the bytes of its files: rows with more come first.
 Weight = tuple[str, bool, int]
-
-
-def _weight(row: Row) -> Weight:
-    return row["level"], bool(row["lost_bytes"] or row["unread"]), row["file_bytes"]
 
 
 def _largest(spool: Spool[Entry], partitions: int) -> Iterator[CellRow]:
@@ -134,40 +126,27 @@ class Extremes:
                 self.largest_bytes, self.largest = row["file_bytes"], row["path"]
 
 
-def _cell_row(row: Row) -> CellRow:
-    style = "yellow" if row["legacy_segments"] else "" if row["level"] == "segment" else "bold"
-    return [*level_cells(row)], style
+def _path(row: Row) -> str:
+    path = "total" if row["path"] is None else row["path"]
+    return path if row["level"] == "segment" else f"{path} ({_files(row)})"
+
+
+def _damage(row: Row) -> str:
+    damage = row["lost_bytes"]  # those of batches with a wrong CRC included
+    return "unreadable" if row["unread"] else count_of(damage, "byte") if damage else "-"
 
 
 COLUMNS = (
-    TableColumn("path", text="wrap"),
-    TableColumn("batches", right=True, priority=4),
-    TableColumn("records", right=True, priority=3),
-    TableColumn("bytes", right=True),
-    TableColumn("magic", priority=1),
-    TableColumn("compression", priority=5),
-    TableColumn("offsets", right=True, priority=2),
-    TableColumn("max_timestamp", priority=6),
-    TableColumn("damage", right=True),
+    TableColumn("path", text="wrap", cell=_path),
+    TableColumn("batches", right=True, priority=4, cell=lambda row: row["batches"]),
+    TableColumn("records", right=True, priority=3, cell=lambda row: row["records"]),
+    TableColumn("bytes", right=True, cell=lambda row: row["bytes"]),
+    TableColumn("magic", priority=1, cell=lambda row: " ".join(f"v{magic}" for magic in row["magics"]) or "-"),
+    TableColumn("compression", priority=5, cell=lambda row: " ".join(row["compressions"]) or "-"),
+    TableColumn("offsets", right=True, priority=2, cell=lambda row: extent(row["first_offset"], row["last_offset"])),
+    TableColumn("max_timestamp", priority=6, cell=lambda row: _time(row["max_timestamp"])),
+    TableColumn("damage", right=True, cell=_damage),
 )
-
-
-def level_cells(row: Row) -> Iterator[str]:
-    path = "total" if row["path"] is None else row["path"]
-    yield escape_controls(path if row["level"] == "segment" else f"{path} ({_files(row)})")
-    for name in ("batches", "records", "bytes"):
-        yield _number(row[name])
-    yield " ".join(f"v{magic}" for magic in row["magics"]) or "-"
-    yield " ".join(row["compressions"]) or "-"
-    yield "-" if row["last_offset"] is None else span(row["first_offset"], row["last_offset"])
-    yield _time(row["max_timestamp"])
-    damage = row["lost_bytes"]  # those of batches with a wrong CRC included
-    yield "unreadable" if row["unread"] else count_of(damage, "byte") if damage else "-"
-
-
-def _print_details(row: Row, extremes: Extremes, out: TextIO) -> None:
-    for name, text in (*outstanding(row, extremes), *details(row)):
-        print_text(out, f"{name:12} {escape_controls(text)}", indent=13)
 
 
 def _files(row: Row) -> str:
@@ -203,16 +182,12 @@ def _delays(row: Row, most: int) -> Iterator[tuple[str, str]]:
     """Yield which batches delay the deletion of later segments, those of most bytes first."""
     delays = sorted(row["retention_delays"], key=lambda delay: -delay["held_bytes"])[:most]
     if delays:
-        yield (
-            "retention",
-            f"{count_of(row['held_segments'], 'segment')} kept longer: an earlier one has a later timestamp",
-        )
+        kept = count_of(row["held_segments"], "segment")
+        yield "retention", f"{kept} kept longer: an earlier one has a later timestamp"
     for delay in delays:
         held = f"{count_of(delay['held_segments'], 'segment')}, {count_of(delay['held_bytes'], 'byte')}"
-        yield (
-            "",
-            f"{iso_time(delay['timestamp'])} {_place(delay)}: {held}, up to {duration(delay['longest_ms'])} longer",
-        )
+        longest = f"up to {duration(delay['longest_ms'])} longer"
+        yield "", f"{iso_time(delay['timestamp'])} {_place(delay)}: {held}, {longest}"
 
 
 def details(row: Row) -> Iterator[tuple[str, str]]:
@@ -222,12 +197,9 @@ def details(row: Row) -> Iterator[tuple[str, str]]:
         yield f"v{magic}", _counts(group)
     for name, group in row["compressions"].items():
         yield name, _counts(group) + (f", compressed {group['ratio']:.2f} times" if group["ratio"] else "")
-    for name, extent, unit in (
-        ("batch size", row["batch_size"], "bytes"),
-        ("", row["records_per_batch"], "records"),
-    ):
-        if extent["min"] is not None:
-            yield name, f"{extent['min']:,} to {extent['max']:,} {unit}, mean {extent['mean']:,}"
+    for name, sizes, unit in (("batch size", row["batch_size"], "bytes"), ("", row["records_per_batch"], "records")):
+        if sizes["min"] is not None:
+            yield name, f"{sizes['min']:,} to {sizes['max']:,} {unit}, mean {sizes['mean']:,}"
     yield from _time_details(row)
     yield from _hour_details(row)
     if row["batches"]:
@@ -262,10 +234,8 @@ def _record_details(row: Row) -> Iterator[tuple[str, str]]:
         yield "not counted", "keys, values, tombstones, ratios, smallest timestamp: add --deep"
         return
     yield "keys", f"{count_of(row['key_bytes'], 'byte')}, {row['null_keys']:,} null"
-    yield (
-        "values",
-        f"{count_of(row['value_bytes'], 'byte')}, {row['null_values']:,} null; {count_of(row['tombstones'], 'tombstone')}",
-    )
+    values = f"{count_of(row['value_bytes'], 'byte')}, {row['null_values']:,} null"
+    yield "values", f"{values}; {count_of(row['tombstones'], 'tombstone')}"
     if row["headers"]:
         yield "headers", f"{row['headers']:,}"
     if sizes := row["record_size"]:
@@ -364,15 +334,8 @@ def _counts(group: Row) -> str:
 def _place(place: Row) -> str:
     """Return the place of a batch and its producer."""
     producer = "" if place["producer_id"] is None else f", producer {place['producer_id']}"
-    return f"at byte {place['position']} of {place['file']}, last offset {_known(place['last_offset'])}{producer}"
-
-
-def _known(offset: int | None) -> str:
-    return "unknown" if offset is None else str(offset)
-
-
-def _number(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
+    last = "unknown" if place["last_offset"] is None else place["last_offset"]
+    return f"at byte {place['position']} of {place['file']}, last offset {last}{producer}"
 
 
 def _time(timestamp: int | None) -> str:

@@ -13,7 +13,7 @@ from kseg.commands.stats.levels import Level
 from kseg.commands.stats.totals import CountedOffsets, RetentionDelay, Stats
 from kseg.format.segment.records_chunk import ENCODERS
 from kseg.report.row_formats import RowSet
-from kseg.schema import Column, Row, RowKind, names_of, row_maker
+from kseg.schema import Column, Row, RowKind
 
 
 def _deep_sum(name: str, level: Level) -> int | None:
@@ -46,8 +46,8 @@ def _of_pin(column: Column) -> Callable[[RetentionDelay], Any]:
     return lambda delay: value(delay.pin)
 
 
-FIELDS = (
-    Column("kind", "text", "stats"),
+FIELDS = RowKind("stats", "Statistics", "a row per segment, partition, log directory and total").of(
+    "stats",
     Column("level", "text", "segment is also a file that is read with `--as`", values=_LEVELS),
     Column("path", "text?", "null for the total"),
     Column("segments", "count", "number of segments", "stats.sums.segments"),
@@ -189,11 +189,14 @@ FIELDS = (
     ),
     Column(
         "leader_epochs", "objects", "the newest leader epochs; of one partition only",
-        lambda level: [_epoch_row(epoch, *span) for epoch, span in sorted(level.stats.leader_epochs.items())],
+        lambda level: [
+            {"epoch": epoch, "batches": batches, "first": first, "last": None if first < 0 else last}
+            for epoch, (batches, first, last) in sorted(level.stats.leader_epochs.items())
+        ],
         of=(
-            Column("partition_leader_epoch", "int", "the leader epoch"),
-            Column("first_offset", "int?", "its first offset; null if unknown"),
-            Column("last_offset", "int?", "its last offset"),
+            Column("partition_leader_epoch", "int", "the leader epoch", "epoch"),
+            Column("first_offset", "int?", "its first offset; null if unknown", lambda one: _from_zero(one["first"])),
+            Column("last_offset", "int?", "its last offset", "last"),
             Column("batches", "count", "number of batches"),
         ),
     ),
@@ -201,7 +204,10 @@ FIELDS = (
     Column("framed_files", "count", "files that were read with `--as`", "stats.sums.framed_files"),
     Column(
         "frames", "objects", "requests and responses by API",
-        lambda level: [_frames_row(*key, *sums) for key, sums in sorted(level.stats.frames.items())],
+        lambda level: [
+            {"kind": kind, "api_name": api or None, "frames": frames, "bytes": size}
+            for (kind, api), (frames, size) in sorted(level.stats.frames.items())
+        ],
         of=(
             Column("kind", "text", "kind of the frames", "kind", values=("request", "response")),
             Column("api_name", "text?", "name of the API; null if it is unknown"),
@@ -210,12 +216,12 @@ FIELDS = (
         ),
     ),
 )  # fmt: skip
-ROW_KINDS = (RowKind("stats", "Statistics", FIELDS, "a row per segment, partition, log directory and total"),)
+ROW_KINDS = (FIELDS,)
 
 
 def rows(levels: Iterable[Level], top: int) -> RowSet:
     """Return a row per level, with its ``top`` producers."""
-    return RowSet((stats_row(level, top) for level in levels), FIELDS, names_of(FIELDS))
+    return RowSet.of(FIELDS.columns, (stats_row(level, top) for level in levels))
 
 
 def stats_row(level: Level, top: int) -> Row:
@@ -223,20 +229,13 @@ def stats_row(level: Level, top: int) -> Row:
     return _row(level) | {"producers": _producers_row(level.stats, top), "keys": _keys_row(level.stats, top)}
 
 
-_row = row_maker(FIELDS)
+_row = FIELDS.maker()
 
 
 def _magic_rows(stats: Stats) -> Row:
     costs = counted_file.version_rows(stats) if stats.deep else {}
     groups = {str(magic): group for magic, group in counted_file.by_magic(stats).items()}
     return {magic: _group_row(group) | costs.get(magic, {}) for magic, group in groups.items()}
-
-
-def _by_codec(stats: Stats) -> dict[str, Counter[str]]:
-    found: dict[str, Counter[str]] = {}
-    for (_, codec), group in sorted(stats.groups.items()):
-        found.setdefault(codec, Counter()).update(group)
-    return found
 
 
 def _records(groups: Iterable[Counter[str]]) -> int | None:
@@ -248,13 +247,19 @@ def _group_row(group: Counter[str]) -> Row:
 
 
 def _codec_rows(stats: Stats) -> Row:
-    return {name: _codec_row(stats, group) for name, group in _by_codec(stats).items()}
-
-
-def _codec_row(stats: Stats, group: Counter[str]) -> Row:
-    stored, inflated = (group["stored"], group["inflated"]) if stats.deep else (None, None)
-    ratio = round(inflated / stored, 3) if stored and inflated is not None else None
-    return {**_group_row(group), "stored_bytes": stored, "inflated_bytes": inflated, "ratio": ratio}
+    found: dict[str, Counter[str]] = {}
+    for (_, codec), group in sorted(stats.groups.items()):
+        found.setdefault(codec, Counter()).update(group)
+    sizes = {
+        codec: (group["stored"], group["inflated"]) if stats.deep else (None, None) for codec, group in found.items()
+    }
+    return {
+        codec: {
+            **_group_row(group), "stored_bytes": stored, "inflated_bytes": inflated,
+            "ratio": round(inflated / stored, 3) if stored and inflated is not None else None,
+        }
+        for (codec, group), (stored, inflated) in zip(found.items(), sizes.values(), strict=True)
+    }  # fmt: skip
 
 
 def _range_row(extent: CountedOffsets, total: int, count: int) -> Row:
@@ -272,12 +277,11 @@ def _producers_row(stats: Stats, top: int) -> Row:
         "batches": sum(sums[0] for sums in producers.by_id.values()) + producers.dropped[0],
         "bytes": sum(sums[1] for sums in producers.by_id.values()) + producers.dropped[1],
         "exact": producers.exact,
-        "top": [_producer_row(producer_id, *sums) for producer_id, sums in producers.largest()[:top]],
+        "top": [
+            {"producer_id": producer_id, "batches": batches, "records": records, "bytes": size}
+            for producer_id, (batches, size, records) in producers.largest()[:top]
+        ],
     }
-
-
-def _producer_row(producer_id: int, batches: int, size: int, records: int) -> Row:
-    return {"producer_id": producer_id, "batches": batches, "records": records, "bytes": size}
 
 
 def _keys_row(stats: Stats, top: int) -> Row | None:
@@ -285,14 +289,16 @@ def _keys_row(stats: Stats, top: int) -> Row | None:
         return None
     return {
         "exact": stats.keys.exact,
-        "top": [_key_row(key, size, records) for key, (_, size, records) in stats.keys.largest()[:top]],
+        "top": [
+            {**_key_fields(key), "records": records, "disk_bytes": size}
+            for key, (_, size, records) in stats.keys.largest()[:top]
+        ],
     }
 
 
-def _key_row(key: bytes | None, size: int, records: int) -> Row:
+def _key_fields(key: bytes | None) -> Row:
     text, encoding = (None, None) if key is None else ENCODERS["auto"](key)
-    encoded = {"key_encoding": encoding} if encoding else {}
-    return {"key": text, **encoded, "records": records, "disk_bytes": size}
+    return {"key": text, **({"key_encoding": encoding} if encoding else {})}
 
 
 def _sizes_row(stats: Stats) -> Row | None:
@@ -315,17 +321,3 @@ def _hour_rows(stats: Stats) -> list[Row]:
         {"timestamp": hour * HOUR, "batches": batches, "bytes": size, "records": records if known else None}
         for hour, (batches, size, records) in sorted(stats.hours.by_id.items())
     ]
-
-
-def _frames_row(kind: str, api: str, frames: int, size: int) -> Row:
-    return {"kind": kind, "api_name": api or None, "frames": frames, "bytes": size}
-
-
-def _epoch_row(epoch: int, batches: int, first: int, last: int) -> Row:
-    first_offset, last_offset = (None, None) if first < 0 else (first, last)
-    return {
-        "partition_leader_epoch": epoch,
-        "first_offset": first_offset,
-        "last_offset": last_offset,
-        "batches": batches,
-    }

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from kseg.engine import lazy
 from kseg.report import terminal
-from kseg.text import escape_controls
+from kseg.text import escape_controls, span
 
 if TYPE_CHECKING:
     import shutil
 else:
     shutil = lazy("shutil")
 
-#: The cells of a row, with content of files already escaped, and the style of the row (a name in STYLES).
+#: The cells of a row, and the style of the row (a name in STYLES).
 Row = tuple[Sequence[str], str]
 #: A part of a line and its style (a name in STYLES), "" for none.
 Piece = tuple[str, str]
@@ -36,7 +36,7 @@ LEAST_TEXT = 24
 MOST_PADDED = 40
 MAX_WIDTH = 1000
 #: Rows of one table.
-_PAGE_ROWS = 500
+PAGE_ROWS = 500
 _BETWEEN = "   "
 #: From this number of equal rows on, tables of answers fold them into one.
 FOLDED = 4
@@ -67,40 +67,63 @@ class TableColumn(NamedTuple):
 
     A text keeps ``least`` columns of the terminal. ``right``: aligned to the right. ``priority`` 0 is a part of the
     answer and never hidden; among others the highest number is hidden first.
-    ``cell`` returns the text of a result's cell; ``row_formats.table_of`` sets it for columns of fields.
+    ``cell`` returns the value of a result's cell; ``row_formats.table_of`` sets it for columns of fields.
     """
 
     name: str
     right: bool = False
     text: str = ""
     priority: int = 0
-    cell: Callable[[Any], str] | None = None
+    cell: Callable[[Any], str | int | None] | None = None
     least: int = LEAST_TEXT
 
 
 def cells_of(columns: Iterable[TableColumn], item: Any) -> list[str]:
-    """Return the cells of a result."""
-    return [escape_controls(column.cell(item)) for column in columns if column.cell]
+    """Return the cells of a result: a number with groups of digits, ``-`` for None."""
+    values = (column.cell(item) for column in columns if column.cell)
+    return ["-" if value is None else value if isinstance(value, str) else f"{value:,}" for value in values]
+
+
+def cell_rows(
+    columns: Sequence[TableColumn], items: Iterable[Any], style: str | Callable[[Any], str] = ""
+) -> Iterator[Row]:
+    """Yield the row of each result, in one style or in that of the result."""
+    for item in items:
+        yield cells_of(columns, item), style if isinstance(style, str) else style(item)
+
+
+def extent(first: int | None, last: int | None) -> str:
+    """Return the cell of the offsets of a log, ``-`` without a record."""
+    return "-" if last is None else span(first, last)
+
+
+def number_column(name: str, number: bool, text: str = "wrap", priority: int = 0) -> TableColumn:
+    """Return a column of numbers, which are on the right, or of texts."""
+    return TableColumn(name, number, "" if number else text, priority)
 
 
 def print_pages(out: TextIO, columns: Sequence[TableColumn], rows: Iterable[Row]) -> None:
-    """Print tables of at most _PAGE_ROWS rows each: the layout of a table needs all its rows in memory."""
+    """Print tables of at most PAGE_ROWS rows each: the layout of a table needs all its rows in memory."""
     rows = iter(rows)
-    while page := list(islice(rows, _PAGE_ROWS)):
+    while page := list(islice(rows, PAGE_ROWS)):
         print_cells(out, columns, page)
 
 
 def print_cells(
     out: TextIO,
     columns: Sequence[TableColumn],
-    rows: Sequence[Row],
+    rows: Iterable[Row],
     *,
     title: str | None = None,
     whole_rows: bool = False,
 ) -> None:
-    """Print a title and a table. The style of a row is that of its first cell, or with ``whole_rows`` of all cells."""
-    if title is not None:
-        print_text(out, title, indent=2)
+    """Print a title and a table. The style of a row is that of its first cell, or with ``whole_rows`` of all cells.
+
+    The title "" stands for lines that were printed before.
+    """
+    if title:
+        print_text(out, title)
+    rows = [(list(map(escape_controls, cells)), style) for cells, style in rows]
     cells = [cell for cells, _ in rows for cell in cells if "?" in cell]
     _marks.update((text, None) for mark, text in _MARKS.items() if any(map(mark.fullmatch, cells)))
     if not out.isatty():
@@ -137,8 +160,9 @@ def legend(out: TextIO) -> Iterator[None]:
         print_note(out, f"hidden columns: {', '.join(_hidden)}; a wider terminal or another format shows them", 1)
 
 
-def print_note(out: TextIO, text: str, indent: int) -> None:
+def print_note(out: TextIO, text: str, indent: int = 2) -> None:
     """Print a line below a table with an indent; a terminal shows it dimmed and wrapped."""
+    text = escape_controls(text)
     if not out.isatty():
         out.write(" " * indent + text + "\n")
         return
@@ -146,7 +170,7 @@ def print_note(out: TextIO, text: str, indent: int) -> None:
     out.writelines(styled(" " * indent + line, "dim", may_colour()) + "\n" for line in lines)
 
 
-def print_text(out: TextIO, text: str, indent: int = 0) -> None:
+def print_text(out: TextIO, text: str, indent: int = 2) -> None:
     """Print a line; a terminal shows it in several lines, broken between words, with an indent from the second on."""
     out.write(text_lines(out, text, indent))
 
@@ -156,15 +180,11 @@ def text_lines(out: TextIO, text: str, indent: int = 0, ending: str = "") -> str
 
     A word that is longer than a line, such as a path, stays whole: so it can be copied.
     """
+    text = escape_controls(text)
     if not out.isatty():
         return text + "\n"
     width = max(terminal_width(out) - len(ending), 20 + indent)
     return f"{ending}\n{' ' * indent}".join(_broken(text, width - indent, _WORDS, first=width)) + "\n"
-
-
-def print_command(out: TextIO, command: str) -> None:
-    """Print a command of the shell with an indent; a terminal shows it in lines that can be copied."""
-    out.write(text_lines(out, f"  {escape_controls(command)}", 6, " \\"))
 
 
 def may_colour() -> bool:
@@ -217,7 +237,9 @@ def _fit(
     shown = [n for n, column in enumerate(columns) if filled[n] or not column.priority]
     hidden: list[str] = []
     while True:
-        least = {n: _least(columns[n], wanted[n]) for n in shown}
+        # The width that a column keeps before another one is hidden.
+        widest = {n: max(columns[n].least, width_of(columns[n].name)) if columns[n].text else wanted[n] for n in shown}
+        least = {n: min(wanted[n], most) for n, most in widest.items()}
         spare = width - 2 - sum(least.values()) - len(_BETWEEN) * (len(shown) - 1)
         if spare >= 0:
             widths = _shared_out(least, wanted, spare)
@@ -227,11 +249,6 @@ def _fit(
             return None
         shown.remove(last)
         hidden.append(columns[last].name)
-
-
-def _least(column: TableColumn, wanted: int) -> int:
-    """Return the width that a column keeps before another one is hidden."""
-    return min(wanted, max(column.least, width_of(column.name))) if column.text else wanted
 
 
 def _shared_out(least: dict[int, int], wanted: Sequence[int], spare: int) -> dict[int, int]:
@@ -377,7 +394,7 @@ def _blocks(columns: Sequence[TableColumn], rows: Sequence[Row], width: int) -> 
     for cells, _ in rows:
         for column, cell in zip(columns, cells, strict=True):
             if cell and (cell not in _EMPTY or not column.priority):
-                first, *rest = _wrapped(escape_controls(cell), max(width - names - 3, LEAST_TEXT)) or [""]
+                first, *rest = _wrapped(cell, max(width - names - 3, LEAST_TEXT)) or [""]
                 yield f" {column.name:<{names}}  {first}\n"
                 yield from (f" {'':{names}}  {line}\n" for line in rest)
         yield "\n"

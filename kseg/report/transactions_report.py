@@ -12,10 +12,20 @@ from kseg.commands.transactions import STATES, PartitionTransactions, Transactio
 from kseg.report.ranking import MOST_NAMES, MOST_ROWS, common_text, fold, names_text
 from kseg.report.row_formats import RowSet, table_of
 from kseg.report.spool import Spool
-from kseg.report.tables import FOLDED, Row, TableColumn, cells_of, print_cells, print_command, print_text
-from kseg.schema import TRANSACTION_TABLE, Column, RowKind, names_of, row_maker
+from kseg.report.tables import (
+    FOLDED,
+    PAGE_ROWS,
+    Row,
+    TableColumn,
+    cell_rows,
+    cells_of,
+    print_cells,
+    print_text,
+    text_lines,
+)
+from kseg.schema import TRANSACTION_TABLE, Column, RowKind
 from kseg.schema import Row as JsonRow
-from kseg.text import count_of, escape_controls, inclusive_range, iso_time
+from kseg.text import count_of, inclusive_range, iso_time
 
 Items = Iterable[Transaction | PartitionTransactions]
 
@@ -45,8 +55,8 @@ _SHOWN = {
     "start_timestamp": TableColumn("since", priority=3, cell=lambda item: _since(item)),
 }
 _PLACE = (TRANSACTION_TABLE[2], *TRANSACTION_TABLE[:2])
-FIELDS = (
-    Column("kind", "text", "transaction"),
+FIELDS = RowKind("transactions", "Transactions").of(
+    "transaction",
     *(column._replace(shown=_SHOWN.get(column.name)) for column in (*_PLACE, *TRANSACTION_TABLE[3:])),
     Column(
         "age_ms", "int?", "milliseconds since its last batch; null if it has ended",
@@ -54,8 +64,8 @@ FIELDS = (
     ),
     Column("abort", "text?", "the command that aborts it; null if it has ended or its first offset is unknown"),
 )  # fmt: skip
-_PARTITION = (
-    Column("kind", "text", "partition"),
+_PARTITION = RowKind("transactions", "Partitions with transactions", "one row per partition").of(
+    "partition",
     *_PLACE,
     Column("log_end", "count?", "offset after the last record; null for a log without batches"),
     Column("last_stable_offset", "count?", "first offset that read_committed consumers do not see, or the log end"),
@@ -66,34 +76,30 @@ _PARTITION = (
     ),
     Column("unread_segments", "count", "segments that could not be read"),
 )  # fmt: skip
-_SUMMARY = (
-    Column("kind", "text", "summary"),
+_SUMMARY = RowKind("transactions", "Summary of transactions", "the last row").of(
+    "summary",
     Column("partitions", "count", "number of partitions"),
     *(Column(one, "count", f"{one} transactions", f"states.{one}") for one in STATES),
 )
-ROW_KINDS = (
-    RowKind("transactions", "Transactions", FIELDS),
-    RowKind("transactions", "Partitions with transactions", _PARTITION, "one row per partition"),
-    RowKind("transactions", "Summary of transactions", _SUMMARY, "the last row"),
-)
+ROW_KINDS = (FIELDS, _PARTITION, _SUMMARY)
 
 
 def rows(items: Items, total: TransactionsTotal, states: Collection[str]) -> RowSet:
     """Return a row per transaction in ``states``, one after those of each partition, and a summary."""
-    return RowSet(_rows(items, total, states), FIELDS, names_of(FIELDS), "transaction")
+    return RowSet.of(FIELDS.columns, _rows(items, total, states))
 
 
 def _rows(items: Items, total: TransactionsTotal, states: Collection[str]) -> Iterator[JsonRow]:
-    transaction, partition = row_maker(FIELDS), row_maker(_PARTITION)
+    transaction, partition = FIELDS.maker(), _PARTITION.maker()
     for item in items:
         if isinstance(item, PartitionTransactions):
             yield partition(item)
         elif item.state in states:
             yield transaction(item)
-    yield row_maker(_SUMMARY)(total)
+    yield _SUMMARY.maker()(total)
 
 
-COLUMNS = table_of(FIELDS)
+COLUMNS = table_of(FIELDS.columns)
 #: A hanging transaction, and its partition.
 Hanging = tuple[Transaction, PartitionTransactions]
 
@@ -114,7 +120,6 @@ HANGING_COLUMNS = (
     TableColumn("records", right=True, priority=5, cell=lambda ones: str(sum(one.records for one, _ in ones))),
     TableColumn("blocked offsets", cell=_all(lambda one: _blocked(*one))),
 )
-_PAGE_ROWS = 500
 BLOCKED = "Consumers with read_committed do not see the blocked offsets."
 REMEDY = "Ask the coordinator with `kafka-transactions.sh find-hanging`, then abort what it confirms:"
 
@@ -135,7 +140,7 @@ def write_table(
         stuck: list[Transaction] = []
         for item in of_partition:
             if isinstance(item, PartitionTransactions):
-                line = escape_controls(f"{item.folder}: {partition_text(item)}")
+                line = f"{item.folder}: {partition_text(item)}"
                 hanging += [(one, item) for one in stuck]
                 if detail > 0 or (not detail and listed.count):
                     tables += 1
@@ -152,20 +157,17 @@ def write_table(
     _write_hanging(hanging, out, whole=detail > 0)
     many = detail == 0 and tables > MOST_ROWS
     if many:
-        print_text(out, f"-v lists the transactions of {count_of(tables, 'partition')}", indent=2)
+        print_text(out, f"-v lists the transactions of {count_of(tables, 'partition')}")
     for text, rows in () if many else others.again():
-        if text:
-            print_text(out, text, indent=2)
         if rows:
-            out.write("\n" * (not out.isatty()))
-            print_cells(out, COLUMNS, rows)
+            print_cells(out, COLUMNS, rows, title=text)
+        elif text:
+            print_text(out, text)
     others.close()
     if line and total.partitions == 1:
-        print_text(out, line, indent=2)
-    oldest = (
-        f"; the oldest hangs in {escape_controls(hanging[0][0].folder)}" if len(hanging) > 1 and detail <= 0 else ""
-    )
-    print_text(out, summary_line(total) + oldest, indent=2)
+        print_text(out, line)
+    oldest = f"; the oldest hangs in {hanging[0][0].folder}" if len(hanging) > 1 and detail <= 0 else ""
+    print_text(out, summary_line(total) + oldest)
 
 
 def summary_line(total: TransactionsTotal) -> str:
@@ -194,7 +196,7 @@ class ListedTransactions:
             self._rows.append((cells_of(COLUMNS, item), ""))
 
     def is_full(self) -> bool:
-        return len(self._rows) >= _PAGE_ROWS
+        return len(self._rows) >= PAGE_ROWS
 
     def rows(self) -> list[Row]:
         """Return the rows since the last call."""
@@ -236,21 +238,19 @@ def _write_hanging(hanging: list[Hanging], out: TextIO, *, whole: bool) -> None:
     """Write the hanging transactions, of many the oldest first and equal ones as one row, and what to do."""
     if not hanging:
         return
-    if len(hanging) > 1:
-        folders = len({one.folder for one, _ in hanging})
-        print_text(out, f"{len(hanging):,} hanging transactions in {count_of(folders, 'partition')}", indent=2)
-        out.write("\n" * (not out.isatty()))
-    rows = fold(hanging, equal_ones, whole=whole)
-    print_cells(out, HANGING_COLUMNS, [(cells_of(HANGING_COLUMNS, ones), "red") for ones in rows])
-    print_text(out, BLOCKED)
+    folders = count_of(len({one.folder for one, _ in hanging}), "partition")
+    title = f"{len(hanging):,} hanging transactions in {folders}" if len(hanging) > 1 else None
+    groups = fold(hanging, equal_ones, whole=whole)
+    print_cells(out, HANGING_COLUMNS, cell_rows(HANGING_COLUMNS, groups, "red"), title=title)
+    print_text(out, BLOCKED, indent=0)
     commands = dict.fromkeys(item.abort for item, _ in hanging if item.abort)  # replicas have the same one
     if commands:
-        print_text(out, f"What to do: {REMEDY}", indent=2)
+        print_text(out, f"What to do: {REMEDY}")
         most = len(commands) if whole or len(commands) <= MOST_ROWS else MOST_NAMES
         for command in islice(commands, most):
-            print_command(out, command)
+            out.write(text_lines(out, f"  {command}", 6, " \\"))  # a terminal shows it in lines that can be copied
         if most < len(commands):
-            print_text(out, f"-v lists {len(commands) - most:,} more commands", indent=2)
+            print_text(out, f"-v lists {len(commands) - most:,} more commands")
     out.write("\n")
 
 

@@ -10,9 +10,9 @@ from typing import TextIO
 from kseg.consequences import consequence_of
 from kseg.findings import Severity, Verdict, range_of_all
 from kseg.report.partition_damage import COLUMNS, DamagedPartitions
-from kseg.report.ranking import MOST_ROWS, rule_columns, times
+from kseg.report.ranking import MOST_ROWS, first_text, grouped, times
 from kseg.report.spool import Spool
-from kseg.report.tables import FOLDED, TableColumn, print_cells, print_note, print_text
+from kseg.report.tables import FOLDED, TableColumn, cell_rows, print_cells, print_note, print_text
 from kseg.report.wording import STYLES, advice, produced_text, summary_text
 from kseg.results import FileResult, Summary
 from kseg.schema import Row
@@ -42,9 +42,7 @@ def write_table(results: Iterable[FileResult], total: Summary, out: TextIO, *, d
     finally:
         several = len(damaged.by_folder) > 1 or bool(damaged.by_folder and total.files + total.side_files > 1)
         if several:
-            print_text(out, damaged.answer(), indent=2)
-            out.write("\n" * (not out.isatty()))
-            print_cells(out, COLUMNS, list(damaged.rows(whole=detail > 0)))
+            print_cells(out, COLUMNS, damaged.rows(whole=detail > 0), title=damaged.answer())
         if detail == 0 and listed.files > MOST_ROWS:
             listed.write(out)
         else:
@@ -53,10 +51,10 @@ def write_table(results: Iterable[FileResult], total: Summary, out: TextIO, *, d
                 _write_file(result, out, detail, advised)
         spool.close()
     if total.produced:
-        print_text(out, produced_text(total), indent=2)
+        print_text(out, produced_text(total))
     if old_requests:
-        print_text(out, _OLD_REQUESTS, indent=2)
-    print_text(out, summary_text(total) + (f"; {damaged.worst()}" if several and damaged.worst() else ""), indent=2)
+        print_text(out, _OLD_REQUESTS)
+    print_text(out, summary_text(total) + (f"; {damaged.worst()}" if several and damaged.worst() else ""))
 
 
 def _is_listed(result: FileResult, detail: int) -> bool:
@@ -108,19 +106,19 @@ class ListedFiles:
     def write(self, out: TextIO) -> None:
         """Write a row for each rule, what to do about the worst, and the number of files that have no row."""
         totals = sorted(self._rules.values(), key=lambda one: one.rank)
-        rows = [(_rule_cells(one), STYLES[one.verdict.severity]) for one in totals[:_RULES_LISTED]]
-        print_cells(out, rule_columns("severity", "files"), rows)
+        styled = cell_rows(_RULE_COLUMNS, totals[:_RULES_LISTED], lambda one: STYLES[one.verdict.severity])
+        print_cells(out, _RULE_COLUMNS, styled)
         advised = [one.verdict for one in totals if one.verdict.severity >= Severity.WARNING]
         for verdict in advised[:_RULES_ADVISED]:
             _write_advice(verdict, advice(verdict), out)
         others = [*dict.fromkeys(verdict.rule.name for verdict in advised[_RULES_ADVISED:])]
         if others:
             named = ", ".join(others[:_RULES_LISTED]) + (", …" if len(others) > _RULES_LISTED else "")
-            print_note(out, f"`kseg rules NAME` says what to do about {named}", indent=2)
+            print_note(out, f"`kseg rules NAME` says what to do about {named}")
         for count, what in ((self._known, "known findings only"), (self._limited, "a limited verdict or no content")):
             if count:
-                print_note(out, f"{count_of(count, 'file')} with {what}", indent=2)
-        print_note(out, f"-v lists each of the {count_of(self.files, 'file')}", indent=2)
+                print_note(out, f"{count_of(count, 'file')} with {what}")
+        print_note(out, f"-v lists each of the {count_of(self.files, 'file')}")
         out.write("\n")
 
 
@@ -130,11 +128,14 @@ _RULES_ADVISED = 1
 _MOST_CHARACTERS = 80
 
 
-def _rule_cells(total: _RuleTotal) -> tuple[str, ...]:
-    verdict = total.verdict
-    name = times(f"{verdict.rule.code} {verdict.rule.name}", total.findings)
-    first = escape_controls(f"{verdict.file}: {verdict.message}")
-    return verdict.severity.label, name, f"{total.files:,}", shortened(first, _MOST_CHARACTERS)
+_RULE_COLUMNS = (
+    TableColumn("severity", cell=lambda one: one.verdict.severity.label),
+    TableColumn("rule", text="wrap", cell=lambda one: times(
+        f"{one.verdict.rule.code} {one.verdict.rule.name}", one.findings)),
+    TableColumn("files", right=True, cell=lambda one: one.files),
+    TableColumn("the first", text="wrap", cell=lambda one: shortened(
+        escape_controls(f"{one.verdict.file}: {one.verdict.message}"), _MOST_CHARACTERS)),
+)  # fmt: skip
 
 
 def _write_file(result: FileResult, out: TextIO, detail: int, advised: set[tuple[str, ...]]) -> None:
@@ -146,11 +147,9 @@ def _write_file(result: FileResult, out: TextIO, detail: int, advised: set[tuple
         _write_findings(new, out, FOLDED if detail < 1 else len(new.verdicts) + 1, advised)
     elif result.verdicts:
         known = count_of(len(result.verdicts), "known finding")
-        print_text(out, f"{escape_controls(result.file)}: {result.summary.verdict} ({known})", indent=2)
+        print_text(out, f"{result.file}: {result.summary.verdict} ({known})")
     elif result.summary.files and not result.unread:
-        print_text(
-            out, f"{escape_controls(result.file)}: {result.summary.verdict}{_limits_of_verdict(result)}", indent=2
-        )
+        print_text(out, f"{result.file}: {result.summary.verdict}{_limits_of_verdict(result)}")
     if _changed(result):
         _write_produced(result, out)
 
@@ -178,35 +177,27 @@ _OLD_REQUESTS = (
     "those of Kafka 3.9"
 )
 _OUTCOMES = {"rejected": "red", "undetermined": "yellow", "rewritten": "cyan"}
+#: The columns of record sets with the same outcome.
 _PRODUCED_COLUMNS = (
-    TableColumn("outcome"),
-    TableColumn("error"),
-    TableColumn("by Kafka", priority=2),
-    TableColumn("request", right=True, priority=1),
-    TableColumn("partition"),
-    TableColumn("why", text="wrap"),
+    TableColumn("outcome", cell=lambda same: times(same[0]["outcome"], len(same))),
+    TableColumn("error", cell=lambda same: same[0]["error"] or "-"),
+    TableColumn("by Kafka", priority=2, cell=lambda same: same[0]["broker"]),
+    TableColumn("request", right=True, priority=1, cell=lambda same: str(same[0]["frame"])),
+    TableColumn("partition", cell=lambda same: _partition(same[0])),
+    TableColumn("why", text="wrap", cell=lambda same: same[0]["why"]),
 )
+
+
+def _partition(row: Row) -> str:
+    return f"{row['topic'] or row['topic_id']}-{row['partition']}"
 
 
 def _write_produced(result: FileResult, out: TextIO) -> None:
     """Write the record sets of produce requests that a leader does not accept as they are, equal ones as one row."""
-    equal: dict[tuple[str, ...], list[Row]] = {}
-    for outcome in _OUTCOMES:  # the worst first
-        for row in (row for row in result.produced if row["outcome"] == outcome):
-            place = f"{row['topic'] or row['topic_id']}-{row['partition']}"
-            equal.setdefault((outcome, row["error"] or "-", row["broker"], place, row["why"]), []).append(row)
-    rows = []
-    for (outcome, error, broker, place, why), same in equal.items():
-        cells = (
-            times(outcome, len(same)),
-            error,
-            broker,
-            str(same[0]["frame"]),
-            escape_controls(place),
-            escape_controls(why),
-        )
-        rows.append((cells, _OUTCOMES[outcome]))
-    print_cells(out, _PRODUCED_COLUMNS, rows, title=f"{escape_controls(result.file)}: produce requests")
+    rows = [row for outcome in _OUTCOMES for row in result.produced if row["outcome"] == outcome]  # the worst first
+    equal = grouped(rows, lambda row: (row["outcome"], row["error"], row["broker"], _partition(row), row["why"]))
+    styled = cell_rows(_PRODUCED_COLUMNS, equal.values(), lambda same: _OUTCOMES[same[0]["outcome"]])
+    print_cells(out, _PRODUCED_COLUMNS, styled, title=f"{result.file}: produce requests")
 
 
 _COLUMNS = (
@@ -220,9 +211,7 @@ _COLUMNS = (
 
 def _write_findings(result: FileResult, out: TextIO, folded: int, advised: set[tuple[str, ...]]) -> None:
     """Write the findings of a file; from ``folded`` equal ones on, they are one row. Equal advice is written once."""
-    by_rule: dict[tuple[str, Severity], list[Verdict]] = {}
-    for verdict in result.verdicts:
-        by_rule.setdefault((verdict.rule.name, verdict.severity), []).append(verdict)
+    by_rule = grouped(result.verdicts, lambda verdict: (verdict.rule.name, verdict.severity))
     rows = []
     for verdict in result.verdicts:
         equal = by_rule[verdict.rule.name, verdict.severity]
@@ -230,7 +219,7 @@ def _write_findings(result: FileResult, out: TextIO, folded: int, advised: set[t
             rows.append((_cells([verdict]), STYLES[verdict.severity]))
         elif verdict is equal[0]:
             rows.append((_cells(equal, result), STYLES[verdict.severity]))
-    print_cells(out, _COLUMNS, rows, title=escape_controls(result.file))
+    print_cells(out, _COLUMNS, rows, title=result.file)
     reported = {verdict.rule.name: verdict for verdict in result.verdicts if verdict.severity >= Severity.WARNING}
     end = ""
     for name, verdict in reported.items():
@@ -248,7 +237,7 @@ def _write_findings(result: FileResult, out: TextIO, folded: int, advised: set[t
 def _write_advice(verdict: Verdict, lines: Sequence[str], out: TextIO, more: str = "") -> None:
     """Write the reaction of a broker to a finding, and what to do about it."""
     if more or lines:
-        print_note(out, f"{verdict.rule.name}{more}", indent=2)
+        print_note(out, f"{verdict.rule.name}{more}")
     for line in lines:
         print_note(out, line, indent=4)
     if lines and verdict.rule.remedy_for(verdict.file).actions:
@@ -269,7 +258,7 @@ def _cells(equal: Sequence[Verdict], result: FileResult | None = None) -> tuple[
         _bytes(finding.position, finding.end),
         # A header with a wrong CRC may itself be damaged.
         span(finding.offset, finding.last_offset) + ("?" if rule == "crc-mismatch" else ""),
-        ("the first: " if count > 1 else "") + escape_controls(verdict.message),
+        first_text(verdict.message, count),
     )
 
 

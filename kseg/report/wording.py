@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from kseg.findings import RULES, Finding, Rule, Severity, Verdict
-from kseg.results import COUNTS, FileResult, Summary
+from kseg.results import FileResult, Summary
 from kseg.text import count_of
 
 # Characters that XML 1.0 forbids (most of C0, surrogates, U+FFFE and U+FFFF), that control a terminal (C0, C1), break a
@@ -90,16 +89,17 @@ def summary_text(summary: Summary) -> str:
         files[-1] += f" ({f'{summary.unread:,} unreadable' if summary.files + summary.side_files else nothing})"
     records = "records not counted" if summary.shallow else count_of(summary.records, "record")
     content = (count_of(summary.batches, "batch"), records, count_of(summary.bytes, "byte"))
-    found = (
-        count_of(summary.errors, "error"),
-        count_of(summary.warnings, "warning"),
-        count_of(summary.infos, "info"),
-    )
     unchecked = "; CRCs or bodies of frames were not checked" if summary.unchecked else ""
     return (
-        f"{summary.verdict}: {', '.join((*files, *content))}; {', '.join(found)}; "
+        f"{summary.verdict}: {', '.join((*files, *content))}; {severities_text(summary)}; "
         f"{count_of(summary.lost_bytes, 'byte')} lost{unchecked}"
     )
+
+
+def severities_text(summary: Summary) -> str:
+    """Return the numbers of findings by severity."""
+    counts = ((summary.errors, "error"), (summary.warnings, "warning"), (summary.infos, "info"))
+    return ", ".join(count_of(count, noun) for count, noun in counts)
 
 
 def produced_text(summary: Summary) -> str:
@@ -115,17 +115,3 @@ def message_and_place(verdict: Verdict) -> str:
 def advice(verdict: Verdict) -> list[str]:
     """Return a line about the reaction of a broker, and a line about what to do; none if the rule has no reaction."""
     return [f"Broker: {verdict.broker}", f"What to do: {verdict.remedy}"] if verdict.broker else []
-
-
-def facts_of(summary: Summary) -> dict[str, Any]:
-    return {**{name: getattr(summary, name) for name in COUNTS}, "verdict": summary.verdict}
-
-
-def range_of(finding: Finding) -> dict[str, Any]:
-    return {
-        "position": finding.position,
-        "end": finding.end,
-        "offset": finding.offset,
-        "last_offset": finding.last_offset,
-        **finding.facts,
-    }

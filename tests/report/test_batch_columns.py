@@ -14,8 +14,7 @@ from kseg.format.record.layout import LAST_MILLISECOND
 from kseg.format.segment.records_chunk import batch_row, record_batch
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.source import open_source
-from kseg.report.arrow_batches import batch_rows
-from kseg.report.arrow_table import ColumnPlace, from_rows
+from kseg.report.arrow_table import ColumnPlace, batch_rows, from_rows
 from tests.support.fixtures import SEGMENTS
 
 

@@ -9,7 +9,7 @@ import json
 import pytest
 
 from kseg import schema
-from kseg.report.template import MARKS
+from kseg.report.dump_report import MARKS
 from tests.support.cli import SEGMENTS
 from tests.support.cli import kseg_here as kseg
 

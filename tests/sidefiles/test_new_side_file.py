@@ -24,8 +24,8 @@ from kseg.format.storage import naming
 from kseg.format.storage.atomic_write import mark_results
 from kseg.format.storage.source import Source, open_source
 from kseg.format.writer import output_guards, output_rule
+from kseg.report.dump_other_files import rows
 from kseg.report.formats import View
-from kseg.report.side_files_report import rows
 from kseg.schema import Column
 
 PARTITION = Path(__file__).parents[2] / "fixtures" / "segments" / "2.8.2-v1-none"

@@ -24,8 +24,8 @@ from kseg.format.sidefiles.registry import SIDE_FILES, SideFile, recognise
 from kseg.format.storage.java_text import properties
 from kseg.format.storage.source import Source
 from kseg.library import side_entries
+from kseg.report.dump_other_files import rows
 from kseg.report.formats import View
-from kseg.report.side_files_report import rows
 from tests.support import damage
 from tests.support.cli import MIXED, invoke
 from tests.support.cli import kseg_here as kseg

@@ -6,7 +6,7 @@ The lists become the JSON of the page; ``data.js`` has the same names for their 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -118,7 +118,8 @@ class Group:
 class Collected:
     """The partitions, files and findings of a run. Memory is bounded by the constants of this module."""
 
-    def __init__(self) -> None:
+    def __init__(self, results: Iterable[FileResult] = ()) -> None:
+        """Read the results to their end."""
         self.partitions: dict[str, PartitionTotal] = {}
         self.files: list[list[Any]] = []
         self.unread: list[tuple[str, str]] = []
@@ -129,6 +130,8 @@ class Collected:
         self._groups: dict[int, list[Group]] = {level: [] for level in (INFO, WARNING, DAMAGED)}
         self._listed = dict.fromkeys(self._groups, 0)
         self._files_of = [0] * len(LEVELS)
+        for result in results:
+            self.add(result)
 
     def add(self, result: FileResult) -> None:
         """Add the result of a file."""

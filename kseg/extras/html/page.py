@@ -164,11 +164,23 @@ def _sections(shown: list[PageSection]) -> Iterator[str]:
 OPEN_ROWS = 10
 
 
-def folded(columns: Sequence[TableColumn], rows: Sequence[Sequence[object]], noun: str) -> str:
-    """Return a table whose first rows are open, and the others in a part that a click opens."""
+def folded(
+    columns: Sequence[TableColumn],
+    rows: Sequence[Sequence[object]],
+    noun: str,
+    *,
+    left_out: int = 0,
+    most: int | None = None,
+) -> str:
+    """Return a table whose first rows are open, and the others in a part that a click opens.
+
+    A line has the number of rows that are ``left_out``, and of those after the first ``most``.
+    """
+    rows, left_out = rows[:most], left_out + len(rows[most:] if most is not None else ())
     hidden = rows[OPEN_ROWS:]
     title = count_of(len(hidden), f"more {noun}")
-    return table(columns, rows[:OPEN_ROWS]) + (details(title, table(columns, hidden)) if hidden else "")
+    shown = table(columns, rows[:OPEN_ROWS]) + (details(title, table(columns, hidden)) if hidden else "")
+    return shown + more(left_out, noun)
 
 
 def grouped(
@@ -245,6 +257,11 @@ _COLUMN = Template('<rect x="$x" y="$y" width="0.9" height="$height"><title>$tit
 def figure(title: str, content: str) -> str:
     """Return a plot with its title; empty without content."""
     return _FIGURE.substitute(title=text(title), content=content) if content else ""
+
+
+def plots(*drawn: str) -> str:
+    """Return plots next to each other."""
+    return f'<div class="plots">\n{"".join(drawn)}</div>\n'
 
 
 def bars(
@@ -343,8 +360,7 @@ class RunContent:
             bars("Bytes by codec", codecs, size_text),
             bars("Bytes by producer", producers, size_text),
         )  # fmt: skip
-        shown = "".join(drawn)
-        return f'<div class="plots">\n{shown}</div>\n' if shown else ""
+        return plots(*drawn) if any(drawn) else ""
 
     def _by_time(self) -> str:
         slots, width = self._slots, self._width

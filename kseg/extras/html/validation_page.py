@@ -1,5 +1,6 @@
 """``kseg validate --format html``: the verdict, damaged partitions, next steps, a map of segments, and findings.
 
+For an incident (``kseg doctor --html``) the page has the parts of recovery, transactions and stats, too.
 Without JavaScript, and on paper, the page has the verdict, the tables and the first folded findings. The script adds the
 map, the view of a segment, and the search in all findings.
 """
@@ -7,20 +8,22 @@ map, the view of a segment, and the search in all findings.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from string import Template
 from typing import TextIO
 
+from kseg.commands.next_steps import FolderTask, decisions_of, in_order, left_of
 from kseg.consequences import Consequence, consequence_of
 from kseg.extras.html import page
-from kseg.extras.html.collected import DAMAGED, LEVELS, UNDETERMINED, VALID, WARNING, Collected, Group, PartitionTotal
+from kseg.extras.html.collected import DAMAGED, LEVELS, UNDETERMINED, VALID, WARNING, Collected, Group
 from kseg.extras.html.page import PageSection, table
 from kseg.findings import RULES, Finding, Rule, Severity, range_of_all
+from kseg.report.doctor_report import Diagnosis
 from kseg.report.partition_damage import Damage, around
-from kseg.report.ranking import common_text, fold, names_text
+from kseg.report.ranking import common_text, fold, names_text, times
 from kseg.report.spool import Run
-from kseg.report.tables import TableColumn
-from kseg.report.wording import places, printable
+from kseg.report.tables import TableColumn, cells_of
+from kseg.report.wording import Prose, places, printable, severities_text
 from kseg.results import FileResult, Summary
 from kseg.text import count_of, inclusive_range
 
@@ -37,15 +40,27 @@ _STEP = Template("""<li class="$level"><h3><span class="badge $level">$level</sp
 <p class="faint"><strong>Broker:</strong> $broker</p></li>
 """)
 
-_DAMAGED_COLUMNS = [
-    TableColumn("partition", text="wrap"), TableColumn("consequence"), TableColumn("errors", right=True),
-    TableColumn("lost bytes", right=True), TableColumn("offsets", text="wrap"), TableColumn("rules", text="wrap"),
-]  # fmt: skip
-_FINDING_COLUMNS = [
-    TableColumn("severity"),
-    TableColumn("rule"),
-    *(TableColumn(name, text="wrap") for name in ("file", "where", "finding")),
-]
+#: The columns of partitions with equal damage: the sums of their errors and lost bytes.
+_DAMAGED_COLUMNS = (
+    TableColumn("partition", text="wrap", cell=lambda group: names_text(one.name for one in group)),
+    TableColumn("consequence", cell=lambda group: common_text(one.damage.consequence.label for one in group)),
+    TableColumn("errors", right=True, cell=lambda group: sum(one.damage.errors for one in group)),
+    TableColumn("lost bytes", right=True, cell=lambda group: sum(one.damage.lost_bytes for one in group)),
+    TableColumn("offsets", text="wrap", cell=lambda group: common_text(_offsets(one.damage) for one in group)),
+    TableColumn(
+        "rules",
+        text="wrap",
+        cell=lambda group: ", ".join(dict.fromkeys(cause for one in group for cause in one.damage.causes())),
+    ),
+)
+_FINDING_COLUMNS = (
+    TableColumn("severity", cell=lambda group: group.severity.label + (" (known)" if group.known else "")),
+    TableColumn("rule", cell=lambda group: times(f"{group.rule.code} {group.rule.name}", group.count)),
+    TableColumn("file", text="wrap", cell=lambda group: group.file),
+    TableColumn("where", text="wrap", cell=lambda group: _place(group)),
+    TableColumn("finding", text="wrap", cell=lambda group: ("The first: " if group.count > 1 else "") + (
+        group.findings[0].message if group.findings else "not listed")),
+)  # fmt: skip
 _UNREAD_COLUMNS = [TableColumn("file", text="wrap"), TableColumn("why", text="wrap")]
 
 _STEPS = Template('<ol class="steps">\n$steps</ol>\n')
@@ -57,18 +72,10 @@ _SEARCH = '<div id="search" hidden></div>\n'
 
 def write_html(results: Iterable[FileResult], total: Summary, out: TextIO, *, run: Run | None = None) -> None:
     """Write the page. ``results`` is read to its end; ``total`` is complete after that."""
-    found = collect(results)
+    found = Collected(results)
     head = page.header(verdict_level(total), total.verdict, headline(found, total), lead(total), run, "kseg validate")
     head += tiles(found, total)
     page.write_page(out, f"kseg validate: {total.verdict}", head, sections(found, total), found.data())
-
-
-def collect(results: Iterable[FileResult]) -> Collected:
-    """Read the results to their end."""
-    found = Collected()
-    for result in results:
-        found.add(result)
-    return found
 
 
 def verdict_level(total: Summary) -> str:
@@ -100,8 +107,7 @@ def headline(found: Collected, total: Summary) -> str:
 def lead(total: Summary) -> str:
     """Return the sentences below the headline."""
     files = total.files + total.side_files
-    counts = (count_of(total.errors, "error"), count_of(total.warnings, "warning"), count_of(total.infos, "info"))
-    said = [f"{', '.join(counts)} in {count_of(files, 'file')}."]
+    said = [f"{severities_text(total)} in {count_of(files, 'file')}."]
     if total.lost_bytes:
         said.append(f"{count_of(total.lost_bytes, 'byte')} cannot be read.")
     if total.unread:
@@ -115,9 +121,8 @@ def sections(found: Collected, total: Summary) -> Iterator[PageSection]:
     """Yield the sections of a validation: the page of an incident has them, too."""
     groups = found.groups()
     yield PageSection("damaged", "Partitions that need attention", _damaged(found))
-    unread = table(_UNREAD_COLUMNS, found.unread[:_STATIC_PARTITIONS]) + page.more(
-        total.unread - _STATIC_PARTITIONS, "file"
-    )
+    unread = table(_UNREAD_COLUMNS, found.unread[:_STATIC_PARTITIONS])
+    unread += page.more(total.unread - _STATIC_PARTITIONS, "file")
     yield PageSection("unread", "Files that could not be read", unread)
     yield PageSection("steps", "What to do", _steps(groups, total))
     yield PageSection("segments", "Files" if found.framed else "Segments", _MAP if found.partitions else "")
@@ -151,22 +156,10 @@ def _damaged(found: Collected) -> str:
     """Return the damaged partitions, those with equal damage as one row that a click unfolds, as on a terminal."""
     damaged = found.damaged()
     groups = fold(damaged, lambda one: (one.damage.consequence, *one.damage.causes()))
-    rows = [_damaged_cells([one]) for one in damaged[:_STATIC_PARTITIONS]]
-    listed = page.grouped(_DAMAGED_COLUMNS, list(map(_damaged_cells, groups)), rows, "partition")
+    rows = [cells_of(_DAMAGED_COLUMNS, [one]) for one in damaged[:_STATIC_PARTITIONS]]
+    folded = [cells_of(_DAMAGED_COLUMNS, group) for group in groups]
+    listed = page.grouped(_DAMAGED_COLUMNS, folded, rows, "partition")
     return listed + page.more(len(damaged) - _STATIC_PARTITIONS, "partition")
-
-
-def _damaged_cells(group: Sequence[PartitionTotal]) -> tuple[str, ...]:
-    """Return the cells of partitions with equal damage: the sums of their errors and lost bytes."""
-    damages = [one.damage for one in group]
-    return (
-        names_text(one.name for one in group),
-        common_text(damage.consequence.label for damage in damages),
-        f"{sum(damage.errors for damage in damages):,}",
-        f"{sum(damage.lost_bytes for damage in damages):,}",
-        common_text(map(_offsets, damages)),
-        ", ".join(dict.fromkeys(cause for damage in damages for cause in damage.causes())),
-    )
 
 
 def _offsets(damage: Damage) -> str:
@@ -233,23 +226,12 @@ def _step(step: _Step, total: Summary) -> str:
 def _findings(groups: list[Group], total: Summary) -> str:
     if not total.rules:
         return ""
-    rows = (
-        (
-            group.severity.label + (" (known)" if group.known else ""),
-            f"{group.rule.code} {group.rule.name}" + (f" \u00d7{group.count:,}" if group.count > 1 else ""),
-            group.file,
-            _place(group),
-            ("The first: " if group.count > 1 else "")
-            + (group.findings[0].message if group.findings else "not listed"),
-        )
-        for group in groups[:_STATIC_GROUPS]
-    )
+    rows = (cells_of(_FINDING_COLUMNS, group) for group in groups[:_STATIC_GROUPS])
     listed = table(_FINDING_COLUMNS, rows, "findings", "finding")
     more = page.more(len(groups) - _STATIC_GROUPS, "folded finding")
     left = sum(total.rules.values()) - sum(group.count for group in groups)
-    limit = (
-        f'<p class="faint">{count_of(left, "finding")} not in this page: use --format jsonl.</p>\n' if left > 0 else ""
-    )
+    note = f"{count_of(left, 'finding')} not in this page: use --format jsonl."
+    limit = f'<p class="faint">{note}</p>\n' if left > 0 else ""
     return f'{_SEARCH}<div id="listed">{listed}{more}</div>\n{limit}'
 
 
@@ -269,3 +251,60 @@ def _place(group: Group) -> str:
         if group.rule.name == "crc-mismatch":
             spans[-1] += _IF_RIGHT
     return printable(", ".join(spans))
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentPart:
+    """The sections of another command, and the sentence about its result; empty without one."""
+
+    sections: Sequence[PageSection] = ()
+    answer: str = ""
+
+
+@dataclass
+class IncidentDiagnosis(Diagnosis):
+    """A diagnosis with the additions of the page: the results of the validation, and the parts of other commands."""
+
+    page: Collected = field(default_factory=Collected)
+    parts: list[IncidentPart] = field(default_factory=list)
+
+
+def _tasks(tasks: Sequence[FolderTask], head: str) -> str:
+    """Return a table of tasks with the head of their column."""
+    columns = (TableColumn("folder", text="wrap"), TableColumn(head, text="wrap"))
+    return page.folded(columns, [(folder, Prose(text)) for folder, text in tasks], "task")
+
+
+def _next_steps(found: Diagnosis) -> PageSection:
+    """Return the section with the commands for these directories in their order, and the tasks that have no command."""
+    decisions, left = decisions_of(found.steps), left_of(found.steps)
+    lines = in_order(found.steps, all_of_them=not decisions)
+    content = _tasks(decisions, "what to decide")
+    if content and lines:
+        content = f"<p>Before the start of the broker, decide about these folders:</p>\n{content}"
+    content += page.commands(lines)
+    if any(one.replaced for one in found.steps):
+        content += "<p>With another replica in sync, only move the folder away, and start the broker.</p>\n"
+    if left:
+        content += f"<p>No command corrects these:</p>\n{_tasks(left, 'no command')}"
+    return PageSection("next", "Next steps, in order", content)
+
+
+def write_incident(found: IncidentDiagnosis, out: TextIO, *, run: Run | None = None) -> None:
+    """Write the page: the validation with the parts of the other commands in it.
+
+    What to do comes first, the list of all findings last.
+    """
+    total = found.total
+    ordered = {one.name: one for one in sections(found.page, total)}
+    ordered |= {one.name: one for part in found.parts for one in part.sections}
+    ordered = {"damaged": ordered.pop("damaged"), "next": _next_steps(found), **ordered}
+    last = [ordered.pop(name) for name in ("segments", "content", "stats", "findings") if name in ordered]
+    answers = " ".join(filter(None, (lead(total), *(part.answer for part in found.parts))))
+    level, verdict = verdict_level(total), total.verdict
+    title = headline(found.page, total)
+    if verdict == "sound" and found.recovery.harms:
+        level, verdict, title = "damaged", "loss", "The files have no errors, but a start of the broker harms its data"
+    head = page.header(level, verdict, title, answers, run, "kseg doctor")
+    head += tiles(found.page, total)
+    page.write_page(out, f"kseg doctor: {verdict}", head, [*ordered.values(), *last], found.page.data())

@@ -30,9 +30,8 @@ from kseg.format.sidefiles.transaction_states import TransactionLogs
 from kseg.format.storage import remote_files
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import check_same, open_source, open_split
-from kseg.report.arrow_batches import batch_rows
 from kseg.report.arrow_rows import gathered_rows
-from kseg.report.arrow_table import BATCH_ROWS, ColumnPlace, from_rows, pa, pc
+from kseg.report.arrow_table import BATCH_ROWS, ColumnPlace, batch_rows, from_rows, pa, pc
 from kseg.results import Settings
 
 

@@ -75,7 +75,7 @@ TOPICS = (
     Column("configs", "object", "the topic's own settings; null without the cluster metadata"),
 )
 #: The columns of ``kseg schemas`` but those that only its options fill.
-SCHEMAS = tuple(column for column in schemas_report.FIELDS if column.name not in ("kind", "registry"))
+SCHEMAS = tuple(column for column in schemas_report.FIELDS.columns if column.name not in ("kind", "registry"))
 FINDINGS = "findings"
 TRANSACTIONS = "transactions"
 VIEWS: Mapping[str, LogView] = {
@@ -89,7 +89,9 @@ VIEWS: Mapping[str, LogView] = {
     ),
     "segments": LogView(widened(schema.SEGMENT_TABLE), "kseg.extras.views.whole_files:read_segments", FILE),
     TRANSACTIONS: LogView(widened(schema.TRANSACTION_TABLE), "kseg.extras.views.whole_files:read_transactions", FOLDER),
-    "groups": LogView(widened(lag_report.FIELDS[1:]), "kseg.extras.views.whole_files:read_groups", ALL, find_segments),
+    "groups": LogView(
+        widened(lag_report.FIELDS.columns[1:]), "kseg.extras.views.whole_files:read_groups", ALL, find_segments
+    ),
     "schemas": LogView(widened(SCHEMAS), "kseg.extras.views.whole_files:read_schemas", ALL, find_segments),
     "topics": LogView(widened(TOPICS), "kseg.extras.views.whole_files:read_topics", ALL, find_segments),
     "files": LogView(widened(FILES), "kseg.extras.views.whole_files:read_files", FOLDER, every_file),

@@ -15,10 +15,9 @@ from dataclasses import asdict, dataclass, field
 from itertools import groupby, repeat
 from pathlib import Path
 
-from kseg import schema
-from kseg.commands.transactions import MAX_TRANSACTION_MS, Transaction, items_of
 from kseg.commands.lag.committed_offsets import Commit, LogDirs, lags, partitions_of, read_commits
 from kseg.commands.schemas import IdCounter, SchemasTotal, listed
+from kseg.commands.transactions import MAX_TRANSACTION_MS, Transaction, items_of
 from kseg.commands.validate.folder_checks import check_folders
 from kseg.commands.validate.validate import validate_segment
 from kseg.commands.validate.validate_ranges import validate_files
