@@ -9,22 +9,8 @@ from itertools import groupby
 from typing import TextIO
 
 from kseg.consequences import attention_text
-from kseg.format.log_loader.plan import (
-    ACTIONS,
-    EMPTIED,
-    FORGET,
-    LOSE_METADATA,
-    MARK_FORGOTTEN,
-    MARK_STRAY,
-    NOTHING_LOST,
-    REJECT_ID,
-    STRAYS,
-    WITH_ZEROS,
-    LogDirPlan,
-    Lost,
-    PartitionPlan,
-    Step,
-)
+from kseg.format.log_loader import plan as start
+from kseg.format.log_loader.plan import LogDirPlan, Lost, PartitionPlan, Step
 from kseg.format.log_loader.start_harm import REMEDIES, Harm, harm_of, is_affected, is_harmful
 from kseg.report.ranking import MOST_ROWS, common_text, fold, names_text
 from kseg.report.row_formats import RowSet
@@ -84,10 +70,10 @@ class RecoveryTotal:
             self.failing_log_dirs += plan.fails and isinstance(plan, LogDirPlan)
             self.lost_bytes += lost.bytes
             self.lost_records += lost.records
-            self.forgetting += any(step.action == FORGET for step in plan.steps)
-            self.emptied += any(step.action == EMPTIED for step in plan.steps)
-            self.unknown += any(step.action == WITH_ZEROS for step in plan.steps)
-            self.without_metadata += any(step.action == LOSE_METADATA for step in plan.steps)
+            self.forgetting += any(step.action == start.FORGET for step in plan.steps)
+            self.emptied += any(step.action == start.EMPTIED for step in plan.steps)
+            self.unknown += any(step.action == start.WITH_ZEROS for step in plan.steps)
+            self.without_metadata += any(step.action == start.LOSE_METADATA for step in plan.steps)
             yield plan
 
 
@@ -105,7 +91,7 @@ _LOST = (
     Column("last_lost_offset", "int?", "last offset in them", "lost.last_offset"),
 )
 _STEP = (
-    Column("action", "text", "action of the broker", values=tuple(ACTIONS)),
+    Column("action", "text", "action of the broker", values=tuple(start.ACTIONS)),
     Column("file", "text?", "the file; null for the folder"),
     Column("why", "text", "the reason"),
     Column("position", "count?", "byte from which on the file would be truncated"),
@@ -217,7 +203,7 @@ def _write_answer(harms: Sequence[Harm], out: TextIO, *, whole: bool) -> None:
     title = f"{harmed}; `kseg doctor` also counts damage that a start does not see"
     print_cells(out, ANSWER_COLUMNS, [(cells, "red") for cells in rows], title=title)
     causes = frozenset[str]().union(*(harm.causes for harm in harms))
-    if MARK_FORGOTTEN in causes:
+    if start.MARK_FORGOTTEN in causes:
         causes -= {"bytes"}  # those of the metadata log are the cause
     texts = [text for cause, text in REMEDIES.items() if cause in causes]
     if len(groups) < len(harms):
@@ -249,7 +235,7 @@ ANSWER_COLUMNS = (
 
 
 def _lost_of(group: Sequence[Harm]) -> str:
-    lost = _lost_text(sum((harm.lost for harm in group), NOTHING_LOST))
+    lost = _lost_text(sum((harm.lost for harm in group), start.NOTHING_LOST))
     if any(_lost_offsets(harm.lost) != _lost_offsets(group[0].lost) for harm in group):
         lost = lost.partition(", offset")[0]  # a range over several partitions says nothing
     return lost
@@ -261,16 +247,16 @@ def headline(plan: LogDirPlan | PartitionPlan) -> str:
         return f"{count_of(plan.partitions, 'partition')}, the last shutdown was {stop}"
     if plan.fails:
         return "the broker cannot load it"
-    if any(step.action == MARK_STRAY for step in plan.steps):
+    if any(step.action == start.MARK_STRAY for step in plan.steps):
         return f"becomes stray, and an empty log replaces it: {_lost_text(plan.lost)} out of use"
-    if any(step.action == REJECT_ID for step in plan.steps):
+    if any(step.action == start.REJECT_ID for step in plan.steps):
         return f"stays offline: {_lost_text(plan.lost)} out of use"
-    if any(step.action in STRAYS for step in plan.steps):
+    if any(step.action in start.STRAYS for step in plan.steps):
         return f"becomes stray: {_lost_text(plan.lost)} out of use"
     log = "" if plan.log_end is None else f"; then starts at offset {plan.log_start} and ends at {plan.log_end}"
     if plan.lost.bytes:
         return f"loses {_lost_text(plan.lost)}{log}"
-    return f"loses {'its producers' if any(step.action == FORGET for step in plan.steps) else 'nothing'}{log}"
+    return f"loses {'its producers' if any(step.action == start.FORGET for step in plan.steps) else 'nothing'}{log}"
 
 
 #: The columns of a step, or of several with one action: the place and the reason of the first.
@@ -278,7 +264,7 @@ STEP_COLUMNS = (
     TableColumn("action", cell=lambda run: run[0].action),
     TableColumn("file", text="wrap", least=23, cell=lambda run: _file_text(run)),
     TableColumn(
-        "lost", text="wrap", least=13, cell=lambda run: _lost_text(sum((one.lost for one in run), NOTHING_LOST))
+        "lost", text="wrap", least=13, cell=lambda run: _lost_text(sum((one.lost for one in run), start.NOTHING_LOST))
     ),
     TableColumn("why", text="wrap", least=18, cell=lambda run: run[0].why),
 )

@@ -144,10 +144,8 @@ def _facts(run: Run | None) -> str:
 
 def tiles(counts: Iterable[tuple[str, str, str]]) -> str:
     """Return (name, value, class) as a row of numbers."""
-    shown = "".join(
-        f'<div class="{level}"><dt>{text(name)}</dt><dd>{text(value)}</dd></div>' for name, value, level in counts
-    )
-    return f'<dl class="tiles">{shown}</dl>\n'
+    shown = (f'<div class="{level}"><dt>{text(name)}</dt><dd>{text(value)}</dd></div>' for name, value, level in counts)
+    return f'<dl class="tiles">{"".join(shown)}</dl>\n'
 
 
 def _sections(shown: list[PageSection]) -> Iterator[str]:
@@ -316,9 +314,9 @@ class RunContent:
     def __init__(self) -> None:
         self._sizes: Counter[int] = Counter()
         self._codecs: Counter[int] = Counter()
-        self._producers: dict[int, int] = {}
+        self._producers: Counter[int] = Counter()
         # Bytes by time: the width of a slot in milliseconds doubles when there are too many slots.
-        self._slots: dict[int, int] = {}
+        self._slots: Counter[int] = Counter()
         self._width = 1000
         self._times: list[int] = []
 
@@ -327,18 +325,16 @@ class RunContent:
         self._sizes.update(dict(enumerate(outline.sizes)))
         self._codecs.update(dict(enumerate(outline.bytes_by_codec)))
         for producer, size in outline.producers:
-            self._producers[producer] = self._producers.get(producer, 0) + size
+            self._producers[producer] += size
         if len(self._producers) > _MOST_PRODUCERS:
-            largest = sorted(self._producers.items(), key=lambda item: -item[1])
-            self._producers = dict(largest[: _MOST_PRODUCERS // 2])
+            self._producers = Counter(dict(self._producers.most_common(_MOST_PRODUCERS // 2)))
         for time, size in zip(outline.times, outline.codec_bytes, strict=True):
             if time >= 0 and size:
                 self._add_time(time, size)
 
     def _add_time(self, time: int, size: int) -> None:
         self._times = [min(time, *self._times), max(time, *self._times)] if self._times else [time, time]
-        slot = time // self._width
-        self._slots[slot] = self._slots.get(slot, 0) + size
+        self._slots[time // self._width] += size
         while len(self._slots) > _MOST_SLOTS:
             self._width *= 2
             self._slots = _halved(self._slots)
@@ -371,7 +367,7 @@ class RunContent:
         first, last = min(slots), max(slots) + 1
         # The first slot begins before the first timestamp, and the last one ends after the last, possibly in the future.
         oldest, newest = self._times
-        values = [(_second(max(slot * width, oldest)), slots.get(slot, 0)) for slot in range(first, last)]
+        values = [(_second(max(slot * width, oldest)), slots[slot]) for slot in range(first, last)]
         return columns("Bytes by timestamp", values, size_text, (_second(oldest), _second(newest)))
 
 
@@ -379,8 +375,8 @@ def _second(timestamp: int) -> str:
     return iso_time(timestamp // 1000 * 1000).replace(".000Z", "Z")
 
 
-def _halved(slots: dict[int, int]) -> dict[int, int]:
-    halved: dict[int, int] = {}
+def _halved(slots: Counter[int]) -> Counter[int]:
+    halved = Counter[int]()
     for slot, size in slots.items():
-        halved[slot // 2] = halved.get(slot // 2, 0) + size
+        halved[slot // 2] += size
     return halved
