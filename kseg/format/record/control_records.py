@@ -50,8 +50,7 @@ class ControlRecord:
 
 
 _MARKERS = ("ABORT", "COMMIT")
-_TYPES = (*_MARKERS, "LEADER_CHANGE", "SNAPSHOT_HEADER", "SNAPSHOT_FOOTER", "KRAFT_VERSION", "KRAFT_VOTERS")
-# The message in the value.
+# The other types by number, and the message in the value of each.
 _MESSAGES = {
     "LEADER_CHANGE": "LeaderChangeMessage",
     "SNAPSHOT_HEADER": "SnapshotHeaderRecord",
@@ -59,6 +58,7 @@ _MESSAGES = {
     "KRAFT_VERSION": "KRaftVersionRecord",
     "KRAFT_VOTERS": "VotersRecord",
 }
+_TYPES = (*_MARKERS, *_MESSAGES)
 
 
 # Coordinators write the same few bytes again and again.

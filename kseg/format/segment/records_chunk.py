@@ -319,10 +319,6 @@ class Chunk:
             for key, value in islice(self.header_fields(i), most)
         )
 
-    def header_keys(self, i: int) -> Iterator[memoryview]:
-        """Yield the header keys of record ``i`` one at a time: there may be millions."""
-        return (key for key, _ in self.header_fields(i))
-
     def header_fields(self, i: int) -> Iterator[tuple[memoryview, memoryview | None]]:
         """Yield key and value of each header of record ``i``."""
         payload = self.payload(self.records.batch[i])

@@ -264,7 +264,7 @@ def is_metadata_log(folder: str) -> bool:
 def open_range(path: str, start: int, end: int) -> Source:
     """Open bytes ``start`` to ``end`` of a file. Raises UnreadableError."""
     source = open_source(path, listed=True)
-    if isinstance(source._raw, remote_files.RemoteFile):
+    if is_url(path) and isinstance(source._raw, remote_files.RemoteFile):  # otherwise its module is not needed
         source._raw.read_until(end)
     return Source(source.name, source._raw, end, start, bounded=True)
 
