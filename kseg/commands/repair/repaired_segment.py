@@ -108,9 +108,8 @@ class _SegmentRun:
             self._salvage(None, None, unwritten.follow_window)
 
     def write(self, target: Path) -> None:
-        source, indexes, transactions, unplaced = (
-            self.tally.source, index_paths(target), txn_index_path(target), unplaced_path(target)
-        )  # fmt: skip
+        source, indexes = self.tally.source, index_paths(target)
+        transactions, unplaced = txn_index_path(target), unplaced_path(target)
         if unplaced.exists():  # those of the file of that name, which has no place
             unplaced = target.with_name(target.name + UNPLACED)
         logs = () if self.plan.indexes_only else (target, unplaced)
