@@ -7,8 +7,8 @@ snapshots have expired.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from kseg.engine import lazy
@@ -141,17 +141,13 @@ class IcebergTable(LakeTable):
     def commit(self, files: Sequence[DataFile], before: TableState, after: TableState) -> None:
         self.check_state(before)
         summary = {STATE: after.to_json()}
-
-        def change(transaction: Any) -> None:
-            transaction.set_properties(summary)
+        with self._transaction(summary, after) as transaction:
             if files:
                 places = [one.place for one in files]
                 transaction.add_files(places, snapshot_properties=summary, check_duplicate_files=False)
             else:
                 with transaction.update_snapshot(snapshot_properties=summary).fast_append():
                     pass
-
-        self._change(change, after)
 
     def replace_rows(
         self, files: Sequence[DataFile], ranges: Sequence[RowRange], before: TableState, after: TableState
@@ -163,27 +159,26 @@ class IcebergTable(LakeTable):
             raise UsageError(f"table {self.settings.name} has files of deleted rows: rewrite its data files first")
         old = [one.file for one in found if has_rows(one.file.file_path, ranges)]
         kept = self._rewritten([one.file_path for one in old], ranges)
-        summary = {STATE: after.to_json()}
+        if not (old or files or after != before):
+            return
+        summary, places = {STATE: after.to_json()}, [one.place for one in (*kept, *files)]
+        with (
+            self._transaction(summary, None) as transaction,
+            transaction.update_snapshot(snapshot_properties=summary).overwrite() as overwrite,
+        ):
+            for one in old:
+                overwrite.delete_data_file(one)
+            for one in tables._parquet_files_to_data_files(transaction.table_metadata, places, self._table.io):
+                overwrite.append_data_file(one)
 
-        def change(transaction: Any) -> None:
-            transaction.set_properties(summary)
-            metadata, io = transaction.table_metadata, self._table.io
-            places = [one.place for one in (*kept, *files)]
-            with transaction.update_snapshot(snapshot_properties=summary).overwrite() as overwrite:
-                for one in old:
-                    overwrite.delete_data_file(one)
-                for one in tables._parquet_files_to_data_files(metadata, places, io):
-                    overwrite.append_data_file(one)
-
-        if old or files or after != before:
-            self._change(change, None)
-
-    def _change(self, change: Callable[[Any], None], after: TableState | None) -> None:
-        """Commit a change, which leads to the state ``after`` if it leads to another one."""
+    @contextmanager
+    def _transaction(self, summary: Mapping[str, str], after: TableState | None) -> Iterator[Any]:
+        """Yield a transaction that is committed, which leads to the state ``after`` if it leads to another one."""
         # A retry of pyiceberg would add the files again without a look at the offsets. This changes only this object.
         self._table.metadata.properties[_RETRIES] = "0"
         with self._committing(exceptions.CommitFailedException, after), self._table.transaction() as transaction:
-            change(transaction)
+            transaction.set_properties(summary)
+            yield transaction
 
     def changed(self, why: str) -> ChangedTableError:
         return ChangedTableError(f"table {self.settings.name}: {why}")
