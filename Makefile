@@ -28,7 +28,7 @@ test-slow:
 	$(call with,test s3 lake)
 	$(PYTEST) --dist worksteal -m 'slow and not kafka and not spark' $(ARGS)
 
-# Needs Java 17 and Maven, which downloads Kafka's jars into .lab.
+# Needs Java 17 and Maven, which downloads Kafka's jars into .lab. Archives of their classes are made there, too.
 test-kafka:
 	$(call with,test lab)
 	$(PYTEST) --dist loadfile -m 'kafka and not spark' $(ARGS)

@@ -13,7 +13,9 @@ import pytest
 from kseg.cli.main import COMMANDS, main
 from kseg.cli.option_rules import option_names
 from kseg.cli.other_tools import OTHER_COMMANDS, TOOLS
-from tests.support.cli import PLAIN, invoke, kseg, kseg_here
+from tests.support.cli import PLAIN, invoke
+from tests.support.cli import kseg as kseg_process
+from tests.support.cli import kseg_here as kseg
 
 FOLDER = PLAIN.parent
 #: A value for each pattern of a value.
@@ -94,7 +96,7 @@ def test_no_word_hides_an_option() -> None:
                 others = [one for one in tool.commands if one != command]
                 assert word not in own or option.also_ours or others, (name, word)
                 assert option.command in ("", *COMMANDS)
-    assert kseg("dump", "-o", "-", PLAIN).returncode == 0
+    assert kseg_process("dump", "-o", "-", PLAIN).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -138,16 +140,16 @@ def test_a_command_of_another_tool(tmp_path: Path) -> None:
         assert word not in COMMANDS
         assert line_of(invoke(word, "A").stderr)[: len(ours.split())] == ours.split()
         parse(ours.split())
-    assert line_of(kseg_here(FOLDER).stderr) == ["doctor", str(FOLDER)]
-    assert line_of(kseg_here(PLAIN).stderr) == ["dump", str(PLAIN)]
-    assert kseg_here("rg", "value", PLAIN).returncode == 2
-    done = kseg_here("grep", "-o", tmp_path / "found", PLAIN)
+    assert line_of(kseg(FOLDER).stderr) == ["doctor", str(FOLDER)]
+    assert line_of(kseg(PLAIN).stderr) == ["dump", str(PLAIN)]
+    assert kseg("rg", "value", PLAIN).returncode == 2
+    done = kseg("grep", "-o", tmp_path / "found", PLAIN)
     assert (done.returncode, "--only-matching shows the matching texts" in done.stderr) == (2, True)
 
 
 def test_a_file_is_not_a_folder_that_a_broker_starts_on() -> None:
     """The answer of recovery names the folder."""
-    done = kseg_here("recovery", PLAIN)
+    done = kseg("recovery", PLAIN)
     assert done.returncode == 2
     assert line_of(done.stderr.splitlines()[0] + "\n") == ["recovery", str(FOLDER)]
 
@@ -162,7 +164,7 @@ def test_a_file_is_not_a_folder_that_a_broker_starts_on() -> None:
 )
 def test_a_line_without_a_command_or_without_quotes(words: list[str], answer: list[str]) -> None:
     """The options of kafka-dump-log without a command, a statement as it is written, and the last lines of a log."""
-    done = kseg_here(*words)
+    done = kseg(*words)
     assert done.returncode == 2
     assert line_of(done.stderr) == answer
 
@@ -170,10 +172,10 @@ def test_a_line_without_a_command_or_without_quotes(words: list[str], answer: li
 @pytest.mark.slow
 def test_an_option_of_other_commands_is_named_with_them() -> None:
     """Not the most similar name of an option that does something else."""
-    done = kseg_here("validate", "--since", "2h", FOLDER)
+    done = kseg("validate", "--since", "2h", FOLDER)
     assert done.returncode == 2
     assert (
         "kseg validate has no --since: it is about whole partitions. kseg dump, kseg grep and kseg lag have it."
         in done.stderr
     )
-    assert kseg_here("grep", "--", "--since", FOLDER).returncode == 1  # a pattern
+    assert kseg("grep", "--", "--since", FOLDER).returncode == 1  # a pattern

@@ -21,7 +21,9 @@ from kseg.format.log_loader.loaded_files import LeaderEpochCache, truncation_off
 from kseg.format.sidefiles.checkpoints import LeaderEpoch
 from kseg.format.writer.records_builder import PlainRecord, build_wrapper
 from tests.support import damage
-from tests.support.cli import PLAIN, SEGMENTS, kseg, kseg_here
+from tests.support.cli import PLAIN, SEGMENTS
+from tests.support.cli import kseg as kseg_process
+from tests.support.cli import kseg_here as kseg
 from tests.support.compared_replicas import NOW, batch, diff, differences, log, record, write
 from tests.support.statistics import WITH_LOGS
 
@@ -203,7 +205,7 @@ def test_the_epoch_checkpoint_is_preferred_to_the_batches(tmp_path: Path) -> Non
     assert diff(a, b)[2]["truncation_offset"] == {"a": 24, "b": 24}
     (b / "leader-epoch-checkpoint").write_text("0\n1\n0 0\nnonsense\n")
     assert diff(a, b)[2]["b"]["leader_epochs"] == [{"epoch": 0, "start_offset": 0}]
-    assert f"{b}/leader-epoch-checkpoint: checkpoint-malformed" in kseg_here("diff", a, b).stderr
+    assert f"{b}/leader-epoch-checkpoint: checkpoint-malformed" in kseg("diff", a, b).stderr
 
 
 @pytest.mark.slow
@@ -226,7 +228,7 @@ def test_differences_that_replication_does_not_repair_are_reported(tmp_path: Pat
     code, rows, outcome = diff(a, b)
     assert (code, outcome["verdict"], outcome["first_difference"]) == (1, "diverged", 13)
     assert differences(rows) == [("content", None, 13, 13)]
-    assert "replication does not correct it" in kseg_here("diff", a, b).stdout
+    assert "replication does not correct it" in kseg("diff", a, b).stdout
 
 
 @pytest.mark.slow
@@ -248,7 +250,7 @@ def test_damage_in_one_is_no_divergence(hurt: Callable[[bytes], bytes], lost: tu
     code, rows, outcome = diff(a, b)
     assert (code, outcome["verdict"], outcome["damaged_places"]["a"]) == (1, "damaged", 0)
     assert differences(rows) == [("damaged", "b", *lost)]
-    assert f"kseg: {b}: " in kseg_here("diff", a, b).stderr
+    assert f"kseg: {b}: " in kseg("diff", a, b).stderr
 
 
 def _swapped(data: bytes) -> bytes:
@@ -335,11 +337,11 @@ def test_a_comparison_that_fails_leaves_no_file_open(tmp_path: Path) -> None:
 def test_what_can_not_be_compared_is_2(tmp_path: Path) -> None:
     """Inputs that are not replicas are an error, not a difference."""
     a = write(tmp_path / "a", BASE)
-    assert kseg_here("diff", a, tmp_path / "absent").returncode == 2
-    assert kseg_here("diff", a, tmp_path).returncode == 2  # a log dir: which of its partitions is meant?
-    assert kseg("diff", "-", "-").returncode == 2
-    assert kseg_here("diff", "-o", a / "00000000000000000000.log", a, a).returncode == 2
-    assert kseg("diff", a, "-", stdin=b"".join(BASE)).returncode == 0
+    assert kseg("diff", a, tmp_path / "absent").returncode == 2
+    assert kseg("diff", a, tmp_path).returncode == 2  # a log dir: which of its partitions is meant?
+    assert kseg_process("diff", "-", "-").returncode == 2
+    assert kseg("diff", "-o", a / "00000000000000000000.log", a, a).returncode == 2
+    assert kseg_process("diff", a, "-", stdin=b"".join(BASE)).returncode == 0
 
 
 # A replica as a model: value by offset, cut into batches of random sizes and codecs.
@@ -438,11 +440,11 @@ def test_the_verdict_comes_first(tmp_path: Path) -> None:
     }
     for verdict, batches in others.items():
         b = write(tmp_path / verdict, batches)
-        first, _, head, *_ = kseg_here("diff", a, b).stdout.splitlines()
+        first, _, head, *_ = kseg("diff", a, b).stdout.splitlines()
         assert first.startswith(f"{verdict}: ")
         assert expected.get(verdict, "both replicas have") in first
         assert head.split()[:3] == ["replica", "path", "offsets"]
-    assert "What to do: Replace b: " in kseg_here("diff", a, tmp_path / "damaged").stdout
+    assert "What to do: Replace b: " in kseg("diff", a, tmp_path / "damaged").stdout
 
 
 def test_replicas_without_a_batch_are_not_called_the_same_batches(tmp_path: Path) -> None:
@@ -450,7 +452,7 @@ def test_replicas_without_a_batch_are_not_called_the_same_batches(tmp_path: Path
     for name in ("a-0", "b-0"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "00000000000000000000.log").write_bytes(bytes(1000))
-    done = kseg_here("diff", tmp_path / "a-0", tmp_path / "b-0")
+    done = kseg("diff", tmp_path / "a-0", tmp_path / "b-0")
     assert done.returncode == 2
     assert done.stdout.startswith("identical: neither replica has a batch; `kseg validate` shows whether")
 
@@ -460,8 +462,8 @@ def test_equal_differences_are_one_row(tmp_path: Path) -> None:
     """Ten holes are one row; -v lists them, -q lists none."""
     a = write(tmp_path / "a", log(range(40), size=1))
     b = write(tmp_path / "b", log([offset for offset in range(40) if offset % 4 != 1], size=1))
-    shown = kseg_here("diff", a, b).stdout
+    shown = kseg("diff", a, b).stdout
     assert re.search(r"^ b missing ×10 +1\.\.37 +10 ", shown, re.MULTILINE)
-    assert len(re.findall("^ b missing ", kseg_here("diff", "-v", a, b).stdout, re.MULTILINE)) == 10
-    assert "b missing" not in kseg_here("diff", "-q", a, b).stdout
-    assert "of them not listed" in kseg_here("diff", "--limit", "3", a, b).stdout
+    assert len(re.findall("^ b missing ", kseg("diff", "-v", a, b).stdout, re.MULTILINE)) == 10
+    assert "b missing" not in kseg("diff", "-q", a, b).stdout
+    assert "of them not listed" in kseg("diff", "--limit", "3", a, b).stdout

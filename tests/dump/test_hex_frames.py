@@ -17,7 +17,9 @@ from kseg.findings import Finding
 from kseg.format.segment.framed_files import framing
 from kseg.format.storage.segment_files import SegmentFile
 from tests.support import damage
-from tests.support.cli import ROOT, kseg, kseg_here
+from tests.support.cli import ROOT
+from tests.support.cli import kseg as kseg_process
+from tests.support.cli import kseg_here as kseg
 
 STREAMS = ROOT / "fixtures" / "streams"
 FRAMED = ROOT / "fixtures" / "framed"
@@ -90,9 +92,9 @@ def shown_bytes(text: str) -> bytes:
 def test_hex_of_messages_has_every_byte(folder: Path) -> None:
     """Damaged and incomplete messages, too, with what was expected."""
     kind = "message" if folder.name.startswith("message-") else "wide-crc"
-    done = kseg_here("dump", "--as", kind, "--format", "hex", folder / "data")
+    done = kseg("dump", "--as", kind, "--format", "hex", folder / "data")
     assert shown_bytes(done.stdout) == (folder / "data").read_bytes()
-    assert kseg_here("dump", "--as", kind, "--format", "jsonl", folder / "data").returncode == done.returncode
+    assert kseg("dump", "--as", kind, "--format", "jsonl", folder / "data").returncode == done.returncode
     if "wrong-crc" in folder.name:
         assert "WRONG: computed 0x" in done.stdout
     if folder.name == "truncated":
@@ -104,7 +106,7 @@ def test_a_cut_request_names_its_fields(tmp_path: Path) -> None:
     stored = (STREAMS / "4.3.0-java" / "06.requests").read_bytes()
     path = tmp_path / "cut"
     path.write_bytes(stored[:150])
-    done = kseg_here("dump", "--as", "requests", "--format", "hex", path)
+    done = kseg("dump", "--as", "requests", "--format", "hex", path)
     assert shown_bytes(done.stdout) == stored[:150]
     assert "header.requestApiKey 11: JoinGroup" in done.stdout
     text = " ".join(done.stdout.split())
@@ -117,7 +119,7 @@ def test_a_wrong_crc_in_a_request_is_shown(tmp_path: Path) -> None:
     produce = next(path for path in REQUESTS if path.read_bytes()[4:6] == bytes(2))
     stored = damage.flip(produce.read_bytes(), len(produce.read_bytes()) - 3)
     (tmp_path / "flipped").write_bytes(stored)
-    shown = kseg_here("dump", "--as", "requests", "--format", "hex", tmp_path / "flipped")
+    shown = kseg("dump", "--as", "requests", "--format", "hex", tmp_path / "flipped")
     assert shown.returncode == 1
     assert "WRONG: computed 0x" in shown.stdout
     assert "header.requestApiKey 0: Produce" in shown.stdout
@@ -126,5 +128,5 @@ def test_a_wrong_crc_in_a_request_is_shown(tmp_path: Path) -> None:
 def test_standard_input_is_not_shown() -> None:
     """A pipe cannot be read a second time: a line says so."""
     stored = (STREAMS / "4.3.0-java" / "06.requests").read_bytes()
-    done = kseg("dump", "--as", "requests", "--format", "hex", "-", stdin=stored)
+    done = kseg_process("dump", "--as", "requests", "--format", "hex", "-", stdin=stored)
     assert "of local files only" in done.stdout

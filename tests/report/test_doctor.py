@@ -16,7 +16,9 @@ from kseg.format.log_loader.plan import NOTHING_LOST
 from kseg.format.log_loader.start_harm import Harm
 from kseg.report.doctor_report import Diagnosis
 from kseg.results import Summary
-from tests.support.cli import carry_out, kseg, kseg_here
+from tests.support.cli import carry_out
+from tests.support.cli import kseg as kseg_process
+from tests.support.cli import kseg_here as kseg
 from tests.support.damage import entries, flip
 from tests.support.fixtures import SEGMENTS
 from tools.docs import sandbox
@@ -32,14 +34,12 @@ def home(tmp_path: Path) -> Path:
 
 
 def diagnosis(*arguments: str, cwd: Path) -> list[dict[str, Any]]:
-    return [
-        json.loads(line) for line in kseg_here("doctor", "--format", "jsonl", *arguments, cwd=cwd).stdout.splitlines()
-    ]
+    return [json.loads(line) for line in kseg("doctor", "--format", "jsonl", *arguments, cwd=cwd).stdout.splitlines()]
 
 
 def readable_records(home: Path) -> set[tuple[str, int, str]]:
     """Return the partition, offset and value of each record that a dump reads."""
-    rows = kseg_here("dump", "--deep", "--format", "jsonl", "kafka-logs", cwd=home).stdout.splitlines()
+    rows = kseg("dump", "--deep", "--format", "jsonl", "kafka-logs", cwd=home).stdout.splitlines()
     records = [row for row in map(json.loads, rows) if row["kind"] == "record"]
     return {(os.path.dirname(row["file"]), row["offset"], str(row["value"])) for row in records}
 
@@ -128,7 +128,7 @@ def test_log_directories_of_several_brokers(tmp_path: Path) -> None:
             )  # fmt: skip
         identity = f"version=1\nnode.id={node}\ncluster.id=a3NlZy1sYWItMDAwMDAwMQ\n"
         (folder / "meta.properties").write_text(identity)
-    done = kseg_here("doctor", "-v", "kafka-1", "kafka-2", cwd=tmp_path)
+    done = kseg("doctor", "-v", "kafka-1", "kafka-2", cwd=tmp_path)
     assert "keep one" not in done.stdout
     assert "orders-" not in done.stdout
     assert "# before the start: kafka-2: the log directories are those of several brokers" in done.stdout
@@ -148,7 +148,7 @@ def test_a_partition_without_a_batch_is_not_replaced(tmp_path: Path) -> None:
     for place in entries(data):
         data = flip(data, place.end - 1)
     log.write_bytes(data)
-    done = kseg_here("doctor", "-v", "logs", cwd=tmp_path)
+    done = kseg("doctor", "-v", "logs", cwd=tmp_path)
     assert "kseg repair logs" not in done.stdout
     assert "no batch in it can be read" in " ".join(done.stdout.split())
 
@@ -157,7 +157,7 @@ def test_nothing_is_wrong(tmp_path: Path) -> None:
     """A healthy directory has exit code 0 and no commands."""
     ignored = shutil.ignore_patterns("ORIGIN", "*.jsonl")
     shutil.copytree(SEGMENTS / "4.3.0-v2-none-segments", tmp_path / "logs" / "orders-0", ignore=ignored)
-    done = kseg_here("doctor", "logs", cwd=tmp_path)
+    done = kseg("doctor", "logs", cwd=tmp_path)
     assert done.returncode == 0
     assert done.stdout.startswith("start         yes, without a loss\n")
     assert "next steps" not in done.stdout
@@ -165,7 +165,7 @@ def test_nothing_is_wrong(tmp_path: Path) -> None:
 
 def test_a_page_beside_the_screen(home: Path) -> None:
     """--html writes the page for the incident, and the screen stays."""
-    done = kseg_here("doctor", "kafka-logs", "--html", "incident.html", cwd=home)
+    done = kseg("doctor", "kafka-logs", "--html", "incident.html", cwd=home)
     assert done.stdout.startswith("start         no: ")
     assert "3 of 5 partitions need attention" in (home / "incident.html").read_text()
 
@@ -185,13 +185,11 @@ def test_a_broker_goes_on_without_a_log_directory_that_is_not_its_last(tmp_path:
     more.mkdir()
     (logs / "orders-1").rename(more / "orders-1")
     (more / "orders-1" / "leader-epoch-checkpoint").write_bytes(b"0\n2\n0 0\n" + bytes(4))
-    answers = [
-        kseg_here("doctor", *paths, cwd=tmp_path).stdout.splitlines()[0] for paths in (("logs", "more"), ("more",))
-    ]
+    answers = [kseg("doctor", *paths, cwd=tmp_path).stdout.splitlines()[0] for paths in (("logs", "more"), ("more",))]
     assert "yes, without more: more/orders-1/leader-epoch-checkpoint takes it offline" in answers[0]
     assert "no: more/orders-1/leader-epoch-checkpoint stops it" in answers[1]
     (more / "__cluster_metadata-0").mkdir()
-    assert "no: more/orders-1" in kseg_here("doctor", "logs", "more", cwd=tmp_path).stdout
+    assert "no: more/orders-1" in kseg("doctor", "logs", "more", cwd=tmp_path).stdout
 
 
 @pytest.mark.parametrize("paths", [("new/node-1/d1", "new/node-1/d2"), ("new/node-1",), ("new",)])
@@ -204,15 +202,15 @@ def test_the_topics_of_a_new_cluster_are_in_a_log_directory_without_partitions(
         ids = f"node.id=1\nversion=1\ncluster.id=abcdefghijklmnopqrstuv\ndirectory.id={'A' * 20}{number}w\n"
         (tmp_path / f"d{number}" / "meta.properties").write_text(ids)
     log_dir_of(tmp_path, 1).joinpath("orders-0").rename(tmp_path / "d2" / "orders-0")
-    assert kseg_here("adopt", "-o", "new", "d1", "d2", cwd=tmp_path).returncode == 0
+    assert kseg("adopt", "-o", "new", "d1", "d2", cwd=tmp_path).returncode == 0
     assert (tmp_path / "new" / "node-1" / "d1" / "bootstrap.checkpoint").exists()
-    assert kseg_here("recovery", *paths, cwd=tmp_path).returncode == 0
-    assert kseg_here("doctor", *paths, cwd=tmp_path).stdout.startswith("start         yes, without a loss")
+    assert kseg("recovery", *paths, cwd=tmp_path).returncode == 0
+    assert kseg("doctor", *paths, cwd=tmp_path).stdout.startswith("start         yes, without a loss")
 
 
 def lost_records(cwd: Path) -> int:
     """Return the records that a start without .kafka_cleanshutdown would lose."""
-    *_, summary = kseg_here("recovery", "--unclean", "--format", "jsonl", "logs", cwd=cwd).stdout.splitlines()
+    *_, summary = kseg("recovery", "--unclean", "--format", "jsonl", "logs", cwd=cwd).stdout.splitlines()
     return int(json.loads(summary)["lost_records"])
 
 
@@ -229,12 +227,10 @@ def test_the_commands_lose_nothing_that_can_be_read(tmp_path: Path, kind: str, c
     segment.write_bytes(changed)
     if kind == "stray":
         (log_dir / "orders-1" / "partition.metadata").unlink()
-    before = kseg_here("dump", "--deep", "--format", "jsonl", "logs", cwd=tmp_path).stdout.count('"kind":"record"')
+    before = kseg("dump", "--deep", "--format", "jsonl", "logs", cwd=tmp_path).stdout.count('"kind":"record"')
     *_, summary = diagnosis("logs", cwd=tmp_path)
     carry_out(summary["commands"], tmp_path)
-    assert (
-        kseg_here("dump", "--deep", "--format", "jsonl", "logs", cwd=tmp_path).stdout.count('"kind":"record"') == before
-    )
+    assert kseg("dump", "--deep", "--format", "jsonl", "logs", cwd=tmp_path).stdout.count('"kind":"record"') == before
     assert lost_records(tmp_path) == 0
     assert (log_dir / "orders-1" / "partition.metadata").exists()
 
@@ -252,7 +248,7 @@ def test_no_start_while_something_is_left(home: Path, other: str) -> None:
         (home / "kafka-logs" / "backup").mkdir()
     *_, summary = diagnosis("kafka-logs", cwd=home)
     assert "# start the broker" not in summary["commands"]
-    shown = kseg_here("doctor", "kafka-logs", cwd=home).stdout
+    shown = kseg("doctor", "kafka-logs", cwd=home).stdout
     assert "# start the broker" not in shown
     assert "# before the start: kafka-logs: Do not start the broker before you know where its metadata log is" in shown
 
@@ -263,7 +259,9 @@ def test_places_that_are_no_path(home: Path) -> None:
     *_, summary = diagnosis(".", cwd=folder)
     assert any(f" && mv {folder} {home / 'kafka-logs.backup' / 'orders-0'} && " in line for line in summary["commands"])
     data = (folder / "00000000000000000048.log").read_bytes()
-    *_, summary = map(json.loads, kseg("doctor", "--format", "jsonl", "-", stdin=data, cwd=home).stdout.splitlines())
+    *_, summary = map(
+        json.loads, kseg_process("doctor", "--format", "jsonl", "-", stdin=data, cwd=home).stdout.splitlines()
+    )
     assert summary["commands"] == []
 
 
@@ -292,7 +290,7 @@ def test_leader_epochs_of_zeros_do_not_keep_a_broker_down(tmp_path: Path, kind: 
     assert "orders-1/leader-epoch-checkpoint stops it" in before[0]["text"]
     *_, summary = diagnosis("logs", cwd=tmp_path)
     carry_out(summary["commands"], tmp_path)
-    assert kseg_here("doctor", "logs", cwd=tmp_path).stdout.startswith("start         yes, without a loss\n")
+    assert kseg("doctor", "logs", cwd=tmp_path).stdout.startswith("start         yes, without a loss\n")
 
 
 @pytest.mark.parametrize("number", range(6))
@@ -303,10 +301,10 @@ def test_a_copy_of_another_segment_is_taken_out(tmp_path: Path, number: int) -> 
     logs = sorted((log_dir / "orders-1").glob("*.log"))
     shutil.copy(logs[number - 1 if number else 1], logs[number])
     *_, summary = diagnosis("logs", cwd=tmp_path)
-    assert "would change nothing" not in kseg_here("doctor", "-v", "logs", cwd=tmp_path).stdout
+    assert "would change nothing" not in kseg("doctor", "-v", "logs", cwd=tmp_path).stdout
     before = readable_records_of(tmp_path)
     carry_out(summary["commands"], tmp_path)
-    assert kseg_here("doctor", "logs", cwd=tmp_path).stdout.startswith("start         yes, without a ")
+    assert kseg("doctor", "logs", cwd=tmp_path).stdout.startswith("start         yes, without a ")
     rows = readable_records_of(tmp_path)
     assert len(rows) == len(set(rows))
     assert set(rows) == set(before)
@@ -314,5 +312,5 @@ def test_a_copy_of_another_segment_is_taken_out(tmp_path: Path, number: int) -> 
 
 def readable_records_of(home: Path) -> list[tuple[str, int]]:
     """Return the folder and the offset of each record in the log directory, in the order of the files."""
-    rows = map(json.loads, kseg_here("dump", "--deep", "--format", "jsonl", "logs", cwd=home).stdout.splitlines())
+    rows = map(json.loads, kseg("dump", "--deep", "--format", "jsonl", "logs", cwd=home).stdout.splitlines())
     return [(os.path.dirname(row["file"]), row["offset"]) for row in rows if row["kind"] == "record"]

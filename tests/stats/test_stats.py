@@ -18,7 +18,9 @@ from kseg.format.storage.segment_files import find_segments
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.report.stats_rows import stats_row
 from kseg.results import Settings
-from tests.support.cli import DAMAGED, MIXED, PLAIN, SEGMENTS, kseg, kseg_here
+from tests.support.cli import DAMAGED, MIXED, PLAIN, SEGMENTS
+from tests.support.cli import kseg as kseg_process
+from tests.support.cli import kseg_here as kseg
 from tests.support.fixtures import json_rows
 from tests.support.statistics import WITH_LOGS
 
@@ -226,7 +228,7 @@ def test_the_batch_that_retention_waits_for_is_named(tmp_path: Path) -> None:
         "file": str(path), "position": len(first), "last_offset": 1, "producer_id": 9,
     }  # fmt: skip
     assert row["odd_timestamps"] == {"microseconds": 1, "seconds": 1}
-    shown = kseg_here("stats", path).stdout
+    shown = kseg("stats", path).stdout
     assert f"at byte {len(first)} of {path}, last offset 1, producer 9" in shown
     assert "look like microseconds" in shown
 
@@ -247,7 +249,7 @@ def test_segments_that_wait_for_an_earlier_one_are_named(tmp_path: Path) -> None
         "timestamp": NOW + 9_000, "file": str(segments[1]), "position": 0, "last_offset": 1, "producer_id": 7,
         "held_segments": 2, "held_bytes": sum(segments[i].stat().st_size for i in (2, 4)), "longest_ms": 7_000,
     }  # fmt: skip
-    shown = kseg_here("stats", tmp_path).stdout
+    shown = kseg("stats", tmp_path).stdout
     assert "retention    2 segments kept longer: an earlier one has a later timestamp" in shown
     assert f"last offset 1, producer 7: 2 segments, {delay['held_bytes']} bytes, up to 7 seconds longer" in shown
 
@@ -273,7 +275,7 @@ def test_the_number_of_producers_is_limited_and_the_limit_reported(
 def test_damage_is_passed_over_and_noted() -> None:
     """Damage is counted and does not end the run."""
     rows = dumped(DAMAGED, deep=False)
-    run = kseg_here("stats", "--format", "jsonl", DAMAGED)
+    run = kseg("stats", "--format", "jsonl", DAMAGED)
     row = json.loads(run.stdout.splitlines()[-1])
     assert run.returncode == 1
     assert run.stderr.count(": crc-mismatch at byte ") == 1
@@ -284,11 +286,11 @@ def test_damage_is_passed_over_and_noted() -> None:
 
 def test_what_can_not_be_read_is_2_and_the_rest_is_counted(tmp_path: Path) -> None:
     """One unreadable file must not cost the others."""
-    run = kseg_here("stats", "--format", "jsonl", tmp_path / "absent", PLAIN)
+    run = kseg("stats", "--format", "jsonl", tmp_path / "absent", PLAIN)
     assert run.returncode == 2
     assert json.loads(run.stdout.splitlines()[-1])["batches"] == total(PLAIN)["batches"]
     (tmp_path / "kept").write_text("mine")
-    assert kseg_here("stats", "-o", tmp_path / "kept", tmp_path / "absent").returncode == 2
+    assert kseg("stats", "-o", tmp_path / "kept", tmp_path / "absent").returncode == 2
     assert (tmp_path / "kept").read_text() == "mine"
 
 
@@ -302,7 +304,7 @@ def test_several_processes_count_the_same(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_table_names_the_files_with_old_versions() -> None:
-    run = kseg_here("stats", MIXED, PLAIN)
+    run = kseg("stats", MIXED, PLAIN)
     assert (run.returncode, run.stderr) == (0, "")
     lines = run.stdout.splitlines()
     assert any(str(MIXED) in line and "v0 v1 v2" in line for line in lines)
@@ -312,7 +314,7 @@ def test_the_table_names_the_files_with_old_versions() -> None:
 
 def test_standard_input_is_a_segment_without_a_folder() -> None:
     """A pipe lacks topic and partition."""
-    run = kseg("stats", "--format", "jsonl", "-", stdin=PLAIN.read_bytes())
+    run = kseg_process("stats", "--format", "jsonl", "-", stdin=PLAIN.read_bytes())
     rows = [json.loads(line) for line in run.stdout.splitlines()]
     assert [row["level"] for row in rows] == ["segment", "total"]
     assert rows[1]["batches"] == total(PLAIN)["batches"]
@@ -321,9 +323,9 @@ def test_standard_input_is_a_segment_without_a_folder() -> None:
 def test_the_table_counts_damaged_bytes_once() -> None:
     """Lost bytes include those of batches with a wrong CRC."""
     log = SEGMENTS.parent / "findings" / "crc-mismatch" / f"{0:020}.log"
-    row = json.loads(kseg_here("stats", "--format", "jsonl", log).stdout.splitlines()[0])
+    row = json.loads(kseg("stats", "--format", "jsonl", log).stdout.splitlines()[0])
     assert row["lost_bytes"] == row["damaged_bytes"] == 267
-    assert "267 bytes" in kseg_here("stats", log).stdout
+    assert "267 bytes" in kseg("stats", log).stdout
 
 
 def test_zeros_at_the_end_of_a_sealed_segment_are_named(tmp_path: Path) -> None:
@@ -331,7 +333,7 @@ def test_zeros_at_the_end_of_a_sealed_segment_are_named(tmp_path: Path) -> None:
     for log in (SEGMENTS / "4.3.0-v2-none-segments").glob("*.log"):
         zeros = bytes(500) if log.name == f"{24:020}.log" else b""
         (tmp_path / log.name).write_bytes(log.read_bytes() + zeros)
-    done = kseg_here("stats", tmp_path)
+    done = kseg("stats", tmp_path)
     assert done.returncode == 1
     assert "zero-tail at byte 1071: 500 bytes of zeros" in done.stderr
 
@@ -343,7 +345,7 @@ def test_the_total_comes_first(tmp_path: Path) -> None:
     shutil.copytree(SEGMENTS / "0.8.2.2-v0-none", tmp_path / "orders-1")
     broken = tmp_path / "orders-0" / f"{24:020}.log"
     broken.write_bytes(broken.read_bytes()[:-1])
-    shown = kseg_here("stats", tmp_path).stdout
+    shown = kseg("stats", tmp_path).stdout
     first, *others = shown.splitlines()
     assert first.startswith("total        7 segments in 2 partitions, ")
     assert [line.split("  ")[0] for line in others[:3]] == [
@@ -355,11 +357,11 @@ def test_the_total_comes_first(tmp_path: Path) -> None:
         line.split()[0].removeprefix(f"{tmp_path}/") for line in others if line.startswith(" ") and ".log" in line
     ]
     assert listed[-1:] == [f"orders-0/{24:020}.log"]
-    verbose = kseg_here("stats", "-v", tmp_path).stdout
+    verbose = kseg("stats", "-v", tmp_path).stdout
     assert sum(line.startswith(" ") and ".log " in line for line in verbose.splitlines()) == 7
-    assert len(kseg_here("stats", "-q", tmp_path).stdout.splitlines()) < 20
+    assert len(kseg("stats", "-q", tmp_path).stdout.splitlines()) < 20
     future = write(tmp_path, batch(0, 4_000_000_000_000))
-    assert "the newest timestamp is 2096-10-02T07:06:40.000Z" in kseg_here("stats", future).stdout
+    assert "the newest timestamp is 2096-10-02T07:06:40.000Z" in kseg("stats", future).stdout
 
 
 @pytest.mark.slow
@@ -370,16 +372,14 @@ def test_of_many_partitions_the_largest_are_listed(tmp_path: Path, partitions: i
         folder = tmp_path / f"a-topic-with-a-name-{number}"
         folder.mkdir()
         write(folder, *[batch(4 * n, 1_000) for n in range(number + 1)])
-    lines = kseg_here("stats", tmp_path).stdout.splitlines()
+    lines = kseg("stats", tmp_path).stdout.splitlines()
     listed = [line for line in lines if line.startswith(f" {tmp_path}/a-topic")]
     assert len(listed) == (12 if partitions == 12 else 6)
     assert any(line == f" {partitions - 6} others: -v lists them" for line in lines) == (partitions > 12)
     head = next(line for line in lines if line.startswith(" path"))
     end = head.index("batches") + len("batches")
     assert all(line[end - 1].isdigit() and line[end] == " " for line in listed)
-    assert (
-        len([line for line in kseg_here("stats", "-v", tmp_path).stdout.splitlines() if "0.log " in line]) == partitions
-    )
+    assert len([line for line in kseg("stats", "-v", tmp_path).stdout.splitlines() if "0.log " in line]) == partitions
 
 
 @pytest.mark.slow
@@ -387,10 +387,10 @@ def test_of_many_partitions_the_largest_are_listed(tmp_path: Path, partitions: i
 def test_the_size_as_v2_is_about_that_of_a_conversion(name: str, tmp_path: Path) -> None:
     """An operator decides on an upgrade by the estimate: `convert --compression none` writes what `stats` announced."""
     source = SEGMENTS / name / f"{0:020}.log"
-    row = json.loads(kseg_here("stats", "--deep", "--format", "jsonl", source).stdout.splitlines()[-1])
+    row = json.loads(kseg("stats", "--deep", "--format", "jsonl", source).stdout.splitlines()[-1])
     for option, field in (((), "converted_bytes"), (("--rebatch", 16384), "packed_bytes")):
         target = tmp_path / field / source.name
         target.parent.mkdir()
-        done = kseg_here("convert", "--compression", "none", *option, "any-to-v2", source, target)
+        done = kseg("convert", "--compression", "none", *option, "any-to-v2", source, target)
         assert done.returncode == 0, done.stderr
         assert row["as_v2"][field] == pytest.approx(target.stat().st_size, rel=0.06)

@@ -18,7 +18,9 @@ from kseg.format.storage.segment_files import SegmentFile, find_segments
 from kseg.report.stats_rows import stats_row
 from kseg.results import Settings
 from kseg.text import count_of
-from tests.support.cli import SEGMENTS, kseg, kseg_here
+from tests.support.cli import SEGMENTS
+from tests.support.cli import kseg as kseg_process
+from tests.support.cli import kseg_here as kseg
 from tests.support.framed_files import FRAMED
 
 FIXTURES = SEGMENTS.parent
@@ -83,7 +85,7 @@ def test_one_process_counts_as_several() -> None:
     """Promise 5: the order of files and their numbers do not depend on the processes."""
     files = [path for path in STREAMS if path.parent.name == "4.3.0-java"]
     given = ["stats", "--as", "requests", *files, "--format", "jsonl"]
-    assert kseg(*given, "--jobs", "1").stdout == kseg(*given, "--jobs", "2").stdout
+    assert kseg_process(*given, "--jobs", "1").stdout == kseg_process(*given, "--jobs", "2").stdout
 
 
 @pytest.mark.slow
@@ -93,7 +95,7 @@ def test_bad_input_is_one_line(framing: str, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.touch()
     for path in (empty, tmp_path / "missing", tmp_path):
-        done = kseg_here("stats", "--as", framing, path)
+        done = kseg("stats", "--as", framing, path)
         assert done.returncode == 2
         assert len(done.stderr.splitlines()) == 1
         assert path.name in done.stderr
@@ -102,5 +104,5 @@ def test_bad_input_is_one_line(framing: str, tmp_path: Path) -> None:
 def test_the_table_names_the_apis() -> None:
     """The largest first, as one line that a person can read."""
     path = FIXTURES / "streams" / "4.3.0-java" / "03.requests"
-    shown = kseg_here("stats", "--as", "requests", path).stdout
+    shown = kseg("stats", "--as", "requests", path).stdout
     assert f"requests     4, {count_of(path.stat().st_size, 'byte')}: Produce 2, ApiVersions 1" in shown

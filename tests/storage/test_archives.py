@@ -24,7 +24,7 @@ import zstandard
 
 from kseg.format.segment import several_processes
 from tests.support import fleet, fuzzing
-from tests.support.cli import SEGMENTS, invoke, kseg, kseg_here
+from tests.support.cli import SEGMENTS, invoke, kseg
 
 LOG = "00000000000000000000.log"
 SEGMENT = SEGMENTS / "4.3.0-v2-none" / LOG
@@ -126,8 +126,8 @@ def test_standard_input_can_be_an_archive(name: str, brokers: Path) -> None:
 def test_replicas_in_archives_are_compared(brokers: Path) -> None:
     """A backup in an archive and the log directory of a broker."""
     archive = tar(brokers, brokers.parent / "x.tar.gz", "w:gz")
-    run = kseg_here("diff", "--format", "jsonl", brokers / "broker-1", archive / "logs" / "broker-2")
-    expected = kseg_here("diff", "--format", "jsonl", brokers / "broker-1", brokers / "broker-2")
+    run = kseg("diff", "--format", "jsonl", brokers / "broker-1", archive / "logs" / "broker-2")
+    expected = kseg("diff", "--format", "jsonl", brokers / "broker-1", brokers / "broker-2")
     assert run.stdout.replace(str(archive / "logs"), str(brokers)) == expected.stdout
     assert run.returncode == 1
 
@@ -175,7 +175,7 @@ def test_names_of_members_are_data(tmp_path: Path) -> None:
     )
     code, rows, stderr = validate("-v", archive)
     assert code == 0, stderr
-    run = kseg_here("stats", "--format", "jsonl", archive)
+    run = kseg("stats", "--format", "jsonl", archive)
     files = [row.get("path") or "" for row in map(json.loads, run.stdout.splitlines())]
     folders = {file.removeprefix(f"{archive}/").rpartition("/")[0] for file in files if file.endswith(".log")}
     long = "long-name-" * 20 + "0"
@@ -313,9 +313,9 @@ def test_commands_that_write_reject_archives(brokers: Path, tmp_path: Path) -> N
     """They read their source twice and check that it did not change."""
     archive = tar(brokers, brokers.parent / "x.tar")
     for command in (("repair",), ("convert", "any-to-v2")):
-        run = kseg_here(*command, archive / "logs" / "broker-1" / "orders-0", tmp_path / "out")
+        run = kseg(*command, archive / "logs" / "broker-1" / "orders-0", tmp_path / "out")
         assert (run.returncode, "unpack it first" in run.stderr) == (2, True), run.stderr
-    run = kseg_here("validate", archive / "nowhere")
+    run = kseg("validate", archive / "nowhere")
     assert (run.returncode, "the archive has no such file" in run.stderr) == (2, True)
 
 

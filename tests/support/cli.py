@@ -57,6 +57,7 @@ def carry_out(commands: list[str], home: Path, *, cwd: Path | None = None) -> No
     place = cwd or home
     for command in commands:
         is_kseg = command.startswith("kseg ")
+        assert not is_kseg or " && " not in command
         script = 'kseg() { printf "%s\\0" "$@"; }; ' + command if is_kseg else command
         done = subprocess.run(
             ["bash", "-c", script],
