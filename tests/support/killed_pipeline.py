@@ -3,15 +3,20 @@
 Each write of the state, each commit of a table and each end of a data file is a step before it and one after it. STEP is the
 number of a step, or its name: ``after CHECKED``, ``before commit``, ``in load_parts`` for a job of Spark that runs these
 calls. With step 0 the process prints the number of steps. Commits are small, so that a load has several.
+
+Without arguments it is a server: it imports what a pipeline needs, and runs each request of stdin in a forked child.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import kseg.cli.main
@@ -84,5 +89,27 @@ def main() -> None:
         print(f"steps: {steps.count}")
 
 
+#: What a pipeline imports, if it is installed. None of them starts a thread by that.
+_IMPORTED = ("pyarrow.parquet", "pyarrow.dataset", "pyiceberg.catalog.sql", "pyiceberg.table", "deltalake", "s3fs")
+
+
+def serve() -> None:
+    """Read a request per line: arguments, environment and a file for the output. Write each exit code as a line."""
+    for name in _IMPORTED:
+        with suppress(ImportError):
+            import_module(name)
+    for line in sys.stdin:
+        child = os.fork()
+        if not child:
+            sys.argv[1:], environment, output = json.loads(line)
+            os.environ.clear()
+            os.environ.update(environment)
+            handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(handle, 1)
+            os.dup2(handle, 2)
+            main()
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    main() if sys.argv[1:] else serve()
