@@ -7,8 +7,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import disk_usage
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,6 +30,23 @@ settings.load_profile("kseg")
 # A shell starts background jobs with SIGINT ignored, and all their children would ignore it, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _set_files_in_memory() -> None:
+    """Let pytest make its folders in memory if there is room for them: kseg fsyncs outputs, and a disk makes tests wait.
+
+    Tests run programs there, and need extended attributes.
+    """
+    with suppress(OSError):
+        if disk_usage(_MEMORY).free > 6 << 30 and not os.statvfs(_MEMORY).f_flag & os.ST_NOEXEC:
+            with TemporaryFile(dir=_MEMORY) as file:
+                os.setxattr(file.fileno(), "user.kseg", b"")
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _MEMORY)
+
+
+_MEMORY = "/dev/shm"
+if sys.platform == "linux":
+    _set_files_in_memory()
 
 #: For sessions of tests: a JVM that stays small.
 SPARK_SETTINGS = {
