@@ -25,6 +25,7 @@ from kseg.commands.diff.metadata_copies import differences, read_copy
 from kseg.commands.diff.replica import Replica, files_of
 from kseg.commands.diff.replica_pairs import UNREAD, PairOutcome, compare_replicas
 from kseg.errors import KsegError, UsageError
+from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.storage.local_files import check_no_url_folder
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.replica_folders import (
@@ -108,15 +109,21 @@ def diff(asked: DiffOptions) -> int:
     log_dirs = [path for path in paths if is_log_dir(path)]
     if asked.by_key and len(log_dirs) in (0, len(paths)):
         return diff_by_key(paths, asked, log_dirs=bool(log_dirs))
-    if not log_dirs and len(paths) > 2:
+    if not log_dirs and (len(paths) > 2 or _are_of_two_topics(paths)):
         return _diff_several(
-            [os.path.dirname(os.path.abspath(path)) for path in paths], [replicas_of_one(paths)], asked
+            [os.path.dirname(os.path.abspath(path)) for path in paths], [replicas_of_one(paths)], asked, export
         )
     if not log_dirs:
         return _diff_replicas(paths[0], paths[1], asked, export)
     if len(log_dirs) < len(paths):
         raise UsageError(f"{log_dirs[0]} is a log directory or has no segments: give two partitions or log directories")
     return _diff_several(log_dirs, partition_replicas(log_dirs), asked, export)
+
+
+def _are_of_two_topics(paths: Sequence[str]) -> bool:
+    """Return whether folders of one TOPIC-PARTITION have different topic ids: their contents are then not compared."""
+    names = {partition_named(path) for path in paths}
+    return names != {None} and len(names) == 1 and len({topic_id_of(path) for path in paths} - {None}) > 1
 
 
 def _export(asked: DiffOptions, paths: Sequence[str], *, metadata: bool) -> ExportPlace | None:

@@ -125,6 +125,8 @@ def test_topics_with_one_name_and_two_ids_are_not_compared(brokers: list[Path]) 
         (broker / "orders-0" / "partition.metadata").write_text(TOPIC_IDS.format(topic_id), encoding="utf-8")
     code, outcomes, _ = diff(brokers[0], brokers[1], "--allow", "missing-partition")
     assert (code, outcomes["orders-0"]["verdict"]) == (1, "other-topic-id")
+    single = diff(brokers[0] / "orders-0", brokers[1] / "orders-0")
+    assert single[:2] == (1, {"orders-0": outcomes["orders-0"]})
     (brokers[1] / "orders-0" / "partition.metadata").write_bytes(b"")
     assert diff(brokers[0], brokers[1])[1]["orders-0"]["verdict"] == "damaged"
 
