@@ -139,6 +139,20 @@ def test_missing_offsets_after_an_open_transaction_are_lost(lost: str, tmp_path:
     assert (one.state, partition.last_stable_offset) == ("hanging", 3)
 
 
+@pytest.mark.parametrize(("first", "state"), [(1, "hanging"), (None, "unknown"), (7, "unknown")])
+def test_a_snapshot_after_the_log_end_shows_whether_its_marker_is_lost(
+    first: int | None, state: str, tmp_path: Path
+) -> None:
+    """A log can lose its end at a batch or with a segment: no command aborts what had ended, or began anew."""
+    folder = write(tmp_path / "pay-0", {0: [plain(0), data(1), plain(2)]})
+    (folder / f"{8:020}.snapshot").write_bytes(snapshot(first, first or 1))
+    (folder / f"{9:020}.snapshot").write_bytes(b"damaged")
+    (one,), partition = of(folder)
+    assert (one.state, one.abort is None, partition.last_stable_offset) == (state, state == "unknown", 1)
+    shown = kseg("dump", "--deep", "--format", "jsonl", "--offsets", "1:2", folder).stdout
+    assert json.loads(shown)["transaction_state"] == ("unknown" if state == "unknown" else "open")
+
+
 def test_a_timestamp_in_the_future_has_no_age(tmp_path: Path) -> None:
     """A producer's clock can be wrong: the table says so, instead of a negative age."""
     later = build_batch(

@@ -128,16 +128,18 @@ def test_what_began_before_the_first_segment_is_known_by_its_snapshot(tmp_path: 
 def test_a_transaction_without_records_is_known_by_the_newest_snapshot(tmp_path: Path) -> None:
     """The cleaner removed its records, and an unclean election its marker: a broker holds the last stable offset back.
 
-    It removes what an election leaves above the log end, and starts with the newest snapshot up to there.
+    An election can leave a deleted segment above the log end.
     """
     folder = tmp_path / "orders-0"
     shutil.copytree(REGRESSIONS / "reader-world-4" / "orders-0", folder)
-    (folder / f"{999:020}.snapshot").write_bytes(packed(()))
     (folder / f"{999:020}.log.deleted").touch()
     (one,) = of(rows(folder), "hanging")
     assert [one[name] for name in ("producer_id", "first_offset", "last_offset", "records")] == [1000, 30, 31, 0]
     (partition,) = (row for row in rows(folder) if row["kind"] == "partition")
     assert partition["last_stable_offset"] == 30
+    # A later snapshot without it shows that its marker is lost.
+    (folder / f"{999:020}.snapshot").write_bytes(packed(()))
+    assert [row["first_offset"] for row in of(rows(folder), "unknown")] == [30]
 
 
 def test_damage_is_skipped_and_reported(tmp_path: Path) -> None:

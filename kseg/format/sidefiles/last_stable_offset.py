@@ -89,6 +89,20 @@ def open_before(folder: str, log_start: int) -> list[ProducerState]:
     return [one for one, first in begun if first is not None and first < log_start]
 
 
+def open_after_end(folder: str, end: int, offsets: Sequence[int]) -> tuple[int, Mapping[int, int]] | None:
+    """Return the offset of the newest valid producer snapshot after the end of a log, and the transactions open in it.
+
+    They are first offsets by producer id. Such a snapshot shows that the log has lost its end, and markers with it.
+    ``offsets`` are those of the snapshots that existed before the log was read, ascending. Raises UnreadableError.
+    """
+    for offset in reversed(offsets):
+        if offset <= end:
+            break
+        if (producers := producers_at(folder, offset)) is not None:
+            return offset, _first_offsets(producers)
+    return None
+
+
 def snapshot_offsets(folder: str) -> list[int]:
     """Return the offsets of a folder's producer snapshots, ascending; none if the folder cannot be listed."""
     with suppress(UnreadableError):

@@ -39,7 +39,7 @@ from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.segment.transaction_events import transaction_events
 from kseg.format.sidefiles.checkpoints import checkpoint_offset
-from kseg.format.sidefiles.last_stable_offset import stable_offset
+from kseg.format.sidefiles.last_stable_offset import open_after_end, snapshot_offsets, stable_offset
 from kseg.format.storage.local_files import entries, names_in
 from kseg.format.storage.naming import CLEANER_OFFSETS, LOG_STARTS, base_offset_of, is_snapshot, partition_of
 from kseg.format.storage.segment_files import path_in, segments_in
@@ -153,6 +153,9 @@ class TransactionLog:
         self._end = 0
         self._ended = False
         self._next_offset: int | None = None
+        #: The offsets of the producer snapshots before the log was read, and the result of open_after_end.
+        self._snapshots: Sequence[int] = ()
+        self._later: tuple[int, Mapping[int, int]] | None = None
         self._markers: Iterator[int] = iter(())
 
     @cached_property
@@ -181,10 +184,18 @@ class TransactionLog:
                     return UNKNOWN
                 return ABORTED if end & 1 else COMMITTED
             if next(self._markers, None) is None:
+                if not self._ended:
+                    self._later = open_after_end(self.folder, self._next_offset or 0, self._snapshots)
                 self._ended = True
                 # No log cleaner removes records after an open transaction began (LogCleanerManager.cleanableOffsets).
                 lost = self._lost or self._is_lost(place, INT64_MAX) or self._after_gap > place
+                lost = lost or self._is_ended_later(producer_id)
                 return OPEN if self._ends_here and not lost else UNKNOWN
+
+    def _is_ended_later(self, producer_id: int) -> bool:
+        """Return whether a snapshot after the log end lacks the transaction that is open at the end: its marker is lost."""
+        end = self._next_offset or 0
+        return self._later is not None and self._later[1].get(producer_id, end) >= end
 
     def _list(self, paths: Sequence[str]) -> None:
         self._paths = paths
@@ -197,7 +208,8 @@ class TransactionLog:
         self._lost = self._ended = False
         self._after_gap = -1
         self._begin = self._end = place
-        self._next_offset = None
+        self._next_offset = self._later = None
+        self._snapshots = snapshot_offsets(self.folder)
         self._markers = self._read(place)
 
     def _is_lost(self, place: int, end: int) -> bool:
