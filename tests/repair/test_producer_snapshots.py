@@ -12,9 +12,10 @@ from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.format.log_loader.recovery_plan import BrokerStart, plan_partition
-from kseg.format.sidefiles.producer_snapshot import ProducerState, read_snapshot
+from kseg.format.sidefiles.producer_snapshot import ProducerState, packed, read_snapshot
 from tests.support import damage
 from tests.support.cli import invoke
+from tests.support.folders import marker, transactional
 from tests.support.fuzzing import cases
 
 SOURCE = Path(__file__).parents[2] / "fixtures" / "segments" / "4.3.0-v2-none-transactions"
@@ -58,6 +59,21 @@ def test_empty_snapshots_are_corrected(partition: Path, tmp_path: Path) -> None:
     assert not any(_snapshots(partition).values())
     repair(str(partition), str(tmp_path / "new-0"), RepairPlan())
     assert _snapshots(tmp_path / "new-0") == original
+
+
+@pytest.mark.parametrize("first", [None, 1])
+def test_a_snapshot_keeps_what_was_before_the_log_start(tmp_path: Path, first: int | None) -> None:
+    """The log has only a later batch or the marker of it: without its last sequence a broker rejects the next batch."""
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    later = marker(5, 7, abort=False) if first is None else transactional(5, 1, 7, 3)
+    (folder / f"{5:020}.log").write_bytes(later)
+    batch = (2, 3, 1) if first is None else (3, 5, 0)
+    known = ProducerState(7, 0, *batch, 1_700_000_000_000, 9 if first is None else -1, first)
+    (folder / f"{6:020}.snapshot").write_bytes(packed([known]))
+    repair(str(folder), str(tmp_path / "new-0"), RepairPlan())
+    coordinator = 0 if first is None else -1  # as in the marker
+    assert _snapshots(tmp_path / "new-0")[6] == [known._replace(coordinator_epoch=coordinator)]
 
 
 @pytest.mark.slow

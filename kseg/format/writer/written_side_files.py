@@ -225,7 +225,12 @@ class _Rebuilding:
             if known is None:
                 valid = first is None or first < start
             elif state.producer_epoch == known.producer_epoch:
-                valid = (*state[2:5], first) == (*known[2:5], known.current_txn_first_offset)
+                begun = known.current_txn_first_offset
+                # Its last batch, or the first one of its transaction, can be before the log start.
+                batch = state[2:5] == known[2:5] or (known.last_offset < 0 and state.last_offset < start)
+                valid = batch and (first == begun or (first is not None and begun is not None and first < start))
+                if known.coordinator_epoch >= 0:
+                    state = state._replace(coordinator_epoch=known.coordinator_epoch)
             else:
                 valid = state.producer_epoch > known.producer_epoch and first is known.current_txn_first_offset is None
             if valid:
