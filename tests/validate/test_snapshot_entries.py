@@ -39,6 +39,8 @@ def written(folder: Path, batches: Iterable[bytes], producers: Iterable[Producer
         LAST._replace(last_offset=4),
         LAST._replace(last_offset=5, offset_delta=0),
         LAST._replace(producer_id=9),
+        LAST._replace(coordinator_epoch=1),  # a leader rejects the next markers of coordinator epoch 0
+        LAST._replace(coordinator_epoch=-1),
         ProducerState(9, 0, 0, 7, 0, TIME, -1, None),
         ProducerState(9, 0, 0, 0, 0, TIME, -1, None),
     ],
@@ -77,6 +79,27 @@ def test_a_transaction_from_before_the_log_ends_with_its_marker(tmp_path: Path, 
     entry = LAST._replace(current_txn_first_offset=0)
     folder = written(tmp_path / "orders-0", BATCHES[dropped:], [entry, OTHER], dropped + 2)
     assert rules(folder).get(f"{10:020}.snapshot", []) == found
+
+
+@pytest.mark.parametrize("first", [None, 2])
+def test_an_open_transaction_of_the_log_is_open_in_the_snapshot(tmp_path: Path, first: int | None) -> None:
+    """A broker that takes it for ended does not stop the last stable offset: consumers get records that may be aborted."""
+    batches = [*BATCHES[:2], *BATCHES[3:]]
+    batches[2] = build_batch([PlainRecord(4 + n, b"k", b"v", TIME) for n in range(4)])
+    entry = LAST._replace(coordinator_epoch=-1)
+    valid = written(tmp_path / "orders-0", batches, [entry._replace(current_txn_first_offset=0), OTHER])
+    wrong = written(tmp_path / "orders-1", batches, [entry._replace(current_txn_first_offset=first), OTHER])
+    assert rules(valid) == {}
+    assert rules(wrong) == {f"{10:020}.snapshot": ["snapshot-mismatch"]}
+
+
+def test_a_producer_that_had_expired_has_no_coordinator_epoch(tmp_path: Path) -> None:
+    """A broker drops a producer after a day without a batch. The log still has its last marker."""
+    again = build_batch([PlainRecord(10, b"k", b"v", TIME)], producer_id=7, producer_epoch=0, base_sequence=0)
+    entry = LAST._replace(last_sequence=0, last_offset=10, offset_delta=0, coordinator_epoch=-1)
+    folder = written(tmp_path / "orders-0", [*BATCHES, again], [])
+    (folder / f"{10:020}.snapshot").rename(folder / f"{11:020}.snapshot").write_bytes(packed([entry, OTHER]))
+    assert rules(folder) == {}
 
 
 def test_a_batch_that_may_have_been_removed_proves_nothing(tmp_path: Path) -> None:

@@ -190,14 +190,32 @@ class PartitionSideFiles:
             return f"the snapshot has offset {max(producer.last_offset, first or 0)}, but covers only offsets below {offset}"
         # A transaction from before the log can be open, but not after a later marker of its producer.
         known = first is not None and (first >= first_offset or log.markers.get(producer.producer_id) is not None)
-        if exact and known and producer.producer_id not in log.open:
-            return (
-                None
-                # Its records are gone, not its snapshot.
-                if log.holes or log.crowded or log.compaction.thinned or self._compacted
-                else f"the snapshot has an open transaction from offset {first}, the log does not"
-            )
-        return self._batch_contradiction(producer, offset) if producer.last_offset >= 0 else None
+        # Records of the transaction, or markers, can be gone.
+        incomplete = log.holes or log.crowded or log.compaction.thinned or self._compacted
+        begun = log.open.get(producer.producer_id)
+        if exact and known and begun is None:
+            return None if incomplete else f"the snapshot has an open transaction from offset {first}, the log does not"
+        if exact and begun is not None and begun >= self._log_start and not incomplete:
+            if first is None:
+                return f"the snapshot has no open transaction, but the log has one from offset {begun}"
+            if first_offset <= first != begun:
+                return f"the snapshot has an open transaction from offset {first}, but it begins at {begun} in the log"
+        why = self._batch_contradiction(producer, offset) if producer.last_offset >= 0 else None
+        return why or (None if incomplete else self._coordinator_contradiction(producer, offset))
+
+    def _coordinator_contradiction(self, producer: ProducerState, offset: int) -> str | None:
+        """Return how the last marker of a producer contradicts its coordinator epoch in a snapshot, or None.
+
+        A leader rejects markers of a lower epoch (``ProducerAppendInfo.checkCoordinatorEpoch``). A producer that had
+        expired begins without a coordinator epoch.
+        """
+        marker, last = self._state.markers.get(producer.producer_id), self._state.producers.get(producer.producer_id)
+        ended = self._state.coordinators.get(producer.producer_id)
+        begins = producer.coordinator_epoch < 0 and last is not None and marker is not None and last[2] > marker
+        if ended is None or ended[0] != marker or marker >= offset or begins:
+            return None
+        stored, found = producer.coordinator_epoch, ended[1]
+        return None if stored == found else f"coordinator epoch: {stored} in the snapshot, {found} in the log"
 
     def _batch_contradiction(self, producer: ProducerState, offset: int) -> str | None:
         """Return how the last batch of a producer in a snapshot contradicts the log, or None."""

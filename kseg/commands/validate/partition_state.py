@@ -61,6 +61,8 @@ class PartitionState:
     producers: BoundedMap = field(default_factory=BoundedMap)
     # The offset of the last marker by producer id.
     markers: BoundedMap = field(default_factory=BoundedMap)
+    # The offset of the last marker that was decoded, and its coordinator epoch, by producer id.
+    coordinators: BoundedMap = field(default_factory=BoundedMap)
     open: dict[int, int] = field(default_factory=dict)
     # Whether there were too many producers to know the open transactions of each.
     crowded: bool = False
@@ -87,6 +89,8 @@ class PartitionState:
         for producer_id, marker in facts.ended.items():
             self.open.pop(producer_id, None)
             self.markers.put(producer_id, marker)
+        for producer_id, ended in facts.coordinators.items():
+            self.coordinators.put(producer_id, ended)
         for producer_id, first in facts.open.items():
             if producer_id in self.open or len(self.open) < LIMIT:
                 self.open.setdefault(producer_id, first)

@@ -49,6 +49,7 @@ class SegmentFacts:
     - ``first_batches``, ``producers``: the first and the last data batch of each producer id.
     - ``open``: first offset by producer id of the transactions that do not end in this segment; ``ended``: the offset of
       the last marker by producer id.
+    - ``coordinators``: the offset of the last marker and its coordinator epoch by producer id.
     - ``unindexed``: marker offset by producer id of aborts that the transaction index lacks, if the producer has no
       data before the marker in this segment.
     - ``carried``: (position in the index, producer id, first offset, last offset) of the index entries of transactions
@@ -77,6 +78,7 @@ class SegmentFacts:
     producers: dict[int, LastBatch] = field(default_factory=dict)
     open: dict[int, int] = field(default_factory=dict)
     ended: dict[int, int] = field(default_factory=dict)
+    coordinators: dict[int, tuple[int, int]] = field(default_factory=dict)
     unindexed: dict[int, int] = field(default_factory=dict)
     carried: tuple[tuple[int, int, int, int], ...] = ()
     crowded: bool = False

@@ -62,6 +62,7 @@ class TxnIndexCheck:
         # As in SegmentFacts: marker offsets by producer id.
         self.unindexed: dict[int, int] = {}
         # As in SegmentFacts.
+        self.coordinators: dict[int, tuple[int, int]] = {}
         self.carried: list[tuple[int, int, int, int]] = []
 
     def _record(self, finding: Finding) -> None:
@@ -113,6 +114,9 @@ class TxnIndexCheck:
         for row, offset, marker in transaction_events(window, self._opener):
             producer_id = producer_ids[row]
             if marker is not None:
+                epoch = marker.fields.get("coordinator_epoch")
+                if isinstance(epoch, int) and (len(self.coordinators) < LIMIT or producer_id in self.coordinators):
+                    self.coordinators[producer_id] = offset, epoch
                 self._end(producer_id, offset, marker.type == "ABORT")
                 if self._stopped:
                     return
