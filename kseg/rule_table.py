@@ -354,7 +354,7 @@ _TABLE = (
          "Looks offsets up by file name: consumers get an out-of-range error or skip records. Recovery after an unclean "
          "shutdown truncates where offsets decrease.",
          *do.NAMES),
-    Rule("K616", "missing-index", _W, "{index} is missing",
+    Rule("K616", "missing-index", _W, "{index} is {what}",
          "Rebuilds a missing .index with its segment at its next start, which reads the whole segment. After a clean "
          "shutdown it leaves a missing .timeindex empty: look-ups by time read the segment, and retention uses the time of "
          "the file.",

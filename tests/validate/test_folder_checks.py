@@ -105,6 +105,35 @@ def test_the_last_time_index_entry_has_the_segments_largest_timestamp(
         assert rules(folder) == {path.name: ["time-index-mismatch"]}
 
 
+@pytest.mark.parametrize("entries", [0, 1], ids=["all zeros", "zeros after the entries"])
+@pytest.mark.parametrize(
+    ("fixture", "base", "clean"),
+    [("4.3.0-v2-none-segments", 24, False), ("4.3.0-v2-none", 0, True), ("4.3.0-v2-none", 0, False)],
+)
+def test_zeros_at_the_end_of_a_trimmed_time_index_are_an_entry(
+    tmp_path: Path, fixture: str, base: int, clean: bool, entries: int
+) -> None:
+    """A broker takes them for a timestamp of 1970, and deletes the segment by retention.ms.
+
+    In the newest segment they are preallocated, until a clean shutdown.
+    """
+    folder = copied(fixture, tmp_path)
+    path = folder / f"{base:020}.timeindex"
+    data = path.read_bytes()
+    path.write_bytes(data * entries + bytes(len(data)))
+    if clean:
+        (folder.parent / ".kafka_cleanshutdown").touch()
+    found = rules(folder).get(path.name, [])
+    assert found == (["time-index-mismatch"] if base or clean else [])
+
+
+def test_an_empty_time_index_is_a_missing_one(tmp_path: Path) -> None:
+    """A broker leaves a missing time index empty: retention then uses the time of the file."""
+    folder = copied("4.3.0-v2-none-segments", tmp_path)
+    (folder / f"{24:020}.timeindex").write_bytes(b"")
+    assert rules(folder) == {f"{24:020}.log": ["missing-index"]}
+
+
 def test_an_aborted_transaction_begins_where_an_earlier_segment_has_its_first_records(tmp_path: Path) -> None:
     """A first offset that is too low makes consumers that read committed skip records that were committed."""
     folder = copied("3.9.1-v2-none-transactions", tmp_path)

@@ -40,7 +40,7 @@ from kseg.format.storage.naming import (
     partition_of,
 )
 from kseg.format.storage.segment_files import SegmentFile
-from kseg.format.storage.source import is_metadata_log, topic_partition
+from kseg.format.storage.source import is_metadata_log, local_size, topic_partition
 from kseg.results import FileResult, Settings, Summary
 from kseg.text import count_of
 
@@ -311,9 +311,12 @@ class _FolderChecks:
         present |= {name for name in created if local_files.is_file(os.path.join(folder, name))}
         if file.active and base_offset_of(name) and result.summary.batches == 1:
             present.add(name.removesuffix(".log") + ".index")  # created with the second append to a rolled segment
-        for index in [name for name in index_names if name not in present]:
-            if index_names[index] in self._indexes[folder] and local_files.is_file(file.path):
-                self._pending_findings[file.path].append(Finding("missing-index", 0, facts={"index": index}))
+        for index, suffix in index_names.items():
+            # A segment with timestamps has at least the last entry. An offset index can have none.
+            empty = suffix == ".timeindex" and local_size(os.path.join(folder, index)) == 0
+            if suffix in self._indexes[folder] and (empty or index not in present) and local_files.is_file(file.path):
+                facts = {"index": index, "what": "empty" if empty else "missing"}
+                self._pending_findings[file.path].append(Finding("missing-index", 0, facts=facts))
         self._check_missing_indexes(file.path, folder, suffixes)
 
     def _check_missing_indexes(self, path: str, folder: str, suffixes: list[str]) -> None:

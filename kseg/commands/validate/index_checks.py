@@ -20,7 +20,8 @@ from kseg.commands.validate.segment_facts import FactsCollector, SegmentFacts
 from kseg.commands.validate.txn_index_check import TxnIndexCheck
 from kseg.errors import UnreadableError, VanishedError
 from kseg.findings import Finding, Report, do_nothing
-from kseg.format.record.layout import INT64_MAX
+from kseg.format.checks.run_checks import is_cleanly_shut_down
+from kseg.format.record.layout import INT64_MAX, NO_TIMESTAMP
 from kseg.format.record.offset_evidence import LIMIT
 from kseg.format.segment.segment_reader import Window
 from kseg.format.sidefiles.index_columns import Columns
@@ -60,6 +61,8 @@ class _IndexCursor(Generic[_Entry]):
     ) -> None:
         self._report = report
         self._stale = stale
+        self._source = source
+        self._base_offset = base_offset
         # The positions of entries that already have a finding.
         self._reported: set[int | None] = set()
         found = runs(source, base_offset, self._record, stale) if source else iter(())
@@ -205,9 +208,18 @@ class TimeIndexCheck(_IndexCursor[TimeEntry]):
                 reported = True
                 if not self._is_stale(at):
                     self._mismatch(at, entry, ends)
-        if whole and latest and last:
-            self._check_last(*last, latest)
+        if latest and latest.timestamp > NO_TIMESTAMP and not reported and (read := self._zeros_at_end() or last):
+            self._check_last(*read, latest)
         self._report_stale()
+
+    def _zeros_at_end(self) -> tuple[int, TimeEntry] | None:
+        """Return the position of zeros at the end of a complete index, and the entry that a broker reads in them.
+
+        It takes the entry's time, 1970, for the segment's largest timestamp (``LogSegment.largestTimestamp``).
+        """
+        size = self._source.size if self._source else None
+        end = self._last[0] + TIME_ENTRY.size if self._last else 0
+        return None if size is None or size - end < TIME_ENTRY.size else (end, TimeEntry(0, self._base_offset))
 
     def _check_last(self, at: int, entry: TimeEntry, latest: LargestTimestamps) -> None:
         """Report a last entry that is not the one for the segment's largest timestamp.
@@ -318,6 +330,7 @@ class IndexChecks:
         self._times.finish(watch.time_row, facts.last_offset, whole=whole, latest=latest)
         self._aborts.finish(whole=whole and deep)
         self.close()
+        facts = replace(facts, coordinators=self._aborts.coordinators)
         # Without any index the folder is a copy of the logs alone.
         if not self._reports or any(path.endswith(".txnindex") for path in self.unread):
             return facts
@@ -325,7 +338,9 @@ class IndexChecks:
 
     def _is_complete(self) -> bool:
         """Return whether the time index has its last entry, which a broker appends when it rolls or closes a segment."""
-        return not self._file.active or (self._stale is not None and not self._stale.is_preallocated())
+        if not self._file.active or is_cleanly_shut_down(self._file.path):
+            return True
+        return self._stale is not None and not self._stale.is_preallocated()
 
     def close(self) -> None:
         for source in self._sources:

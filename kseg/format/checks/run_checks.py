@@ -279,6 +279,12 @@ def _stored_epochs(name: str) -> Sequence[tuple[int, int]]:
     return checkpoints.stored_leader_epochs(os.path.dirname(name)) or ()
 
 
+def is_cleanly_shut_down(path: str) -> bool:
+    """Return whether a segment is in a log directory whose broker has trimmed the active segments and their indexes."""
+    log_dir = os.path.dirname(os.path.dirname(local_files.absolute(path)))
+    return not is_url(path) and local_files.is_file(os.path.join(log_dir, CLEAN_SHUTDOWN))
+
+
 def policy_for(file: SegmentFile, settings: Settings) -> Policy:
     """Return the severities for the file: those of the settings, then defaults for its kind."""
     defaults: dict[str, Severity] = {}
@@ -289,8 +295,7 @@ def policy_for(file: SegmentFile, settings: Settings) -> Policy:
     if file.active:
         # A broker may be writing to the end of the file now.
         defaults["truncated-tail"] = Severity.WARNING
-        log_dir = os.path.dirname(os.path.dirname(local_files.absolute(file.path)))
-        if not is_url(file.path) and local_files.is_file(os.path.join(log_dir, CLEAN_SHUTDOWN)):
+        if is_cleanly_shut_down(file.path):
             # A clean shutdown removes preallocated space, and the start after it fails at zeros.
             defaults["zero-tail"] = Severity.WARNING
     elif file.listed and base_offset_of(file.path) is not None:
