@@ -362,8 +362,8 @@ class _TransactionTracker:
             self._add_open(producers, newest)
             self._open = dict(sorted(self._open.items(), key=lambda item: item[1].begin))
         if later := open_after_end(self._folder, end, self._snapshots):
-            self._gap_end, begun = later
-            self._confirmed = {one for one, open_ in self._open.items() if begun.get(one) == open_.first_offset}
+            self._gap_end, first = later
+            self._confirmed = {one for one, open_ in self._open.items() if first.get(one) == open_.first_offset}
 
     def _finish(self, unread_segments: int) -> Iterator[Transaction | PartitionTransactions]:
         first: tuple[int | None, int] | None = None
