@@ -301,9 +301,8 @@ class _FolderChecks:
         folder, name = os.path.split(file.path)
         if not (result.summary.batches and name.endswith(".log")):
             return  # the indexes of deleted segments have other names
-        timed = (
-            result.facts is None or result.facts.timed
-        )  # Kafka versions that wrote v0 wrote neither timestamps nor time indexes
+        # Kafka versions that wrote v0 wrote neither timestamps nor time indexes.
+        timed = result.facts is None or result.facts.timed
         suffixes = list(_INDEXES)[: 1 + timed]
         index_names = {name.removesuffix(".log") + suffix: suffix for suffix in suffixes}
         present = {os.path.basename(path) for path in file.indexes or ()}
