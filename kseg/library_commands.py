@@ -17,7 +17,7 @@ from kseg.commands.grep.text_patterns import MatchClock
 from kseg.commands.lag.committed_offsets import GroupLag, LogDirs, lags, partitions_of, read_commits
 from kseg.commands.stats.levels import Level, levels, sorted_by_folder, stats_of
 from kseg.commands.transactions import MAX_TRANSACTION_MS, PartitionTransactions, Transaction, items_of
-from kseg.errors import NotASegmentError, UnreadableError, UsageError, VanishedError
+from kseg.errors import NotASegmentError, UnreadableError, UsageError
 from kseg.extras.sql import where as conditions
 from kseg.extras.views.grep_request import GrepRequest
 from kseg.findings import READ_ERROR, Finding, do_nothing, unreadable
@@ -31,7 +31,14 @@ from kseg.format.segment.row_filter import HasHeader, KeyIsOneOf, RecordConditio
 from kseg.format.sidefiles.transaction_states import TransactionLogs
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.replica_folders import is_log_dir, partition_replicas, replicas_of_one
-from kseg.format.storage.segment_files import SegmentFile, check_exists, find_segments, once_each, without_unused
+from kseg.format.storage.segment_files import (
+    SegmentFile,
+    check_exists,
+    find_segments,
+    is_deletion,
+    once_each,
+    without_unused,
+)
 from kseg.format.storage.source import STDIN, topic_partition
 from kseg.library import Path, Schemas, check_name, decode_settings, offset_range, paths_of, raise_unreadable, texts
 from kseg.results import Settings
@@ -139,11 +146,9 @@ def _found(
             for item in request.items(file, request.search_in(file, MatchClock()), reported):
                 if isinstance(item, RecordsItem):
                     yield from item.records()
-        except VanishedError as error:
-            if not file.listed:
-                unread(str(error))
         except (UnreadableError, NotASegmentError) as error:
-            unread(str(error))
+            if not (file.listed and is_deletion(error, file.path)):
+                unread(str(error))
 
 
 def lag(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 from weakref import WeakSet
 
 from kseg.commands.dump.dump_items import BatchItem, RecordsItem, SegmentItem
 from kseg.commands.dump.dumped_rows import byte_range, dump_reader
-from kseg.errors import UnreadableError, UsageError, VanishedError
+from kseg.errors import UnreadableError, UsageError
 from kseg.findings import Report, do_nothing
 from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT, DeepIterator
 from kseg.format.segment.records_chunk import Chunk, Record, RecordBatch
@@ -20,7 +19,7 @@ from kseg.format.segment.row_filter import KeyIsOneOf, RowFilter
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.sidefiles.transaction_states import TransactionLogs
 from kseg.format.storage.naming import base_offset_of, end_offsets, is_snapshot, is_url
-from kseg.format.storage.segment_files import check_exists, find_segments
+from kseg.format.storage.segment_files import SegmentFile, check_exists, find_segments, is_deletion
 from kseg.format.storage.source import Source, local_size, open_range, open_source, topic_partition
 from kseg.report import parquet
 from kseg.report.arrow_table import pa
@@ -192,16 +191,17 @@ class PartitionLog(Log):
     the segments. Segments that the offsets in the file names exclude are not opened.
     """
 
-    def __init__(self, folder: str, files: tuple[str, ...], options: _ReadOptions) -> None:
+    def __init__(self, folder: str, files: tuple[str, ...], options: _ReadOptions, *, listed: bool) -> None:
         self.name = folder
         self.files = files
         self.topic, self.partition = topic_partition(files[0])
         self._options = options
+        self._listed = listed
 
     def segments(self) -> Iterator[Segment]:
         """Iterate over the open segments; each is closed when the next one is requested.
 
-        Segments that a broker has deleted since are left out. Raises UnreadableError.
+        Segments that a broker has deleted since, the oldest ones, are left out. Raises UnreadableError.
         """
         return self._segments(RowFilter())
 
@@ -210,7 +210,13 @@ class PartitionLog(Log):
         for path, end in zip(self.files, end_offsets(self.files), strict=True):
             if not wanted.accepts_offsets(base_offset_of(path), end):
                 continue
-            with suppress(VanishedError), Segment(path, self._options, listed=True, logs=logs) as segment:
+            try:
+                segment = Segment(path, self._options, listed=self._listed, logs=logs)
+            except UnreadableError as error:
+                if self._listed and is_deletion(error, path):
+                    continue
+                raise
+            with segment:
                 yield segment
 
     def _items(self, wanted: RowFilter, *, deep: bool) -> Iterator[SegmentItem]:
@@ -298,10 +304,14 @@ def open_log_dir(
     name = os.fspath(path)
     if not is_url(name):
         check_exists(name)
-    folders: dict[str, list[str]] = {}
+    folders: dict[str, list[SegmentFile]] = {}
     for file in find_segments(name):
         if not is_snapshot(file.path):
-            folders.setdefault(os.path.dirname(file.path), []).append(file.path)
+            folders.setdefault(os.path.dirname(file.path), []).append(file)
     if not folders:
         raise UnreadableError(f"{name}: no segment found (a .log file named by 20 digits)")
-    return LogDir(name, tuple(PartitionLog(folder, tuple(files), options) for folder, files in folders.items()))
+    logs = (
+        PartitionLog(folder, tuple(file.path for file in files), options, listed=files[0].listed)
+        for folder, files in folders.items()
+    )
+    return LogDir(name, tuple(logs))

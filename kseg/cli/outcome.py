@@ -14,10 +14,10 @@ import click
 
 from kseg.cli.messages import FAILED, FOUND, note, note_after, until_reader_closes
 from kseg.commands.dump import dump_items
-from kseg.errors import KsegError, UsageError, VanishedError
+from kseg.errors import KsegError, UsageError
 from kseg.findings import READ_ERROR, RULES, Finding, Policy, Report, Severity, Verdict, is_noted, unreadable
 from kseg.format.checks import run_checks
-from kseg.format.storage.segment_files import SegmentFile, find_segments, once_each
+from kseg.format.storage.segment_files import SegmentFile, find_segments, is_deletion, once_each
 from kseg.report.formats import destination
 from kseg.results import MAX_PER_RULE, Settings
 from kseg.text import count_of
@@ -180,7 +180,7 @@ class DumpOutcome(FindingNotes):
         except UsageError:
             raise
         except KsegError as error:
-            if not (listed and isinstance(error, VanishedError)):
+            if not (listed and is_deletion(error, self.file)):
                 self.fail(str(error))
 
     def exit_code(self, found: object = None, *, read: Sequence[SegmentFile] = ()) -> int:

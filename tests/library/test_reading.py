@@ -8,7 +8,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -154,6 +154,23 @@ def test_a_deleted_segment_is_left_out(tmp_path: Path) -> None:
     (folder / "00000000000000000000.log").unlink()
     assert next(log.records()).offset == 24
     assert [len(list(segment.batches())) > 0 for segment in log.segments()] == [True] * 5
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "records": lambda folder: kseg.open_log_dir(folder.parent).records(),
+    "grep": lambda folder: kseg.grep(folder, ""),
+    "stats": kseg.stats,
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_segment_that_vanishes_after_older_ones_is_an_error(reader: str, tmp_path: Path) -> None:
+    """Retention deletes the oldest segments: without another one, records are missing that the log still had."""
+    folder = log_dir_with(tmp_path, orders_0=SEVERAL) / "orders-0"
+    found = cast(Iterable[object], READERS[reader](folder))
+    logs(folder)[2].unlink()
+    with pytest.raises(kseg.UnreadableError, match=r"0048\.log: No such file"):
+        list(found)
 
 
 def test_a_file_can_be_read_again_and_a_stream_cannot() -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
+import kseg
 from tests.support.cli import invoke
 from tests.support.fixtures import SEGMENTS
 
@@ -65,3 +68,33 @@ def test_a_folder_at_a_url_is_refused_with_the_way_out(command: tuple[str, ...],
         done = invoke(*command, URL, tmp_path / "out-0")
     assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
     assert done.stderr == f"kseg: {URL} is a folder at a URL: give one of its segments, or copy it to a disk first\n"
+
+
+def test_only_a_server_that_says_so_lacks_a_file() -> None:
+    """A segment that a broker has deleted is left out: nothing else that a server answers may look like one."""
+    pytest.importorskip("aiohttp")
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            status = int(self.path.split("/")[1])
+            if status:  # without an answer the connection is lost
+                self.send_response(status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+        do_GET = do_HEAD
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    raised = {}
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        for status in (404, 410, 403, 500, 503, 0):
+            url = f"http://127.0.0.1:{server.server_port}/{status}/{0:020}.log"
+            with pytest.raises(kseg.UnreadableError) as caught:
+                list(kseg.open_partition(url).records())
+            raised[status] = type(caught.value)
+        server.shutdown()
+    vanished = dict.fromkeys((404, 410), kseg.VanishedError)
+    assert raised == {**dict.fromkeys(raised, kseg.UnreadableError), **vanished}

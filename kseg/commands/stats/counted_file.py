@@ -24,7 +24,7 @@ from kseg.commands.stats.totals import (
     Stats,
     bound_epochs,
 )
-from kseg.errors import KsegError, NotASegmentError, VanishedError
+from kseg.errors import KsegError, NotASegmentError
 from kseg.findings import Finding, Report, Severity, do_nothing
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.checks.run_checks import new_collector
@@ -38,7 +38,7 @@ from kseg.format.segment.framed_files import LOSING, ReadSettings, RecordSet, fr
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile, is_deletion
 from kseg.format.storage.source import Source, open_source
 from kseg.results import FileResult, FindingCollector, Settings, Summary
 from kseg.schema import Row
@@ -169,7 +169,7 @@ def segment_stats(file: SegmentFile, settings: Settings, progress: Progress = do
             with SegmentReader(source, report=tally, verify_crc=settings.verify_crc) as reader:
                 _count(reader, stats, file.path, tally, progress)
     except KsegError as error:
-        if file.listed and isinstance(error, VanishedError):
+        if file.listed and is_deletion(error, file.path):
             return SegmentStats(stats, FileResult(file.path, (), Summary(), vanished=True))
         stats.sums["unread"] = 1
         tally.fail(error)

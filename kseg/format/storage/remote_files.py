@@ -321,7 +321,8 @@ def reason(error: Exception, url: str) -> str:
     cause = error.__cause__ or error.__context__
     if cause is None and isinstance(error, FileNotFoundError):
         return os.strerror(errno.ENOENT)
-    return ": ".join([type(error).__name__, *([" ".join(str(cause).split()) or type(cause).__name__] if cause else [])])
+    why = [" ".join(str(cause).split()) or type(cause).__name__] if cause else []
+    return ": ".join(why if isinstance(error, FileNotFoundError) else [type(error).__name__, *why])
 
 
 def filesystem_of(url: str) -> tuple[Any, str]:
@@ -381,7 +382,17 @@ def _connected(url: str) -> Iterator[tuple[Any, str]]:
         yield filesystem_of(url)
     except (KsegError, MemoryError):
         raise
-    except FileNotFoundError as error:
-        raise VanishedError(f"{url}: {reason(error, url)}") from error
     except Exception as error:
-        raise UnreadableError(f"{url}: {reason(error, url)}") from error
+        kind = VanishedError if _is_absence(error, url) else UnreadableError
+        raise kind(f"{url}: {reason(error, url)}") from error
+
+
+def _is_absence(error: Exception, url: str) -> bool:
+    """Return whether a store has answered that a file does not exist.
+
+    fsspec's HTTP file system raises FileNotFoundError for each request that fails, also if no server answers.
+    """
+    if not isinstance(error, FileNotFoundError) or error.__cause__ is None:
+        return isinstance(error, FileNotFoundError)
+    of_http = url.rpartition("::")[2].startswith("http")
+    return not of_http or getattr(error.__cause__, "status", None) in (404, 410)
