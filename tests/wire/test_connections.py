@@ -59,6 +59,15 @@ def test_there_are_streams_of_every_kind() -> None:
     }
 
 
+@pytest.mark.parametrize("path", sorted(STREAMS.glob("*/*.re*s")), ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_the_kind_of_a_capture_is_named(path: Path) -> None:
+    """Whoever reads it without --as is told which one it needs; with batches in it, by the first finding."""
+    done = invoke("dump", path)
+    way = "`--as requests`" if path.suffix == ".requests" else "`--as requests --as responses REQUESTS RESPONSES`"
+    assert done.exit_code
+    assert f"read them with {way}" in done.stderr.splitlines()[0]
+
+
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_frames_equal_kafkas(folder: Path) -> None:
     """Header and body, field by field."""
@@ -221,7 +230,7 @@ def test_requests_in_a_segments_place_are_recognised(tmp_path: Path) -> None:
     path = tmp_path / "a"
     for head in (header(999, 0), header(18, 99), header(18, 0)[:-2] + b"\x7f\xff"):
         path.write_bytes(frame(head, b"body"))
-        assert "--as requests" not in invoke("validate", path).stderr
+        assert "read them with `--as requests`" not in invoke("validate", path).stderr
 
 
 def test_a_huge_body_of_an_unknown_api_is_not_held_several_times(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from kseg.format.segment import batch_evidence
 from kseg.format.segment.batch_evidence import LOOK_AHEAD, BatchChain, is_valid_batch, is_wrapper
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.segment.resync_search import ResyncScan
+from kseg.format.storage import file_type
 from kseg.text import count_of, inclusive_range
 
 # A batch can end with fewer zeros by chance.
@@ -204,6 +205,8 @@ def _reason(buffer: InputBuffer, damaged: DamagedBatch, search: ResyncScan, end:
     zeros = ""
     if stop - begin >= REPORTED_ZEROS:
         zeros = f"; {stop - begin:,} of them, from byte {begin}, are zeros{buffer.describe_zeros(begin, stop)}"
+    if not damaged.position and (frames := file_type.kind_of_frames(bytes(buffer.view[buffer.start : buffer.end]))):
+        zeros += f"; {frames}"
     if search.inner:
         zeros += f"; {count_of(search.inner, 'message')} in them can be of a compressed set, with unknown offsets"
     if not damaged.likely:

@@ -10,6 +10,7 @@ import struct
 import sys
 from typing import Any
 
+from kseg.engine import imported
 from kseg.errors import UnreadableError
 from kseg.format.compress.gzip_streams import SIGNATURE_SIZE, Prefixed, compression_of, decompressed
 from kseg.format.messages.definitions import APIS, definition, named
@@ -22,6 +23,8 @@ HEAD = 64 * 1024
 _TEXT = _DAMAGED = 1024
 # The start of a request: size, API key, API version, correlation id, length of the client id.
 _FRAME = struct.Struct(">ihhih")
+_SIZE, _LEAST_REQUEST = struct.Struct(">i"), 8
+_READ_REQUEST = "kseg.extras.wire.apis:read_request"
 _SIGNATURES = (
     (b"\x1f\x8b", "a gzip file: its name must end in .gz, or .tgz for an archive"),
     (b"\x28\xb5\x2f\xfd", "a zstd file: its name must end in .zst"),
@@ -67,8 +70,8 @@ def describe_likely_type(head: bytes) -> str | None:
         return proved
     if bare_message.is_all(head):
         return _BARE
-    if _begins_with_request(head):
-        return "it starts like requests of a client: read them with `--as requests`"
+    if _begins_with_request(head):  # one frame that is longer than these bytes
+        return "it starts like a request or a response: read it with `--as requests` or `--as responses`"
     if head and all(byte in b"\t\n\r\f\x1b" or 32 <= byte < 127 or byte >= 128 for byte in head[:_TEXT]):
         return "it looks like text"
     return None
@@ -77,7 +80,8 @@ def describe_likely_type(head: bytes) -> str | None:
 def describe_certain_type(head: bytes) -> str | None:
     """Return the phrase if the bytes prove the kind even though they resemble the header of a torn batch.
 
-    A signature would be the upper half of an offset of 10^17 or more; a message of the tutorial format has a correct CRC.
+    A signature would be the upper half of an offset of 10^17 or more, the size of a frame that of one of 10^10; a message of
+    the tutorial format has a correct CRC.
     """
     for signature, kind in _SIGNATURES:
         if head.startswith(signature):
@@ -87,6 +91,28 @@ def describe_certain_type(head: bytes) -> str | None:
     # The first message can be damaged or longer than these bytes.
     if any(wide_message.is_proved(head, at, len(head)) for at in range(min(len(head), _DAMAGED))):
         return "messages with an eight-byte CRC of the value: read them with `--as wide-crc`"
+    return kind_of_frames(head)
+
+
+def kind_of_frames(head: bytes) -> str | None:
+    """Return a phrase for requests or responses, whose sizes lead from one to the next; None for other bytes.
+
+    The first bytes of a response can resemble the API and its version in a request: the body decides.
+    """
+    at = complete = 0
+    while at + _SIZE.size <= len(head):
+        (size,) = _SIZE.unpack_from(head, at)
+        if size < _SIZE.size:
+            return None
+        at += _SIZE.size + size
+        complete += at <= len(head)
+    if not complete:
+        return None
+    first = memoryview(head)[_SIZE.size : _SIZE.size + _SIZE.unpack_from(head)[0]]
+    if len(first) >= _LEAST_REQUEST and imported(_READ_REQUEST)(first).fault is None:
+        return "it starts like requests of a client: read them with `--as requests`"
+    if complete > 1 or at == len(head):
+        return "it looks like responses of a broker: read them with `--as requests --as responses REQUESTS RESPONSES`"
     return None
 
 
