@@ -202,7 +202,7 @@ class Policy:
         """
         overrides: dict[str, Severity] = {}
         for setting in settings:
-            name, equals, level = setting.partition("=")
+            name, equals, level = setting.partition("=") if isinstance(setting, str) else ("", "", "")
             if not equals:
                 raise UsageError(f"expected RULE=SEVERITY, such as crc-mismatch=warning, got {setting!r}")
             rule = known_rule(name)

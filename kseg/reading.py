@@ -144,7 +144,8 @@ class Segment(Log):
             yield from opener.chunks(window)
 
     def close(self) -> None:
-        """Close the file; iterations that were not finished end with an error."""
+        """Close the file; iterations that were not finished end with UsageError."""
+        self._unread = None
         for source in self._open:
             source.close()
 

@@ -49,6 +49,8 @@ class Settings:
         least = {"max_message_bytes": 1, "timestamp_before_max_ms": 0, "timestamp_after_max_ms": 0, "max_per_rule": 0}
         for name, smallest in least.items():
             check_number(name, getattr(self, name), smallest)
+        if not isinstance(self.policy, Policy):
+            raise UsageError(f"policy: expected a Policy, such as Policy.parse(['crc-mismatch=warning']), got {self.policy!r}")
         if self.compacted and not self.deep:
             raise UsageError("--compacted checks the keys of records, which --shallow does not read: omit one of them")
         if self.timestamp_before_max_ms is not None and not self.deep:

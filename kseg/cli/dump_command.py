@@ -195,7 +195,7 @@ class _Dump:
             dumped = dump_side_file(path, known, report)
         else:
             dumped = self.request.items(file, report, start, end)
-        yield from self.outcome.attempt(dumped, listed=file.listed)
+        yield from self.outcome.attempt(dumped, file)
 
     def _last(self) -> Iterator[Item]:
         for last in last_rows(self.files, self.asked.last or 0, self.request.keep, self.request.counted_items):
@@ -227,7 +227,7 @@ class _Dump:
                 report = outcome.begin(file)
                 rest = dump.show(parts, show)
                 if rest is not None:
-                    rows = outcome.attempt(dump.rest(file, rest, report), listed=file.listed)
+                    rows = outcome.attempt(dump.rest(file, rest, report), file)
                     write_on(outcome.counted(rows), out)
 
     def _follow(self, out: TextIO, view: View) -> int:

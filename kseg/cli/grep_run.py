@@ -152,7 +152,7 @@ class GrepRun:
         for file, parts in self.by_file:
             search, report = self.request.search_in(file, self.clock), self.outcome.begin(file)
             found = self._search(file, parts, search, report, counting=counting)
-            yield file, self.outcome.attempt(found, listed=file.listed)
+            yield file, self.outcome.attempt(found, file)
             _note_unread(file, search)
 
     def last_items(self, files: Sequence[SegmentFile], most: int) -> Iterator[Item]:
@@ -164,7 +164,7 @@ class GrepRun:
         for last in last_rows(files, most, self.request.limits, counted):
             search, report = self.request.search_in(last.file, self.clock), self.outcome.begin(last.file)
             found = self._part(last.file, last.start, last.end, search, report)
-            for item in self.outcome.attempt(last.of(found), listed=last.file.listed):
+            for item in self.outcome.attempt(last.of(found), last.file):
                 self.outcome.rows |= isinstance(item, RecordsItem)
                 yield item
             _note_unread(last.file, search)

@@ -173,14 +173,14 @@ class DumpOutcome(FindingNotes):
             self.rows |= not isinstance(item, (dump_items.FileStart, dump_items.EmptyFile))
             yield item
 
-    def attempt(self, rows: Iterator[_Row], *, listed: bool = False) -> Iterator[_Row]:
-        """Yield the rows. A file that cannot be read is one line on stderr; a ``listed`` file may have been deleted."""
+    def attempt(self, rows: Iterator[_Row], file: SegmentFile | None = None) -> Iterator[_Row]:
+        """Yield the rows. What cannot be read is one line on stderr; a listed ``file`` may have been deleted."""
         try:
             yield from rows
         except UsageError:
             raise
         except KsegError as error:
-            if not (listed and is_deletion(error, self.file)):
+            if not (file and file.listed and is_deletion(error, file.path)):
                 self.fail(str(error))
 
     def exit_code(self, found: object = None, *, read: Sequence[SegmentFile] = ()) -> int:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, pairwise, repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kseg import schema
 from kseg.findings import do_nothing
@@ -19,9 +19,6 @@ from kseg.report import arrow_gather
 from kseg.report.arrow_table import BATCH_ROWS, ColumnPlace, arrow_schema, arrow_types, arrow_value, pa, pc
 from kseg.schema import Column
 from kseg.text import to_json
-
-if TYPE_CHECKING:
-    from kseg.extras.serialization.record_decoder import RecordDecoder
 
 #: Maximum bytes of keys, values and headers in an Arrow record batch, as Spark recommends.
 BATCH_BYTES = 8 * 1024 * 1024
@@ -49,10 +46,19 @@ class RecordRows:
         self.encoded: Callable[[str], object] = do_nothing
         self._begin()
 
-    def add(self, place: ColumnPlace, chunk: Chunk, data: Any, first: int, stop: int) -> Iterator[pa.RecordBatch]:
+    def add(
+        self,
+        place: ColumnPlace,
+        chunk: Chunk,
+        data: Any,
+        first: int,
+        stop: int,
+        searched: Callable[[int], schema.Row] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
         """Append record rows ``first`` to ``stop`` of the chunk, whose bytes are in ``data``; yield full batches.
 
-        The caller must exhaust the iterator before it advances to the next chunk.
+        ``searched`` returns the SEARCH_COLUMNS of a row. The caller must exhaust the iterator before it advances to the next
+        chunk.
         """
         while first < stop:
             before, begin = self._columns.count, first
@@ -60,7 +66,10 @@ class RecordRows:
             if place.decode and schema.DECODED.name in self._names:
                 self._decode(place.decode, chunk, before, range(begin, first))
             if place.decoder and self._content_names:
-                self._decode_contents(place.decoder, place.topic, chunk, range(begin, first))
+                decoded = partial(place.decoder.fields, place.topic, chunk)
+                self._add_contents(self._content_names, decoded, range(begin, first))
+            if searched:
+                self._add_contents(_SEARCHED, searched, range(begin, first))
             for name in self._sized:
                 self._sizes[name].frombytes(memoryview(getattr(chunk.records, name))[begin:first].tobytes())
             self._places.append((place, self._columns.count - before))
@@ -122,14 +131,14 @@ class RecordRows:
             if decoded := decoded_record(topic, chunk, i):
                 self._decoded[row] = decoded.as_json()
 
-    def _decode_contents(self, decoder: RecordDecoder, topic: str | None, chunk: Chunk, taken: range) -> None:
-        """Append the decoded keys and values to their columns, with nulls for earlier records without a decoder."""
-        columns = {name: self._contents[name] for name in self._content_names}
+    def _add_contents(self, names: Iterable[str], fields_of: Callable[[int], schema.Row], taken: range) -> None:
+        """Append values of records to the columns ``names``, with nulls for earlier records without them."""
+        columns = {name: self._contents[name] for name in names}
         before = self._columns.count - len(taken)
         for values in columns.values():
             values.extend([None] * (before - len(values)))
         for i in taken:
-            fields = decoder.fields(topic, chunk, i)
+            fields = fields_of(i)
             for name, values in columns.items():
                 values.append(fields.get(name))
 
@@ -202,7 +211,7 @@ class RecordRows:
         """Return a column of CONTENT_COLUMNS, or a typed one in the place of the decoded content."""
         found, column = self._contents[name], self._given[name]
         found.extend([None] * (self._columns.count - len(found)))
-        if column == _CONTENTS[name]:
+        if column == _CONTENTS.get(name):
             found = [arrow_value(column, {name: value}) for value in found]
         return pa.array(found, self.schema.field(name).type)
 
@@ -258,6 +267,7 @@ class RecordRows:
             return pa.array([None if value is None else encode(value)[0] for value in found.to_pylist()], kind)
 
 
+_SEARCHED = schema.names_of(schema.SEARCH_COLUMNS)
 _CONTENTS = {column.name: column for columns in schema.CONTENT_COLUMNS.values() for column in columns}
 _ARRAYS: Mapping[str, Callable[[Any], Any]] = {
     "topic": lambda found: _of_places(found._places, "topic", "text"),
@@ -289,7 +299,7 @@ _ARRAYS: Mapping[str, Callable[[Any], Any]] = {
     "transaction_state": partial(RecordRows.transactions, n=0),
     "transactional_id": partial(RecordRows.transactions, n=1),
     "damage": RecordRows.nothing,
-    **{name: partial(RecordRows.contents, name=name) for name in _CONTENTS},
+    **{name: partial(RecordRows.contents, name=name) for name in (*_CONTENTS, *_SEARCHED)},
 }
 
 

@@ -28,7 +28,7 @@ from kseg.format.record.layout import (
     NO_TIMESTAMP,
     TRANSACTIONAL,
 )
-from kseg.format.segment.records_chunk import timestamp_type
+from kseg.format.segment.records_chunk import timestamp_type, valid_key
 from kseg.format.storage.source import topic_partition
 from kseg.schema import Column
 from kseg.text import to_unicode_json
@@ -178,6 +178,8 @@ def arrow_value(column: Column, row: schema.Row) -> Any:
     value = row.get(column.name)
     if column.type == "object" and value is not None:
         return to_unicode_json(value)
+    if column.name == "headers" and value:
+        return [{**header, "key": valid_key(header["key"])} for header in value]
     return _text(value) if type(value) is str else value
 
 

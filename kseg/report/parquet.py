@@ -39,7 +39,7 @@ def write_parquet(dumped: Iterable[SegmentItem], out: TextIO, view: View) -> Non
     table = schema.RECORD_TABLE if view.deep else schema.BATCH_TABLE
     if view.deep:
         table = (*table, *(schema.DECODED,) * view.decoded)
-        table = (*table, *view.contents)
+        table = (*table, *view.contents, *schema.SEARCH_COLUMNS * view.searched)
     columns = [column for column in arrow_table.widened(table) if column.name not in view.without]
     write_arrow(_segment_batches(dumped, columns, deep=view.deep), arrow_table.arrow_schema(columns), out, view)
 
@@ -106,7 +106,7 @@ def _record_batches(dumped: Iterable[SegmentItem], columns: Sequence[schema.Colu
             place = replace(place, transactions=item.transactions)
         data = payload_of(item.chunk, item.row)
         for first, stop in item.ranges():
-            yield from gathered.add(place, item.chunk, data, first, stop)
+            yield from gathered.add(place, item.chunk, data, first, stop, item.search_row if item.searched else None)
     yield from gathered.finish()
 
 

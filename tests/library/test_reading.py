@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import mmap
+import re
 import shutil
 import struct
 import subprocess
@@ -195,6 +197,37 @@ def test_a_stream_without_a_name_is_read_like_another() -> None:
         for stream in (running.stdout, file):
             with kseg.open_segment(cast(BinaryIO, stream)) as segment:
                 assert (segment.name, [record.offset for record in segment.records()]) == ("<stream>", wanted)
+
+
+def closed_while_it_is_read() -> None:
+    """Read a file that another one closes."""
+    with logs(SEVERAL)[0].open("rb") as file:
+        segment = kseg.open_segment(file)
+    list(segment.records())
+
+
+MISTAKES: dict[str, Callable[[], object]] = {
+    "expected bytes per second": lambda: kseg.file_access(max_rate=float("inf")).__enter__(),
+    "decompression_limit: expected a whole number": lambda: kseg.open_segment("-", decompression_limit=1 << 80),
+    "closed while it is read": closed_while_it_is_read,
+    "binary file object, got b'a'": lambda: kseg.open_segment(cast(Any, b"a")),
+    "binary file object, got <_io.StringIO": lambda: kseg.open_segment(cast(Any, io.StringIO("a"))),
+    "policy: expected a Policy": lambda: kseg.Settings(policy=cast(Any, "x")),
+    "expected RULE=SEVERITY": lambda: kseg.Policy.parse(cast(Any, [5])),
+}
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_mistakes_are_usage_errors(message: str) -> None:
+    """A caller that handles KsegError gets no other exception, and reads what was expected."""
+    with pytest.raises(kseg.UsageError, match=re.escape(message)):
+        MISTAKES[message]()
+
+
+def test_mapped_memory_is_read_like_a_file() -> None:
+    """``mmap`` only has the method ``read``."""
+    with logs(SEVERAL)[0].open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        assert list(kseg.open_segment(cast(Any, mapped)).batches()) == list(kseg.open_segment(file).batches())
 
 
 def test_errors_are_exceptions_of_kseg(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -170,3 +171,14 @@ def test_a_full_disk_ends_a_dump(jobs: str) -> None:
             stdout=full, stderr=subprocess.PIPE, check=False,
         )  # fmt: skip
     assert (done.returncode, done.stderr) == (2, b"kseg: standard output: No space left on device\n")
+
+
+@pytest.mark.parametrize("options", [("-C", "1", "key-1"), ("--no-crc", "-v", "key-1")])
+def test_found_records_have_the_columns_of_json_lines(options: tuple[str, ...], tmp_path: Path) -> None:
+    """A record of a batch with a wrong CRC is known by ``crc_valid``, and a neighbour of a match by ``matched``."""
+    path, target = SEGMENTS.parent / "findings" / "crc-mismatch" / HEADERS.name, tmp_path / "found.parquet"
+    rows = list(map(json.loads, kseg("grep", "--format", "jsonl", *options, path).stdout.splitlines()))
+    assert kseg("grep", "--format", "parquet", "-o", target, *options, path).returncode == 0
+    names = ["offset", "crc_valid", "matched"]
+    assert [{name: row[name] for name in names} for row in rows] == parquet.read_table(target, columns=names).to_pylist()
+    assert len({str(row["matched"]) for row in rows}) == (2 if "-C" in options else 1)

@@ -16,7 +16,9 @@ import kseg as kseg_library
 from kseg.commands.validate.validate import validate_segment
 from kseg.errors import UsageError
 from kseg.extras.wire import apis, connections
+from kseg.format.segment.records_chunk import Header
 from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.results import Settings
 from tests.support.cli import invoke
 from tests.support.fuzzing import cases
@@ -143,6 +145,20 @@ def test_the_library_has_the_rows_with_their_bytes() -> None:
     assert [row["api_name"] for row in answers] == ["ApiVersions", "InitProducerId", "Produce", "Produce"]
     with pytest.raises(UsageError, match="expected message-set, message, wide-crc, requests or responses"):
         kseg_library.framed_rows(PRODUCED, "frames")
+
+
+def test_header_keys_that_are_not_utf_8_stay_different(tmp_path: Path) -> None:
+    """The library keeps their bytes, as ``Header`` does; outputs replace them as Kafka does, in frames, too."""
+    records = build_batch([PlainRecord(0, None, None, 0, (Header("\udca0", None), Header("\udca1", b"x")))])
+    topic = struct.pack(">ih1sii", 1, 1, b"t", 1, 0) + struct.pack(">i", len(records)) + records
+    path, target = tmp_path / "a", tmp_path / "rows.parquet"
+    path.write_bytes(frame(header(0, 3), struct.pack(">hhi", -1, 1, 100) + topic))
+    _, row = kseg_library.framed_rows(path, "requests")
+    assert [one["key"] for one in row["headers"]] == ["\udca0", "\udca1"]
+    assert [one["key"] for one in rows("dump", "--as", "requests", path)[1]["headers"]] == ["\ufffd"] * 2
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    assert invoke("dump", "--as", "requests", "--format", "parquet", "-o", target, path).exit_code == 0
+    assert [one["key"] for one in parquet.read_table(target)["headers"][1].as_py()] == ["\ufffd"] * 2
 
 
 def test_every_format_has_frames_and_records(tmp_path: Path) -> None:

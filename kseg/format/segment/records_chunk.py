@@ -185,7 +185,7 @@ def encoded(row: Row, encode: Encoder) -> Row:
             _put(found, name, value, encode)
         else:
             headers = name == "headers" and isinstance(value, list)
-            found[name] = [encoded(header, encode) for header in value] if headers else value
+            found[name] = [_header_row(header["key"], header["value"], encode) for header in value] if headers else value
     return found
 
 
@@ -219,13 +219,18 @@ def record_row(file: str, record: Record, encode: Encoder) -> Row:
 
 def header_rows(headers: Iterable[Header], encode: Encoder) -> list[Row]:
     """Return headers as the list in a record's row."""
-    found: list[Row] = []
-    for header in headers:
-        # Kafka replaces bytes of a header key that are not UTF-8; a check reports them.
-        entry: Row = {"key": header.key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")}
-        _put(entry, "value", header.value, encode)
-        found.append(entry)
-    return found
+    return [_header_row(header.key, header.value, encode) for header in headers]
+
+
+def _header_row(key: str, value: bytes | None, encode: Encoder) -> Row:
+    entry: Row = {"key": key if encode is unchanged else valid_key(key)}
+    _put(entry, "value", value, encode)
+    return entry
+
+
+def valid_key(key: str) -> str:
+    """Return a header key of which bytes that are not UTF-8 are replaced, as Kafka does; a check reports them."""
+    return key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _put(row: Row, name: str, data: bytes | None, encode: Encoder) -> None:

@@ -6,6 +6,7 @@ The callback for progress is passed as an argument.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ def parse_rate(text: str) -> float:
     """Parse a rate such as ``50M``, ``1.5 GiB/s`` or ``800000``; K, M, G and T are powers of 1024. Raises ValueError."""
     match = _SIZE.fullmatch(text.strip())
     rate = float(match[1]) * 1024 ** _UNITS[match[2].upper()] if match else 0.0
-    if rate < 1:
+    if not 1 <= rate < math.inf:
         raise ValueError(f"{text!r}: expected bytes per second, such as 50M")
     return rate
 
@@ -88,10 +89,10 @@ def file_access(
     cannot be decoded. ``keys`` are paths of private keys (PEM) for encrypted objects in tiered storage. None and () keep the
     current value.
 
-    Raises UsageError for a rate below 1.
+    Raises UsageError for a rate that is not a number of at least 1.
     """
-    if max_rate is not None and not max_rate >= 1:
-        raise UsageError(f"max_rate {max_rate}: expected bytes per second, 1 or more")
+    if max_rate is not None and not (isinstance(max_rate, (int, float)) and 1 <= max_rate < math.inf):
+        raise UsageError(f"max_rate {max_rate!r}: expected bytes per second, 1 or more")
     before = current()
     here = FileAccess(
         before.limit if max_rate is None else RateLimit(max_rate), warn or before.warn, keys or before.keys

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-from kseg.errors import UnreadableError, VanishedError
+from kseg.errors import UnreadableError, UsageError, VanishedError
 from kseg.format.compress import gzip_streams
 from kseg.format.storage import file_access, file_type, local_files, remote_files
 from kseg.format.storage.local_files import open_file
@@ -65,7 +65,10 @@ class Source:
             view = view[: max(0, self.size - self.position)]
         if not len(view):
             return 0
-        count: int = self._raw.readinto(view[: self._limit.read_size(len(view))]) or 0
+        try:
+            count: int = self._raw.readinto(view[: self._limit.read_size(len(view))]) or 0
+        except ValueError as error:
+            raise UsageError(f"{self.name}: closed while it is read: {error}") from error
         self.position += count
         self._limit.wait_for(count)
         return count
@@ -220,10 +223,30 @@ def open_source(path: str | os.PathLike[str] | BinaryIO, *, listed: bool = False
     if not isinstance(path, (str, os.PathLike)):
         # A pipe or a temporary file without a name has a descriptor there, or None.
         name = getattr(path, "name", None)
-        return Source(name if isinstance(name, str) else "<stream>", path, None)
+        return Source(name if isinstance(name, str) else "<stream>", _binary(path), None)
     source = _open(os.fspath(path), listed=listed)
     source._needs_bytes = not listed and base_offset_of(source.name) is None and not is_snapshot(source.name)
     return source
+
+
+def _binary(given: Any) -> Any:
+    """Return a file object, or what only has its method ``read``, such as ``mmap``, as one. Raises UsageError for others."""
+    if isinstance(given, io.TextIOBase) or not callable(getattr(given, "read", None)):
+        raise UsageError(f"expected a path, a URL or a binary file object, got {given!r}")
+    return given if hasattr(given, "readinto") else _ReadOnly(given)
+
+
+class _ReadOnly(io.RawIOBase):
+    """A file object that only has the method ``read``."""
+
+    def __init__(self, given: Any) -> None:
+        self._read = given.read
+
+    def readinto(self, view: Any) -> int:
+        """Read into ``view`` and return the number of bytes."""
+        data = self._read(len(view))
+        view[: len(data)] = data
+        return len(data)
 
 
 def _open(name: str, *, listed: bool) -> Source:
