@@ -360,11 +360,13 @@ def epoch_time(name: str, given: Time | None) -> int | None:
 def check_number(name: str, given: int | None, least: int | None = None) -> None:
     """Raise UsageError for an argument that is not a whole number, or that is below ``least``. None is not an argument.
 
-    With ``least`` it must have less than 64 bits.
+    With ``least`` it must be below 2^63.
     """
-    if given is not None and not (isinstance(given, SupportsIndex) and (least is None or least <= given < 1 << 63)):
-        limit = "" if least is None else f" of at least {least}, less than 2^63"
+    if given is not None and not (isinstance(given, SupportsIndex) and (least is None or given >= least)):
+        limit = "" if least is None else f" of at least {least}"
         raise UsageError(f"{name}: expected a whole number{limit}, got {given!r}")
+    if given is not None and least is not None and given >= 1 << 63:
+        raise UsageError(f"{name}: expected a whole number below 2^63, got {given!r}")
 
 
 def as_bytes(name: str, given: str | bytes) -> bytes:

@@ -10,7 +10,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from kseg.cli import common
-from kseg.cli.messages import note
+from kseg.cli.messages import check_stdout, note
 from kseg.cli.typed_command import command
 from kseg.errors import KsegError, UsageError
 from kseg.format.storage.atomic_write import whole_file
@@ -49,6 +49,7 @@ def completion(asked: CompletionOptions) -> None:
         raise KsegError(unknown_name("shell", shell, SHELLS))
     script = source(click.get_current_context().find_root().command, shell)
     if not asked.install:
+        check_stdout()
         click.echo(script, nl=False)
         return
     for path in _install(shell, script):

@@ -21,7 +21,7 @@ import click
 import kseg
 from kseg import text  # loads json: few runs have a message
 from kseg.cli import option_rules
-from kseg.cli.messages import FAILED, INPUTS, fail, note, note_after, redirect_to_null, show_error
+from kseg.cli.messages import FAILED, INPUTS, check_stdout, fail, note, note_after, redirect_to_null, show_error
 from kseg.engine import how_to_compile, imported, lazy, missing_library
 from kseg.errors import KsegError
 from kseg.format.sidefiles import named_ends
@@ -121,8 +121,13 @@ class Commands(click.Group):
             self._fail_for_options(ctx, "dump", args)  # kafka-dump-log has no commands
         return super().parse_args(ctx, args)
 
+    def get_help(self, ctx: click.Context) -> str:
+        check_stdout()
+        return super().get_help(ctx)
+
     def _help_about(self, ctx: click.Context, names: list[str], word: str) -> str:
         """Return the options and the examples of commands that contain a word. Raises click.UsageError if none does."""
+        check_stdout()
         formatter = ctx.make_formatter()
         found = False
         for name in names:
@@ -317,6 +322,7 @@ def _check_given_once(context: click.Context, args: Sequence[str]) -> None:
 def _print_version(context: click.Context, parameter: click.Parameter, requested: bool) -> None:
     # Not click.version_option, which needs the text in every run: to find the compiled modules takes time.
     if requested and not context.resilient_parsing:
+        check_stdout()
         click.echo(f"kseg {kseg.version_line()}\n{how_to_compile()}".rstrip())
         context.exit()
 

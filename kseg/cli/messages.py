@@ -76,6 +76,12 @@ def note_output(output: str | None, line: str) -> None:
         note(f"{output}: {line}")
 
 
+def check_stdout() -> None:
+    """Raise KsegError if standard output is closed: click writes nothing then, and has no error."""
+    if sys.stdout is None:
+        raise KsegError(f"{formats.STDOUT_NAME} is closed")
+
+
 @contextmanager
 def ignore_stderr_errors() -> Iterator[None]:
     """Ignore errors of writing to stderr (closed pipe, full disk): they do not change the outcome."""

@@ -17,6 +17,7 @@ from click.core import ParameterSource
 
 import kseg
 from kseg.cli import common, progress, settings_file
+from kseg.cli.messages import check_stdout
 from kseg.cli.option_rules import check_rules
 from kseg.cli.option_table import ABSENT, CELLS, ROWS, group_of
 from kseg.engine import lazy
@@ -143,6 +144,10 @@ class TypedCommand(click.Command):
         super().__init__(name, **given)
         self.options = options
         self.examples = examples
+
+    def get_help(self, ctx: click.Context) -> str:
+        check_stdout()
+        return super().get_help(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in their groups, and the examples."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import rsa
     from cryptography.hazmat.primitives.ciphers import aead
 else:
-    _NEEDED = "encrypted objects need cryptography: pip install cryptography"
+    _NEEDED = "encrypted objects need cryptography: pip install 'kseg[tiered]', which has cryptography"
     serialization = lazy("cryptography.hazmat.primitives.serialization", needed=_NEEDED)
     rsa = lazy("cryptography.hazmat.primitives.asymmetric.rsa", needed=_NEEDED)
     aead = lazy("cryptography.hazmat.primitives.ciphers.aead", needed=_NEEDED)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kseg.extras.serialization.record_decoder import RecordDecoder
     from kseg.format.segment.row_filter import BatchTransactions
 else:
-    _NEEDED = "Parquet and Arrow need pyarrow: pip install pyarrow"
+    _NEEDED = "Parquet and Arrow need pyarrow: pip install 'kseg[parquet]', which has pyarrow"
     pa = lazy("pyarrow", needed=_NEEDED)
     pc = lazy("pyarrow.compute", needed=_NEEDED)
     dataset = lazy("pyarrow.dataset", needed=_NEEDED)

@@ -321,7 +321,7 @@ def destination(path: str | None, *, to_the_end: bool = True) -> Iterator[TextIO
     if path in (None, "-"):
         stdout = stdout_of_results()
         if stdout is None:
-            raise KsegError("standard output is closed")
+            raise KsegError(f"{STDOUT_NAME} is closed")
         reconfigure = getattr(stdout, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(encoding="utf-8", errors="backslashreplace")

@@ -130,6 +130,12 @@ def test_a_name_that_is_no_utf8_goes_into_parquet(tmp_path: Path) -> None:
         assert parquet.read_table(target)["file"][0].as_py() == f"{tmp_path}/\\udcff.log"
 
 
+@pytest.mark.parametrize("words", ["--help", "--version", "help dump", "help dump time", "completion bash"])
+def test_a_text_that_nobody_gets_is_a_failure(words: str) -> None:
+    """Exit code 0 says that the text was written: a script of completions would be empty."""
+    assert shell(f"kseg {words} >&-") == (2, "kseg: standard output is closed\n")
+
+
 def test_a_failing_url_gives_its_reason() -> None:
     """The line has the reason of the file system."""
     pytest.importorskip("aiohttp")

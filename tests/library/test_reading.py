@@ -351,4 +351,4 @@ def test_without_pyarrow_there_is_one_clear_line() -> None:
         "except kseg.UsageError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
-    assert done.stdout == "Parquet and Arrow need pyarrow: pip install pyarrow\n"
+    assert done.stdout == "Parquet and Arrow need pyarrow: pip install 'kseg[parquet]', which has pyarrow\n"

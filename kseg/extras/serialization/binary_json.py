@@ -41,8 +41,8 @@ def decode_msgpack(data: bytes) -> Any:
 
     Raises ValueError.
     """
+    others = {msgpack.Timestamp: lambda time: _NANOS(time.to_unix_nano(), {})}  # a missing library is the first error
     _check(data, _msgpack_head)
-    others = {msgpack.Timestamp: lambda time: _NANOS(time.to_unix_nano(), {})}
 
     def as_object(pairs: Any) -> Mapping[str, Any]:  # names can be lists, which a dict of Python cannot have
         return named((json_name(name, others), value) for name, value in pairs)
@@ -57,11 +57,12 @@ def decode_msgpack(data: bytes) -> Any:
 def decode_cbor(data: bytes) -> Any:
     """Return the value of CBOR as JSON has it. Raises ValueError, also for tags and simple values without a meaning here."""
     times: list[int] = []
+    others = {type(cbor2.undefined): lambda value: None}
     entries = _check(data, partial(_cbor_head, times=times))
     found = _decoded("CBOR", lambda: cbor2.loads(_with_own_times(data, times), tag_hook=_of_tag))
     if _entries_in(found) < entries:  # in a dict of Python, 1 and true are the same name, too
         raise SameNameError
-    return json_value(found, others={type(cbor2.undefined): lambda value: None})
+    return json_value(found, others=others)
 
 
 _NANOS = timestamp_text(9, "Z")

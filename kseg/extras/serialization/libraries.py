@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from fastavro.io import binary_decoder as fastavro_decoder
     from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 else:
-    _AVRO = "Avro needs fastavro: pip install fastavro"
-    _PROTOBUF = "Protobuf needs protobuf: pip install protobuf"
-    cbor2 = lazy("cbor2", needed="CBOR needs cbor2: pip install cbor2")
-    msgpack = lazy("msgpack", needed="MessagePack needs msgpack: pip install msgpack")
+    _AVRO = "Avro needs fastavro: pip install 'kseg[avro]', which has fastavro"
+    _PROTOBUF = "Protobuf needs protobuf: pip install 'kseg[protobuf]', which has protobuf"
+    cbor2 = lazy("cbor2", needed="CBOR needs cbor2: pip install 'kseg[cbor]', which has cbor2")
+    msgpack = lazy("msgpack", needed="MessagePack needs msgpack: pip install 'kseg[msgpack]', which has msgpack")
     fastavro_decoder = lazy("fastavro.io.binary_decoder", needed=_AVRO)
     fastavro_python = lazy("fastavro._read_py", needed=_AVRO)
     fastavro_read = lazy("fastavro.read", needed=_AVRO)

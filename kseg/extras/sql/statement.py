@@ -22,7 +22,7 @@ from kseg.text import unknown_name
 if TYPE_CHECKING:
     import duckdb as duckdb
 else:
-    duckdb = lazy("duckdb", needed="kseg sql needs DuckDB: pip install duckdb")
+    duckdb = lazy("duckdb", needed="kseg sql needs DuckDB: pip install 'kseg[sql]', which has duckdb")
 
 
 def import_libraries(use: str = "kseg sql") -> None:
@@ -36,7 +36,7 @@ def import_libraries(use: str = "kseg sql") -> None:
         try:
             library.__version__  # noqa: B018 - imports it
         except UsageError:
-            raise UsageError(without_pip(f"{use} needs {name}: pip install {name.lower()}")) from None
+            raise UsageError(without_pip(f"{use} needs {name}: pip install 'kseg[sql]', which has duckdb and pyarrow")) from None
 
 
 RECORDS, MARKERS, BATCHES = "records", "markers", "batches"

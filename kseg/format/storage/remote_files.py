@@ -330,7 +330,8 @@ def filesystem_of(url: str) -> tuple[Any, str]:
     try:
         import fsspec  # may be missing
     except ImportError as error:
-        raise UsageError(without_pip(f"{url}: URLs need fsspec: pip install fsspec")) from error
+        extra, has = ("s3", "s3fs and fsspec") if url.startswith("s3") else ("remote", "fsspec")
+        raise UsageError(without_pip(f"{url}: URLs need fsspec: pip install 'kseg[{extra}]', which has {has}")) from error
     scheme = url.partition("://")[0]
     known = _OTHER_SCHEMES.get(scheme.lower(), scheme.lower())
     if "::" not in url and known != scheme:
