@@ -199,8 +199,10 @@ def transactions(
         max_age: an open transaction that is older is hanging.
         report, unread: as in ``kseg.scan``.
 
-    Raises UnreadableError for a missing path.
+    Raises UsageError for a negative age and UnreadableError for a missing path.
     """
+    if max_age < timedelta():
+        raise UsageError(f"max_age: expected a time that is not negative, got {max_age!r}")
     tell = unread or raise_unreadable
     now = time.time_ns() // 1_000_000
     return items_of(_files(path), now, max_age // timedelta(seconds=1), report, lambda error: tell(str(error)))
@@ -282,6 +284,8 @@ def recovery(
 
     Raises UsageError for URLs, and UnreadableError for a missing path.
     """
+    if clean not in (None, True, False):
+        raise UsageError(f"clean: expected True, False or None, got {clean!r}")
     paths = paths_of(path)
     for one in paths:
         if is_url(one):

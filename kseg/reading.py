@@ -145,9 +145,9 @@ class Segment(Log):
 
     def close(self) -> None:
         """Close the file; iterations that were not finished end with UsageError."""
-        self._unread = None
         for source in self._open:
             source.close()
+        self._unread = None
 
     def __enter__(self) -> Segment:
         return self
@@ -157,6 +157,8 @@ class Segment(Log):
 
     def _items(self, wanted: RowFilter, *, deep: bool) -> Iterator[BatchItem | RecordsItem]:
         options = self._options
+        if not wanted.accepts_offsets(wanted.first_offset, None):
+            return  # an empty range, which can be within a batch
         wanted = replace(wanted, transactions=self._logs.of(self.name, listed=self._listed))
         with self._reader(wanted) as reader:
             yield from dump_reader(

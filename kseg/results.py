@@ -50,7 +50,9 @@ class Settings:
         for name, smallest in least.items():
             check_number(name, getattr(self, name), smallest)
         if not isinstance(self.policy, Policy):
-            raise UsageError(f"policy: expected a Policy, such as Policy.parse(['crc-mismatch=warning']), got {self.policy!r}")
+            raise UsageError(
+                f"policy: expected a Policy, such as Policy.parse(['crc-mismatch=warning']), got {self.policy!r}"
+            )
         if self.compacted and not self.deep:
             raise UsageError("--compacted checks the keys of records, which --shallow does not read: omit one of them")
         if self.timestamp_before_max_ms is not None and not self.deep:

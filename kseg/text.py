@@ -358,15 +358,11 @@ def epoch_time(name: str, given: Time | None) -> int | None:
 
 
 def check_number(name: str, given: int | None, least: int | None = None) -> None:
-    """Raise UsageError for an argument that is not a whole number, or that is below ``least``. None is not an argument.
-
-    With ``least`` it must be below 2^63.
-    """
-    if given is not None and not (isinstance(given, SupportsIndex) and (least is None or given >= least)):
-        limit = "" if least is None else f" of at least {least}"
+    """Raise UsageError for an argument that is no whole number, or not from ``least`` to 2^63. None is not an argument."""
+    if given is not None and not (isinstance(given, SupportsIndex) and (least is None or least <= given < 1 << 63)):
+        below = least is not None and isinstance(given, int) and given >= least
+        limit = " below 2^63" if below else "" if least is None else f" of at least {least}"
         raise UsageError(f"{name}: expected a whole number{limit}, got {given!r}")
-    if given is not None and least is not None and given >= 1 << 63:
-        raise UsageError(f"{name}: expected a whole number below 2^63, got {given!r}")
 
 
 def as_bytes(name: str, given: str | bytes) -> bytes:

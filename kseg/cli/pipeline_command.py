@@ -108,7 +108,7 @@ def _workers(asked: PipelineOptions, settings: pipeline_settings.PipelineSetting
     """Yield what runs the calls that read ``size`` bytes: processes, the executors of Spark, or None for this process."""
     engine = choose_engine(settings, size, asked.spark)
     if engine.master and not asked.spark and find_spec("pyspark") is None:
-        remedy = f'pip install \'kseg[spark]\', or set pipeline.engine to "{pipeline_settings.PROCESSES}"'
+        remedy = f"pip install 'kseg[spark]', or set pipeline.engine to \"{pipeline_settings.PROCESSES}\""
         raise UsageError(f"{settings.path}: {engine}, and pyspark is missing: {remedy}")
     if settings.engine == AUTO:
         note(str(engine))

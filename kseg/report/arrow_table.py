@@ -28,10 +28,10 @@ from kseg.format.record.layout import (
     NO_TIMESTAMP,
     TRANSACTIONAL,
 )
-from kseg.format.segment.records_chunk import timestamp_type, valid_key
+from kseg.format.segment.records_chunk import timestamp_type
 from kseg.format.storage.source import topic_partition
 from kseg.schema import Column
-from kseg.text import to_unicode_json
+from kseg.text import stored_bytes, to_unicode_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -179,7 +179,7 @@ def arrow_value(column: Column, row: schema.Row) -> Any:
     if column.type == "object" and value is not None:
         return to_unicode_json(value)
     if column.name == "headers" and value:
-        return [{**header, "key": valid_key(header["key"])} for header in value]
+        return [{**one, "key": stored_bytes(one["key"]).decode("utf-8", "replace")} for one in value]  # as Kafka
     return _text(value) if type(value) is str else value
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -55,7 +56,7 @@ def test_a_range_is_what_a_full_read_has_of_it(folder: Path) -> None:
         assert [batch for batch in found if batch.base_offset is not None] == [
             batch
             for batch in batches
-            if first <= batch.last_offset and (batch.base_offset or 0) < end and batch.base_offset is not None
+            if batch.base_offset is not None and first < end and first <= batch.last_offset and batch.base_offset < end
         ]
         assert {record.position for record in wanted} <= {batch.position for batch in found}
     for since, until in [(a, b) for a in times[:: len(times) // 4 + 1] for b in times[:: len(times) // 3 + 1]]:
@@ -108,6 +109,14 @@ def test_an_index_saves_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             read = 0
             assert [record.offset for record in wanted] == [150, 151]
             assert 0 < read < len(log) / 4
+
+
+def test_an_empty_range_has_neither_records_nor_batches() -> None:
+    """A batch that holds both ends of the range has no record of it."""
+    log = kseg.open_partition(SEVERAL)
+    for first, end in ((5, 2), (5, 5)):
+        assert list(log.records(first_offset=first, end_offset=end)) == []
+        assert list(log.batches(first_offset=first, end_offset=end)) == []
 
 
 def test_a_wrong_index_changes_nothing(tmp_path: Path) -> None:
@@ -214,6 +223,8 @@ MISTAKES: dict[str, Callable[[], object]] = {
     "binary file object, got <_io.StringIO": lambda: kseg.open_segment(cast(Any, io.StringIO("a"))),
     "policy: expected a Policy": lambda: kseg.Settings(policy=cast(Any, "x")),
     "expected RULE=SEVERITY": lambda: kseg.Policy.parse(cast(Any, [5])),
+    "max_age: expected": lambda: kseg.transactions(SEVERAL, max_age=timedelta(-1)),
+    "clean: expected": lambda: kseg.recovery(SEVERAL, clean=cast(Any, "x")),
 }
 
 

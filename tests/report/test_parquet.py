@@ -180,5 +180,7 @@ def test_found_records_have_the_columns_of_json_lines(options: tuple[str, ...], 
     rows = list(map(json.loads, kseg("grep", "--format", "jsonl", *options, path).stdout.splitlines()))
     assert kseg("grep", "--format", "parquet", "-o", target, *options, path).returncode == 0
     names = ["offset", "crc_valid", "matched"]
-    assert [{name: row[name] for name in names} for row in rows] == parquet.read_table(target, columns=names).to_pylist()
+    assert [{name: row[name] for name in names} for row in rows] == parquet.read_table(
+        target, columns=names
+    ).to_pylist()
     assert len({str(row["matched"]) for row in rows}) == (2 if "-C" in options else 1)

@@ -417,7 +417,7 @@ def test_a_missing_library_is_one_line(library: str) -> None:
     command = [sys.executable, "-c", code, "sql", "select 1", str(ROLLED)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 2
-    assert f"pip install 'kseg[sql]', which has duckdb and pyarrow" in done.stderr
+    assert "pip install 'kseg[sql]', which has duckdb and pyarrow" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

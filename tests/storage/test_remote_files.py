@@ -82,7 +82,7 @@ def test_only_a_server_that_says_so_lacks_a_file() -> None:
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
-        do_GET = do_HEAD
+        do_GET = do_HEAD  # noqa: N815 - the name of http.server
 
         def log_message(self, *_: object) -> None:
             """Print nothing."""

@@ -71,7 +71,9 @@ def _protoc() -> list[str]:
         return [sys.executable, "-P", "-m", "grpc_tools.protoc"]  # -P: no modules from the current folder
     if found := shutil.which("protoc"):
         return [found]
-    raise UsageError(without_pip("Protobuf schemas as text need protoc: pip install 'kseg[protobuf]', which has grpcio-tools"))
+    raise UsageError(
+        without_pip("Protobuf schemas as text need protoc: pip install 'kseg[protobuf]', which has grpcio-tools")
+    )
 
 
 def _write(label: str, folder: Path, name: str, text: str) -> None:

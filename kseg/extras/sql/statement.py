@@ -36,7 +36,9 @@ def import_libraries(use: str = "kseg sql") -> None:
         try:
             library.__version__  # noqa: B018 - imports it
         except UsageError:
-            raise UsageError(without_pip(f"{use} needs {name}: pip install 'kseg[sql]', which has duckdb and pyarrow")) from None
+            raise UsageError(
+                without_pip(f"{use} needs {name}: pip install 'kseg[sql]', which has duckdb and pyarrow")
+            ) from None
 
 
 RECORDS, MARKERS, BATCHES = "records", "markers", "batches"

@@ -25,6 +25,7 @@ from kseg.format.record.default_records import MAX_HEADERS, header_field
 from kseg.format.record.framing import increment_sequence
 from kseg.format.segment.segment_reader import Window
 from kseg.schema import BATCH_COLUMNS, RECORD_COLUMNS, Row, names_of
+from kseg.text import stored_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +186,7 @@ def encoded(row: Row, encode: Encoder) -> Row:
             _put(found, name, value, encode)
         else:
             headers = name == "headers" and isinstance(value, list)
-            found[name] = [_header_row(header["key"], header["value"], encode) for header in value] if headers else value
+            found[name] = header_rows((Header(**one) for one in value), encode) if headers else value
     return found
 
 
@@ -218,19 +219,14 @@ def record_row(file: str, record: Record, encode: Encoder) -> Row:
 
 
 def header_rows(headers: Iterable[Header], encode: Encoder) -> list[Row]:
-    """Return headers as the list in a record's row."""
-    return [_header_row(header.key, header.value, encode) for header in headers]
-
-
-def _header_row(key: str, value: bytes | None, encode: Encoder) -> Row:
-    entry: Row = {"key": key if encode is unchanged else valid_key(key)}
-    _put(entry, "value", value, encode)
-    return entry
-
-
-def valid_key(key: str) -> str:
-    """Return a header key of which bytes that are not UTF-8 are replaced, as Kafka does; a check reports them."""
-    return key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    """Return headers as the list in a record's row. As text, bytes of a key that are not UTF-8 are replaced, as by Kafka."""
+    found: list[Row] = []
+    for header in headers:
+        key = header.key
+        entry: Row = {"key": key if encode is unchanged else stored_bytes(key).decode("utf-8", "replace")}
+        _put(entry, "value", header.value, encode)
+        found.append(entry)
+    return found
 
 
 def _put(row: Row, name: str, data: bytes | None, encode: Encoder) -> None:

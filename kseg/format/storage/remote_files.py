@@ -330,8 +330,8 @@ def filesystem_of(url: str) -> tuple[Any, str]:
     try:
         import fsspec  # may be missing
     except ImportError as error:
-        extra, has = ("s3", "s3fs and fsspec") if url.startswith("s3") else ("remote", "fsspec")
-        raise UsageError(without_pip(f"{url}: URLs need fsspec: pip install 'kseg[{extra}]', which has {has}")) from error
+        has = "'kseg[s3]', which has s3fs and fsspec" if url.startswith("s3") else "'kseg[remote]', which has fsspec"
+        raise UsageError(without_pip(f"{url}: URLs need fsspec: pip install {has}")) from error
     scheme = url.partition("://")[0]
     known = _OTHER_SCHEMES.get(scheme.lower(), scheme.lower())
     if "::" not in url and known != scheme:

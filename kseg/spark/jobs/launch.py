@@ -55,7 +55,9 @@ def start(master: str = "local[*]", settings: Mapping[str, Any] | None = None) -
     try:
         from pyspark.sql import SparkSession  # may be missing
     except ImportError as error:
-        raise UsageError(without_pip("Spark needs pyspark: pip install 'kseg[spark]', which has pyspark and pyarrow")) from error
+        raise UsageError(
+            without_pip("Spark needs pyspark: pip install 'kseg[spark]', which has pyspark and pyarrow")
+        ) from error
     from kseg.spark import SETTINGS, register  # above this room; imports pyspark
 
     local, remote = master.startswith("local"), is_connect(master)
