@@ -29,8 +29,8 @@ from kseg.format.record.layout import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITT
 from kseg.format.segment.records_chunk import Record
 from kseg.format.segment.row_filter import HasHeader, KeyIsOneOf, RecordCondition, RowFilter
 from kseg.format.sidefiles.transaction_states import TransactionLogs
+from kseg.format.storage.log_dir_places import is_log_dir, partition_replicas, replicas_of_one
 from kseg.format.storage.naming import is_url
-from kseg.format.storage.replica_folders import is_log_dir, partition_replicas, replicas_of_one
 from kseg.format.storage.segment_files import (
     SegmentFile,
     check_exists,

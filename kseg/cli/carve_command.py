@@ -15,8 +15,7 @@ from kseg.cli import common
 from kseg.cli.messages import FOUND
 from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import DetailOptions, command
-from kseg.commands.carve.carving import Carving, carve_images
-from kseg.commands.carve.group_writer import write_groups
+from kseg.commands.carve.carving import Carving, carve_images, write_groups
 from kseg.commands.carve.image_scan import open_image
 from kseg.report.carve_report import CarveResult, evidence_rows
 from kseg.report.formats import CARVING, destination

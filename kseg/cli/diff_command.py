@@ -27,14 +27,14 @@ from kseg.commands.diff.replica_pairs import UNREAD, PairOutcome, compare_replic
 from kseg.errors import KsegError, UsageError
 from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.storage.local_files import check_no_url_folder
-from kseg.format.storage.naming import is_url
-from kseg.format.storage.replica_folders import (
+from kseg.format.storage.log_dir_places import (
     PartitionReplicas,
     is_log_dir,
     partition_named,
     partition_replicas,
     replicas_of_one,
 )
+from kseg.format.storage.naming import is_url
 from kseg.format.storage.segment_files import SegmentFile, check_exists
 from kseg.format.storage.source import STDIN, is_metadata_log, local_size
 from kseg.format.writer.output_guards import folder_of_results

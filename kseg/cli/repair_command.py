@@ -21,8 +21,8 @@ from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.errors import UsageError
 from kseg.findings import Policy
 from kseg.format.storage.local_files import check_no_url_folder
+from kseg.format.storage.log_dir_places import is_log_dir
 from kseg.format.storage.naming import METADATA_FOLDER
-from kseg.format.storage.replica_folders import is_log_dir
 from kseg.format.storage.segment_files import check_exists, find_segments, total_size, without_unused
 from kseg.format.storage.source import is_metadata_log
 from kseg.remedies import METADATA_LOG

@@ -15,8 +15,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from kseg import remedies as do
-from kseg.consequences import Consequence
-from kseg.findings import RULES
+from kseg.findings import RULES, Consequence
 from kseg.format.log_loader.log_dir_start import IN_ANOTHER
 from kseg.format.log_loader.plan import FORGET, MARK_DAMAGED_ID, MARK_FORGOTTEN, MARK_STRAY, REJECT_ID
 from kseg.format.log_loader.start_harm import DANGERS, NOT_OF_A_FILE, REMEDIES, Harm

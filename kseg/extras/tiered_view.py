@@ -14,8 +14,7 @@ from typing import Any
 
 from kseg.errors import KsegError, UnreadableError, VanishedError
 from kseg.extras.archive_formats import PositionedFile, Status
-from kseg.extras.tiered_keys import Cipher, data_key
-from kseg.extras.tiered_manifest import MOST_MANIFEST, Chunks, Manifest, ManifestError, parse_manifest
+from kseg.extras.tiered_manifest import MOST_MANIFEST, Chunks, Cipher, Manifest, ManifestError, data_key, parse_manifest
 from kseg.format.compress import codecs
 from kseg.format.storage import file_access, local_files
 from kseg.format.storage.naming import MANIFEST, is_remote_log, tiered_view

@@ -19,8 +19,7 @@ from xml.etree import ElementTree
 
 from kseg import __version__
 from kseg.commands.validate.known_findings import fingerprint
-from kseg.consequences import Consequence, consequence_of
-from kseg.findings import RULES, Rule, Severity, Verdict
+from kseg.findings import RULES, Consequence, Rule, Severity, Verdict, consequence_of
 from kseg.report.partition_damage import COLUMNS as DAMAGE_COLUMNS
 from kseg.report.partition_damage import DamagedPartitions, folder_of
 from kseg.report.ranking import grouped

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import NamedTuple, TextIO
 
 from kseg.commands.next_steps import FolderTask, PartitionSteps, decisions_of, in_order, left_of
-from kseg.consequences import Consequence
+from kseg.findings import Consequence
 from kseg.format.log_loader.plan import LEAVE_UNSERVED
 from kseg.format.log_loader.start_harm import Harm
 from kseg.format.storage.naming import METADATA_FOLDER, is_url

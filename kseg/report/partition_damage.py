@@ -6,8 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from kseg.consequences import Consequence, attention_text, consequence_of
-from kseg.findings import RULES, Finding, Severity, joined_ranges
+from kseg.findings import RULES, Consequence, Finding, Severity, attention_text, consequence_of, joined_ranges
 from kseg.format.storage.naming import OF_LOG_DIRS, partition_of
 from kseg.format.storage.source import STDIN
 from kseg.report.ranking import common_text, fold, names_text, some_text

@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from kseg.consequences import Consequence
-from kseg.findings import RULES
+from kseg.findings import RULES, Consequence
 from kseg.format.storage.naming import partition_of
 from kseg.report.partition_damage import Damage, DamagedPartitions
 from kseg.report.pipeline_report import STATUSES

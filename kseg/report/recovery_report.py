@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TextIO
 
-from kseg.consequences import attention_text
+from kseg.findings import attention_text
 from kseg.format.log_loader import plan as start
 from kseg.format.log_loader.plan import LogDirPlan, Lost, PartitionPlan, Step
 from kseg.format.log_loader.start_harm import REMEDIES, Harm, harm_of, is_affected, is_harmful

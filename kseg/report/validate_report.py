@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TextIO
 
-from kseg.consequences import consequence_of
-from kseg.findings import Severity, Verdict, range_of_all
+from kseg.findings import Severity, Verdict, consequence_of, range_of_all
 from kseg.report.partition_damage import COLUMNS, DamagedPartitions
 from kseg.report.ranking import MOST_ROWS, first_text, grouped, times
 from kseg.report.spool import Spool

@@ -134,7 +134,6 @@ CREATORS = {
     "format/writer/written_side_files.py": "in a staging folder",
     "commands/convert/convert_ranges.py": "in a staging folder",
     "commands/repair/merged_log.py": "in a scratch folder",
-    "commands/repair/unplaced_copies.py": "in a scratch folder",
     "commands/repair/kept_batches.py": "in a staging folder",
     "spark/jobs/segment_run.py": "in a staging folder",
     "report/formats.py": "a device or a pipe",

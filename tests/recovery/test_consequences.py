@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.consequences import Consequence, consequence_of
-from kseg.findings import Finding, Severity
+from kseg.findings import Consequence, Finding, Severity, consequence_of
 from tests.support.cli import kseg_here as kseg
 from tools.lab import load_cases
 

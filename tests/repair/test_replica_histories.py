@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kseg.commands.repair.damaged_replicas import DamagedReplica, ReplicaBatch
+from kseg.commands.repair.damaged_replicas import DamagedReplica, ReplicaBatch, end_other_histories, settle_epochs
 from kseg.commands.repair.repair_losses import LostRange
-from kseg.commands.repair.replica_histories import end_other_histories, settle_epochs
 from kseg.format.sidefiles.checkpoints import LeaderEpoch
 
 

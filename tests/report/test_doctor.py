@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kseg.consequences import Consequence
+from kseg.findings import Consequence
 from kseg.format.log_loader.plan import NOTHING_LOST
 from kseg.format.log_loader.start_harm import Harm
 from kseg.report.doctor_report import Diagnosis

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from kseg.extras import tiered_keys
+from kseg.extras import tiered_manifest
 from kseg.extras.tiered_manifest import parse_manifest
 from tests.support.cli import ROOT
 
@@ -82,7 +82,7 @@ def pack(
     real = json.loads((OBJECTS / f"{STEMS[0]}.rsm-manifest").read_text())
     parsed = parse_manifest(json.dumps(real).encode(), "")
     assert parsed.data_key
-    key = AESGCM(tiered_keys._unwrapped(parsed.data_key[1], _numbers()) or b"")
+    key = AESGCM(tiered_manifest._unwrapped(parsed.data_key[1], _numbers()) or b"")
     logs = sorted(local.glob("*.log"))
     ends = [int(path.stem) for path in logs[1:]] + [max(int(path.stem) for path in local.glob("*.snapshot"))]
     for n, (log, end) in enumerate(zip(logs, ends, strict=True)):

@@ -291,7 +291,7 @@ class ImageScan:
     def _continues(self, run: CarvedRun, row: int) -> bool:
         """Return whether a batch directly after a run is of the same file.
 
-        In the next block another file can begin, if the CRC is not before it: ``block_seams`` compares all runs. A message
+        In the next block another file can begin, if the CRC is not before it: ``links`` compares all runs. A message
         set of v0 or v1 has only its last offset, which is not compared: it continues a run unless it begins with a block.
         The offsets of a segment fit into 31 bits after its base (``LogSegment.canConvertToRelativeOffset``): a larger one
         is damaged, as no CRC covers it.

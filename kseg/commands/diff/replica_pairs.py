@@ -13,8 +13,8 @@ from kseg.commands.diff.replica import Replica, ReplicaSummary
 from kseg.errors import KsegError
 from kseg.findings import Finding
 from kseg.format.sidefiles.metadata_files import stored_topic_id
+from kseg.format.storage.log_dir_places import PartitionReplicas
 from kseg.format.storage.process_pool import add_progress
-from kseg.format.storage.replica_folders import PartitionReplicas
 from kseg.results import MAX_PER_RULE
 
 #: Verdicts of partitions that were not compared, the worst last.

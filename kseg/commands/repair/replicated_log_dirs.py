@@ -17,8 +17,8 @@ from kseg.format.log_loader.log_dir_start import several_clusters
 from kseg.format.storage import file_access
 from kseg.format.storage.atomic_write import check_absent
 from kseg.format.storage.file_access import Progress
+from kseg.format.storage.log_dir_places import PartitionReplicas, partition_replicas
 from kseg.format.storage.naming import CLUSTER_METADATA, LOG_STARTS
-from kseg.format.storage.replica_folders import PartitionReplicas, partition_replicas
 from kseg.format.writer.output_guards import folder_of_results, target_path
 
 

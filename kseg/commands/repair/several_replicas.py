@@ -18,15 +18,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
-from kseg.commands.repair.damaged_replicas import DamagedReplica, ReplicaBatch, repaired_replica
-from kseg.commands.repair.found_losses import drop_found_losses
-from kseg.commands.repair.merged_log import MergedLog
+from kseg.commands.repair.damaged_replicas import (
+    DamagedReplica,
+    ReplicaBatch,
+    end_other_histories,
+    repaired_replica,
+    settle_epochs,
+)
+from kseg.commands.repair.merged_log import MergedLog, copies_missing_in, with_copies, write_copies
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repair_losses import LostOffsets, LostRange, OffsetGap, RepairResult, ReportLine
 from kseg.commands.repair.repaired_segment import RepairPlan
-from kseg.commands.repair.replica_histories import end_other_histories, settle_epochs
-from kseg.commands.repair.replica_losses import RecordGaps, end_of_cleaned, lost_ranges
-from kseg.commands.repair.unplaced_copies import copies_missing_in, with_copies, write_copies
+from kseg.commands.repair.replica_losses import RecordGaps, drop_found_losses, end_of_cleaned, lost_ranges
 from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.findings import do_nothing
 from kseg.format.record import framing, layout

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from kseg.consequences import Consequence, consequence_of
 from kseg.extras.html.page import RunContent
-from kseg.findings import RULES, Finding, Rule, Severity, range_of_all
+from kseg.findings import RULES, Consequence, Finding, Rule, Severity, consequence_of, range_of_all
 from kseg.format.compress.codecs import codec_name
 from kseg.format.segment.outline import Outline
 from kseg.report.partition_damage import Damage

@@ -13,11 +13,10 @@ from string import Template
 from typing import TextIO
 
 from kseg.commands.next_steps import FolderTask, decisions_of, in_order, left_of
-from kseg.consequences import Consequence, consequence_of
 from kseg.extras.html import page
 from kseg.extras.html.collected import DAMAGED, LEVELS, UNDETERMINED, VALID, WARNING, Collected, Group
 from kseg.extras.html.page import PageSection, table
-from kseg.findings import RULES, Finding, Rule, Severity, range_of_all
+from kseg.findings import RULES, Consequence, Finding, Rule, Severity, consequence_of, range_of_all
 from kseg.report.doctor_report import Diagnosis
 from kseg.report.partition_damage import Damage, around
 from kseg.report.ranking import common_text, fold, names_text, times

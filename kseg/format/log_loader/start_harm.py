@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from kseg import remedies as do
-from kseg.consequences import Consequence
+from kseg.findings import Consequence
 from kseg.format.log_loader.plan import (
     EMPTIED,
     FAILURES,
