@@ -19,7 +19,7 @@ from typing import Generic, NamedTuple, TypeVar
 from kseg.commands.validate.segment_facts import FactsCollector, SegmentFacts
 from kseg.commands.validate.txn_index_check import TxnIndexCheck
 from kseg.errors import UnreadableError, VanishedError
-from kseg.findings import Finding, Report, do_nothing
+from kseg.findings import READ_ERROR, Finding, Report, do_nothing
 from kseg.format.checks.run_checks import is_cleanly_shut_down
 from kseg.format.record.layout import INT64_MAX, NO_TIMESTAMP
 from kseg.format.record.offset_evidence import LIMIT
@@ -65,6 +65,7 @@ class _IndexCursor(Generic[_Entry]):
         self._base_offset = base_offset
         # The positions of entries that already have a finding.
         self._reported: set[int | None] = set()
+        self._unread = False
         found = runs(source, base_offset, self._record, stale) if source else iter(())
         self._runs: Iterator[IndexRun[_Entry]] = with_read_error(source.name if source else "", found, self._record)
         self._run: IndexRun[_Entry] | None = None
@@ -72,6 +73,7 @@ class _IndexCursor(Generic[_Entry]):
 
     def _record(self, finding: Finding) -> None:
         self._reported.add(finding.position)
+        self._unread |= finding.rule == READ_ERROR
         self._report(finding)
 
     def next_columns(self) -> Columns | None:
@@ -217,7 +219,7 @@ class TimeIndexCheck(_IndexCursor[TimeEntry]):
 
         It takes the entry's time, 1970, for the segment's largest timestamp (``LogSegment.largestTimestamp``).
         """
-        size = self._source.size if self._source else None
+        size = self._source.size if self._source and not self._unread else None
         end = self._last[0] + TIME_ENTRY.size if self._last else 0
         return None if size is None or size - end < TIME_ENTRY.size else (end, TimeEntry(0, self._base_offset))
 
