@@ -127,6 +127,17 @@ def test_zeros_at_the_end_of_a_trimmed_time_index_are_an_entry(
     assert found == (["time-index-mismatch"] if base or clean else [])
 
 
+def test_the_mark_of_a_clean_shutdown_says_nothing_about_a_metadata_log(tmp_path: Path) -> None:
+    """A node that ends at its start has opened the metadata log, and has not yet deleted the mark."""
+    folder = tmp_path / "__cluster_metadata-0"
+    shutil.copytree(SEGMENTS.parent / "findings" / "ghost-controller" / folder.name, folder)
+    before = rules(folder)
+    for path in (folder / f"{0:020}.timeindex", folder / f"{0:020}.log"):
+        path.write_bytes(path.read_bytes() + bytes(1200))
+    (tmp_path / ".kafka_cleanshutdown").touch()
+    assert rules(folder) == before
+
+
 def test_an_empty_time_index_is_a_missing_one(tmp_path: Path) -> None:
     """A broker leaves a missing time index empty: retention then uses the time of the file."""
     folder = copied("4.3.0-v2-none-segments", tmp_path)

@@ -36,7 +36,7 @@ from kseg.format.storage import local_files
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import CLEAN_SHUTDOWN, base_offset_of, is_snapshot, is_url
 from kseg.format.storage.segment_files import SegmentFile
-from kseg.format.storage.source import Source, open_range
+from kseg.format.storage.source import Source, is_metadata_log, open_range
 from kseg.results import FindingCollector, Settings
 
 if TYPE_CHECKING:
@@ -280,9 +280,15 @@ def _stored_epochs(name: str) -> Sequence[tuple[int, int]]:
 
 
 def is_cleanly_shut_down(path: str) -> bool:
-    """Return whether a segment is in a log directory whose broker has trimmed the active segments and their indexes."""
-    log_dir = os.path.dirname(os.path.dirname(local_files.absolute(path)))
-    return not is_url(path) and local_files.is_file(os.path.join(log_dir, CLEAN_SHUTDOWN))
+    """Return whether a segment is in a log directory whose broker has trimmed the active segments and their indexes.
+
+    A metadata log is opened before the broker deletes the mark of that, and recovered at each start
+    (``KafkaRaftLog.createLog``): the mark says nothing about it.
+    """
+    folder = os.path.dirname(local_files.absolute(path))
+    if is_url(path) or is_metadata_log(folder):
+        return False
+    return local_files.is_file(os.path.join(os.path.dirname(folder), CLEAN_SHUTDOWN))
 
 
 def policy_for(file: SegmentFile, settings: Settings) -> Policy:
