@@ -21,7 +21,8 @@ BLOCK = 4096
 def unpack_twins(folder: Path) -> dict[str, bytes]:
     """Return the files of the twin partitions by ``topic-partition/name``."""
     with tarfile.open(TWINS) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.11.4
+        archive.extractall(folder)
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 

@@ -99,7 +99,9 @@ def _sent() -> Mapping[str, str]:
     write_archive(archive)
     if os.environ["PYSPARK_PYTHON"] != sys.executable:
         # Spark plans on this machine with that interpreter: it finds the same packages.
-        shutil.unpack_archive(archive, folder / FOLDER, filter="data")
+        with tarfile.open(archive) as packed:
+            packed.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.11.4
+            packed.extractall(folder / FOLDER)
         found = [str(folder / FOLDER), os.environ.get("PYTHONPATH", "")]
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, found))
     return {
