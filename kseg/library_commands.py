@@ -147,7 +147,7 @@ def _found(
                 if isinstance(item, RecordsItem):
                     yield from item.records()
         except (UnreadableError, NotASegmentError) as error:
-            if not (file.listed and is_deletion(error, file.path)):
+            if not is_deletion(error, file):
                 unread(str(error))
 
 

@@ -216,7 +216,7 @@ class PartitionLog(Log):
             try:
                 segment = Segment(path, self._options, listed=self._listed, logs=logs)
             except UnreadableError as error:
-                if self._listed and is_deletion(error, path):
+                if is_deletion(error, SegmentFile(path, listed=self._listed)):
                     continue
                 raise
             with segment:

@@ -180,7 +180,7 @@ class DumpOutcome(FindingNotes):
         except UsageError:
             raise
         except KsegError as error:
-            if not (file and file.listed and is_deletion(error, file.path)):
+            if not (file and is_deletion(error, file)):
                 self.fail(str(error))
 
     def exit_code(self, found: object = None, *, read: Sequence[SegmentFile] = ()) -> int:

@@ -26,7 +26,7 @@ from kseg.format.record.offset_evidence import LIMIT
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.transaction_events import log_events
 from kseg.format.sidefiles.checkpoints import checkpoint_offset
-from kseg.format.sidefiles.last_stable_offset import open_after_end, open_before, producers_at
+from kseg.format.sidefiles.last_stable_offset import first_offsets, open_after_end, open_before, producers_at
 from kseg.format.sidefiles.producer_snapshot import ProducerState
 from kseg.format.sidefiles.transaction_states import are_compacted
 from kseg.format.storage import local_files
@@ -357,13 +357,16 @@ class _TransactionTracker:
         if (newest := max((offset for offset in self._snapshots if offset <= end), default=None)) is not None:
             producers = producers_at(self._folder, newest) or ()
             if newest >= self._gap_end:
-                begun = {producer.producer_id: producer.current_txn_first_offset for producer in producers}
-                self._confirmed = {one for one, open_ in self._open.items() if begun.get(one) == open_.first_offset}
+                self._confirm(first_offsets(producers))
             self._add_open(producers, newest)
             self._open = dict(sorted(self._open.items(), key=lambda item: item[1].begin))
         if later := open_after_end(self._folder, end, self._snapshots):
-            self._gap_end, first = later
-            self._confirmed = {one for one, open_ in self._open.items() if first.get(one) == open_.first_offset}
+            self._gap_end, begun = later
+            self._confirm(begun)
+
+    def _confirm(self, begun: Mapping[int, int]) -> None:
+        """Note which transactions are open in a snapshot, too, which has the first offsets ``begun`` by producer id."""
+        self._confirmed = {one for one, open_ in self._open.items() if begun.get(one) == open_.first_offset}
 
     def _finish(self, unread_segments: int) -> Iterator[Transaction | PartitionTransactions]:
         first: tuple[int | None, int] | None = None

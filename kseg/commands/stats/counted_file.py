@@ -169,7 +169,7 @@ def segment_stats(file: SegmentFile, settings: Settings, progress: Progress = do
             with SegmentReader(source, report=tally, verify_crc=settings.verify_crc) as reader:
                 _count(reader, stats, file.path, tally, progress)
     except KsegError as error:
-        if file.listed and is_deletion(error, file.path):
+        if is_deletion(error, file):
             return SegmentStats(stats, FileResult(file.path, (), Summary(), vanished=True))
         stats.sums["unread"] = 1
         tally.fail(error)

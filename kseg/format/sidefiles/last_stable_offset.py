@@ -65,12 +65,13 @@ def open_in_newest_snapshot(paths: Sequence[str]) -> tuple[int, Mapping[int, int
         base = base_offset_of(paths[i])
         producers = None if base is None else producers_at(os.path.dirname(paths[i]), base)
         if producers is not None:
-            return i, _first_offsets(producers)
+            return i, first_offsets(producers)
     first = base_offset_of(paths[0]) if paths else None
-    return 0, {} if first is None else _first_offsets(open_before(os.path.dirname(paths[0]), first))
+    return 0, {} if first is None else first_offsets(open_before(os.path.dirname(paths[0]), first))
 
 
-def _first_offsets(producers: Sequence[ProducerState]) -> Mapping[int, int]:
+def first_offsets(producers: Sequence[ProducerState]) -> Mapping[int, int]:
+    """Return the first offsets of the transactions that are open in a producer snapshot, by producer id."""
     begun = ((one.producer_id, one.current_txn_first_offset) for one in producers)
     return {producer_id: first for producer_id, first in begun if first is not None}
 
@@ -99,7 +100,7 @@ def open_after_end(folder: str, end: int, offsets: Sequence[int]) -> tuple[int, 
         if offset <= end:
             break
         if (producers := producers_at(folder, offset)) is not None:
-            return offset, _first_offsets(producers)
+            return offset, first_offsets(producers)
     return None
 
 

@@ -306,15 +306,15 @@ def segments_in(folder: str, names: list[str]) -> Iterator[SegmentFile]:
         yield SegmentFile(path, active, listed=True, stored=remote_files.listed(path) if remote else None)
 
 
-def is_deletion(error: Exception, path: str) -> bool:
-    """Return whether an error of opening a listed segment is that a broker has deleted it: no older one is left.
+def is_deletion(error: Exception, file: SegmentFile) -> bool:
+    """Return whether an error of opening a segment is that a broker deleted it since it was listed: no older one is left.
 
     Retention deletes the oldest segments of a log, and the deletion of a topic all. The log cleaner merges later ones into
     an older one: who reads that one in its former state lacks their records.
     """
-    if not isinstance(error, VanishedError):
+    if not (file.listed and isinstance(error, VanishedError)):
         return False
-    folder, name = os.path.split(path)
+    folder, name = os.path.split(file.path)
     try:
         older = [other for other in local_files.names_in(folder) if is_log(name) and is_log(other) and other < name]
         if older:
