@@ -35,8 +35,8 @@ from kseg.format.storage.segment_files import (
     SegmentFile,
     check_exists,
     find_segments,
-    is_deletion,
     once_each,
+    unless_deleted,
     without_unused,
 )
 from kseg.format.storage.source import STDIN, topic_partition
@@ -147,8 +147,8 @@ def _found(
                 if isinstance(item, RecordsItem):
                     yield from item.records()
         except (UnreadableError, NotASegmentError) as error:
-            if not is_deletion(error, file):
-                unread(str(error))
+            if failed := unless_deleted(error, file):
+                unread(str(failed))
 
 
 def lag(

@@ -19,7 +19,7 @@ from kseg.format.segment.row_filter import KeyIsOneOf, RowFilter
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.sidefiles.transaction_states import TransactionLogs
 from kseg.format.storage.naming import base_offset_of, end_offsets, is_snapshot, is_url
-from kseg.format.storage.segment_files import SegmentFile, check_exists, find_segments, is_deletion
+from kseg.format.storage.segment_files import SegmentFile, check_exists, find_segments, unless_deleted
 from kseg.format.storage.source import Source, local_size, open_range, open_source, topic_partition
 from kseg.report import parquet
 from kseg.report.arrow_table import pa
@@ -216,9 +216,9 @@ class PartitionLog(Log):
             try:
                 segment = Segment(path, self._options, listed=self._listed, logs=logs)
             except UnreadableError as error:
-                if is_deletion(error, SegmentFile(path, listed=self._listed)):
-                    continue
-                raise
+                if reported := unless_deleted(error, SegmentFile(path, listed=self._listed)):
+                    raise reported from None
+                continue
             with segment:
                 yield segment
 

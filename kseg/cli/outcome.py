@@ -17,7 +17,7 @@ from kseg.commands.dump import dump_items
 from kseg.errors import KsegError, UsageError
 from kseg.findings import READ_ERROR, RULES, Finding, Policy, Report, Severity, Verdict, is_noted, unreadable
 from kseg.format.checks import run_checks
-from kseg.format.storage.segment_files import SegmentFile, find_segments, is_deletion, once_each
+from kseg.format.storage.segment_files import SegmentFile, find_segments, once_each, unless_deleted
 from kseg.report.formats import destination
 from kseg.results import MAX_PER_RULE, Settings
 from kseg.text import count_of
@@ -180,8 +180,8 @@ class DumpOutcome(FindingNotes):
         except UsageError:
             raise
         except KsegError as error:
-            if not (file and is_deletion(error, file)):
-                self.fail(str(error))
+            if reported := unless_deleted(error, file):
+                self.fail(str(reported))
 
     def exit_code(self, found: object = None, *, read: Sequence[SegmentFile] = ()) -> int:
         """Return the exit code; without a row, print that there is none in the segments ``read``."""

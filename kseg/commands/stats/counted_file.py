@@ -38,7 +38,7 @@ from kseg.format.segment.framed_files import LOSING, ReadSettings, RecordSet, fr
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.segment_files import SegmentFile, is_deletion
+from kseg.format.storage.segment_files import SegmentFile, unless_deleted
 from kseg.format.storage.source import Source, open_source
 from kseg.results import FileResult, FindingCollector, Settings, Summary
 from kseg.schema import Row
@@ -169,10 +169,10 @@ def segment_stats(file: SegmentFile, settings: Settings, progress: Progress = do
             with SegmentReader(source, report=tally, verify_crc=settings.verify_crc) as reader:
                 _count(reader, stats, file.path, tally, progress)
     except KsegError as error:
-        if is_deletion(error, file):
+        if not (reported := unless_deleted(error, file)):
             return SegmentStats(stats, FileResult(file.path, (), Summary(), vanished=True))
         stats.sums["unread"] = 1
-        tally.fail(error)
+        tally.fail(reported)
     return SegmentStats(stats, tally.result())
 
 

@@ -10,7 +10,7 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kseg.errors import UnreadableError, UsageError, VanishedError
+from kseg.errors import KsegError, UnreadableError, UsageError, VanishedError
 from kseg.format.storage import file_access, file_type, local_files, remote_files
 from kseg.format.storage.local_files import skip_special
 from kseg.format.storage.naming import (
@@ -306,22 +306,23 @@ def segments_in(folder: str, names: list[str]) -> Iterator[SegmentFile]:
         yield SegmentFile(path, active, listed=True, stored=remote_files.listed(path) if remote else None)
 
 
-def is_deletion(error: Exception, file: SegmentFile) -> bool:
-    """Return whether an error of opening a segment is that a broker deleted it since it was listed: no older one is left.
+def unless_deleted(error: KsegError, file: SegmentFile | None) -> KsegError | None:
+    """Return what to report of an error of opening a segment: None if a broker deleted it since it was listed.
 
     Retention deletes the oldest segments of a log, and the deletion of a topic all. The log cleaner merges later ones into
-    an older one: who reads that one in its former state lacks their records.
+    an older one, and a follower truncates the newest: who has read the older ones in their former state lacks records.
     """
-    if not (file.listed and isinstance(error, VanishedError)):
-        return False
+    if not (file and file.listed and isinstance(error, VanishedError)):
+        return error
     folder, name = os.path.split(file.path)
     try:
         older = [other for other in local_files.names_in(folder) if is_log(name) and is_log(other) and other < name]
-        if older:
-            open_source(path_in(folder, max(older)), listed=True).close()  # the listing of a URL can be an earlier one
-        return not older
+        if not older:
+            return None
+        open_source(path_in(folder, max(older)), listed=True).close()  # the listing of a URL can be an earlier one
     except UnreadableError as failed:
-        return isinstance(failed, VanishedError)
+        return None if isinstance(failed, VanishedError) else error
+    return VanishedError(f"{file.path}: merged by the log cleaner or truncated since it was listed: run kseg again")
 
 
 def is_at_rest(folder: str, logs: Iterable[str]) -> bool:
