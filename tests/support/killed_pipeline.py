@@ -72,6 +72,7 @@ def _kill() -> None:
 def main() -> None:
     steps, (path, kind, *options) = _Steps(sys.argv[1]), sys.argv[2:]
     load_rows.COMMIT_BYTES = 3000
+    pipeline_state._RENEWAL = 3600  # a renewal on a slow machine would be a step
     steps.around(pipeline_state.PipelineState, "write")
     steps.around(data_files._OpenFile, "finish")
     for name in ("lake_table:ParquetTable", *TABLES.get(kind, ())):
