@@ -150,6 +150,56 @@ def test_a_truncated_log_is_reported(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_log_that_is_written_again_is_reported(more: int, tmp_path: Path) -> None:
+    """A follower truncates and fetches batches of the same sizes between two looks: size and inode tell nothing."""
+    path = tmp_path / "orders-3" / f"{0:020}.log"
+    path.parent.mkdir()
+    first, old, *new = (
+        batch(at, at, [(at, b"key", value)]) for at, value in ((0, b"a"), (1, b"old"), (1, b"new"), (2, b"c"))
+    )
+    path.write_bytes(first + old)
+    reported: list[str] = []
+    shown: list[tuple[int, int]] = []
+
+    def show(path: str, start: int, end: int) -> Iterator[Any]:
+        shown.append((start, end))
+        yield from ()
+
+    rows = Follower([str(path.parent)], show, reported.append).rows()
+    next(rows)
+    time.sleep(0.05)  # the next time of modification
+    with path.open("r+b") as out:
+        out.seek(len(first))
+        out.write(b"".join(new[: 1 + more]))
+    assert next(rows) is next(rows) is None
+    whole = len(first + old)
+    assert shown == [(0, whole), (whole, path.stat().st_size)][: 1 + more]
+    assert reported == [f"{path}: truncated and written again: rows below offset 2 can be others now"]
+
+
+def test_a_topic_that_is_made_again_is_shown_from_its_first_row(tmp_path: Path) -> None:
+    """Its offsets begin anew: rows below the last shown offset are other ones."""
+    writer = Writer(tmp_path / "orders-3")
+    writer.append(5)
+    reported: list[str] = []
+    shown: list[tuple[int, int]] = []
+
+    def show(path: str, start: int, end: int) -> Iterator[Any]:
+        shown.append((start, end))
+        yield from ()
+
+    rows = Follower([str(tmp_path)], show, reported.append).rows()
+    next(rows)
+    writer.folder.rename(tmp_path / f"orders-3.{'0' * 32}-delete")
+    assert next(rows) is None
+    again = Writer(tmp_path / "orders-3")
+    again.append(2)
+    assert next(rows) is next(rows) is None
+    assert shown[1:] == [(0, again.path.stat().st_size)]
+    assert reported == [f"{writer.folder}: deleted and made again: all its rows follow"]
+
+
 def test_a_truncation_removes_the_markers(tmp_path: Path) -> None:
     """The state of a transaction is that of the log as it is now: a new leader can have another marker for it."""
     path = tmp_path / "t-0" / f"{0:020}.log"

@@ -10,8 +10,8 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain, takewhile, zip_longest
+from dataclasses import dataclass, replace
+from itertools import chain, count, takewhile, zip_longest
 from typing import Any
 
 from kseg.commands.dump.dump_items import FileStart
@@ -20,9 +20,9 @@ from kseg.format.record.layout import RECORD_BATCH_OVERHEAD
 from kseg.format.segment.segment_reader import batch_at, read_range
 from kseg.format.sidefiles.log_end import LogEnd, last_valid_batch
 from kseg.format.storage.interrupts import Interrupted, settled
-from kseg.format.storage.naming import base_offset_of, is_snapshot
+from kseg.format.storage.naming import base_offset_of, is_snapshot, leftover_of
 from kseg.format.storage.segment_files import SegmentFile, find_segments, is_at_rest, once_each
-from kseg.format.storage.source import local_size, stamp_of
+from kseg.format.storage.source import Stamp, local_size, stamp_of
 
 #: Seconds between two polls.
 INTERVAL = 0.2
@@ -32,12 +32,12 @@ _START = LogEnd(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The rows of a partition are written up to ``end``, in the file with this path and inode, of ``size`` bytes then."""
+    """The rows of a partition are written up to ``end``, in the file with this path and stamp, in the folder ``home``."""
 
     end: LogEnd = _START
     path: str = ""
-    inode: int | str = 0
-    size: int = 0
+    stamp: Stamp = None
+    home: Any = None
 
     @property
     def base_offset(self) -> int:
@@ -72,15 +72,18 @@ class Follower:
         """Begin the partition of a segment at a byte of this segment, not with its first segment."""
         if (stamp := stamp_of(path)) is not None:
             end = last_valid_batch(path, stamp[0], before=position)
-            self._written[_partition(path)] = _Written(LogEnd(end.offset, position), path, stamp[2], position)
+            folder = _partition(path)
+            self._written[folder] = _Written(replace(end, position=position), path, stamp, _home(folder))
 
     def rows(self) -> Iterator[Any]:
         """Yield rows without an end; None as long as the files have not grown. Raises UnreadableError and UsageError."""
-        while True:
+        for look in count():
             folders: defaultdict[str, list[SegmentFile]] = defaultdict(list)
             for file in once_each(chain.from_iterable(map(find_segments, self._paths))):
-                if not is_snapshot(file.path):
-                    folders[_partition(file.path)].append(file)
+                folder = _partition(file.path)
+                renamed = look and folder not in self._written and leftover_of(os.path.basename(folder))
+                if not (renamed or is_snapshot(file.path)):  # the rows of a deleted topic were shown
+                    folders[folder].append(file)
             for folder, files in folders.items():
                 for path, start, end in self._grown(folder, files):
                     for row in self._show(path, start, end):
@@ -92,6 +95,11 @@ class Follower:
     def _grown(self, folder: str, files: list[SegmentFile]) -> Iterator[tuple[str, int, int]]:
         """Yield the new byte ranges of a folder's files; of the last file, which a broker may write, whole batches."""
         paths = [file.path for file in files]
+        if (home := _home(folder)) != self._written[folder].home:
+            if self._written.pop(folder).path:
+                self._replaced()
+                self._tell(f"{folder}: deleted and made again: all its rows follow")
+            self._written[folder] = _Written(home=home)
         if paths != self._paths_of.get(folder):
             if files[0].listed and not is_at_rest(folder, paths):
                 return  # a file that is being replaced can be missing for a moment
@@ -104,44 +112,54 @@ class Follower:
             if local_size(path) is None or stamp is None:
                 return  # deleted, or merged into another file: the next listing shows it
             size = stamp[0]
-            start = self._start(path, stamp, written)
+            start = self._start(path, stamp, written, merged=until is not None)
             if until is not None:
                 # Merged since it was listed, a file has more records. Without indexes it is not one that a broker cleans.
                 indexed = local_size(path.removesuffix(".log") + ".index")
                 end = LogEnd(until if indexed is None else max(until, last_valid_batch(path, size).offset), size)
-            elif (path, stamp[2], size) == (written.path, written.inode, written.size) and _is_blank(path, start, size):
+            elif start is written.end and size == (written.stamp or stamp)[0] and _is_blank(path, start, size):
                 end = start
             else:
                 end = last_valid_batch(path, size, known=start)
             if end.position > start.position:
                 yield path, start.position, end.position
-            self._written[folder] = _Written(end, path, stamp[2], size)
+            self._written[folder] = _Written(end, path, stamp, home)
 
-    def _start(self, path: str, stamp: tuple[int, int, int | str], written: _Written) -> LogEnd:
+    def _start(self, path: str, stamp: tuple[int, int, int | str], written: _Written, *, merged: bool) -> LogEnd:
         """Return where the rows that are not written begin in a file, which can be another one than before.
 
-        A log cleaner merges the records of several segments into a new file. A follower truncates its log.
+        A log cleaner merges the records of several segments into a new file, never those of the last one: ``merged`` is
+        whether it can have made this one. A follower truncates its log, and can have written others by the next look.
         """
         size, base, end = stamp[0], base_offset_of(path) or 0, written.end
-        if (path, stamp[2]) != (written.path, written.inode):
+        in_place = (path, stamp[2]) == (written.path, (written.stamp or stamp)[2])
+        if path != written.path:
             if base > written.base_offset or not written.path:
                 return LogEnd(base, 0)
-            self._replaced()
-            return last_valid_batch(path, size, below=end.offset)
-        if size < end.position:
-            self._replaced()
+        elif stamp == written.stamp or (
+            _is_there(path, end, size) if end.begin >= 0 else in_place and size >= end.position
+        ):
+            return end
+        self._replaced()
+        if in_place and size < end.position:
             self._tell(
                 f"{path}: truncated from {end.position:,} to {size:,} bytes: rows after that byte no longer exist"
             )
             return LogEnd(last_valid_batch(path, size).offset, size)
-        batch = batch_at(path, end.position, size) if size > written.size else None
-        if size == written.size or (batch and batch.base_offset[0] >= end.offset):
-            return end
-        if last_valid_batch(path, end.position).position == end.position:
-            return end  # a batch that is incomplete or damaged
-        self._replaced()
-        self._tell(f"{path}: truncated and written again: rows below offset {end.offset} can be others now")
+        if in_place or not merged:
+            self._tell(f"{path}: truncated and written again: rows below offset {end.offset} can be others now")
         return last_valid_batch(path, size, below=end.offset)
+
+
+def _is_there(path: str, end: LogEnd, size: int) -> bool:
+    """Return whether the last batch of the written rows is still where it was."""
+    batch = batch_at(path, end.begin, size)
+    return batch is not None and batch.crc[0] == end.crc and size >= end.position
+
+
+def _home(folder: str) -> Any:
+    """Return what tells a partition folder from another one with the same name, None for a log of another name."""
+    return (stamp_of(folder) or (None,))[-1] if os.path.isdir(folder) else None
 
 
 def _is_blank(path: str, end: LogEnd, size: int) -> bool:

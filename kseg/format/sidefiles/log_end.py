@@ -28,12 +28,15 @@ from kseg.format.storage.source import open_range, stored_size
 class LogEnd:
     """The end of a batch: the ``offset`` after its last one, and the file ``position`` after its last byte.
 
-    ``epoch`` is its leader epoch, -1 if no batch was read or it has none, as those of v0 and v1.
+    ``epoch`` is its leader epoch, -1 if no batch was read or it has none, as those of v0 and v1. ``begin`` and ``crc`` are
+    the batch's first byte and its stored CRC, -1 if no batch was read.
     """
 
     offset: int
     position: int
     epoch: int = -1
+    begin: int = -1
+    crc: int = -1
 
 
 def last_valid_batch(
@@ -77,7 +80,7 @@ def _read_batches(path: str, size: int, mark: LogEnd, below: int, before: int, b
                 if (last >= below or end > before) and mark.offset > beyond:
                     return mark
                 epoch = batches.partition_leader_epoch[row] if batches.magic[row] >= 2 else -1
-                mark = LogEnd(max(mark.offset, last + 1), end, epoch)
+                mark = LogEnd(max(mark.offset, last + 1), end, epoch, batches.position[row], batches.crc[row])
     return mark
 
 
