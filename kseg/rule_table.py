@@ -196,9 +196,9 @@ _TABLE = (
          "Recovery takes the epoch into the epoch cache, and followers truncate at a wrong offset.",
          *do.CORRECT),
     Rule("K223", "append-time-regression", _W,
-         "append time {timestamp:time} is {back:,} ms before the previous {previous:time}, under the same leader",
+         "append time {timestamp:time} is {back:,} ms before the previous {previous:time}, {leader}",
          "Nothing: the time index keeps the largest timestamp. The leader's clock was set back, or batches are out of "
-         "order.",
+         "order; or another leader's clock, if v1 messages don't say whose they are.",
          "Check the clock of the broker (NTP)."),
     Rule("K224", "mixed-codecs", _I,
          "the batches of one record set use several codecs: {codecs}; a leader takes the last, {source}",

@@ -271,7 +271,7 @@ TRANSACTION_TABLE = (
     Column("last_offset", "int?", "offset of its marker, or of its last record"),
     Column("batches", "count", "number of its data batches in the log"),
     Column("records", "int", "number of its data records in the log"),
-    Column("start_timestamp", "ms?", "epoch ms of its first batch; null if that was deleted"),
+    Column("start_timestamp", "ms?", "epoch ms of its first batch; null if that was deleted, or has a delete horizon"),
     Column("last_timestamp", "ms?", "epoch ms of its last batch; null if that was deleted"),
     Column("coordinator_epoch", "int?", "the epoch in its marker; null without a marker"),
 )

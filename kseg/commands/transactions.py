@@ -22,6 +22,7 @@ from kseg.findings import Finding
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.control_records import ControlRecord
+from kseg.format.record.layout import first_timestamp
 from kseg.format.record.offset_evidence import LIMIT
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.transaction_events import log_events
@@ -323,9 +324,9 @@ class _TransactionTracker:
                 if len(self._open) >= LIMIT:
                     self._unlisted = True
                     return
-                timestamp = batches.base_timestamp[row]
+                start = first_timestamp(batches.attributes[row], batches.base_timestamp[row])
                 self._open[producer_id] = _OpenTransaction(
-                    batches.producer_epoch[row], offset, offset, timestamp, timestamp
+                    batches.producer_epoch[row], offset, offset, start, batches.max_timestamp[row]
                 )
             self._open[producer_id].add(batches, row, known=offset is not None)
             return

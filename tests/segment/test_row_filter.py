@@ -182,3 +182,13 @@ def test_both_filters_hold() -> None:
     assert [RowFilter(**limit).has_ranges for limit in ({}, {"since": 0}, {"end_offset": 0}, {"control": True})] == [
         False, True, True, False,
     ]  # fmt: skip
+
+
+def test_the_offsets_of_a_wrapper_at_offset_0_are_those_of_its_messages() -> None:
+    """Early versions of librdkafka sent such wrappers, and Kafka counts from 0 then: its header has no last offset."""
+    data = bytes(8) + build_wrapper([PlainRecord(i, b"k", b"v", 1) for i in range(3)], magic=1, compression="gzip")[8:]
+    wanted = RowFilter(first_offset=1, end_offset=3)
+    with SegmentReader(Source("s", io.BytesIO(data), len(data))) as reader:
+        (window,) = reader.windows()
+        (chunk,) = DeepIterator().chunks(window)
+        assert [[chunk.records.offset[i] for i in kept] for _, kept in wanted.accepted_records(chunk)] == [[1, 2]]

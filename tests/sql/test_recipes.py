@@ -223,12 +223,18 @@ def test_what_the_cleaner_would_drop(tmp_path: Path) -> None:
         (3, 1, 0, 1, 6, None),
         (*unknown, "active segment"),
     ]
+    # Without min.compaction.lag.ms, Kafka looks at no timestamp (LogCleanerManager.cleanableOffsets).
     assert found["late"] == [
+        (1, 1, 0, 0, 2, None),
+        (1, 1, 0, 0, 2, None),
         (1, 0, 0, 0, 0, "nothing to drop"),
-        (*unknown, "min.compaction.lag.ms"),
-        (*unknown, "after a segment that stays"),
         (*unknown, "active segment"),
     ]
+    statement = RECIPES["cleaner"].statement.replace("'0' second", "'1' second")
+    done = run("--format", "jsonl", statement, tmp_path / "late-0")
+    assert [json.loads(line)["stays_because"] for line in done.stdout.splitlines()] == [
+        "nothing to drop", "min.compaction.lag.ms", "after a segment that stays", "active segment",
+    ]  # fmt: skip
     assert found["open"] == [(*unknown, "open transaction"), (*unknown, "active segment")]
     sizes = [one.stat().st_size for one in sorted((tmp_path / "users-0").iterdir())]
     first = len(put(0, (b"a", b"1"), (b"b", b"1"), (b"c", b"1")))

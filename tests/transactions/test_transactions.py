@@ -18,8 +18,10 @@ from kseg.commands.validate.validate_ranges import validate_files
 from kseg.findings import do_nothing
 from kseg.format.sidefiles.producer_snapshot import packed, read_snapshot
 from kseg.format.storage.naming import base_offset_of
+from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.results import Settings
 from tests.support import damage
+from tests.support.cli import invoke
 from tests.support.index_entries import read_txn_index
 
 SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
@@ -218,3 +220,19 @@ def test_hanging_transactions_come_first(tmp_path: Path) -> None:
     assert "plain-0: no transactions" in verbose
     assert "aborted ×4" not in kseg("-q", tmp_path).stdout
     assert "plain-0: no transactions; last stable offset" in kseg(tmp_path / "plain-0").stdout
+
+
+def test_a_delete_horizon_is_no_time_of_a_transaction(tmp_path: Path) -> None:
+    """A cleaned batch has it in the place of its first timestamp (KAFKA-8522): in the transaction, and in a carved run."""
+    header: dict[str, Any] = {"transactional": True, "producer_id": 7, "producer_epoch": 0}
+    records = [PlainRecord(0, b"k", None, 1_500_000_000_000), PlainRecord(1, b"j", b"v", 1_500_000_000_005)]
+    log = tmp_path / "t-0" / f"{0:020}.log"
+    log.parent.mkdir()
+    log.write_bytes(
+        build_batch(records, base_sequence=0, delete_horizon=1_502_592_000_000, **header)
+        + build_batch([PlainRecord(2, b"\0\0\0\1", bytes(6), 1_500_000_000_009)], control=True, **header)
+    )
+    (found,) = of(rows("--state", "committed", log.parent), "committed")
+    assert (found["start_timestamp"], found["last_timestamp"]) == (None, 1_500_000_000_005)
+    run, *_ = (json.loads(line) for line in invoke("carve", "--format", "jsonl", log).stdout.splitlines())
+    assert (run["first_timestamp"], run["last_timestamp"]) == (None, 1_500_000_000_009)

@@ -170,6 +170,8 @@ def test_append_times_are_the_leaders(tmp_path: Path) -> None:
     for name in ("append times back v1", "append times back v2"):
         rules = {verdict.rule.name: verdict.severity for verdict in verdicts(SETS[name], tmp_path, sent=False)}
         assert rules == {"append-time-regression": Severity.WARNING}
+        (found,) = verdicts(SETS[name], tmp_path, sent=False)
+        assert ("the same leader" in str(found.finding)) == name.endswith("v2"), "a v1 message does not name its leader"
         sent = {verdict.rule.name for verdict in verdicts(SETS[name], tmp_path, sent=True)}
         assert "append-time-regression" not in sent
 

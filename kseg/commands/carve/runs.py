@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.framing import increment_sequence
-from kseg.format.record.layout import CODEC_MASK, CONTROL
+from kseg.format.record.layout import CODEC_MASK, CONTROL, NO_TIMESTAMP, first_timestamp
 from kseg.format.record.offset_evidence import is_wrapper
 
 
@@ -117,7 +117,9 @@ class CarvedRun:
         self.records += batches.record_count[row]
         if len(self.lasts) == 1:
             self.begins_with_set = is_set
-            self.first_epoch, self.first_time = batches.partition_leader_epoch[row], batches.base_timestamp[row]
+            self.first_epoch = batches.partition_leader_epoch[row]
+            first = first_timestamp(batches.attributes[row], batches.base_timestamp[row])
+            self.first_time = NO_TIMESTAMP if first is None else first
         self.last_epoch = max(self.last_epoch, batches.partition_leader_epoch[row])
         self.last_time = max(self.last_time, batches.max_timestamp[row])
         sequence = batches.base_sequence[row]

@@ -184,7 +184,8 @@ RECIPES: Mapping[str, Recipe] = {
             select file from records where transaction_state = 'open' group by file
         ), judged as (
             select segment.*, lead(segment.file) over (partition by folder order by segment.file) is null as is_active,
-                newest >= compacted_before as is_recent, opened.file is not null as is_open
+                newest >= compacted_before and compacted_before < current_timestamp as is_recent,
+                opened.file is not null as is_open
             from segment cross join settings left join opened on segment.file = opened.file
         ), uncleanable as (
             select folder, min(file) as first_file from judged where is_active or is_recent or is_open group by folder

@@ -33,7 +33,7 @@ from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.compress.codecs import codec_name
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, TOPICS
 from kseg.format.record.columns import BatchColumns
-from kseg.format.record.layout import CODEC_MASK, DELETE_HORIZON, NO_TIMESTAMP
+from kseg.format.record.layout import CODEC_MASK, NO_TIMESTAMP, first_timestamp
 from kseg.format.record.offset_evidence import is_wrapper
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.sidefiles.metadata_files import topic_id_of
@@ -90,19 +90,16 @@ class _SummaryFacts:
                 self._update(chunk.batches, row)
 
     def _update(self, batches: BatchColumns, row: int) -> None:
-        magic, attributes, last = batches.magic[row], batches.attributes[row], batches.last_offset[row]
-        self.magics.add(magic)
+        attributes, last = batches.attributes[row], batches.last_offset[row]
+        self.magics.add(batches.magic[row])
         self.codecs.add(attributes & CODEC_MASK)
         if batches.position[row] not in self.claimed:
             if not self.any:
                 self.any = True
                 self.first_offset = None if is_wrapper(batches, row) else batches.base_offset[row]
             self.last_offset = last if self.last_offset is None else max(last, self.last_offset)
-        shown = [batches.max_timestamp[row]]
-        if not (magic >= 2 and attributes & DELETE_HORIZON):
-            shown.append(batches.base_timestamp[row])
-        for timestamp in shown:
-            if timestamp != NO_TIMESTAMP:
+        for timestamp in (batches.max_timestamp[row], first_timestamp(attributes, batches.base_timestamp[row])):
+            if timestamp is not None and timestamp != NO_TIMESTAMP:
                 known = self.min_timestamp is not None
                 self.min_timestamp = min(timestamp, self.min_timestamp) if known else timestamp  # type: ignore[type-var]
                 self.max_timestamp = max(timestamp, self.max_timestamp) if known else timestamp  # type: ignore[type-var]

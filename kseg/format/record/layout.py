@@ -114,6 +114,11 @@ def timestamp_or_none(stored: int) -> int | None:
     return None if stored == NO_TIMESTAMP else stored
 
 
+def first_timestamp(attributes: int, base_timestamp: int) -> int | None:
+    """Return the timestamp of a batch's first record, None if its header has the delete horizon there, or -1."""
+    return None if attributes & DELETE_HORIZON else timestamp_or_none(base_timestamp)
+
+
 #: The states of a record's transaction.
 COMMITTED, ABORTED, OPEN, UNKNOWN = TRANSACTION_STATES = ("committed", "aborted", "open", "unknown")
 #: The isolation levels of consumers (KIP-98).

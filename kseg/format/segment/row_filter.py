@@ -247,11 +247,14 @@ class RowFilter:
         )
 
     def accepts_batch(self, batches: BatchColumns, row: int) -> bool:
-        """Return whether the batch can have an accepted row, by its header. The base offset of a wrapper is unknown."""
-        first = self.first_offset
-        if first is not None and batches.last_offset[row] < first and batches.crc_state[row] != columns.CRC_BAD:
+        """Return whether the batch can have an accepted row, by its header. The base offset of a wrapper is unknown.
+
+        That of a wrapper at offset 0, which early versions of librdkafka sent, is 0, and its last offset is unknown.
+        """
+        first, wrapper = self.first_offset, is_wrapper(batches, row)
+        known = batches.crc_state[row] != columns.CRC_BAD and not (wrapper and not batches.last_offset[row])
+        if first is not None and batches.last_offset[row] < first and known:
             return False
-        wrapper = is_wrapper(batches, row)
         if self.end_offset is not None and not wrapper and batches.base_offset[row] >= self.end_offset:
             return False
         if self.since is not None and batches.max_timestamp[row] < self.since:
